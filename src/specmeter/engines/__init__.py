@@ -1,0 +1,101 @@
+"""Engines: what can generate tokens for a measurement. One interface, several implementations.
+
+An `Engine` starts `EngineSession`s, one per arm and block. A session generates one request at a time and can be
+closed at any moment; closing always ends its whole process group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from specmeter.errors import ExperimentError
+
+if TYPE_CHECKING:
+    from specmeter.record import (
+        Arm,
+        DeviceUse,
+        EngineIdentity,
+        Generation,
+        ModelIdentity,
+        Prompt,
+        Reply,
+    )
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All that an engine needs to start a session for one arm."""
+
+    arm: Arm
+    target: ModelIdentity
+    draft: ModelIdentity | None
+    log_path: Path
+    """Where the engine's own output is captured."""
+    start_timeout_s: float = 600.0
+    idle_timeout_s: float = 120.0
+    """No token for this long means that the engine hangs."""
+
+
+@dataclass(frozen=True)
+class SessionFacts:
+    """What a session says about itself once it is ready; `measure` turns it into a `Session` record."""
+
+    argv: tuple[str, ...]
+    ready_ms: float
+    resolved: dict[str, Any]
+    speculating: bool | None = None
+    devices: tuple[DeviceUse, ...] = ()
+    draft_devices: tuple[DeviceUse, ...] = ()
+    layers_offloaded: tuple[int, int] | None = None
+    draft_layers_offloaded: tuple[int, int] | None = None
+    pids: tuple[int, ...] = ()
+    """Processes of the engine, for telemetry."""
+
+
+class EngineSession(Protocol):
+    """One running engine with one target (and draft) loaded."""
+
+    @property
+    def facts(self) -> SessionFacts: ...
+
+    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
+        """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`."""
+        ...
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Token ids of `text` without special tokens added, for length-controlled prompts."""
+        ...
+
+    def detokenize(self, token_ids: tuple[int, ...]) -> str:
+        """Text of `token_ids`."""
+        ...
+
+    def close(self) -> None:
+        """End the engine and everything it started; safe to call twice."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Engine(Protocol):
+    """Starts sessions."""
+
+    def identify(self) -> EngineIdentity:
+        """Which engine this is, to the byte (hashes are cached by size and modification time)."""
+        ...
+
+    def start(self, launch: Launch) -> EngineSession:
+        """Start a session and wait until it is ready. Raises `EngineStartError`."""
+        ...
+
+    def clock(self) -> float:
+        """Seconds since the epoch; virtual for engines that simulate time."""
+        ...

@@ -1,0 +1,70 @@
+"""Every exception a user can meet; each message names what is wrong and what to do about it.
+
+- `SpecmeterError`
+    - `UsageError`: a flag, a file the user named, or a combination of them (exit 2)
+        - `ExperimentError`: an experiment file
+        - `ModelError`: a model reference or a model file
+        - `StoreError`: a run folder
+    - `EngineError`: the engine failed (exit 3)
+        - `EngineStartError`: it never became ready
+        - `EngineDiedError`: it ended while it was needed
+        - `EngineHungError`: it stopped making progress
+        - `EngineProtocolError`: it answered something that cannot be understood
+"""
+
+from __future__ import annotations
+
+
+class SpecmeterError(Exception):
+    """Base of all errors that are shown to a user without a traceback.
+
+    `message` says what is wrong and where (file, field or flag); `fix` says what to do.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, fix: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  fix: {self.fix}"
+
+
+class UsageError(SpecmeterError):
+    """A flag, an argument or a combination of them cannot be used."""
+
+
+class ExperimentError(UsageError):
+    """An experiment file is malformed or asks for something impossible."""
+
+
+class ModelError(UsageError):
+    """A model reference cannot be resolved, or a model file cannot be read."""
+
+
+class StoreError(UsageError):
+    """A run folder is missing, damaged, newer than this version, or belongs to something else."""
+
+
+class EngineError(SpecmeterError):
+    """An engine failed; what was measured before is kept."""
+
+    exit_code = 3
+
+
+class EngineStartError(EngineError):
+    """The engine did not become ready."""
+
+
+class EngineDiedError(EngineError):
+    """The engine ended while it was needed."""
+
+
+class EngineHungError(EngineError):
+    """The engine is alive but makes no progress."""
+
+
+class EngineProtocolError(EngineError):
+    """The engine answered something that cannot be understood."""

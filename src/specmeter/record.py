@@ -1,0 +1,386 @@
+"""The records that every other room speaks: immutable, validated, one list of fields each.
+
+Columns of exports, the reference page of the documentation and the JSON in the run folder all derive from these
+types. Units live in names (`decode_ms`, `size_bytes`); times of day are seconds since the epoch (UTC).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MethodName = Literal[
+    "none",
+    "draft-simple",
+    "ngram-simple",
+    "ngram-map-k",
+    "ngram-map-k4v",
+    "ngram-mod",
+    "ngram-cache",
+    "draft-mtp",
+    "draft-eagle3",
+    "draft-dflash",
+    "draft-dspark",
+]
+"""How draft tokens are made, by llama.cpp's own names; `none` is plain decoding."""
+
+DRAFT_MODEL_METHODS: frozenset[MethodName] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
+"""Methods that need a second model file (`draft-mtp` may use heads inside the target instead)."""
+
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+FlashAttention = Literal["auto", "on", "off"]
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+# --- what is asked for -----------------------------------------------------------------------------------------------
+
+
+class EngineSettings(Record):
+    """How the engine is configured; `None` leaves the engine's own default (read back and stored as resolved)."""
+
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Threads for decoding and for batches; None: all physical cores."""
+    context: Annotated[int, Field(ge=16, le=16_777_216)] = 4096
+    """Context length in tokens, of the target and of the draft."""
+    kv_type_k: KvType | None = None
+    """Type of the K cache."""
+    kv_type_v: KvType | None = None
+    """Type of the V cache."""
+    draft_kv_type_k: KvType | None = None
+    """Type of the draft model's K cache."""
+    draft_kv_type_v: KvType | None = None
+    """Type of the draft model's V cache."""
+    flash_attention: FlashAttention | None = None
+    """Flash attention."""
+    gpu_layers: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """Layers of the target to offload; None: the engine decides (all of them where a GPU is)."""
+    draft_gpu_layers: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """Layers of the draft to offload."""
+    devices: tuple[str, ...] = ()
+    """Devices for the target, by the engine's names (`CUDA0`, `RPC0`); empty: the engine decides."""
+    draft_devices: tuple[str, ...] = ()
+    """Devices for the draft."""
+    batch: Annotated[int, Field(ge=1)] | None = None
+    """Logical batch size in tokens."""
+    ubatch: Annotated[int, Field(ge=1)] | None = None
+    """Physical batch size in tokens."""
+    mmap: bool | None = None
+    """Map the model file instead of reading it."""
+    slots: Annotated[int, Field(ge=1, le=64)] = 1
+    """Parallel sequences of the server; anything but 1 shares the machine between requests."""
+    prompt_cache: bool = False
+    """Let the server reuse the KV cache of an earlier request."""
+    trace_steps: bool = True
+    """Record every draft-then-verify step from the server's log (LLAMA_TRACE), baseline arms included."""
+    extra_flags: tuple[str, ...] = ()
+    """More command line flags for a native server, as they are."""
+
+
+class Generation(Record):
+    """What is generated for each prompt."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """0 is greedy decoding."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """0 switches it off. Only for temperature > 0."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    seed: Annotated[int, Field(ge=0, le=2**32 - 2)] = 1
+    ignore_eos: bool = True
+    """Go on after an end-of-sequence token, so that every arm generates the same number of tokens."""
+
+
+class Arm(Record):
+    """One configuration under comparison: a target, how it is drafted for, and the engine's settings."""
+
+    id: str
+    """Readable and unique within the experiment, for example `moe/draft-simple/small/g8`."""
+    target: str
+    """Name of the target in the experiment."""
+    methods: tuple[MethodName, ...] = ("none",)
+    """One method, or several combined as llama.cpp allows."""
+    draft: str | None = None
+    """Name of the draft model in the experiment."""
+    gamma: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Most draft tokens per step; None: the engine's default (read back)."""
+    gamma_min: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Shorter drafts are thrown away."""
+    p_min: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Drafting stops when the draft model's best probability is below this."""
+    ngram_n: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Length of the n-gram that is looked up."""
+    ngram_min_hits: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """How often an n-gram must have been seen (`ngram-map-*`)."""
+    synthetic_rates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+    """Acceptance decided by dice with these per-position rates: a cost probe whose text means nothing."""
+    engine: EngineSettings = EngineSettings()
+    role: Literal["baseline", "speculative", "control"] = "speculative"
+    baseline_id: str | None = None
+    """The arm this one is compared with; None for a baseline."""
+    workloads: tuple[str, ...] = ()
+    """Names of the workloads this arm runs; empty: all of them."""
+
+    @property
+    def speculates(self) -> bool:
+        """Whether any drafting is asked for."""
+        return self.methods != ("none",)
+
+
+class Prompt(Record):
+    """One workload item."""
+
+    id: str
+    workload: str
+    """Name of the workload it comes from."""
+    kind: str
+    """What sort of text it is: `fact`, `code`, `reason`, `zh`, `edit`, `length-256`, `user`, ..."""
+    text: str
+    """The user's turn, or the text to be continued."""
+    format: Literal["completion", "chat"] = "completion"
+    sha256: str
+    """Of the UTF-8 text."""
+    token_count: int | None = None
+    """Exact number of tokens asked for (length-controlled prompts only)."""
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Overrides the experiment's `generation.max_tokens` for this item."""
+    random_tokens: bool = False
+    """Made of random tokens: good for timing, meaningless for acceptance."""
+
+
+# --- identity --------------------------------------------------------------------------------------------------------
+
+
+class ModelIdentity(Record):
+    """A model file as it was used."""
+
+    name: str
+    """Name in the experiment."""
+    reference: str
+    """As written in the experiment: a path, `bench:...` or `hf:...`."""
+    path: str
+    sha256: str
+    size_bytes: int
+    origin: Literal["path", "bench", "hf", "mock"]
+    timing_only: bool = False
+    """Random weights: fit for timing, refused as a source of acceptance."""
+
+
+class EngineIdentity(Record):
+    """Which engine, to the byte."""
+
+    kind: str
+    """`embedded`, `native`, `mock`, ..."""
+    version: str
+    """Package or build version as the engine reports it."""
+    build: str
+    """Build information line of the engine."""
+    binary: str
+    """Path of the executable, or of the extension module."""
+    binary_sha256: str
+    libraries: dict[str, str] = {}
+    """File name -> SHA-256 of every shared object that belongs to the engine."""
+    system_info: str = ""
+    """CPU features and backends as the engine prints them."""
+
+
+class DeviceUse(Record):
+    """What one device held in a session, read from the engine's log."""
+
+    device: str
+    model_buffer_bytes: int = 0
+    kv_buffer_bytes: int = 0
+    compute_buffer_bytes: int = 0
+
+
+class Session(Record):
+    """One engine process: an arm in a block."""
+
+    id: str
+    arm_id: str
+    invocation: int
+    block: int
+    position: int
+    """Place of the arm in its block, from 0."""
+    argv: tuple[str, ...]
+    """What was started; secrets are masked."""
+    engine: EngineIdentity
+    started_at: float
+    ready_ms: float
+    """From start of the process until it was healthy with the right model."""
+    warmup_ms: float = 0.0
+    """Wall time of the excluded warm-up requests."""
+    ended_at: float | None = None
+    log_file: str | None = None
+    """Relative to the run folder."""
+    resolved: dict[str, Any] = {}
+    """Values read back from the engine (`/props`, `/slots`, log): what was really in force."""
+    speculating: bool | None = None
+    """What `/slots` says about activation; None where the engine cannot tell."""
+    devices: tuple[DeviceUse, ...] = ()
+    draft_devices: tuple[DeviceUse, ...] = ()
+    layers_offloaded: tuple[int, int] | None = None
+    """(offloaded, of how many) for the target."""
+    draft_layers_offloaded: tuple[int, int] | None = None
+    prompt_forwards: int | None = None
+    """Target forwards that a prompt alone takes, calibrated for the conservation law."""
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
+
+
+class Step(Record):
+    """One draft-then-verify round (or one plain decode)."""
+
+    drafted: Annotated[int, Field(ge=0)]
+    accepted: Annotated[int, Field(ge=0)]
+    at_ms: float
+    """When the step ended, from the start of the request."""
+    restored: bool = False
+    """A checkpoint was restored and replayed (recurrent and hybrid targets)."""
+
+
+class Timings(Record):
+    """Counts and times as the engine reports them; every rate is computed from these by one rule."""
+
+    prompt_n: Annotated[int, Field(ge=0)]
+    prompt_ms: Annotated[float, Field(ge=0)]
+    predicted_n: Annotated[int, Field(ge=0)]
+    predicted_ms: Annotated[float, Field(ge=0)]
+    cache_n: Annotated[int, Field(ge=0)] = 0
+    draft_n: Annotated[int, Field(ge=0)] = 0
+    draft_n_accepted: Annotated[int, Field(ge=0)] = 0
+
+
+class Reply(Record):
+    """What an engine gives back for one prompt."""
+
+    text: str
+    reasoning: str = ""
+    token_ids: tuple[int, ...] = ()
+    stop_reason: str
+    """`limit`, `eos`, `word`, ..."""
+    timings: Timings
+    raw_timings: dict[str, Any] = {}
+    counters: dict[str, float] = {}
+    """Differences of the engine's counters over the request (`/metrics`)."""
+    wall_ms: float
+    ttft_ms: float | None = None
+    """Time to first token, seen by the client."""
+    arrival_ms: tuple[float, ...] = ()
+    """When each token arrived at the client, from the start of the request."""
+    steps: tuple[Step, ...] = ()
+
+
+class Request(Record):
+    """One generation measured."""
+
+    invocation: int
+    block: int
+    position: int
+    """Place of the arm in its block."""
+    item: int
+    """Place of the prompt within the arm."""
+    arm_id: str
+    prompt_id: str
+    prompt_sha256: str
+    kind: str
+    session_id: str
+    started_at: float
+    status: Literal["ok", "failed"]
+    error: str | None = None
+    reply: Reply | None = None
+    """None when the request failed."""
+
+
+class Telemetry(Record):
+    """State of the machine at one moment, sampled about once a second while requests run."""
+
+    at: float
+    cpu_percent: float
+    """All cores together, 0-100."""
+    other_cpu_percent: float
+    """Share used by processes that are neither specmeter nor its engine, 0-100 of the whole machine."""
+    memory_available_bytes: int
+    engine_rss_bytes: int | None = None
+    cpu_mhz: float | None = None
+    cpu_celsius: float | None = None
+    on_battery: bool | None = None
+    gpus: tuple[GpuSample, ...] = ()
+
+
+class GpuSample(Record):
+    """State of one GPU at one moment."""
+
+    index: int
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    power_w: float | None = None
+    celsius: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+
+
+class Gpu(Record):
+    """One graphics processor."""
+
+    index: int
+    name: str
+    vendor: str
+    memory_bytes: int | None = None
+    driver: str | None = None
+    runtime: str | None = None
+    """CUDA, Metal, Vulkan or ROCm version."""
+    power_limit_w: float | None = None
+
+
+class Host(Record):
+    """The machine a run was made on."""
+
+    hostname_sha256: str
+    """The name itself is nobody's business; its hash tells machines apart."""
+    os: str
+    os_version: str
+    kernel: str
+    machine: str
+    """`x86_64`, `arm64`, ..."""
+    python: str
+    specmeter: str
+    cpu: str
+    physical_cores: int | None
+    logical_cores: int
+    cpu_flags: tuple[str, ...] = ()
+    governor: str | None = None
+    power_source: Literal["mains", "battery", "unknown"] = "unknown"
+    memory_bytes: int
+    memory_available_bytes: int
+    gpus: tuple[Gpu, ...] = ()
+    container: str | None = None
+    """Virtualisation or container, where it can be told."""
+    load_average: tuple[float, float, float] | None = None
+    busy_processes: tuple[str, ...] = ()
+    """Names and CPU shares of other processes that were busy at the start."""
+
+
+class Estimate(Record):
+    """A number with its uncertainty, or openly without: `low` and `high` are None when there is no interval."""
+
+    point: float
+    low: float | None = None
+    high: float | None = None
+    level: float = 0.95
+    n: int
+    """Number of independent units (blocks) behind it."""
+    unit: str
+    """`x`, `tok/s`, `1`, ..."""
+    method: str
+    """How point and interval were obtained."""
+
+
+Telemetry.model_rebuild()
