@@ -6,13 +6,10 @@ closed at any moment; closing always ends its whole process group.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
-
-from specmeter.errors import ExperimentError
 
 if TYPE_CHECKING:
     from specmeter.record import (
