@@ -355,11 +355,17 @@ class Host(Record):
     cpu: str
     physical_cores: int | None
     logical_cores: int
+    usable_cores: float | None = None
+    """Cores this process may use (affinity and container quota); None: all logical ones."""
     cpu_flags: tuple[str, ...] = ()
+    """Instruction sets that matter, by llama.cpp's own names (`AVX2`, `AVX512_VNNI`, `NEON`)."""
     governor: str | None = None
+    """Clock policy: the cpufreq governor, macOS's energy mode or Windows's power scheme."""
     power_source: Literal["mains", "battery", "unknown"] = "unknown"
     memory_bytes: int
+    """Memory of the machine, or the container's limit where that is smaller."""
     memory_available_bytes: int
+    swap_used_bytes: int | None = None
     gpus: tuple[Gpu, ...] = ()
     container: str | None = None
     """Virtualisation or container, where it can be told."""
