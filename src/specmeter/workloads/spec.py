@@ -1,0 +1,136 @@
+"""What an experiment file says about prompts: one small model per source, told apart by `source`.
+
+workloads:
+  - {source: bench, kinds: [fact, edit], per_kind: 4}
+  - {source: length, lengths: [32, 256, 1024]}
+  - {source: file, name: mine, paths: [prompts.jsonl]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, Field
+
+from specmeter.record import Record
+
+Kind = Literal["fact", "code", "reason", "zh", "edit"]
+"""Short factual questions, code, long reasoning, Chinese, and text that is mostly copied from the prompt."""
+
+PromptFormat = Literal["completion", "chat"]
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+T = TypeVar("T", bound=Hashable)
+
+
+def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("the same value is listed twice")
+    return values
+
+
+Kinds = Annotated[tuple[Kind, ...], Field(min_length=1), AfterValidator(_distinct)]
+Lengths = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], Field(min_length=1, max_length=64), AfterValidator(_distinct)
+]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+ALL_KINDS: tuple[Kind, ...] = ("fact", "code", "reason", "zh", "edit")
+
+
+class WorkloadBase(Record):
+    """What every source has."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Most tokens to generate for these prompts; overrides `generation.max_tokens`."""
+
+
+class BenchWorkload(WorkloadBase):
+    """Held-out text of the kinds that the bench models were trained on; other models can make nothing of it."""
+
+    source: Literal["bench"]
+    name: Name = "bench"
+    """Names the workload, for arms that run only some of them."""
+    format: PromptFormat = "completion"
+    """Continue the text as it is, or put it into the model's chat template as the user's turn."""
+    kinds: Kinds = ALL_KINDS
+    """Kinds of text."""
+    per_kind: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Prompts of each kind."""
+    seed: Seed = 1
+    """Which of the prompts are taken."""
+
+
+class StudiesWorkload(WorkloadBase):
+    """Prompts for real models, of the four kinds that published studies use, and one of text to be edited."""
+
+    source: Literal["studies"]
+    name: Name = "studies"
+    """Names the workload, for arms that run only some of them."""
+    format: PromptFormat = "chat"
+    """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
+    kinds: Kinds = ALL_KINDS
+    """Kinds of text."""
+    per_kind: Annotated[int, Field(ge=1, le=1000)] = 4
+    """Prompts of each kind."""
+    seed: Seed = 1
+    """Which of the prompts are taken."""
+
+
+class LengthWorkload(WorkloadBase):
+    """Prompts of an exact number of tokens, cut by the target's own tokenizer."""
+
+    source: Literal["length"]
+    name: Name = "length"
+    """Names the workload, for arms that run only some of them."""
+    format: PromptFormat = "completion"
+    """Continue the text as it is, or put it into the model's chat template, whose tokens come on top."""
+    lengths: Lengths = (32, 128, 512, 1024)
+    """Numbers of tokens, without those that the engine adds at the start."""
+    per_length: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Prompts of each length, cut from different places of the text."""
+    file: Annotated[str, Field(min_length=1)] | None = None
+    """Text to cut from, relative to the experiment file; none: held-out text of the bench models."""
+    seed: Seed = 1
+    """Where the cuts begin."""
+
+
+class FileWorkload(WorkloadBase):
+    """The user's own prompts."""
+
+    source: Literal["file"]
+    name: Name = "file"
+    """Names the workload, for arms that run only some of them."""
+    format: PromptFormat = "chat"
+    """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
+    paths: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        Field(min_length=1, max_length=10_000),
+        AfterValidator(_distinct),
+    ]
+    """Files, relative to the experiment file: `*.jsonl` holds a prompt per line, any other file is one prompt."""
+    kind: Name = "user"
+    """Kind of the prompts that do not name one."""
+
+
+class RandomWorkload(WorkloadBase):
+    """Random tokens of an exact number: good for timing, while acceptance on them means nothing."""
+
+    source: Literal["random"]
+    name: Name = "random"
+    """Names the workload, for arms that run only some of them."""
+    format: PromptFormat = "completion"
+    """Continue the tokens as they are, or put them into the model's chat template, whose tokens come on top."""
+    lengths: Lengths = (128,)
+    """Numbers of tokens, without those that the engine adds at the start."""
+    per_length: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Prompts of each length."""
+    seed: Seed = 1
+    """Which tokens are drawn."""
+
+
+WorkloadSpec = Annotated[
+    BenchWorkload | StudiesWorkload | LengthWorkload | FileWorkload | RandomWorkload, Field(discriminator="source")
+]
+"""One entry of an experiment's `workloads`."""
