@@ -1,0 +1,259 @@
+"""BENCHMARK_ENV.md: what a reader needs to know about the machine, the engine and the models behind a run.
+
+Model names, build lines and command lines come from files and processes that anyone may have written, so everything
+is escaped; keys and tokens are masked, and the home folder is written `~`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, Session
+
+_MASK = "***"
+_LONGEST_VALUE = 300
+_SECRET_NAME = r"(?:api[-_]?keys?|secret|passw(?:or)?d|(?:hf|access|auth|bearer)[-_]?token|-hft)"
+_SECRET_FLAG = re.compile(rf"-{{0,2}}(?:[\w-]+[-_.])?{_SECRET_NAME}", re.IGNORECASE)
+_SECRET_VALUE = re.compile(rf"({_SECRET_NAME}[\"']?\s*[:=]\s*[\[\"']*)[^\s\"',}}\]]+", re.IGNORECASE)
+_SECRET_SHAPES = re.compile(r"\bhf_\w{16,}|\bsk-[\w-]{16,}|\bgh[pousr]_\w{16,}|(?<=://)[^/\s@]+(?=@)|(?<=Bearer )\S+")
+
+
+def render_environment(
+    host: Host,
+    engines: Sequence[EngineIdentity],
+    models: Sequence[ModelIdentity],
+    experiment_name: str,
+    argvs: Mapping[str, Sequence[str]],
+    started_at: float,
+    finished_at: float | None,
+    state: str,
+    *,
+    sessions: Sequence[Session] = (),
+) -> str:
+    """The text of BENCHMARK_ENV.md (Markdown, ends with a newline).
+
+    `argvs` maps arm ids to the command lines that were started. Times are seconds since the epoch; `finished_at` is
+    None while the run goes on. With `sessions`, placement on devices and resolved values are told too.
+    """
+    took = None if finished_at is None else str(timedelta(seconds=round(finished_at - started_at)))
+    parts = [
+        f"# Benchmark environment: {escape(experiment_name)}",
+        _facts(
+            {
+                "state": state,
+                "started": _time(started_at),
+                "finished": "not yet" if finished_at is None else f"{_time(finished_at)} (after {took})",
+                "specmeter": host.specmeter,
+                "Python": host.python,
+            }
+        ),
+        "## Machine",
+        _facts(_machine(host)),
+        *(["## GPUs", _gpus(host.gpus)] if host.gpus else []),
+        "## Engines" if len(engines) > 1 else "## Engine",
+        *(_facts(_engine(engine)) for engine in engines),
+        "## Models",
+        _models(models),
+        "## Arms",
+        *(f"{code(arm_id)}\n\n{_block(_masked(argv))}" for arm_id, argv in argvs.items()),
+    ]
+    placements = list(_placements(sessions))
+    if placements:
+        parts += ["## Placement", _table(("arm", "model", "layers", "device", "weights", "KV", "compute"), placements)]
+    resolved = list(_resolved(sessions))
+    if resolved:
+        parts += [
+            "## Resolved values",
+            "Read back from the engine: what was really in force.",
+            _table(("value of", "is", "in"), resolved),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """`text` as Markdown that shows just these characters, on one line: no markup, no HTML, no control characters."""
+    visible = _plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
+    return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", visible)
+
+
+def code(text: str) -> str:
+    """`text` as a Markdown code span that is safe within a table too."""
+    visible = _plain(text).replace("|", "\\|").strip()
+    if not visible:
+        return ""
+    fence = "`" * (_longest_backticks(visible) + 1)
+    gap = " " if "`" in visible else ""
+    return f"{fence}{gap}{visible}{gap}{fence}"
+
+
+def _machine(host: Host) -> dict[str, str | None]:
+    cores = f"{host.physical_cores or '?'} physical, {host.logical_cores} logical"
+    if host.usable_cores is not None and host.usable_cores != host.logical_cores:
+        cores += f", {host.usable_cores:g} usable"
+    load = " ".join(f"{value:.2f}" for value in host.load_average) if host.load_average else None
+    return {
+        "CPU": host.cpu,
+        "cores": cores,
+        "instruction sets": " ".join(host.cpu_flags) or None,
+        "clock policy": host.governor,
+        "power": host.power_source,
+        "memory": f"{_size(host.memory_bytes)}, {_size(host.memory_available_bytes)} available at the start",
+        "swap in use": None if host.swap_used_bytes is None else _size(host.swap_used_bytes),
+        "operating system": f"{host.os} {host.os_version}",
+        "kernel": f"{host.kernel} ({host.machine})",
+        "container or VM": host.container,
+        "load (1, 5, 15 min)": load,
+        "busy processes": ", ".join(host.busy_processes) or "none",
+        "machine id": host.hostname_sha256[:16],
+    }
+
+
+def _engine(engine: EngineIdentity) -> dict[str, str | None]:
+    facts: dict[str, str | None] = {
+        "kind": engine.kind,
+        "version": engine.version,
+        "build": engine.build,
+        "binary": engine.binary,
+        "SHA-256": engine.binary_sha256,
+        "system": engine.system_info or None,
+    }
+    return facts | {f"SHA-256 of {name}": digest for name, digest in sorted(engine.libraries.items())}
+
+
+def _gpus(gpus: Iterable[Gpu]) -> str:
+    rows = [
+        (
+            str(gpu.index),
+            escape(gpu.name),
+            _size(gpu.memory_bytes),
+            escape(gpu.driver or "?"),
+            escape(gpu.runtime or "?"),
+            "?" if gpu.power_limit_w is None else f"{gpu.power_limit_w:g} W",
+        )
+        for gpu in gpus
+    ]
+    return _table(("#", "GPU", "memory", "driver", "runtime", "power limit"), rows)
+
+
+def _models(models: Iterable[ModelIdentity]) -> str:
+    rows = [
+        (
+            code(model.name),
+            code(_private(model.reference)),
+            _size(model.size_bytes),
+            code(model.sha256),
+            "random weights: timing only" if model.timing_only else "",
+        )
+        for model in models
+    ]
+    return _table(("model", "reference", "size", "SHA-256", "note"), rows)
+
+
+def _placements(sessions: Iterable[Session]) -> Iterable[tuple[str, ...]]:
+    seen: set[tuple[str, ...]] = set()
+    for session in sessions:
+        for role, devices, layers in (
+            ("target", session.devices, session.layers_offloaded),
+            ("draft", session.draft_devices, session.draft_layers_offloaded),
+        ):
+            for use in devices:
+                row = _placement(session.arm_id, role, use, layers)
+                if row not in seen:
+                    seen.add(row)
+                    yield row
+
+
+def _placement(arm_id: str, role: str, use: DeviceUse, layers: tuple[int, int] | None) -> tuple[str, ...]:
+    return (
+        code(arm_id),
+        role,
+        "?" if layers is None else f"{layers[0]} of {layers[1]}",
+        code(use.device),
+        _size(use.model_buffer_bytes),
+        _size(use.kv_buffer_bytes),
+        _size(use.compute_buffer_bytes),
+    )
+
+
+def _resolved(sessions: Sequence[Session]) -> Iterable[tuple[str, ...]]:
+    """One row per value; a value that differs between arms has a row for each group of arms."""
+    arms_by_value: dict[str, dict[str, list[str]]] = {}
+    all_arms = dict.fromkeys(session.arm_id for session in sessions)
+    for session in sessions:
+        for name, value in _flat(session.resolved):
+            shown = _MASK if _SECRET_FLAG.fullmatch(name) else _private(value)[:_LONGEST_VALUE]
+            arms = arms_by_value.setdefault(name, {}).setdefault(shown, [])
+            if session.arm_id not in arms:
+                arms.append(session.arm_id)
+    for name, values in sorted(arms_by_value.items()):
+        for shown, arms in values.items():
+            everywhere = len(values) == 1 and len(arms) == len(all_arms)
+            yield code(name), code(shown), "all arms" if everywhere else ", ".join(code(arm) for arm in arms)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _flat(cast("dict[str, Any]", value), f"{name}.")
+        else:
+            yield name, str(value)
+
+
+def _masked(argv: Sequence[str]) -> str:
+    shown: list[str] = []
+    secret_follows = False
+    for word in argv:
+        shown.append(_MASK if secret_follows else _private(_plain(word)))
+        secret_follows = _SECRET_FLAG.fullmatch(word) is not None and not secret_follows
+    return shlex.join(shown)
+
+
+def _private(text: str) -> str:
+    """`text` without keys, tokens and the name of the home folder."""
+    masked = _SECRET_SHAPES.sub(_MASK, _SECRET_VALUE.sub(rf"\1{_MASK}", text))
+    home = str(Path.home())
+    return re.sub(rf"{re.escape(home)}(?=[/\\]|$)", "~", masked) if len(home) > 1 else masked
+
+
+def _plain(text: str) -> str:
+    """`text` on one line, control and formatting characters (those that reverse text included) replaced by spaces."""
+    return "".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in text)
+
+
+def _facts(facts: Mapping[str, str | None]) -> str:
+    rows = [(escape(name), escape(_private(value))) for name, value in facts.items() if value is not None]
+    return _table(("", ""), rows)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _block(text: str) -> str:
+    fence = "`" * max(3, _longest_backticks(text) + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _longest_backticks(text: str) -> int:
+    return max((len(run) for run in re.findall(r"`+", text)), default=0)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _size(size_bytes: int | None) -> str:
+    if size_bytes is None:
+        return "?"
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes} B"
