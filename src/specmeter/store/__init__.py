@@ -1,0 +1,29 @@
+"""The run folder: one SQLite file that keeps every request from the moment it was measured, and what belongs to it.
+
+runs/2026-11-21-demo/
+    run.sqlite          everything measured; plain SQL, readable without specmeter
+    experiment.yaml     the experiment as it was given (the database holds it too, and is what counts)
+    BENCHMARK_ENV.md    the machine and the binaries, for people
+    logs/               what the engines printed, one file per session
+    run.lock            held while a process writes
+"""
+
+from __future__ import annotations
+
+from specmeter.store.identity import Change, RunIdentity, compare_identity
+from specmeter.store.lock import lock_owner
+from specmeter.store.reader import RunReader, RunState
+from specmeter.store.rows import RequestKey, RequestRow
+from specmeter.store.run import RunStore
+
+__all__ = [
+    "Change",
+    "RequestKey",
+    "RequestRow",
+    "RunIdentity",
+    "RunReader",
+    "RunState",
+    "RunStore",
+    "compare_identity",
+    "lock_owner",
+]

@@ -1,0 +1,119 @@
+"""One writer per run folder.
+
+The lock is the operating system's own, on an open file: it ends with the process that holds it, however that process
+ends, so a killed run never leaves a stale lock behind. The file's text only names the holder, for messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from specmeter.errors import StoreError
+
+LOCK_NAME = "run.lock"
+LOCKED_BYTE = 1 << 30
+"""Windows refuses reads of a locked range to others; a byte far beyond the text leaves the text readable."""
+
+
+class RunLock:
+    """Exclusive until `release` or the end of the process."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock. Raises `StoreError` when another process has it or the folder cannot be written."""
+        self.path = folder / LOCK_NAME
+        try:
+            self._file: int | None = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"{folder}: cannot be written ({error.strerror})",
+                fix="make the folder writable, or copy it to a place that is",
+            ) from None
+        try:
+            _lock(self._file)
+        except (BlockingIOError, PermissionError):
+            self._drop()
+            raise _busy(folder) from None
+        except OSError as error:
+            self._drop()
+            raise StoreError(
+                f"{folder}: this file system has no file locks ({error.strerror})",
+                fix="choose a folder on a local disk with --out",
+            ) from None
+        _write(self._file, json.dumps({"pid": os.getpid(), "since": time.time()}))
+
+    def release(self) -> None:
+        """Let others in; safe to call twice. The file stays: removing it would race with the next holder."""
+        if self._file is not None:
+            # A disk that is full now must not keep the lock.
+            with contextlib.suppress(OSError):
+                _write(self._file, "")
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def lock_owner(folder: Path) -> int | None:
+    """PID of the process that writes to the run folder now; None when nobody does."""
+    try:
+        file = os.open(folder / LOCK_NAME, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        _lock(file)
+    except OSError:
+        return _recorded_pid(folder)
+    finally:
+        os.close(file)
+    return None
+
+
+def _busy(folder: Path) -> StoreError:
+    pid = _recorded_pid(folder)
+    if pid is None:
+        return StoreError(f"{folder}: another process is writing to this run", fix="wait until it has ended")
+    if not psutil.pid_exists(pid):
+        return StoreError(
+            f"{folder}: process {pid}, which wrote to this run, has ended; a process that it started has not",
+            fix="end the engine that was left behind, then try again",
+        )
+    return StoreError(
+        f"{folder}: process {pid} is writing to this run",
+        fix=f"wait for it, end process {pid}, or choose another folder with --out",
+    )
+
+
+def _recorded_pid(folder: Path) -> int | None:
+    try:
+        return int(json.loads((folder / LOCK_NAME).read_text("utf-8"))["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(file: int, text: str) -> None:
+    os.lseek(file, 0, os.SEEK_SET)
+    os.ftruncate(file, 0)
+    os.write(file, text.encode())
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: int) -> None:
+        os.lseek(file, LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

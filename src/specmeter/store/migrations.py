@@ -1,0 +1,118 @@
+"""The schema of `run.sqlite`, as a list of steps that only ever grows.
+
+A released step is never edited: a change of the schema is a new function at the end of `MIGRATIONS`. `user_version`
+is the number of steps a file has seen, and the table `migration` says when each was applied and by which specmeter.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+
+from specmeter import __version__
+
+APPLICATION_ID = 0x73706D74
+"""`spmt` in ASCII: tells a run from any other SQLite file."""
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+def m001_run(db: sqlite3.Connection) -> None:
+    """The run, what it is made of, and what was measured.
+
+    A request is split in two: numbers that summaries read are columns of `request`; texts, tokens, arrival times and
+    steps are one compressed JSON document in `reply`, so that a summary never touches them. A retried request keeps
+    its failed predecessor, marked `superseded`; the partial index admits one request that counts per key.
+    """
+    for statement in (
+        """CREATE TABLE run (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            specmeter TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            experiment_yaml TEXT NOT NULL,
+            experiment_json TEXT NOT NULL,
+            state TEXT NOT NULL,
+            started_at REAL,
+            finished_at REAL,
+            interrupted INTEGER NOT NULL DEFAULT 0,
+            reason TEXT
+        )""",
+        """CREATE TABLE plan (
+            seq INTEGER PRIMARY KEY,
+            invocation INTEGER NOT NULL,
+            block INTEGER NOT NULL,
+            arm_id TEXT NOT NULL,
+            prompt_id TEXT NOT NULL,
+            UNIQUE (invocation, block, arm_id, prompt_id)
+        )""",
+        "CREATE TABLE host (id INTEGER PRIMARY KEY, json TEXT NOT NULL)",
+        "CREATE TABLE arm (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, json TEXT NOT NULL)",
+        "CREATE TABLE prompt (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, json TEXT NOT NULL)",
+        "CREATE TABLE model (seq INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, json TEXT NOT NULL)",
+        "CREATE TABLE engine (id INTEGER PRIMARY KEY, json TEXT NOT NULL UNIQUE)",
+        """CREATE TABLE session (
+            seq INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            engine_id INTEGER NOT NULL REFERENCES engine (id),
+            json TEXT NOT NULL
+        )""",
+        """CREATE TABLE request (
+            id INTEGER PRIMARY KEY,
+            invocation INTEGER NOT NULL,
+            block INTEGER NOT NULL,
+            position INTEGER NOT NULL,
+            item INTEGER NOT NULL,
+            arm_id TEXT NOT NULL,
+            prompt_id TEXT NOT NULL,
+            prompt_sha256 TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            session_id TEXT NOT NULL,
+            started_at REAL NOT NULL,
+            attempt INTEGER NOT NULL,
+            superseded INTEGER NOT NULL DEFAULT 0,
+            status TEXT NOT NULL CHECK (status IN ('ok', 'failed')),
+            error TEXT,
+            stop_reason TEXT,
+            wall_ms REAL,
+            ttft_ms REAL,
+            prompt_n INTEGER,
+            prompt_ms REAL,
+            predicted_n INTEGER,
+            predicted_ms REAL,
+            cache_n INTEGER,
+            draft_n INTEGER,
+            draft_n_accepted INTEGER,
+            step_n INTEGER,
+            target_forwards INTEGER,
+            FOREIGN KEY (invocation, block, arm_id, prompt_id)
+                REFERENCES plan (invocation, block, arm_id, prompt_id)
+        )""",
+        """CREATE UNIQUE INDEX request_that_counts ON request (invocation, block, arm_id, prompt_id)
+            WHERE superseded = 0""",
+        "CREATE TABLE reply (request_id INTEGER PRIMARY KEY REFERENCES request (id), zlib_json BLOB NOT NULL)",
+        "CREATE TABLE telemetry (id INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL)",
+    ):
+        db.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (m001_run,)
+
+
+def schema_version(db: sqlite3.Connection) -> int:
+    """Number of migrations that the file has seen."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Apply what is missing; the caller holds a transaction, so that all of it happens or nothing."""
+    db.execute(
+        """CREATE TABLE IF NOT EXISTS migration (
+            name TEXT PRIMARY KEY, applied_at REAL NOT NULL, specmeter TEXT NOT NULL
+        )"""
+    )
+    for step in MIGRATIONS[schema_version(db) :]:
+        step(db)
+        db.execute("INSERT INTO migration VALUES (?, ?, ?)", (step.__name__, time.time(), __version__))
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")

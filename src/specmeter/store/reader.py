@@ -1,0 +1,169 @@
+"""`RunReader`: everything that can be asked of a run, while it runs and for decades after."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from specmeter.record import Arm, EngineIdentity, Host, ModelIdentity, Prompt, Record, Request, Session, Telemetry
+from specmeter.store.database import check, damaged, sqlite_errors
+from specmeter.store.identity import RunIdentity
+from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, restore
+
+DATABASE_NAME = "run.sqlite"
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How far a run has come.
+
+    complete: every planned request has an ok record. failed: the run came to its own end without that (the engine
+    would not do it). partial: it was interrupted or killed, or is running now.
+    """
+
+    state: Literal["complete", "partial", "failed"]
+    planned: int
+    ok: int
+    failed: int
+    """Planned requests whose last attempt failed."""
+    started_at: float | None
+    finished_at: float | None
+    reason: str | None
+    """Why the run ended before its time."""
+
+
+class RunReader:
+    """The reading half of a run folder. Every method may raise `StoreError`; use it in the thread that opened it."""
+
+    def __init__(self, folder: Path, db: sqlite3.Connection) -> None:
+        """Not for callers: see `RunStore.open`."""
+        self.folder = folder
+        self.path = folder / DATABASE_NAME
+        self._db = db
+
+    def check(self) -> None:
+        """Full integrity check; reads everything. Raises `StoreError` that says how to rescue the data."""
+        check(self._db, self.path, quick=False)
+
+    # --- what the run is made of -------------------------------------------------------------------------------------
+
+    @property
+    def experiment_yaml(self) -> str:
+        """The experiment file as it was given."""
+        return str(self._one("SELECT experiment_yaml FROM run")[0])
+
+    @property
+    def experiment_json(self) -> str:
+        """The experiment as it was resolved."""
+        return str(self._one("SELECT experiment_json FROM run")[0])
+
+    def hosts(self) -> list[Host]:
+        """The machine at each start of the run, oldest first."""
+        return list(self._documents(Host, "host"))
+
+    def arms(self) -> list[Arm]:
+        return list(self._documents(Arm, "arm"))
+
+    def models(self) -> list[ModelIdentity]:
+        return list(self._documents(ModelIdentity, "model"))
+
+    def prompts(self) -> Iterator[Prompt]:
+        return self._documents(Prompt, "prompt")
+
+    def identity(self) -> RunIdentity:
+        """What the run has been measuring so far."""
+        engine = next(self._documents(EngineIdentity, "engine", "ORDER BY rowid DESC LIMIT 1"), None)
+        experiment = json.loads(self.experiment_json)
+        return RunIdentity(experiment, engine, self.models(), tuple(self.prompts()), self.arms())
+
+    # --- what happened -----------------------------------------------------------------------------------------------
+
+    def state(self) -> RunState:
+        """How far the run has come, counted now."""
+        started_at, finished_at, interrupted, reason = self._one(
+            "SELECT started_at, finished_at, interrupted, reason FROM run"
+        )
+        planned = int(self._one("SELECT count(*) FROM plan")[0])
+        counts = dict(self._query("SELECT status, count(*) FROM request WHERE superseded = 0 GROUP BY status"))
+        ok = int(counts.get("ok", 0))
+        ended = finished_at is not None and not interrupted
+        state = "complete" if ok == planned else "failed" if ended else "partial"
+        return RunState(state, planned, ok, int(counts.get("failed", 0)), started_at, finished_at, reason)
+
+    def done_keys(self) -> set[RequestKey]:
+        """Requests that have an ok record."""
+        columns = ", ".join(RequestKey._fields)
+        rows = self._query(f"SELECT {columns} FROM request WHERE superseded = 0 AND status = 'ok'")
+        return {RequestKey(*row) for row in rows}
+
+    def missing(self) -> list[RequestKey]:
+        """Planned requests without an ok record, failed ones included, in the order of the plan."""
+        rows = self._query(
+            """SELECT invocation, block, arm_id, prompt_id FROM plan p WHERE NOT EXISTS (
+                SELECT 1 FROM request r WHERE r.superseded = 0 AND r.status = 'ok' AND r.invocation = p.invocation
+                AND r.block = p.block AND r.arm_id = p.arm_id AND r.prompt_id = p.prompt_id) ORDER BY seq"""
+        )
+        return [RequestKey(*row) for row in rows]
+
+    def rows(self, *, superseded: bool = False) -> Iterator[RequestRow]:
+        """Numbers of every request in the order of measurement, without its bulk: fast, for summaries.
+
+        Failed attempts that a retry replaced come only with `superseded`.
+        """
+        where = "" if superseded else "WHERE superseded = 0"
+        return compact(self._query(f"SELECT {REQUEST_COLUMNS} FROM request {where} ORDER BY id"))
+
+    def requests(self, *, superseded: bool = False) -> Iterator[Request]:
+        """Every request in full, in the order of measurement, one in memory at a time; see `rows`."""
+        return (request for _, request in self.attempts(superseded=superseded))
+
+    def attempts(self, *, superseded: bool = True) -> Iterator[tuple[int, Request]]:
+        """(number of the attempt, from 1, and the request): as `requests`, replaced failures included."""
+        where = "" if superseded else "WHERE superseded = 0"
+        for *values, bulk in self._query(
+            f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id {where} ORDER BY id"
+        ):
+            row = RequestRow._make(values)
+            try:
+                yield row.attempt, restore(row, bulk)
+            except (zlib.error, ValueError) as error:
+                raise damaged(self.path, f"reply of {row.prompt_id} of {row.arm_id}: {error}") from None
+
+    def sessions(self) -> Iterator[Session]:
+        """Every session in the order of starting."""
+        engines: dict[int, EngineIdentity] = {}
+        for engine_id, engine_json, text in self._query(
+            "SELECT engine.id, engine.json, session.json FROM session JOIN engine ON engine.id = engine_id ORDER BY seq"
+        ):
+            if engine_id not in engines:
+                engines[engine_id] = EngineIdentity.model_validate_json(engine_json)
+            yield Session.model_validate({**json.loads(text), "engine": engines[engine_id]})
+
+    def telemetry(self) -> Iterator[Telemetry]:
+        """Samples in the order of time."""
+        return self._documents(Telemetry, "telemetry", "ORDER BY at, id")
+
+    # --- SQL ---------------------------------------------------------------------------------------------------------
+
+    def _query(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        with sqlite_errors(self.path):
+            yield from self._db.execute(sql)
+
+    def _one(self, sql: str) -> tuple[Any, ...]:
+        for row in self._query(sql):
+            return row
+        raise damaged(self.path, "the run's own record is gone")
+
+    def _documents(self, record: type[R], table: str, order: str = "ORDER BY rowid") -> Iterator[R]:
+        for (text,) in self._query(f"SELECT json FROM {table} {order}"):
+            try:
+                yield record.model_validate_json(text)
+            except ValueError as error:
+                raise damaged(self.path, f"table {table}: {error}") from None

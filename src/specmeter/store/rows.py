@@ -1,0 +1,130 @@
+"""How a `Request` lies in the database: one row of numbers, and one compressed document for the bulk."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator
+from sys import intern
+from typing import Any, Literal, NamedTuple
+
+from specmeter.rates import target_forwards
+from specmeter.record import Reply, Request, Timings
+
+_TIMINGS = tuple(Timings.model_fields)
+_BULK = {"text", "reasoning", "token_ids", "raw_timings", "counters", "arrival_ms", "steps"}
+
+
+class RequestKey(NamedTuple):
+    """What makes a request of a run unique; equal to the plain tuple."""
+
+    invocation: int
+    block: int
+    arm_id: str
+    prompt_id: str
+
+
+class RequestRow(NamedTuple):
+    """A request without its bulk, for summaries of many: one row of the table `request`.
+
+    Fields from `stop_reason` on are None when the request failed.
+    """
+
+    invocation: int
+    block: int
+    position: int
+    item: int
+    arm_id: str
+    prompt_id: str
+    prompt_sha256: str
+    kind: str
+    session_id: str
+    started_at: float
+    attempt: int
+    """1 for the first try."""
+    status: Literal["ok", "failed"]
+    error: str | None
+    stop_reason: str | None
+    wall_ms: float | None
+    ttft_ms: float | None
+    prompt_n: int | None
+    prompt_ms: float | None
+    predicted_n: int | None
+    predicted_ms: float | None
+    cache_n: int | None
+    draft_n: int | None
+    draft_n_accepted: int | None
+    step_n: int | None
+    """Number of recorded steps."""
+    target_forwards: int | None
+    """By the rule of `specmeter.rates`, steps included."""
+
+    @property
+    def key(self) -> RequestKey:
+        return RequestKey(self.invocation, self.block, self.arm_id, self.prompt_id)
+
+    @property
+    def timings(self) -> Timings | None:
+        """Counts and times, for `specmeter.rates`; None when the request failed."""
+        if self.predicted_n is None:
+            return None
+        return Timings.model_validate({name: getattr(self, name) for name in _TIMINGS})
+
+
+REQUEST_COLUMNS = ", ".join(RequestRow._fields)
+_IDENTITY = RequestRow._fields[: RequestRow._fields.index("attempt")]
+_INSERT = f"INSERT INTO request ({REQUEST_COLUMNS}) VALUES ({', '.join('?' * len(RequestRow._fields))})"
+_REPEATING = tuple(
+    RequestRow._fields.index(name)
+    for name in ("arm_id", "prompt_id", "prompt_sha256", "kind", "session_id", "status", "stop_reason")
+)
+
+
+def insert(db: sqlite3.Connection, request: Request, attempt: int) -> None:
+    """Write both halves of a request; the caller holds the transaction."""
+    row_id = db.execute(_INSERT, _row(request, attempt)).lastrowid
+    if request.reply is not None:
+        bulk = request.reply.model_dump_json(include=_BULK)
+        db.execute("INSERT INTO reply VALUES (?, ?)", (row_id, zlib.compress(bulk.encode())))
+
+
+def compact(rows: Iterable[tuple[Any, ...]]) -> Iterator[RequestRow]:
+    """Rows in the order of `REQUEST_COLUMNS`; strings that repeat are kept once, or 100,000 rows fill the memory."""
+    for row in rows:
+        values = list(row)
+        for index in _REPEATING:
+            if values[index] is not None:
+                values[index] = intern(values[index])
+        yield RequestRow._make(values)
+
+
+def restore(row: RequestRow, bulk: bytes | None) -> Request:
+    """The request as it was measured.
+
+    Raises `zlib.error` or `ValueError` when the bulk cannot be read.
+    """
+    fields: dict[str, Any] = {name: getattr(row, name) for name in (*_IDENTITY, "status", "error")}
+    if bulk is not None:
+        reply: dict[str, Any] = json.loads(zlib.decompress(bulk))
+        reply |= {"stop_reason": row.stop_reason, "wall_ms": row.wall_ms, "ttft_ms": row.ttft_ms}
+        reply["timings"] = row.timings
+        fields["reply"] = Reply.model_validate(reply)
+    return Request.model_validate(fields)
+
+
+def _row(request: Request, attempt: int) -> tuple[Any, ...]:
+    identity = tuple(getattr(request, name) for name in _IDENTITY)
+    head = (*identity, attempt, request.status, request.error)
+    reply = request.reply
+    if reply is None:
+        return head + (None,) * (len(RequestRow._fields) - len(head))
+    return (
+        *head,
+        reply.stop_reason,
+        reply.wall_ms,
+        reply.ttft_ms,
+        *(getattr(reply.timings, name) for name in _TIMINGS),
+        len(reply.steps),
+        target_forwards(reply.timings, reply.steps),
+    )

@@ -1,0 +1,293 @@
+"""`RunStore`: write a run as it happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from specmeter import __version__
+from specmeter.errors import StoreError
+from specmeter.record import Arm, Host, ModelIdentity, Prompt, Request, Session, Telemetry
+from specmeter.store.database import create_database, is_run, open_to_read, open_to_write, sqlite_errors
+from specmeter.store.identity import RunIdentity, compare_identity
+from specmeter.store.lock import LOCK_NAME, RunLock
+from specmeter.store.migrations import migrate
+from specmeter.store.reader import DATABASE_NAME, RunReader
+from specmeter.store.rows import insert
+
+EXPERIMENT_NAME = "experiment.yaml"
+ENVIRONMENT_NAME = "BENCHMARK_ENV.md"
+LOGS_NAME = "logs"
+_OURS = {LOCK_NAME, EXPERIMENT_NAME, LOGS_NAME} | {DATABASE_NAME + end for end in ("", "-wal", "-shm", "-journal")}
+_CHANGES_SHOWN = 10
+
+
+class RunStore(RunReader):
+    """One run folder, to write and to read. Every method may raise `StoreError`; use it in the thread that opened it.
+
+    Writers hold the folder's lock; any number of readers may look on meanwhile.
+    """
+
+    def __init__(self, folder: Path, db: sqlite3.Connection, lock: RunLock | None) -> None:
+        """Not for callers: see `create` and `open`."""
+        super().__init__(folder, db)
+        self._lock = lock
+
+    # --- opening and closing -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, folder: Path, *, experiment_yaml: str, experiment_json: str, plan: Iterable[tuple[int, int, str, str]]
+    ) -> RunStore:
+        """Start a run in a folder that is new or empty.
+
+        `plan` lists every (invocation, block, arm id, prompt id) that makes the run complete, in order. A process
+        killed in here leaves nothing that counts as a run: call it again.
+        """
+        path = folder / DATABASE_NAME
+
+        def birth(db: sqlite3.Connection) -> None:
+            migrate(db)
+            db.execute(
+                "INSERT INTO run (id, specmeter, created_at, experiment_yaml, experiment_json, state) "
+                "VALUES (1, ?, ?, ?, ?, 'partial')",
+                (__version__, time.time(), experiment_yaml, experiment_json),
+            )
+            try:
+                db.executemany("INSERT INTO plan (invocation, block, arm_id, prompt_id) VALUES (?, ?, ?, ?)", plan)
+            except sqlite3.IntegrityError:
+                raise StoreError(
+                    "the plan names the same request twice", fix="give arms and prompts ids of their own"
+                ) from None
+
+        try:
+            (folder / LOGS_NAME).mkdir(parents=True, exist_ok=True)
+            foreign = sorted(entry.name for entry in folder.iterdir() if entry.name not in _OURS)
+        except OSError as error:
+            raise StoreError(
+                f"{error.filename or folder}: cannot be made ({error.strerror})", fix="choose another folder with --out"
+            ) from None
+        if foreign:
+            raise StoreError(
+                f"{folder}: is not empty ({', '.join(foreign[:3])}, ...) and holds no run",
+                fix="choose a new or empty folder with --out",
+            )
+        lock = RunLock(folder)
+        try:
+            if is_run(path):
+                raise StoreError(
+                    f"{folder}: holds a run already",
+                    fix="start it with its own experiment to resume it, or choose a new folder with --out",
+                )
+            _write_file(folder / EXPERIMENT_NAME, experiment_yaml)
+            return cls(folder, create_database(path, birth), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def open(cls, folder: Path, *, readonly: bool = False) -> RunStore:
+        """Open a run: to go on with it (takes the lock), or to read it while it may be running."""
+        if folder.name == DATABASE_NAME and folder.is_file():
+            folder = folder.parent
+        if not folder.is_dir():
+            problem = "is not a folder" if folder.exists() else "does not exist"
+            raise StoreError(f"{folder}: {problem}", fix="name a folder made by `specmeter run`")
+        path = folder / DATABASE_NAME
+        if not path.is_file():
+            raise StoreError(f"{folder}: is not a run folder (no {DATABASE_NAME})", fix="name the folder that has it")
+        if not is_run(path):
+            raise StoreError(
+                f"{folder}: the run was stopped before it began", fix="start it again with `specmeter run`"
+            )
+        if readonly:
+            return cls(folder, open_to_read(path), None)
+        lock = RunLock(folder)
+        try:
+            return cls(folder, open_to_write(path), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Whether the folder holds a run (to be resumed) rather than nothing or a beginning (to be created)."""
+        return is_run(folder / DATABASE_NAME)
+
+    def close(self) -> None:
+        """Merge the WAL and let others in; safe to call twice."""
+        try:
+            self._db.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- files beside the database -----------------------------------------------------------------------------------
+
+    def log_path(self, session_id: str, arm_id: str) -> Path:
+        """Where the engine's output of a session goes; the name is fit for every file system."""
+        arm = re.sub(r"[^A-Za-z0-9._-]+", "-", arm_id)[:80].strip("-.")
+        return self.folder / LOGS_NAME / f"{arm}-{session_id}.log"
+
+    def relative(self, path: Path) -> str:
+        """`path` relative to the run folder, with forward slashes."""
+        return path.relative_to(self.folder).as_posix()
+
+    def write_environment(self, markdown: str) -> None:
+        """Write BENCHMARK_ENV.md."""
+        _write_file(self.folder / ENVIRONMENT_NAME, markdown)
+
+    # --- what the run is made of -------------------------------------------------------------------------------------
+
+    def set_host(self, host: Host) -> None:
+        """Record the machine; one more record when it is resumed in another state, nothing when unchanged."""
+        text = host.model_dump_json()
+        with self._transaction() as db:
+            last = db.execute("SELECT json FROM host ORDER BY id DESC LIMIT 1").fetchone()
+            if last != (text,):
+                db.execute("INSERT INTO host (json) VALUES (?)", (text,))
+
+    def set_models(self, models: Iterable[ModelIdentity]) -> None:
+        self._replace("model", "name", ((model.name, model.model_dump_json()) for model in models))
+
+    def set_arms(self, arms: Iterable[Arm]) -> None:
+        self._replace("arm", "id", ((arm.id, arm.model_dump_json()) for arm in arms))
+
+    def set_prompts(self, prompts: Iterable[Prompt]) -> None:
+        self._replace("prompt", "id", ((prompt.id, prompt.model_dump_json()) for prompt in prompts))
+
+    # --- is this the same run? ---------------------------------------------------------------------------------------
+
+    def refuse_changes(self, now: RunIdentity) -> None:
+        """Raises `StoreError` that lists every difference when the run could not go on with `now`."""
+        changes = compare_identity(self.identity(), now)
+        if changes:
+            lines = [f"  {change}" for change in changes[:_CHANGES_SHOWN]]
+            if len(changes) > _CHANGES_SHOWN:
+                lines.append(f"  ... and {len(changes) - _CHANGES_SHOWN} more")
+            raise StoreError(
+                "\n".join([f"{self.folder}: cannot be resumed, something changed (was -> is)", *lines]),
+                fix="choose another folder with --out to start afresh, or put back what changed",
+            )
+
+    # --- writing what happens ----------------------------------------------------------------------------------------
+
+    def begin(self, at: float) -> None:
+        """The run starts, or goes on, at `at` (seconds since the epoch)."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE run SET started_at = coalesce(started_at, ?), finished_at = NULL, interrupted = 0, "
+                "reason = NULL, state = 'partial'",
+                (at,),
+            )
+
+    def end(self, at: float, *, interrupted: bool = False, reason: str | None = None) -> None:
+        """The run ends at `at`: by itself, or `interrupted` by a person; `reason` says what stopped it early."""
+        with self._transaction() as db:
+            db.execute("UPDATE run SET finished_at = ?, interrupted = ?, reason = ?", (at, interrupted, reason))
+            db.execute("UPDATE run SET state = ?", (self.state().state,))
+
+    def add_session(self, session: Session) -> None:
+        """A session is ready; `update_session` completes it."""
+        with self._transaction() as db:
+            engine = session.engine.model_dump_json()
+            db.execute("INSERT OR IGNORE INTO engine (json) VALUES (?)", (engine,))
+            row = db.execute("SELECT id FROM engine WHERE json = ?", (engine,)).fetchone()
+            text = session.model_dump_json(exclude={"engine"})
+            try:
+                db.execute("INSERT INTO session (id, engine_id, json) VALUES (?, ?, ?)", (session.id, row[0], text))
+            except sqlite3.IntegrityError:
+                raise StoreError(f"session {session.id}: is stored already", fix="give each session a new id") from None
+
+    def update_session(self, session: Session) -> None:
+        """Replace what is known about a session, found by its id."""
+        with self._transaction() as db:
+            text = session.model_dump_json(exclude={"engine"})
+            if db.execute("UPDATE session SET json = ? WHERE id = ?", (text, session.id)).rowcount == 0:
+                raise StoreError(f"session {session.id}: is unknown", fix="add it with add_session first")
+
+    def add_request(self, request: Request, telemetry: Iterable[Telemetry] = ()) -> None:
+        """Store one request, durably when this returns, with the telemetry sampled meanwhile.
+
+        Raises `StoreError` for a request that is not in the plan or has succeeded before. A retry of a failed one
+        supersedes it; both are kept.
+        """
+        key = (request.invocation, request.block, request.arm_id, request.prompt_id)
+        name = f"request {request.prompt_id} of {request.arm_id} in invocation {key[0]}, block {key[1]}"
+        same = "invocation = ? AND block = ? AND arm_id = ? AND prompt_id = ? AND superseded = 0"
+        with self._transaction() as db:
+            earlier = db.execute(f"SELECT id, attempt, status FROM request WHERE {same}", key).fetchone()
+            if earlier is not None:
+                if earlier[2] == "ok":
+                    raise StoreError(f"{name}: is stored already", fix="measure only what missing() lists")
+                db.execute("UPDATE request SET superseded = 1 WHERE id = ?", (earlier[0],))
+            try:
+                insert(db, request, attempt=earlier[1] + 1 if earlier else 1)
+            except sqlite3.IntegrityError:
+                raise StoreError(f"{name}: is not in the plan", fix="measure only what missing() lists") from None
+            _insert_telemetry(db, telemetry)
+
+    def add_telemetry(self, samples: Iterable[Telemetry]) -> None:
+        """Store samples. Not while a request runs: an fsync is load, and a sampler's thread may not write."""
+        with self._transaction() as db:
+            _insert_telemetry(db, samples)
+
+    # --- SQL ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        if self._lock is None:
+            raise StoreError(f"{self.folder}: is open for reading only", fix="open it with readonly=False")
+        with sqlite_errors(self.path):
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _replace(self, table: str, key: str, rows: Iterable[Sequence[str]]) -> None:
+        with self._transaction() as db:
+            db.execute(f"DELETE FROM {table}")
+            try:
+                db.executemany(f"INSERT INTO {table} ({key}, json) VALUES (?, ?)", rows)
+            except sqlite3.IntegrityError:
+                raise StoreError(f"two {table}s have the same {key}", fix=f"give each {table} its own {key}") from None
+
+
+def _insert_telemetry(db: sqlite3.Connection, samples: Iterable[Telemetry]) -> None:
+    rows = ((sample.at, sample.model_dump_json()) for sample in samples)
+    db.executemany("INSERT INTO telemetry (at, json) VALUES (?, ?)", rows)
+
+
+def _write_file(path: Path, text: str) -> None:
+    """Replace the file as a whole: a reader, or a kill, sees the old or the new text."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(
+            f"{path}: cannot be written ({error.strerror})", fix="check disk space and permissions"
+        ) from None
