@@ -1,0 +1,255 @@
+"""From measurements to estimates: a point, an interval, and how many independent units stand behind it.
+
+The speedup of an arm. In each block b both the arm and its baseline measured the same prompts. Their pooled decode
+rates are r = 1000 * (sum of tokens after the first) / (sum of decode ms), and
+
+    x_b = ln(r_arm,b / r_base,b),    speedup = exp(mean x) = geometric mean of the block ratios,
+    interval = exp(mean x +- t(n - 1, (1 + level)/2) * s / sqrt(n)),    s = standard deviation of the n values x_b.
+
+Ratios to the baseline of the same block cancel whatever slows both; logarithms make "twice as fast" and "half as fast"
+mirror images. The unit that repeats is the block (or the invocation), never the request: requests of one server
+process share its memory layout and its luck. Student's critical values are the exact ones: 4.30 for three blocks, not
+1.96.
+
+No interval is better than an optimistic one. With one unit there is none. Neither is there when units agree to nine
+digits: real clocks tick in microseconds and real machines are noisier than that, so no variance means that the units
+are copies (a virtual clock, greedy text repeated), and says nothing about the next one.
+
+Sources: Kalibera & Jones 2013, "Rigorous Benchmarking in Reasonable Time" (invocations as units); Cochran 1977,
+"Sampling Techniques", ch. 6 (ratio estimator); Efron & Tibshirani 1993, ch. 13, and Hesterberg 2015,
+doi:10.1080/00031305.2015.1089789 (bootstrap of small samples).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from specmeter.errors import UsageError
+from specmeter.record import Estimate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+SAME = 1e-9
+"""Values whose relative spread is below this are copies of each other, not repetitions."""
+
+UNBOUNDED = 700.0
+"""The largest logarithm that a bound may have: exp(700) is within a double's range and beyond any speedup."""
+
+
+class Pool(NamedTuple):
+    """What one arm did in one unit, summed over its requests."""
+
+    tokens: float
+    """Tokens after the first of each request."""
+    ms: float
+    """Decode time in ms."""
+
+    @property
+    def rate(self) -> float:
+        """Pooled decode rate in tok/s."""
+        return 1000 * self.tokens / self.ms
+
+
+Pair = tuple[Pool, Pool]
+"""An arm and its baseline in one block, over the same prompts."""
+
+
+class InvocationSpeedup(NamedTuple):
+    """A speedup over several invocations."""
+
+    estimate: Estimate
+    lowest: float
+    highest: float
+    """The plain range of the invocations' own speedups: what a reader who runs it once may see."""
+
+
+def t_critical(df: int, level: float) -> float:
+    """Two-sided critical value of Student's t with `df` degrees of freedom: t_critical(2, 0.95) = 4.303."""
+    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
+
+    return float(stdtrit(df, (1 + level) / 2))
+
+
+def t_interval(values: Floats, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
+    """(mean, low, high) of the last axis, by Student's t; many experiments at once when there are more axes.
+
+    Needs at least two values along that axis.
+    """
+    n = values.shape[-1]
+    mean = values.mean(axis=-1)
+    half = t_critical(n - 1, level) * values.std(axis=-1, ddof=1) / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
+def geometric_speedup(pairs: Sequence[Pair], *, level: float = 0.95) -> Estimate:
+    """Geometric mean over blocks of arm rate / baseline rate, with Student's t over the log ratios.
+
+    Raises `UsageError` when there is no block, or when a rate is not positive: a block that measured nothing is to be
+    left out by the caller, in the open.
+    """
+    logs = _log_ratios(pairs, level)
+    return _over_units(logs, level, "block ratio", "Student t over blocks")
+
+
+def speedup_over_invocations(invocations: Sequence[Sequence[Pair]], *, level: float = 0.95) -> InvocationSpeedup:
+    """Speedup where the whole experiment was run several times: invocations are the units, blocks lie within them.
+
+    x_i is the mean log ratio of invocation i, and Student's t runs over the x_i. That interval carries the variance
+    between invocations plus the share of the blocks' variance that reaches a mean, without having to tell them apart.
+    Pooling all blocks instead would take blocks that share an invocation's luck for independent.
+
+    Raises `UsageError` like `geometric_speedup`.
+    """
+    if not invocations:
+        raise UsageError("speedup: no invocation holds the arm and its baseline", fix="measure both in the same blocks")
+    logs = np.array([_log_ratios(pairs, level).mean() for pairs in invocations])
+    estimate = _over_units(logs, level, "invocation", "Student t over invocations")
+    return InvocationSpeedup(estimate, math.exp(logs.min()), math.exp(logs.max()))
+
+
+def bootstrap_speedup(pairs: Sequence[Pair], *, level: float = 0.95, resamples: int = 9999, seed: int = 1) -> Estimate:
+    """The same point with a bootstrap interval over blocks: a second opinion that assumes no normal distribution.
+
+    Blocks are drawn with replacement; the interval is the percentile interval, widened for small n as Hesterberg
+    proposes: percentiles Phi(-+ sqrt(n/(n-1)) t) instead of Phi(-+ z), since resampled means vary less than they
+    should by (n-1)/n and take s for known.
+
+    Limits: resampling cannot leave the range of the data, and n blocks from a symmetric distribution straddle their
+    centre with probability 1 - 2^(1-n). Where that is below `level` (n < 6 at 95 %) no bootstrap interval can be
+    right, and none is given. The draw is fixed by `seed`. Raises `UsageError` like `geometric_speedup`.
+    """
+    from scipy.special import ndtr  # pyright: ignore[reportMissingTypeStubs]
+
+    logs = _log_ratios(pairs, level)
+    n = len(logs)
+    mean, name = math.exp(logs.mean()), _mean_of(n, "block ratio")
+    if _copies(logs):
+        return Estimate(point=mean, level=level, n=n, unit="x", method=f"{name}; {_no_interval(n)}")
+    if 1 - 2.0 ** (1 - n) < level:
+        return Estimate(point=mean, level=level, n=n, unit="x", method=f"{name}; too few blocks for a bootstrap")
+    tail = float(ndtr(-math.sqrt(n / (n - 1)) * t_critical(n - 1, level)))
+    drawn = np.random.default_rng(seed).integers(0, n, size=(resamples, n), dtype=np.uint16)
+    low, high = np.quantile(logs[drawn].mean(axis=1), [tail, 1 - tail])
+    return Estimate(
+        point=mean,
+        low=math.exp(low),
+        high=math.exp(high),
+        level=level,
+        n=n,
+        unit="x",
+        method=f"{name}; bootstrap over blocks, {resamples} draws, seed {seed}",
+    )
+
+
+def pooled_rate(pools: Sequence[Pool], *, of: str = "blocks", level: float = 0.95) -> Estimate:
+    """An arm's decode rate in tok/s: all tokens over all time, with an interval over the units (blocks)."""
+    return pooled_ratio(pools, unit="tok/s", scale=1000, of=of, level=level)
+
+
+def pooled_ratio(
+    parts: Sequence[tuple[float, float]],
+    *,
+    unit: str,
+    of: str,
+    scale: float = 1.0,
+    floor: float = 0.0,
+    ceiling: float = math.inf,
+    level: float = 0.95,
+) -> Estimate:
+    """R = scale * (sum a) / (sum b) over units that each give (a, b), with the ratio estimator's interval.
+
+    The numerator's residuals e = a - R b carry the noise (Cochran's linearisation):
+
+        standard error = scale * sqrt(n / (n - 1) * sum e^2) / sum b,    interval = R +- t(n - 1) * standard error
+
+    cut at `floor` and `ceiling`, which R cannot pass. `of` names the units in `method`: blocks for a rate; prompts for
+    the acceptance rate and tau, because greedy decoding repeats the same text in every block, and only another prompt
+    is another draw. The interval is a little short for few and very unequal units.
+
+    Raises `UsageError` when the b do not sum to something positive, or when a value is negative or not finite.
+    """
+    _check_level(level)
+    values = np.array(parts, dtype=np.float64).reshape(-1, 2)
+    total = values.sum(axis=0)
+    if not np.isfinite(values).all() or (values < 0).any() or not total[1] > 0:
+        raise UsageError(
+            f"{unit} over {of}: counts and times must be finite, not negative, and not all zero",
+            fix="leave out units in which nothing was measured",
+        )
+    used = values[values[:, 1] > 0]
+    n = len(used)
+    ratio = total[0] / total[1]
+    residuals = used[:, 0] - ratio * used[:, 1]
+    copies = n < 2 or float(np.abs(residuals).max()) <= SAME * float(np.abs(used).max())
+    if copies:
+        method = f"pooled over {n} {of}; {_no_interval(n)}"
+        return Estimate(point=scale * ratio, level=level, n=n, unit=unit, method=method)
+    error = math.sqrt(n / (n - 1) * float(residuals @ residuals)) / total[1]
+    half = t_critical(n - 1, level) * error
+    return Estimate(
+        point=scale * ratio,
+        low=max(floor, scale * (ratio - half)),
+        high=min(ceiling, scale * (ratio + half)),
+        level=level,
+        n=n,
+        unit=unit,
+        method=f"pooled over {n} {of}; Student t, ratio estimator",
+    )
+
+
+def _over_units(logs: Floats, level: float, of: str, interval: str) -> Estimate:
+    """exp of the mean log with Student's t, or without an interval where there can be none."""
+    n = len(logs)
+    mean = math.exp(logs.mean())
+    if _copies(logs):
+        return Estimate(point=mean, level=level, n=n, unit="x", method=f"{_mean_of(n, of)}; {_no_interval(n)}")
+    _, low, high = t_interval(logs, level)
+    return Estimate(
+        point=mean,
+        low=math.exp(low),
+        high=math.exp(min(float(high), UNBOUNDED)),
+        level=level,
+        n=n,
+        unit="x",
+        method=f"{_mean_of(n, of)}; {interval}",
+    )
+
+
+def _mean_of(n: int, of: str) -> str:
+    return f"geometric mean of {n} {of}s" if n > 1 else f"one {of}"
+
+
+def _log_ratios(pairs: Sequence[Pair], level: float) -> Floats:
+    _check_level(level)
+    if not pairs:
+        raise UsageError("speedup: no block holds the arm and its baseline", fix="measure both in the same blocks")
+    values = np.array(pairs, dtype=np.float64)
+    if not (np.isfinite(values) & (values > 0)).all():
+        place = int(np.argmax(~(np.isfinite(values) & (values > 0)).all(axis=(1, 2))))
+        raise UsageError(
+            f"speedup: pair {place} has no positive rate (tokens and ms must be positive): {pairs[place]}",
+            fix="leave out blocks in which the arm or its baseline measured nothing",
+        )
+    rates = np.log(values[..., 0]) - np.log(values[..., 1])
+    return rates[:, 0] - rates[:, 1]
+
+
+def _copies(logs: Floats) -> bool:
+    """Whether the values cannot give an interval: fewer than two, or all the same."""
+    return len(logs) < 2 or float(np.ptp(logs)) <= SAME
+
+
+def _no_interval(n: int) -> str:
+    return "one unit, no interval" if n < 2 else "units do not vary, no interval"
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise UsageError(f"level: {level} is not between 0 and 1", fix="use 0.95 for a 95 % interval")
