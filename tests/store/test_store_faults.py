@@ -1,0 +1,293 @@
+"""What can be wrong with a run folder, and what the user is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specmeter.errors import StoreError
+from specmeter.record import Arm, ModelIdentity, Prompt
+from specmeter.store import RunIdentity, RunStore, compare_identity, lock_owner
+from specmeter.store import migrations as schema
+
+PROMPT = Prompt(id="p", workload="w", kind="code", text="x", sha256="1")
+MODEL = ModelIdentity(name="dense", reference="mock:t", path="m", sha256="1", size_bytes=1, origin="mock")
+
+
+def in_child(code: str, *arguments: object, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_folder_or_one_without_a_run(tmp_path: Path):
+    with pytest.raises(StoreError, match="does not exist"):
+        RunStore.open(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match=r"not a run folder \(no run\.sqlite\)"):
+        RunStore.open(tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="is not a folder"):
+        RunStore.open(tmp_path / "file", readonly=True)
+
+
+def test_the_database_file_may_be_named_instead_of_the_folder(store):
+    store.close()
+    with RunStore.open(store.path) as again:
+        assert again.folder == store.folder
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_another_programs_database_is_refused(tmp_path: Path, readonly):
+    db = sqlite3.connect(tmp_path / "run.sqlite")
+    db.execute("CREATE TABLE t (x)")
+    db.close()
+    with pytest.raises(StoreError, match="not a specmeter run"):
+        RunStore.open(tmp_path, readonly=readonly)
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_run_of_a_newer_version_is_refused(store, readonly):
+    store.close()
+    db = sqlite3.connect(store.path)
+    db.execute("PRAGMA user_version = 99")
+    db.execute("UPDATE migration SET specmeter = '9.1'")
+    db.commit()
+    db.close()
+    with pytest.raises(StoreError, match=r"newer specmeter \(9\.1, schema 99") as refusal:
+        RunStore.open(store.folder, readonly=readonly)
+    assert "upgrade" in refusal.value.fix
+
+
+def test_migrations_are_applied_once_and_recorded(store, make_request, monkeypatch):
+    store.add_request(make_request())
+    store.close()
+
+    def m002_extra(db: sqlite3.Connection) -> None:
+        db.execute("CREATE TABLE extra (x)")
+
+    steps = (*schema.MIGRATIONS, m002_extra)
+    for module in ("specmeter.store.migrations", "specmeter.store.database"):
+        monkeypatch.setattr(f"{module}.MIGRATIONS", steps)
+    with pytest.raises(StoreError, match="older specmeter"):
+        RunStore.open(store.folder, readonly=True)
+    for _ in range(2):
+        with RunStore.open(store.folder) as again:
+            assert len(list(again.requests())) == 1
+    db = sqlite3.connect(store.path)
+    assert [row[0] for row in db.execute("SELECT name FROM migration")] == ["m001_run", "m002_extra"]
+    assert db.execute("SELECT * FROM extra").fetchall() == []
+    db.close()
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_not_sqlite(store):
+    store.close()
+    store.path.write_bytes(b"garbage " * 1000)
+    for readonly in (True, False):
+        with pytest.raises(StoreError, match="is damaged") as failure:
+            RunStore.open(store.folder, readonly=readonly)
+        assert "run.sqlite and run.sqlite-wal together" in failure.value.fix
+        assert ".recover" in failure.value.fix
+    assert lock_owner(store.folder) is None
+
+
+def test_damage_in_the_middle_is_found_when_it_is_read(store, make_request, plan):
+    for key in plan:
+        store.add_request(make_request(key))
+    store.close()
+    data = bytearray(store.path.read_bytes())
+    data[4096 * 2 :] = os.urandom(len(data) - 4096 * 2)
+    store.path.write_bytes(data)
+    with pytest.raises(StoreError, match="is damaged"), RunStore.open(store.folder, readonly=True) as reader:
+        list(reader.requests())
+
+
+def test_a_reply_that_cannot_be_unpacked_is_named(store, make_request):
+    store.add_request(make_request())
+    store._db.execute("UPDATE reply SET zlib_json = x'00'")
+    with pytest.raises(StoreError, match="reply of p1 of base"):
+        list(store.requests())
+    assert len(list(store.rows())) == 1
+
+
+WRITE_THEN_DIE = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from conftest import PLAN, request_record
+from specmeter.store import RunStore
+store = RunStore.open(Path(sys.argv[1]))
+for key in PLAN:
+    store.add_request(request_record(key))
+os._exit(9)
+"""
+
+
+def test_what_a_killed_writer_left_in_the_wal_is_recovered(store, plan):
+    store.close()
+    in_child(WRITE_THEN_DIE, store.folder, Path(__file__).parent)
+    assert (store.folder / "run.sqlite-wal").stat().st_size > 0
+    copy = store.folder.with_name("copy")
+    shutil.copytree(store.folder, copy)
+    with RunStore.open(copy, readonly=True) as reader:
+        assert len(list(reader.requests())) == len(plan)
+    with RunStore.open(store.folder) as again:
+        assert again.done_keys() == set(plan)
+        again.check()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows folders have no read-only mode")
+def test_read_only_folders(store, make_request):
+    store.add_request(make_request())
+    store.close()
+    code = """
+import os, sys
+from pathlib import Path
+from specmeter.errors import StoreError
+from specmeter.store import RunStore
+if os.getuid() == 0:  # permissions do not bind root
+    os.setuid(65534)
+folder = Path(sys.argv[1])
+print(len(list(RunStore.open(folder, readonly=True).requests())))
+try:
+    RunStore.open(folder)
+except StoreError as error:
+    print(error.message)
+"""
+    paths = (*store.folder.parents[:3], store.folder, *store.folder.iterdir())
+    modes = [path.stat().st_mode for path in paths]
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        answer = in_child(code, store.folder)
+    finally:
+        for path, mode in zip(paths, modes, strict=True):
+            path.chmod(mode)
+    assert answer.stdout.splitlines()[:1] == ["1"], answer.stderr
+    assert "cannot be written" in answer.stdout
+
+
+def test_a_full_disk_loses_nothing(store, make_request, plan):
+    store.add_request(make_request(plan[0]))
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    big = make_request(plan[1]).reply.model_copy(update={"text": os.urandom(50_000).hex()})
+    with pytest.raises(StoreError, match="everything stored before is safe") as failure:
+        store.add_request(make_request(plan[1], reply=big))
+    assert "resumes" in failure.value.fix
+    store._db.execute("PRAGMA max_page_count = 1000000")
+    store.add_request(make_request(plan[1], reply=big))
+    assert store.done_keys() == set(plan[:2])
+    store.check()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no file size limit")
+def test_a_write_that_the_system_refuses_loses_nothing(store, plan):
+    store.close()
+    code = """
+import resource, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from conftest import PLAN, request_record
+from specmeter.errors import StoreError
+from specmeter.store import RunStore
+store = RunStore.open(Path(sys.argv[1]))
+store.add_request(request_record(PLAN[0]))
+size = (Path(sys.argv[1]) / "run.sqlite-wal").stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, size + 100))
+try:
+    store.add_request(request_record(PLAN[1]))
+except StoreError as error:
+    print(error.message)
+store.close()
+"""
+    answer = in_child(code, store.folder, Path(__file__).parent)
+    assert "everything stored before is safe" in answer.stdout, answer.stderr
+    with RunStore.open(store.folder) as again:
+        assert again.done_keys() == {plan[0]}
+        again.check()
+
+
+# --- one writer ------------------------------------------------------------------------------------------------------
+
+HOLD = """
+import sys
+from pathlib import Path
+from specmeter.store import RunStore
+store = RunStore.open(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_writer_is_refused_until_the_first_is_killed(store):
+    store.close()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(store.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert lock_owner(store.folder) == holder.pid
+        with pytest.raises(StoreError, match=f"process {holder.pid} is writing"):
+            RunStore.open(store.folder)
+        RunStore.open(store.folder, readonly=True).close()
+        holder.kill()
+        holder.wait()
+    assert lock_owner(store.folder) is None
+    with RunStore.open(store.folder):
+        assert lock_owner(store.folder) == os.getpid()
+        with pytest.raises(StoreError, match="is writing"):
+            RunStore.open(store.folder)
+
+
+# --- the same run? ---------------------------------------------------------------------------------------------------
+
+
+def test_every_difference_is_named(make_engine):
+    was = RunIdentity(
+        experiment={"design": {"blocks": 3}, "arms": [{"gamma": 4}, {"gamma": 8}]},
+        engine=make_engine(libraries={"libllama.so": "1", "libold.so": "2"}),
+        models=[MODEL],
+        prompts=[PROMPT],
+        arms=[Arm(id="a", target="dense")],
+    )
+    now = RunIdentity(
+        experiment={"design": {"blocks": 5}, "arms": [{"gamma": 4}]},
+        engine=make_engine(libraries={"libllama.so": "9"}, binary="/elsewhere"),
+        models=[MODEL.model_copy(update={"sha256": "2", "path": "/elsewhere"})],
+        prompts=[PROMPT.model_copy(update={"sha256": "2", "text": "y"}), PROMPT.model_copy(update={"id": "q"})],
+        arms=[Arm(id="a", target="dense", gamma=3)],
+    )
+    assert compare_identity(was, was) == []
+    lines = [str(change) for change in compare_identity(was, now)]
+    assert "experiment.design.blocks: 3 -> 5" in lines
+    assert 'experiment.arms.1: {"gamma": 8} -> (absent)' in lines
+    assert "arms.a.gamma: null -> 3" in lines
+    assert "engine.libraries.libllama.so: 1 -> 9" in lines
+    assert "engine.libraries.libold.so: 2 -> (absent)" in lines
+    assert "models.dense.sha256: 1 -> 2" in lines
+    assert "prompts.p.sha256: 1 -> 2" in lines
+    assert [line for line in lines if line.startswith("prompts.q: (absent) -> ")]
+    assert len(lines) == 8
+
+
+def test_a_changed_run_is_not_resumed(store, make_session, make_engine):
+    store.set_models([MODEL])
+    same = RunIdentity(experiment={"name": "t"}, engine=make_engine(), models=[MODEL], prompts=[PROMPT])
+    store.refuse_changes(same)
+    store.add_session(make_session())
+    store.refuse_changes(same)
+    changed = RunIdentity(experiment={"name": "t"}, engine=make_engine(binary_sha256="bb"), models=[MODEL])
+    with pytest.raises(StoreError, match=r"engine\.binary_sha256: aa -> bb") as refusal:
+        store.refuse_changes(changed)
+    assert "--out" in refusal.value.fix
