@@ -6,14 +6,14 @@ import subprocess
 from collections.abc import Sequence
 
 
-def run_command(argv: Sequence[str], *, timeout_s: float = 5.0, with_stderr: bool = False) -> str | None:
+def run_command(argv: Sequence[str], *, timeout_s: float = 5.0) -> str | None:
     """What `argv` prints, or None where it is absent, fails, or takes longer than `timeout_s` seconds."""
     try:
         done = subprocess.run(
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if with_stderr else subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             timeout=timeout_s,
             check=True,
             encoding="utf-8",

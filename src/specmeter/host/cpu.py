@@ -32,7 +32,6 @@ _LINUX_FLAGS: Mapping[str, tuple[str, ...]] = {
     "FP16_VA": ("asimdhp",),
     "MATMUL_INT8": ("i8mm",),
     "SVE": ("sve",),
-    "SVE2": ("sve2",),
     "SME": ("sme",),
 }
 _MACOS_INTEL_FLAGS: Mapping[str, tuple[str, ...]] = {
@@ -60,7 +59,6 @@ _WINDOWS_FEATURES: Mapping[str, int] = {
     "NEON": 19,
     "DOTPROD": 43,
     "SVE": 46,
-    "SVE2": 47,
 }
 
 
