@@ -1,0 +1,210 @@
+"""Summaries: like with like, failures in the open, controls apart, and 100,000 requests at once."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
+
+import pytest
+
+from specmeter.errors import UsageError
+from specmeter.record import Arm, Estimate
+from specmeter.stats import Pool, geometric_speedup, speedup_over_invocations
+from specmeter.store import RequestRow
+from specmeter.summary import ArmSummary, Row, RunSummary, summarize
+
+BASE = Arm(id="moe/none", target="moe", role="baseline")
+DRAFT = Arm(id="moe/draft", target="moe", draft="small", methods=("draft-simple",), gamma=4, baseline_id=BASE.id)
+ARMS = (BASE, DRAFT)
+
+
+@dataclass(frozen=True)
+class Fake:
+    """A row as the store gives it."""
+
+    arm_id: str
+    block: int
+    prompt_id: str
+    predicted_ms: float | None
+    predicted_n: int | None = 101
+    invocation: int = 0
+    kind: str = "fact"
+    status: Literal["ok", "failed"] = "ok"
+    started_at: float = 0.0
+    prompt_n: int | None = 20
+    prompt_ms: float | None = 100.0
+    draft_n: int | None = 0
+    draft_n_accepted: int | None = 0
+    target_forwards: int | None = 100
+
+
+def failed(arm_id: str, block: int, prompt_id: str) -> Fake:
+    return Fake(arm_id, block, prompt_id, None, None, 0, "fact", "failed", 0.0, None, None, None, None, None)
+
+
+def drafted(block: int, prompt_id: str, ms: float, accepted: int = 60, invocation: int = 0) -> Fake:
+    return Fake(
+        DRAFT.id,
+        block,
+        prompt_id,
+        ms,
+        invocation=invocation,
+        draft_n=100,
+        draft_n_accepted=accepted,
+        target_forwards=100 - accepted,
+    )
+
+
+def arm_of(summary: RunSummary, arm_id: str) -> ArmSummary:
+    return next(arm for arm in (*summary.arms, *summary.controls) if arm.arm_id == arm_id)
+
+
+def point(estimate: Estimate | None) -> float:
+    assert estimate is not None
+    return estimate.point
+
+
+def test_rows_of_the_store_are_rows() -> None:
+    _: type[Row] = RequestRow
+
+
+def test_speedup_is_that_of_stats_over_blocks() -> None:
+    times = [(1000.0, 800.0), (1100.0, 820.0), (1050.0, 850.0)]
+    rows = [row for b, (base, fast) in enumerate(times) for row in (Fake(BASE.id, b, "p", base), drafted(b, "p", fast))]
+    summary = summarize(rows, ARMS, planned={BASE.id: 3, DRAFT.id: 3})
+    arm = arm_of(summary, DRAFT.id)
+    assert arm.speedup == geometric_speedup([(Pool(100, fast), Pool(100, base)) for base, fast in times])
+    assert arm.speedup_range is None
+    assert arm_of(summary, BASE.id).speedup is None
+    assert point(arm.decode_rate) == pytest.approx(300_000 / 2470)
+    assert point(arm.prompt_rate) == pytest.approx(200.0)
+    assert point(arm.acceptance) == pytest.approx(0.6)
+    assert point(arm.tau) == pytest.approx(2.5)
+    assert (arm.drafted, arm.accepted) == (300, 180)
+    assert (summary.complete, summary.blocks, summary.prompts, summary.requests_ok) == (True, 3, 1, 6)
+    baseline = arm_of(summary, BASE.id)
+    assert baseline.acceptance is None
+    assert point(baseline.tau) == 1.0
+
+
+def test_only_prompts_and_blocks_that_both_completed_are_compared() -> None:
+    rows = [
+        Fake(BASE.id, 0, "easy", 1000.0),
+        failed(BASE.id, 0, "hard"),
+        drafted(0, "easy", 500.0),
+        drafted(0, "hard", 9000.0),  # no partner: would turn a gain into a loss
+        drafted(1, "easy", 1.0),  # no baseline in its block
+    ]
+    summary = summarize(rows, ARMS, planned={BASE.id: 4, DRAFT.id: 4})
+    arm = arm_of(summary, DRAFT.id)
+    assert arm.speedup is not None
+    assert (arm.speedup.point, arm.speedup.n, arm.speedup.low) == (2.0, 1, None)
+    assert summary.complete is False
+    assert (summary.requests_failed, summary.requests_missing) == (1, 3)
+    assert arm_of(summary, BASE.id).requests_failed == 1
+
+
+def test_no_pair_no_speedup() -> None:
+    summary = summarize([Fake(BASE.id, 0, "p", 10.0), drafted(1, "p", 5.0)], ARMS)
+    assert arm_of(summary, DRAFT.id).speedup is None
+    assert (summary.complete, summary.requests_missing) == (None, None)
+
+
+def test_requests_that_decoded_nothing_enter_no_rate() -> None:
+    row = Fake(BASE.id, 0, "p", 0.0, predicted_n=1, target_forwards=None)
+    arm = arm_of(summarize([row], ARMS), BASE.id)
+    assert (arm.decode_rate, arm.tau, arm.requests_ok) == (None, None, 1)
+    assert point(arm.prompt_rate) == pytest.approx(200.0)
+
+
+def test_kinds_are_summarised_apart() -> None:
+    rows = [
+        Fake(BASE.id, 0, "a", 1000.0),
+        Fake(BASE.id, 0, "b", 1000.0, kind="edit"),
+        drafted(0, "a", 2000.0, accepted=10),
+        Fake(DRAFT.id, 0, "b", 250.0, kind="edit", draft_n=100, draft_n_accepted=90, target_forwards=10),
+    ]
+    kinds = arm_of(summarize(rows, ARMS), DRAFT.id).kinds
+    assert {kind: point(summary.speedup) for kind, summary in kinds.items()} == pytest.approx(
+        {"fact": 0.5, "edit": 4.0}
+    )
+    assert point(kinds["edit"].tau) == 10.0
+
+
+def test_invocations_are_the_units_where_there_are_several() -> None:
+    ratios = [[1.1, 1.2, 1.15], [1.3, 1.25, 1.35]]
+    rows = [
+        row
+        for i, blocks in enumerate(ratios)
+        for b, ratio in enumerate(blocks)
+        for row in (Fake(BASE.id, b, "p", 1000.0, invocation=i), drafted(b, "p", 1000 / ratio, invocation=i))
+    ]
+    arm = arm_of(summarize(rows, ARMS), DRAFT.id)
+    expected = speedup_over_invocations(
+        [[(Pool(100, 1000 / ratio), Pool(100, 1000.0)) for ratio in blocks] for blocks in ratios]
+    )
+    assert arm.speedup == expected.estimate
+    assert arm.speedup_range == pytest.approx((expected.lowest, expected.highest))
+    assert arm.speedup_bootstrap is None
+    assert arm.decode_rate is not None
+    assert arm.decode_rate.n == 2
+
+
+def test_controls_and_cost_probes_are_not_results() -> None:
+    control = Arm(id="moe/control", target="moe", role="control", synthetic_rates=(1.0,), baseline_id=BASE.id)
+    probe = DRAFT.model_copy(update={"id": "moe/probe", "synthetic_rates": (0.8, 0.8)})
+    rows = [Fake(arm.id, 0, "p", 1000.0) for arm in (BASE, DRAFT, control, probe)]
+    summary = summarize(rows, (BASE, DRAFT, control, probe))
+    assert [arm.arm_id for arm in summary.arms] == [BASE.id, DRAFT.id, probe.id]
+    assert [(arm.arm_id, arm.cost_probe) for arm in summary.controls] == [(control.id, "synthetic acceptance")]
+    assert arm_of(summary, probe.id).cost_probe == "synthetic acceptance"
+    assert arm_of(summary, DRAFT.id).cost_probe is None
+    random = summarize(rows, (BASE, DRAFT, control, probe), timing_only={"small"})
+    assert arm_of(random, DRAFT.id).cost_probe == "random weights"
+    assert arm_of(random, BASE.id).cost_probe is None
+
+
+def test_balance_comes_from_start_times() -> None:
+    rows = [Fake(arm.id, 0, "p", 1.0, started_at=when) for arm, when in ((BASE, 9.0), (DRAFT, 3.0))]
+    assert summarize(rows, ARMS).balance.mean_position == {BASE.id: 1.0, DRAFT.id: 0.0}
+
+
+def test_an_empty_run_is_summarised_as_empty() -> None:
+    summary = summarize([], ARMS, planned={BASE.id: 2, DRAFT.id: 2})
+    assert (summary.requests_ok, summary.requests_missing, summary.complete) == (0, 4, False)
+    assert arm_of(summary, DRAFT.id).decode_rate is None
+    assert summarize([], ()).arms == ()
+
+
+def test_strangers_are_refused() -> None:
+    with pytest.raises(UsageError, match="unknown arm 'x'"):
+        summarize([Fake("x", 0, "p", 1.0)], ARMS)
+    with pytest.raises(UsageError, match="baseline 'moe/none'"):
+        summarize([], [DRAFT])
+
+
+def many(count: int, arms: int, blocks: int) -> Iterator[Fake]:
+    prompts = count // (arms * blocks)
+    for arm in range(arms):
+        for block in range(blocks):
+            for prompt in range(prompts):
+                ms = 1000 + 10 * math.sin(arm * 7 + block * 3 + prompt)
+                yield Fake(f"arm-{arm}", block, f"p-{prompt}", ms, kind=f"kind-{prompt % 5}")
+
+
+def test_a_hundred_thousand_requests() -> None:
+    arms = [Arm(id="arm-0", target="t", role="baseline")]
+    arms += [Arm(id=f"arm-{index}", target="t", baseline_id="arm-0") for index in range(1, 20)]
+    started = perf_counter()
+    summary = summarize(many(100_000, 20, 10), arms)
+    assert perf_counter() - started < 3
+    assert summary.requests_ok == 100_000
+    tracemalloc.start()
+    summarize(many(20_000, 20, 10), arms)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak / 20_000 < 600  # bytes per row, columns and their sorted copies together
