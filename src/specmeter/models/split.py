@@ -12,6 +12,11 @@ from specmeter.models.metadata import Metadata
 _PART = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
 
+def is_part(path: str) -> bool:
+    """Whether a file with this name is a part of a split model."""
+    return _PART.match(path) is not None
+
+
 def part_paths(path: Path) -> tuple[Path, ...]:
     """All files of the model whose first file is `path`, by their names; just `path` when it is not split."""
     match = _PART.match(path.name)
