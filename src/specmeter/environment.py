@@ -56,12 +56,12 @@ def render_environment(
         "## Machine",
         _facts(_machine(host)),
         *(["## GPUs", _gpus(host.gpus)] if host.gpus else []),
-        "## Engines" if len(engines) > 1 else "## Engine",
-        *(_facts(_engine(engine)) for engine in engines),
+        "## Engine",
+        *([_facts(_engine(engine)) for engine in engines] or ["None was started."]),
         "## Models",
         _models(models),
-        "## Arms",
-        *(f"{code(arm_id)}\n\n{_block(_masked(argv))}" for arm_id, argv in argvs.items()),
+        "## Command lines",
+        *([f"{code(arm_id)}\n\n{_block(_masked(argv))}" for arm_id, argv in argvs.items()] or ["None was started."]),
     ]
     placements = list(_placements(sessions))
     if placements:
@@ -79,7 +79,8 @@ def render_environment(
 def escape(text: str) -> str:
     """`text` as Markdown that shows just these characters, on one line: no markup, no HTML, no control characters."""
     visible = _plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
-    return re.sub(r"([\\`*_\[\]|~$])", r"\\\1", visible)
+    # Within a word an underscore is no markup, and `~/` is a path.
+    return re.sub(r"([\\`*\[\]|$]|~(?!/)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", visible)
 
 
 def code(text: str) -> str:

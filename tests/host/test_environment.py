@@ -99,6 +99,7 @@ def test_tells_what_a_reader_needs() -> None:
     assert text.endswith("```\n")
     assert "Resolved" not in text
     assert "not yet" in render(finished_at=None)
+    assert render(engines=[], argvs={}).count("None was started.") == 2
 
 
 def test_resolved_values_and_placement_by_arm() -> None:
@@ -155,7 +156,7 @@ def test_names_are_not_markup() -> None:
 
 
 def test_escaping_keeps_the_characters() -> None:
-    assert escape("a_b|c`<d>\n&") == r"a\_b\|c\`&lt;d&gt; &amp;"
+    assert escape("a_b|_c`<d>\n& ~/x ~y~") == r"a_b\|\_c\`&lt;d&gt; &amp; ~/x \~y\~"
     assert code("a`b") == "`` a`b ``"
     assert code("a|b") == r"`a\|b`"
     assert code(" \n") == ""

@@ -34,7 +34,6 @@ def read_host(*, load_sample_s: float = 0.5, root: Path = Path("/")) -> Host:
     container = read_container(root)
     memory = psutil.virtual_memory()
     limit = cgroup.memory_limit_bytes()
-    left = cgroup.memory_available_bytes()
     return Host(
         hostname_sha256=hashlib.sha256(platform.node().encode()).hexdigest(),
         os=system,
@@ -51,13 +50,22 @@ def read_host(*, load_sample_s: float = 0.5, root: Path = Path("/")) -> Host:
         governor=read_governor(root),
         power_source=read_power_source(virtual=container is not None, root=root),
         memory_bytes=memory.total if limit is None else min(memory.total, limit),
-        memory_available_bytes=memory.available if left is None else min(memory.available, left),
+        memory_available_bytes=memory_available_bytes(root),
         swap_used_bytes=_swap_used_bytes(),
         gpus=read_gpus(root),
         container=container,
         load_average=read_load_average(),
         busy_processes=read_busy_processes(load_sample_s),
     )
+
+
+def memory_available_bytes(root: Path = Path("/")) -> int:
+    """Memory that a new process could take now without swapping, within the limits of a container."""
+    import psutil
+
+    available = psutil.virtual_memory().available
+    left = find_cgroup(root).memory_available_bytes()
+    return available if left is None else min(available, left)
 
 
 def _system() -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 # Linux counts guests within user and nice; Windows counts interrupts within system. Stolen time went to others.
@@ -39,7 +40,11 @@ class CpuTimer:
         import psutil
 
         self._own = psutil.Process()
-        self._engine = {pid: psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)}
+        self._engine: dict[int, psutil.Process] = {}
+        for pid in pids:
+            # An engine that is gone already is nothing to watch.
+            with suppress(psutil.Error, ValueError):
+                self._engine[pid] = psutil.Process(pid)
 
     def read(self) -> CpuTime:
         """The counters now."""
