@@ -1,0 +1,171 @@
+"""`MockEngine` and `MockSession`: the virtual clock and the life of a session; `play` knows a single generation."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections import Counter
+from types import TracebackType
+from typing import Self
+
+from specmeter import __version__
+from specmeter.engines import Launch, SessionFacts
+from specmeter.engines.mock.play import Player, gamma
+from specmeter.engines.mock.spec import FaultKind, MockSpec
+from specmeter.engines.mock.words import detokenize, tokenize
+from specmeter.errors import EngineDiedError, EngineHungError, EngineProtocolError, EngineStartError
+from specmeter.record import Arm, DeviceUse, EngineIdentity, Generation, Prompt, Reply
+
+EPOCH = 1_767_225_600.0
+"""The virtual clock starts at 2026-01-01T00:00:00Z."""
+BREAKING: frozenset[FaultKind] = frozenset({"dies", "hangs", "garbage", "interrupt"})
+BENDING: frozenset[FaultKind] = frozenset({"truncated"})
+BENDING_SD: frozenset[FaultKind] = frozenset({"truncated", "decode-failed", "acceptance-stuck", "text-differs"})
+
+
+class MockEngine:
+    """Implements `specmeter.engines.Engine`. Time passes only when the engine works."""
+
+    def __init__(self, spec: MockSpec | None = None) -> None:
+        self.spec = spec or MockSpec()
+        self.now_ms = 0.0
+        self.calls = 0
+        """`generate` was called so often, warm-ups included."""
+        self._sessions: Counter[str] = Counter()
+
+    def identify(self) -> EngineIdentity:
+        """The mock's bytes are its spec; planted faults are not part of it, so that a run can go on without them."""
+        spec = self.spec.model_dump_json(exclude={"faults"})
+        return EngineIdentity(
+            kind="mock",
+            version=__version__,
+            build="virtual clock",
+            binary="mock",
+            binary_sha256=hashlib.sha256(spec.encode()).hexdigest(),
+        )
+
+    def clock(self) -> float:
+        """Virtual seconds since the epoch."""
+        return EPOCH + self.now_ms / 1000
+
+    def start(self, launch: Launch) -> MockSession:
+        """A session, after the virtual time of loading. Raises `EngineStartError` as planted, `ModelError`."""
+        block = self._sessions[launch.arm.id]
+        self._sessions[launch.arm.id] += 1
+        session = MockSession(self, launch, block)
+        self.now_ms += session.facts.ready_ms
+        return session
+
+    def fault(
+        self, arm: Arm, block: int, kinds: frozenset[FaultKind], prompt_id: str | None = None
+    ) -> FaultKind | None:
+        """The first planted fault of these kinds that applies here."""
+        for fault in self.spec.faults:
+            here = fault.kind in kinds and fnmatch.fnmatchcase(arm.id, fault.arm) and fault.block in (None, block)
+            this = prompt_id is None or fnmatch.fnmatchcase(prompt_id, fault.prompt)
+            if here and this and fault.call in (None, self.calls):
+                return fault.kind
+        return None
+
+
+class MockSession:
+    """Implements `specmeter.engines.EngineSession`."""
+
+    def __init__(self, engine: MockEngine, launch: Launch, block: int) -> None:
+        arm = launch.arm
+        self._engine, self._launch, self._block = engine, launch, block
+        self._alive = True
+        self._repeats: Counter[str] = Counter()
+        self._log("mock engine: virtual clock")
+        if engine.fault(arm, block, frozenset({"start-fails"})):
+            self._log("error: failed to load the model")
+            raise EngineStartError(
+                f"{arm.id}: the mock engine did not start, as planted", fix="remove the fault `start-fails`"
+            )
+        active = arm.speculates and engine.fault(arm, block, frozenset({"inactive"})) is None
+        if arm.speculates and not active:
+            self._log("failed to initialize speculative decoding context")
+        if arm.synthetic_rates:
+            self._log("synthetic speculative acceptance is enabled")
+        self._player = Player(engine.spec, launch, speculating=active, log=self._log)
+        drafts = [DeviceUse(device="MOCK0", model_buffer_bytes=launch.draft.size_bytes)] if launch.draft else []
+        self.facts = SessionFacts(
+            argv=("mock", launch.target.reference, *arm.methods),
+            ready_ms=self._player.load_ms,
+            resolved={
+                "n_ctx": arm.engine.context,
+                "total_slots": arm.engine.slots,
+                "speculative.types": ",".join(arm.methods),
+                "speculative.n_max": gamma(arm),
+                "speculative.n_min": arm.gamma_min or 0,
+                "speculative.p_min": arm.p_min or 0.0,
+            },
+            speculating=active,
+            devices=(DeviceUse(device="MOCK0", model_buffer_bytes=launch.target.size_bytes),),
+            draft_devices=tuple(drafts),
+        )
+
+    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
+        """Generate in virtual time. Raises what planted faults say, `KeyboardInterrupt` included."""
+        engine, arm = self._engine, self._launch.arm
+        if not self._alive:
+            raise self._died()
+        breaking = engine.fault(arm, self._block, BREAKING, prompt.id)
+        bending = BENDING_SD if self.facts.speculating else BENDING
+        bent = engine.fault(arm, self._block, bending, prompt.id)
+        engine.calls += 1
+        self._repeats[prompt.id] += 1
+        reply = self._player.play(prompt, generation, bent, self._block, self._repeats[prompt.id])
+        if breaking is not None:
+            engine.now_ms += reply.wall_ms / 2
+            self._break(breaking)
+        engine.now_ms += reply.wall_ms
+        return reply
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """One id per byte, except for the words that the mock itself says."""
+        return tokenize(text)
+
+    def detokenize(self, token_ids: tuple[int, ...]) -> str:
+        """Inverse of `tokenize`."""
+        return detokenize(token_ids)
+
+    def close(self) -> None:
+        """End the session; safe to call twice."""
+        self._alive = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _break(self, fault: FaultKind) -> None:
+        """Raise what the fault is, after the time it takes to show."""
+        arm, patience_s = self._launch.arm, self._launch.idle_timeout_s
+        if fault == "interrupt":
+            raise KeyboardInterrupt
+        if fault == "garbage":
+            raise EngineProtocolError(
+                f"{arm.id}: the mock engine answered `<html>` instead of JSON, as planted",
+                fix="remove the fault `garbage`",
+            )
+        self._alive = False
+        if fault == "hangs":
+            self._engine.now_ms += patience_s * 1000
+            raise EngineHungError(
+                f"{arm.id}: no token for {patience_s:g} s, as planted", fix="remove the fault `hangs`"
+            )
+        raise self._died()
+
+    def _died(self) -> EngineDiedError:
+        return EngineDiedError(
+            f"{self._launch.arm.id}: the mock engine has ended", fix="start a new session, or remove the fault `dies`"
+        )
+
+    def _log(self, line: str) -> None:
+        self._launch.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self._launch.log_path.open("a", encoding="utf-8", newline="\n") as log:
+            log.write(line + "\n")

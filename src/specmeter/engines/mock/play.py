@@ -1,0 +1,205 @@
+"""One generation of the mock engine: which tokens, in which steps, in how much time."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from specmeter.engines import Launch
+from specmeter.engines.mock.spec import Drafter, FaultKind, MockSpec
+from specmeter.engines.mock.words import BYTES, WORDS, detokenize, tokenize
+from specmeter.errors import EngineStartError
+from specmeter.record import Arm, Generation, Prompt, Reply, Step, Timings
+
+DEFAULT_GAMMA = 3
+DEFAULT_NGRAM_GAMMA = 16
+CHAT_TEMPLATE_TOKENS = 8
+PREFILL_BATCH = 2048
+"""Prompt tokens per target forward."""
+
+
+class Die(NamedTuple):
+    """Chance at one token position of a text, each from 0 to 1: the same whenever that text is generated."""
+
+    accept: float
+    confidence: float
+    hit: float
+
+
+class Draft(NamedTuple):
+    """What was drafted for one step, and how much of it the target agrees with."""
+
+    drafted: int = 0
+    accepted: int = 0
+    ms: float = 0.0
+
+
+class Player:
+    """Generates for one session."""
+
+    def __init__(self, spec: MockSpec, launch: Launch, *, speculating: bool, log: Callable[[str], None]) -> None:
+        self._spec = spec
+        self._arm = launch.arm
+        self._reference = launch.target.reference
+        self._log = log
+        self._target = spec.target(self._reference)
+        self._drafters = [(method, *_drafter(spec, method, launch)) for method in launch.arm.methods if speculating]
+        self.load_ms = self._target.load_ms + sum(drafter.load_ms for _, _, drafter in self._drafters)
+        """Until the session is ready."""
+
+    def play(self, prompt: Prompt, generation: Generation, bent: FaultKind | None, block: int, repeat: int) -> Reply:
+        """One generation; `bent` is the fault that falsifies it, `repeat` counts generations for this prompt."""
+        tokens, stop_reason = self._answer(prompt, generation, bent)
+        pace = self._pace(prompt, block, repeat)
+        prompt_n = len(tokenize(prompt.text)) + (CHAT_TEMPLATE_TOKENS if prompt.format == "chat" else 0)
+        prompt_ms = pace * (self._target.base_ms + self._target.prompt_token_ms * prompt_n)
+        tape = _Tape(prompt_ms, arrivals=[prompt_ms])
+        dice = {source: self._dice(source, prompt, generation, len(tokens)) for _, source, _ in self._drafters}
+        stuck = bent == "acceptance-stuck"
+        while len(tape.arrivals) < len(tokens):
+            draft = self._draft(prompt.kind, dice, at=len(tape.arrivals), length=len(tokens))
+            rejected = draft.accepted < draft.drafted
+            if bent == "decode-failed" and len(tape.steps) % 2 == 1:
+                # A forward that fails returns at once: that is what makes such runs look fast.
+                self._log("failed to decode, ret = -1")
+                tape.step(draft, pace * draft.ms, failed=True)
+                tape.count(draft)
+            elif rejected and self._target.restore_ms > 0:
+                step_ms = draft.ms + self._target.forward_ms(draft.drafted + 1) + self._target.restore_ms
+                tape.step(draft, pace * step_ms, restored=True)
+                replay = Draft(draft.accepted, draft.accepted)
+                tape.step(replay, pace * self._target.forward_ms(replay.drafted + 1))
+                tape.count(replay if stuck else draft)
+            else:
+                tape.step(draft, pace * (draft.ms + self._target.forward_ms(draft.drafted + 1)))
+                tape.count(Draft() if stuck and rejected else draft)
+        prompt_forwards = max(1, math.ceil(prompt_n / PREFILL_BATCH))
+        timings = Timings(
+            prompt_n=prompt_n,
+            prompt_ms=prompt_ms,
+            predicted_n=len(tokens),
+            predicted_ms=tape.decode_ms,
+            draft_n=tape.drafted,
+            draft_n_accepted=tape.accepted,
+        )
+        return Reply(
+            text=detokenize(tokens),
+            token_ids=tokens,
+            stop_reason=stop_reason,
+            timings=timings,
+            # Servers print draft counts only when there are any.
+            raw_timings=timings.model_dump(exclude=set() if tape.drafted else {"draft_n", "draft_n_accepted"}),
+            counters={
+                "n_decode_total": prompt_forwards + tape.forwards,
+                "spec_decode_num_drafts_total": sum(step.drafted > 0 for step in tape.steps),
+                "spec_decode_num_draft_tokens_total": tape.drafted,
+                "spec_decode_num_accepted_tokens_total": tape.accepted,
+            },
+            wall_ms=prompt_ms + tape.decode_ms + self._spec.request_overhead_ms,
+            ttft_ms=prompt_ms,
+            arrival_ms=tuple(tape.arrivals),
+            steps=tuple(tape.steps),
+        )
+
+    def _answer(self, prompt: Prompt, generation: Generation, bent: FaultKind | None) -> tuple[tuple[int, ...], str]:
+        """Tokens and stop reason; the same for every arm of a target."""
+        rng = self._rng("text", prompt, generation)
+        natural = max(1, round(self._target.answer_tokens * rng.uniform(0.5, 1.5)))
+        ended = natural < generation.max_tokens and not generation.ignore_eos
+        length = natural if ended else generation.max_tokens
+        tokens = [BYTES + rng.randrange(WORDS) for _ in range(length)]
+        half = max(1, length // 2)
+        if bent == "truncated":
+            return tuple(tokens[:half]), "eos"
+        if bent == "text-differs":
+            tokens[half:] = [BYTES + (token + 1) % WORDS for token in tokens[half:]]
+        if bent == "decode-failed":
+            tokens[half:] = [tokens[half - 1]] * (length - half)
+        return tuple(tokens), "eos" if ended else "limit"
+
+    def _dice(self, source: str, prompt: Prompt, generation: Generation, length: int) -> list[Die]:
+        rng = self._rng(f"dice/{source}", prompt, generation)
+        return [Die(rng.random(), rng.random(), rng.random()) for _ in range(length)]
+
+    def _draft(self, kind: str, dice: dict[str, list[Die]], *, at: int, length: int) -> Draft:
+        """The draft for the step that starts at token `at`; the first method that has one prevails."""
+        arm = self._arm
+        # Engines never draft past the last token: the verification adds one of its own.
+        limit = min(gamma(arm), length - at - 1)
+        ms = 0.0
+        for method, source, drafter in self._drafters:
+            here = dice[source][at : at + limit]
+            if method.startswith("ngram") and here and here[0].hit >= drafter.hit_rate(kind):
+                continue
+            rates = arm.synthetic_rates or drafter.rates(kind)
+            drafted, accepted = 0, 0
+            for place, die in enumerate(here):
+                good = die.accept < rates[min(place, len(rates) - 1)]
+                ms += drafter.token_ms
+                # Draft models are surer of tokens that turn out right: mean 0.8 against 0.5.
+                if arm.p_min is not None and die.confidence ** (0.25 if good else 1.0) < arm.p_min:
+                    break
+                accepted += good and accepted == drafted
+                drafted += 1
+            if drafted > 0 and drafted >= (arm.gamma_min or 0):
+                return Draft(drafted, accepted, ms)
+        return Draft(ms=ms)
+
+    def _pace(self, prompt: Prompt, block: int, repeat: int) -> float:
+        """How much longer than by the cost model this generation takes."""
+        rng = random.Random(f"{self._spec.seed}/noise/{self._arm.id}/{block}/{prompt.id}/{repeat}")
+        return rng.lognormvariate(0.0, self._spec.noise) * (1 + self._spec.block_drift) ** block
+
+    def _rng(self, what: str, prompt: Prompt, generation: Generation) -> random.Random:
+        """Chance that is the same for every arm and block; at temperature 0 whatever the seed of the generation."""
+        seed = generation.seed if generation.temperature > 0 else "greedy"
+        return random.Random(f"{self._spec.seed}/{what}/{self._reference}/{prompt.id}/{prompt.sha256}/{seed}")
+
+
+@dataclass
+class _Tape:
+    """What has happened so far in one generation."""
+
+    prompt_ms: float
+    arrivals: list[float]
+    """Of every token; the first comes with the end of the prompt."""
+    decode_ms: float = 0.0
+    forwards: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    steps: list[Step] = field(default_factory=list[Step])
+
+    def step(self, draft: Draft, ms: float, *, failed: bool = False, restored: bool = False) -> None:
+        """A round of `ms`; one that `failed` is no forward, one that `restored` emits nothing."""
+        self.decode_ms += ms
+        at_ms = self.prompt_ms + self.decode_ms
+        self.forwards += not failed
+        self.steps.append(Step(drafted=draft.drafted, accepted=draft.accepted, at_ms=at_ms, restored=restored))
+        if not restored:
+            self.arrivals += [at_ms] * (draft.accepted + 1)
+
+    def count(self, draft: Draft) -> None:
+        """What the engine's counters make of a draft."""
+        self.drafted += draft.drafted
+        self.accepted += draft.accepted
+
+
+def gamma(arm: Arm) -> int:
+    """Most draft tokens per step that are really in force."""
+    if arm.gamma is not None:
+        return arm.gamma
+    return DEFAULT_NGRAM_GAMMA if all(method.startswith("ngram") for method in arm.methods) else DEFAULT_GAMMA
+
+
+def _drafter(spec: MockSpec, method: str, launch: Launch) -> tuple[str, Drafter]:
+    """What a method drafts with, and a name for its chances."""
+    if method.startswith("ngram"):
+        return "ngram", spec.ngram
+    if launch.draft is not None:
+        return launch.draft.reference, spec.draft(launch.draft.reference)
+    if method == "draft-mtp":
+        return "heads", spec.heads
+    raise EngineStartError(f"{launch.arm.id}: method {method} needs a draft model", fix="give the arm a `draft`")

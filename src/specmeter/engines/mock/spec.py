@@ -1,0 +1,167 @@
+"""What the mock engine is told: cost, acceptance and faults."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
+
+from specmeter.errors import ModelError
+from specmeter.record import ModelIdentity, Record
+
+Rate = Annotated[float, Field(ge=0, le=1)]
+Rates = Annotated[tuple[Rate, ...], Field(min_length=1)]
+"""Acceptance rates given that all earlier tokens of the draft were accepted, by place; the last one repeats."""
+Ms = Annotated[float, Field(ge=0)]
+
+M = TypeVar("M", bound=Record)
+
+
+class TargetModel(Record):
+    """What a target costs. The default is a dense model of about 27 tok/s."""
+
+    base_ms: Ms = 33.0
+    token_ms: Ms = 4.0
+    experts: Annotated[int, Field(ge=1)] = 1
+    """Experts per layer; 1 for a dense target."""
+    top_k: Annotated[int, Field(ge=1)] = 1
+    """Experts that a token uses."""
+    expert_ms: Ms = 0.0
+    """Cost of reading one expert (of all layers)."""
+    prompt_token_ms: Ms = 2.0
+    load_ms: Ms = 800.0
+    size_bytes: Annotated[int, Field(ge=0)] = 400_000_000
+    restore_ms: Ms = 0.0
+    """More than 0: a recurrent target. A step that rejects a token emits nothing; it restores a checkpoint, and the
+    tokens that were accepted are verified again in the next step."""
+    answer_tokens: Annotated[int, Field(ge=1)] = 200
+    """Typical length of an answer that may end by itself (`ignore_eos` off)."""
+
+    def forward_ms(self, n: int) -> float:
+        """Time of one forward over n positions."""
+        touched = self.experts * (1 - (1 - self.top_k / self.experts) ** n) if self.experts > 1 else 0.0
+        return self.base_ms + self.token_ms * n + self.expert_ms * touched
+
+
+class Drafter(Record):
+    """What drafting costs, and how good the drafts are."""
+
+    token_ms: Ms
+    """Time per drafted token."""
+    acceptance: dict[str, Rates] = Field(default_factory=dict[str, Rates])
+    """By kind of text."""
+    other_acceptance: Rates
+    """For every kind not listed."""
+    hits: dict[str, Rate] = Field(default_factory=dict[str, Rate])
+    """How often there is anything to draft at all, by kind of text (n-gram methods)."""
+    other_hits: Rate = 1.0
+    load_ms: Ms = 0.0
+    size_bytes: Annotated[int, Field(ge=0)] = 0
+
+    def rates(self, kind: str) -> tuple[float, ...]:
+        return self.acceptance.get(kind, self.other_acceptance)
+
+    def hit_rate(self, kind: str) -> float:
+        return self.hits.get(kind, self.other_hits)
+
+
+FaultKind = Literal[
+    "start-fails",
+    "dies",
+    "hangs",
+    "garbage",
+    "interrupt",
+    "inactive",
+    "decode-failed",
+    "acceptance-stuck",
+    "text-differs",
+    "truncated",
+]
+
+
+class Fault(Record):
+    """Something that goes wrong, wherever all selectors match.
+
+    start-fails: the session never becomes ready. dies, hangs: in mid-generation. garbage: an answer that cannot be
+    parsed. interrupt: Ctrl-C. inactive: speculation silently off. decode-failed: half of the verifications fail and
+    stale logits are sampled. acceptance-stuck: only fully accepted drafts are counted. text-differs: from the middle
+    on. truncated: half of the tokens. The last five spare baselines, except truncated.
+    """
+
+    kind: FaultKind
+    arm: str = "*"
+    """Pattern of arm ids, as in a shell."""
+    prompt: str = "*"
+    """Pattern of prompt ids; warm-ups match too."""
+    block: int | None = None
+    """Which session of the arm since the engine was made, from 0; None: every one."""
+    call: int | None = None
+    """Which `generate` of the engine, from 0, warm-ups included; None: every one."""
+
+
+def _targets() -> dict[str, TargetModel]:
+    moe = TargetModel(
+        base_ms=0.8, token_ms=0.2, experts=64, top_k=4, expert_ms=1.44, prompt_token_ms=1.0, size_bytes=900_000_000
+    )
+    return {"dense": TargetModel(), "moe": moe}
+
+
+def _drafts() -> dict[str, Drafter]:
+    return {"small": Drafter(token_ms=0.8, other_acceptance=(0.8,), load_ms=50, size_bytes=2_000_000)}
+
+
+class MockSpec(Record):
+    """All that the mock engine is told. The default has a dense and an MoE target of which only one gains from SD."""
+
+    targets: dict[str, TargetModel] = Field(default_factory=_targets)
+    """By the name in a reference `mock:NAME`."""
+    drafts: dict[str, Drafter] = Field(default_factory=_drafts)
+    """By the name in a reference `mock:NAME`."""
+    heads: Drafter = Drafter(token_ms=1.5, other_acceptance=(0.85, 0.75, 0.65))
+    """Drafting heads inside the target (`draft-mtp`)."""
+    ngram: Drafter = Drafter(
+        token_ms=0.001, acceptance={"edit": (0.95,)}, other_acceptance=(0.3,), hits={"edit": 0.9}, other_hits=0.01
+    )
+    """All n-gram methods."""
+    noise: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """Standard deviation of the logarithm of a request's duration."""
+    block_drift: Annotated[float, Field(gt=-1, le=10)] = 0.0
+    """Everything takes this much longer (0.02: 2 %) in each block than in the one before."""
+    request_overhead_ms: Ms = 1.0
+    """Wall time of a request beyond prompt and decoding."""
+    seed: int = 1
+    faults: tuple[Fault, ...] = ()
+
+    def target(self, reference: str) -> TargetModel:
+        """The target of `mock:NAME`. Raises `ModelError`."""
+        return _named(self.targets, reference, "target")
+
+    def draft(self, reference: str) -> Drafter:
+        """The draft model of `mock:NAME`. Raises `ModelError`."""
+        return _named(self.drafts, reference, "draft")
+
+
+def mock_model(name: str, reference: str, spec: MockSpec | None = None) -> ModelIdentity:
+    """Identity of the target or draft `mock:NAME` under the experiment's `name`. Raises `ModelError`."""
+    spec = spec or MockSpec()
+    model = _named(spec.targets | spec.drafts, reference, "model")
+    return ModelIdentity(
+        name=name,
+        reference=reference,
+        path=reference,
+        sha256=hashlib.sha256(f"{reference} {model.model_dump_json()}".encode()).hexdigest(),
+        size_bytes=model.size_bytes,
+        origin="mock",
+    )
+
+
+def _named(models: Mapping[str, M], reference: str, what: str) -> M:
+    name = reference.removeprefix("mock:")
+    if name not in models:
+        raise ModelError(
+            f"{reference}: the mock engine has no such {what}",
+            fix=f"name one of {', '.join(f'mock:{known}' for known in models)}",
+        )
+    return models[name]
