@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
+    from specmeter.engines.mock import MockSpec
     from specmeter.record import (
         Arm,
         DeviceUse,
@@ -96,3 +97,32 @@ class Engine(Protocol):
     def clock(self) -> float:
         """Seconds since the epoch; virtual for engines that simulate time."""
         ...
+
+
+def load_engine(kind: str, *, binary: str | None = None, mock: MockSpec | None = None) -> Engine:
+    """The engine of that kind, its module imported only now.
+
+    Raises `EngineStartError` when the engine is not usable on this machine, `KeyError` for an unknown kind.
+    """
+    return _LOADERS[kind](binary, mock)
+
+
+def _embedded(binary: str | None, mock: MockSpec | None) -> Engine:  # noqa: ARG001
+    from specmeter.engines.llama_embedded import EmbeddedEngine
+
+    return EmbeddedEngine()
+
+
+def _native(binary: str | None, mock: MockSpec | None) -> Engine:  # noqa: ARG001
+    from specmeter.engines.llama_native import NativeEngine
+
+    return NativeEngine(Path(binary) if binary else None)
+
+
+def _mock(binary: str | None, mock: MockSpec | None) -> Engine:  # noqa: ARG001
+    from specmeter.engines.mock import MockEngine, MockSpec
+
+    return MockEngine(mock or MockSpec())
+
+
+_LOADERS = {"embedded": _embedded, "native": _native, "mock": _mock}

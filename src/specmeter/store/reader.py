@@ -97,6 +97,10 @@ class RunReader:
         state = "complete" if ok == planned else "failed" if ended else "partial"
         return RunState(state, planned, ok, int(counts.get("failed", 0)), started_at, finished_at, reason)
 
+    def planned(self) -> dict[str, int]:
+        """Arm id -> number of requests that make it complete."""
+        return dict(self._query("SELECT arm_id, count(*) FROM plan GROUP BY arm_id"))
+
     def done_keys(self) -> set[RequestKey]:
         """Requests that have an ok record."""
         columns = ", ".join(RequestKey._fields)

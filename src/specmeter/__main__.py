@@ -1,0 +1,6 @@
+"""`python -m specmeter`."""
+
+from specmeter.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The command line: one thin file per command, loaded when it is needed.
+
+stdout is data, stderr is progress and errors. Exit codes: 0 ran and valid, 1 findings, 2 usage or experiment,
+3 engine failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import cast
+
+import click
+
+from specmeter import __version__
+
+COMMANDS = {
+    "run": "Run an experiment, or resume it.",
+    "list": "List bundled experiments and runs.",
+    "show": "Show what a run found.",
+    "export": "Export a run as CSV, JSON Lines or Parquet.",
+    "models": "List, build, inspect and compare models.",
+    "schema": "Print the JSON Schema of experiment files.",
+    "doctor": "Say what this machine can measure, and what is missing.",
+    "completion": "Print the script that switches on shell completion.",
+}
+"""Name -> one line of help; `specmeter.cli.NAME` holds the click command `command` (`list` in `cli/list_.py`)."""
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a command only when it runs, so that `--help` answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"specmeter.cli.{'list_' if cmd_name == 'list' else cmd_name}")
+        return cast("click.Command", module.command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        import difflib
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"There is no command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="specmeter")
+def root() -> None:
+    """Find out whether speculative decoding really makes this model faster on this machine, and why.
+
+    \b
+    Start here:
+      specmeter run demo            a real experiment on models that come with specmeter
+      specmeter show RUN            what it found
+      specmeter doctor              what this machine can measure
+    """
+
+
+def main() -> None:
+    """Entry point: runs a command and turns errors into messages and exit codes."""
+    sys.exit(invoke(sys.argv[1:]))
+
+
+def invoke(argv: list[str]) -> int:
+    """Run the command line `argv`; returns the exit code and never lets a traceback reach the user."""
+    from specmeter.errors import SpecmeterError
+
+    try:
+        result = root.main(args=argv, prog_name="specmeter", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except SpecmeterError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe went away (`specmeter show RUN | head`): nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> int:
+    """A defect in specmeter: keep the traceback in a file and say where it is."""
+    import tempfile
+    import traceback
+
+    if os.environ.get("SPECMETER_DEBUG"):
+        raise error
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="specmeter-crash-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        traceback.print_exception(error, file=file)
+    click.echo(
+        f"error: specmeter itself failed ({type(error).__name__}: {error})\n"
+        f"  fix: please report it with the file {file.name}; SPECMETER_DEBUG=1 shows the traceback",
+        err=True,
+    )
+    return 3

@@ -1,0 +1,67 @@
+"""`specmeter list`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import click
+
+
+@click.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def command(as_json: bool) -> None:
+    """List the bundled experiments, and the runs under specmeter-runs/.
+
+    \b
+    Examples:
+      specmeter list
+      specmeter list --json | jq '.runs[].folder'
+    """
+    from specmeter.errors import StoreError
+    from specmeter.experiment_file import bundled
+    from specmeter.laboratory import find_runs
+    from specmeter.store import RunStore
+
+    experiments = bundled()
+    runs: list[dict[str, str | int]] = []
+    for folder in find_runs():
+        try:
+            with RunStore.open(folder, readonly=True) as store:
+                state = store.state()
+        except StoreError as error:
+            runs.append({"folder": str(folder), "state": "unreadable", "problem": error.message})
+            continue
+        started = datetime.fromtimestamp(state.started_at, UTC).astimezone() if state.started_at else None
+        runs.append(
+            {
+                "folder": str(folder),
+                "state": state.state,
+                "ok": state.ok,
+                "planned": state.planned,
+                "started": started.isoformat(timespec="seconds") if started else "",
+            }
+        )
+    if as_json:
+        click.echo(json.dumps({"experiments": experiments, "runs": runs}, indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    table = Table(box=None, pad_edge=False, title="bundled experiments", title_justify="left", show_header=False)
+    for name, description in experiments.items():
+        table.add_row(escape(name), escape(description))
+    console.print(table)
+    console.print()
+    if not runs:
+        console.print("no runs yet: `specmeter run demo` makes the first one", highlight=False)
+        return
+    table = Table(box=None, pad_edge=False, title="runs", title_justify="left")
+    for column in ("folder", "state", "requests", "started"):
+        table.add_column(column)
+    for run in runs:
+        requests = f"{run['ok']}/{run['planned']}" if "ok" in run else ""
+        table.add_row(escape(str(run["folder"])), str(run["state"]), requests, str(run.get("started", "")))
+    console.print(table)

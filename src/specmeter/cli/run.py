@@ -1,0 +1,115 @@
+"""`specmeter run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from specmeter.laboratory import Prepared
+    from specmeter.store import RunState
+
+
+@click.command(name="run")
+@click.argument("experiment")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Run folder; an unfinished run in it is resumed. Default: a new one under specmeter-runs/.",
+)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a value of the file; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be run and what it needs.")
+@click.option("--new", is_flag=True, help="Start a new run even if one of this experiment is unfinished.")
+@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    experiment: str,
+    out: Path | None,
+    overrides: tuple[str, ...],
+    dry_run: bool,
+    new: bool,
+    offline: bool,
+    as_json: bool,
+) -> int:
+    """Run EXPERIMENT (a bundled name or a YAML file), or resume it where it was left.
+
+    Every request is on disk before the next one starts: after Ctrl-C, a crash or a power cut, the same command
+    measures exactly what is missing.
+
+    \b
+    Examples:
+      specmeter run demo
+      specmeter run mine.yaml --dry-run
+      specmeter run mine.yaml --set design.blocks=5 --set arms.0.gamma=[2,4,8]
+      specmeter run mine.yaml --out results/monday
+
+    \b
+    Exit codes: 0 every request was measured, 2 the experiment or a model cannot be used,
+    3 the engine failed for some requests, 130 interrupted (run again to resume).
+    """
+    from specmeter.cli.progress import error_console
+    from specmeter.experiment_file import load
+
+    loaded = load(experiment, overrides)
+    if dry_run:
+        if out is not None and out.exists():
+            ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
+        from specmeter.cli.plan_view import print_plan
+        from specmeter.plan import make_plan
+
+        print_plan(make_plan(loaded), as_json=as_json)
+        return 0
+
+    from specmeter.cli.progress import model_progress
+    from specmeter.cli.run_view import print_run
+    from specmeter.laboratory import choose_folder, prepare
+    from specmeter.store import RunStore
+
+    console = error_console()
+    with model_progress(console) as progress:
+        prepared = prepare(loaded, offline=offline, progress=progress)
+    if out is None:
+        folder, resumed = choose_folder(
+            loaded.experiment.name, prepared.experiment.model_dump_json(), new=new
+        )
+    else:
+        folder, resumed = out, RunStore.exists(out)
+        if resumed and new:
+            ctx.fail(f"--new: {out} holds a run already; name another folder")
+    state = _measure(prepared, folder, resumed, console)
+    print_run(folder, as_json=as_json)
+    if state.state != "complete":
+        console.print(
+            f"{state.failed} of {state.planned} requests failed; the same command tries them again", highlight=False
+        )
+        return 3
+    return 0
+
+
+def _measure(prepared: Prepared, folder: Path, resumed: bool, console: Console) -> RunState:
+    from rich.markup import escape
+
+    from specmeter.cli.progress import RunProgress
+    from specmeter.laboratory import run
+    from specmeter.store import RequestKey, RunStore
+
+    missing = [RequestKey(*key) for key in prepared.work.keys()]  # noqa: SIM118
+    total = len(missing)
+    if resumed:
+        with RunStore.open(folder, readonly=True) as store:
+            missing = store.missing()
+    verb = "resuming" if resumed else "measuring"
+    console.print(escape(f"{verb} {len(missing)} of {total} requests into {folder}"), highlight=False, soft_wrap=True)
+    observer = RunProgress(prepared.work, missing, total, console)
+    try:
+        with observer.shown():
+            return run(prepared, folder, observer)
+    except KeyboardInterrupt:
+        console.print(escape(f"stopped; the same command resumes {folder}"), highlight=False, soft_wrap=True)
+        raise

@@ -1,0 +1,151 @@
+"""Prints what a run found: one table per target, the answer, and the path of the run folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from specmeter.answer import Answer
+    from specmeter.reading import RunReport
+    from specmeter.record import Arm, Estimate
+    from specmeter.summary import ArmSummary, KindSummary
+
+
+def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> None:
+    """Write the run's summary to stdout, as JSON or for people."""
+    from specmeter.reading import read_run
+
+    report = read_run(folder)
+    if as_json:
+        click.echo(json.dumps(_json(report), indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console()
+    _print_state(console, report)
+    for baseline in report.summary.arms:
+        if baseline.role == "baseline":
+            group = [baseline, *(arm for arm in report.summary.arms if arm.baseline_id == baseline.arm_id)]
+            console.print(_table(group, {arm.id: arm for arm in report.arms}, by_kind=by_kind))
+            console.print()
+    for answer in report.answers:
+        console.print(escape(sentence(answer)), highlight=False)
+    _print_notes(console, report)
+    console.print(f"\nrun folder: {escape(str(folder))}", highlight=False, soft_wrap=True)
+
+
+def sentence(answer: Answer) -> str:
+    """The answer in words: `dense: speculate with draft-simple/small/g4: 1.93x as fast (95 % interval 1.85 to 2.01)`."""
+    target = answer.baseline_id.replace("/none", "", 1)
+    method = (answer.arm_id or "").removeprefix(target.split("/")[0] + "/")
+    where = f" on {', '.join(answer.only_workloads)}" if answer.only_workloads else ""
+    speedup = answer.speedup
+    if speedup is None:
+        return f"{target}: nothing to compare"
+    if speedup.low is None or speedup.high is None:
+        return (
+            f"{target}: {method} was {speedup.point:.2f}x as fast{where}, but without repetition there is no interval: "
+            "measure at least two blocks"
+        )
+    interval = f"{speedup.point:.2f}x as fast{where} ({speedup.level:.0%} interval {speedup.low:.2f} to {speedup.high:.2f})"
+    if answer.decision == "speculate":
+        return f"{target}: speculate with {method}: {interval}"
+    if answer.decision == "do not speculate":
+        return f"{target}: do not speculate; even the best, {method}, is {interval}"
+    return f"{target}: no gain is shown; the best, {method}, is {interval}"
+
+
+def _print_state(console: Console, report: RunReport) -> None:
+    from rich.markup import escape
+
+    state, summary = report.state, report.summary
+    colour = {"complete": "green", "partial": "yellow", "failed": "red"}[state.state]
+    console.print(
+        f"[bold]{escape(report.name)}[/bold]  [{colour}]{state.state}[/{colour}]  {state.ok} of {state.planned} requests, "
+        f"{summary.invocations} {_plural('invocation', summary.invocations)} of {summary.blocks} "
+        f"{_plural('block', summary.blocks)}, {summary.prompts} {_plural('prompt', summary.prompts)}",
+        highlight=False,
+    )
+    if state.reason and state.state != "complete":
+        from specmeter.cli.text import clean
+
+        console.print(f"stopped early: {escape(clean(state.reason))}", highlight=False)
+    console.print()
+
+
+def _table(group: list[ArmSummary], arms: dict[str, Arm], *, by_kind: bool) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("arm", overflow="fold")
+    for column in ("decode tok/s", "speedup (95 % interval)", "acceptance", "tau", "requests"):
+        table.add_column(column, justify="right")
+    for arm in group:
+        limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
+        where = f" (only {', '.join(limited)})" if limited else ""
+        probe = f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
+        count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
+        table.add_row(escape(arm.arm_id + where + probe), *_cells(arm, arm.role == "baseline"), count)
+        if by_kind:
+            for kind, part in arm.kinds.items():
+                table.add_row(escape(f"  {kind}"), *_cells(part, arm.role == "baseline"), "", style="dim")
+    return table
+
+
+def _cells(part: KindSummary, is_baseline: bool) -> tuple[str, str, str, str]:
+    speedup = "baseline" if is_baseline else interval(part.speedup, 2)
+    acceptance = "-" if part.acceptance is None else f"{part.acceptance.point:.0%}"
+    return interval(part.decode_rate, 1), speedup, acceptance, "-" if part.tau is None else f"{part.tau.point:.2f}"
+
+
+def interval(estimate: Estimate | None, digits: int) -> str:
+    """`1.93 [1.85, 2.01]`, or the point with `(no interval)`, or `-`."""
+    if estimate is None:
+        return "-"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.point:.{digits}f} (no interval)"
+    return f"{estimate.point:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def _print_notes(console: Console, report: RunReport) -> None:
+    """What a reader must know before believing the table."""
+    if any(model.origin == "bench" for model in report.models):
+        console.print(
+            "\nBench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text "
+            "is not useful.",
+            style="dim",
+            highlight=False,
+        )
+    if any(model.origin == "mock" for model in report.models):
+        console.print("\nSimulated: the engine was a mock; nothing here was measured.", style="bold", highlight=False)
+    if report.summary.invocations == 1 and report.state.state == "complete":
+        console.print(
+            "Intervals are over the blocks of one invocation: they say how repeatable this afternoon was.",
+            style="dim",
+            highlight=False,
+        )
+
+
+def _json(report: RunReport) -> dict[str, Any]:
+    return {
+        "folder": str(report.folder),
+        "name": report.name,
+        "state": report.state.state,
+        "requests": {"planned": report.state.planned, "ok": report.state.ok, "failed": report.state.failed},
+        "reason": report.state.reason,
+        "answers": [answer.model_dump(mode="json") for answer in report.answers],
+        "summary": report.summary.model_dump(mode="json"),
+    }
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else word + "s"

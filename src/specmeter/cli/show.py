@@ -1,0 +1,28 @@
+"""`specmeter show`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(name="show")
+@click.argument("run", default="latest")
+@click.option("--by-kind", is_flag=True, help="Also show every kind of prompt by itself.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(run: str, by_kind: bool, as_json: bool) -> int:
+    """Show what RUN found: rates, speedups with their intervals, acceptance, and the answer.
+
+    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished run is shown
+    as far as it has come.
+
+    \b
+    Examples:
+      specmeter show
+      specmeter show specmeter-runs/demo-20261121-101500 --by-kind
+      specmeter show latest --json | jq '.answers'
+    """
+    from specmeter.cli.run_view import print_run
+    from specmeter.laboratory import find_run
+
+    print_run(find_run(run), as_json=as_json, by_kind=by_kind)
+    return 0

@@ -1,0 +1,381 @@
+"""The experiment file: what a user may write in YAML, and how it expands into arms.
+
+A file names targets and drafts, describes arms (any list is expanded to a matrix), and says which prompts are
+generated, in what order and on which engine. Unknown keys are errors. For every target, and for every different
+setting of the engine that would change plain decoding, a baseline arm (method `none`) is added, so that each arm is
+compared with its like.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from specmeter.engines.mock import MockSpec
+from specmeter.errors import ExperimentError
+from specmeter.record import (
+    DRAFT_MODEL_METHODS,
+    Arm,
+    EngineSettings,
+    FlashAttention,
+    Generation,
+    KvType,
+    MethodName,
+    Record,
+)
+from specmeter.workloads.spec import Name, WorkloadSpec
+
+MAX_ARMS = 2_000
+"""More arms than this in one experiment are refused: nobody means them."""
+
+class EngineSpec(EngineSettings):
+    """The engine of the experiment and its settings, which arms may override."""
+
+    kind: Literal["embedded", "native", "mock"] = "embedded"
+    """`embedded`: llama.cpp from the installed wheel; `native`: a llama-server binary; `mock`: simulated."""
+    binary: str | None = None
+    """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then the PATH."""
+    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """Longest time a model may take to load."""
+    idle_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0
+    """No token for this long means that the engine hangs."""
+    mock: MockSpec | None = None
+    """Costs, acceptance and faults of the simulated engine."""
+
+    @property
+    def settings(self) -> EngineSettings:
+        """The settings alone, without the choice of engine."""
+        return EngineSettings(**{name: getattr(self, name) for name in EngineSettings.model_fields})
+
+
+class EngineOverride(Record):
+    """Settings of the engine that an arm changes; the fields are those of `engine`."""
+
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    context: Annotated[int, Field(ge=16)] | None = None
+    kv_type_k: KvType | None = None
+    kv_type_v: KvType | None = None
+    draft_kv_type_k: KvType | None = None
+    draft_kv_type_v: KvType | None = None
+    flash_attention: FlashAttention | None = None
+    gpu_layers: Annotated[int, Field(ge=0)] | None = None
+    draft_gpu_layers: Annotated[int, Field(ge=0)] | None = None
+    devices: tuple[str, ...] | None = None
+    draft_devices: tuple[str, ...] | None = None
+    batch: Annotated[int, Field(ge=1)] | None = None
+    ubatch: Annotated[int, Field(ge=1)] | None = None
+    mmap: bool | None = None
+    slots: Annotated[int, Field(ge=1)] | None = None
+    prompt_cache: bool | None = None
+    trace_steps: bool | None = None
+    extra_flags: tuple[str, ...] | None = None
+
+
+_DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices")
+"""Settings without influence on plain decoding: arms that differ only in these share a baseline."""
+
+
+class ArmSpec(Record):
+    """One line of arms: every list is expanded, and all combinations become arms."""
+
+    target: Name | tuple[Name, ...] | None = None
+    """Targets by name; default: all of them."""
+    method: str | tuple[str, ...] = "draft-simple"
+    """llama.cpp's name of the drafting method; combine with `+`, for example `ngram-mod+draft-simple`."""
+    draft: Name | tuple[Name, ...] | None = None
+    """Draft models by name, for methods that need one."""
+    gamma: int | tuple[int, ...] | None = None
+    """Most draft tokens per step."""
+    gamma_min: int | tuple[int, ...] | None = None
+    """Drafts shorter than this are thrown away."""
+    p_min: float | tuple[float, ...] | None = None
+    """Drafting stops when the draft model's best probability falls below this."""
+    ngram_n: int | tuple[int, ...] | None = None
+    """Length of the n-gram looked up."""
+    ngram_min_hits: int | tuple[int, ...] | None = None
+    """How often an n-gram must have been seen."""
+    synthetic_rates: tuple[float, ...] = ()
+    """Acceptance by dice with these rates per position: a cost probe, never a result."""
+    engine: EngineOverride = EngineOverride()
+    """Settings of the engine for these arms."""
+    workloads: Name | tuple[Name, ...] | None = None
+    """Run only these workloads; default: all."""
+
+    @field_validator("method")
+    @classmethod
+    def _known_methods(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for method in _as_tuple(value):
+            split_methods(method)
+        return value
+
+
+class Exclusion(Record):
+    """Arms for which every given field matches are left out; a list matches any of its values."""
+
+    target: str | tuple[str, ...] | None = None
+    method: str | tuple[str, ...] | None = None
+    draft: str | tuple[str, ...] | None = None
+    gamma: int | tuple[int, ...] | None = None
+    gamma_min: int | tuple[int, ...] | None = None
+    p_min: float | tuple[float, ...] | None = None
+    ngram_n: int | tuple[int, ...] | None = None
+    ngram_min_hits: int | tuple[int, ...] | None = None
+
+    def matches(self, arm: Arm) -> bool:
+        """Whether every field that is set agrees with the arm."""
+        given = {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name) is not None}
+        return bool(given) and all(_arm_value(arm, name) in _as_tuple(value) for name, value in given.items())
+
+
+class Constraint(Record):
+    """Where `when` matches an arm, `require` must match too; arms that fail are left out."""
+
+    when: Exclusion
+    require: Exclusion
+
+
+class Design(Record):
+    """How measurements are arranged in time."""
+
+    blocks: Annotated[int, Field(ge=1, le=1_000)] = 3
+    """Passes over all arms; each block holds its own baselines. At least 3 for an interval worth having."""
+    order: Literal["latin", "williams", "random", "as-written"] = "latin"
+    """Order of arms within blocks: `latin` balances position, `williams` also which arm runs before which."""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+    """Of the order; the same seed gives the same schedule everywhere."""
+    invocations: Annotated[int, Field(ge=1, le=100)] = 1
+    """Repetitions of all blocks, each with an order of its own."""
+    warmup: Literal["full", "short", "none"] = "full"
+    """One excluded request per session: of the measured shape (`full`), of 8 tokens (`short`), or none."""
+    session: Literal["arm", "request"] = "arm"
+    """A fresh server per arm and block (`arm`), or for every single request (`request`)."""
+    controls: bool = False
+    """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
+
+
+class Experiment(Record):
+    """A whole experiment file."""
+
+    name: Name
+    """Becomes part of the run folder's name."""
+    description: str = ""
+    """What question it answers."""
+    targets: Annotated[dict[Name, str], Field(min_length=1, max_length=64)]
+    """Name -> model reference: a path, `bench:NAME`, or `hf:owner/repo/file.gguf`."""
+    drafts: Annotated[dict[Name, str], Field(max_length=64)] = {}
+    """Name -> model reference of draft models."""
+    arms: Annotated[tuple[ArmSpec, ...], Field(min_length=1, max_length=1_000)]
+    """What is compared; baselines are added by themselves."""
+    exclude: tuple[Exclusion, ...] = ()
+    """Arms to leave out of the matrix."""
+    constraints: tuple[Constraint, ...] = ()
+    """Conditions that arms must keep."""
+    workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100)]
+    """What is generated."""
+    design: Design = Design()
+    engine: EngineSpec = EngineSpec()
+    generation: Generation = Generation()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Experiment:
+        names = [workload.name for workload in self.workloads]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"workloads: the name {name!r} is used twice; names must be unique")
+        for index, spec in enumerate(self.arms):
+            for field, known in (("target", self.targets), ("draft", self.drafts), ("workloads", names)):
+                for name in _as_tuple(getattr(spec, field)):
+                    if name is not None and name not in known:
+                        raise ValueError(
+                            f"arms.{index}.{field}: {name!r} is not defined; "
+                            f"known: {', '.join(sorted(known)) or 'none (add it under drafts:)'}"
+                        )
+        if self.engine.kind != "native" and self.engine.binary is not None:
+            raise ValueError("engine.binary: only a native engine has one; set engine.kind: native")
+        return self
+
+    def expand(self) -> tuple[Arm, ...]:
+        """All arms, baselines first per target, in the order of the file.
+
+        Raises `ExperimentError` when the matrix is too large, empty, or an arm asks for the impossible.
+        """
+        speculative: dict[str, Arm] = {}
+        plain: dict[str, Arm] = {}
+        for index, spec in enumerate(self.arms):
+            for arm in self._expand_spec(index, spec):
+                (speculative if arm.speculates else plain).setdefault(arm.id, arm)
+                if len(speculative) > MAX_ARMS:
+                    raise ExperimentError(
+                        f"arms: the matrix has more than {MAX_ARMS} arms", fix="shorten the lists or add exclusions"
+                    )
+        if not speculative and not plain:
+            raise ExperimentError("arms: nothing is left after exclusions and constraints", fix="loosen them")
+        return self._with_baselines(plain.values(), speculative.values())
+
+    def _expand_spec(self, index: int, spec: ArmSpec) -> Iterator[Arm]:
+        axes: dict[str, tuple[Any, ...]] = {
+            "target": _as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
+            "method": _as_tuple(spec.method),
+            "draft": _as_tuple(spec.draft),
+            **{name: _as_tuple(getattr(spec, name)) for name in _NUMBER_AXES},
+        }
+        for values in itertools.product(*axes.values()):
+            choice = dict(zip(axes, values, strict=True))
+            methods = split_methods(choice.pop("method"))
+            settings = self.engine.settings.model_copy(
+                update={k: v for k, v in spec.engine.model_dump().items() if v is not None}
+            )
+            draft = choice["draft"]
+            if methods == ("none",):
+                choice |= dict.fromkeys((*_NUMBER_AXES, "draft"))
+            elif (needs := DRAFT_MODEL_METHODS & set(methods)) and draft is None:
+                raise ExperimentError(
+                    f"arms.{index}: method {sorted(needs)[0]} needs a draft model",
+                    fix=f"add `draft: NAME` with a name from drafts: ({', '.join(sorted(self.drafts)) or 'none yet'})",
+                )
+            elif not needs and draft is not None and "draft-mtp" not in methods:
+                choice["draft"] = None
+            fields = {
+                **choice,
+                "methods": methods,
+                "engine": settings,
+                "synthetic_rates": () if methods == ("none",) else spec.synthetic_rates,
+                "workloads": tuple(name for name in _as_tuple(spec.workloads) if name is not None),
+                "role": "baseline" if methods == ("none",) else "speculative",
+            }
+            arm = _checked_arm(index, {**fields, "id": "-"})
+            arm = arm.model_copy(update={"id": arm_id(arm, self.engine.settings)})
+            if any(rule.matches(arm) for rule in self.exclude):
+                continue
+            if any(rule.when.matches(arm) and not rule.require.matches(arm) for rule in self.constraints):
+                continue
+            yield arm
+
+    def _with_baselines(self, plain: Any, speculative: Any) -> tuple[Arm, ...]:
+        baselines: dict[str, Arm] = {}
+        compared: list[Arm] = []
+        for arm in itertools.chain(plain, speculative):
+            settings = arm.engine.model_copy(
+                update={name: getattr(self.engine.settings, name) for name in _DRAFT_ONLY}
+            )
+            baseline = Arm(
+                id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads
+            )
+            baseline = baseline.model_copy(update={"id": arm_id(baseline, self.engine.settings)})
+            known = baselines.get(baseline.id)
+            if known is not None and known.workloads and baseline.workloads:
+                names = dict.fromkeys((*known.workloads, *baseline.workloads))
+                baselines[baseline.id] = known.model_copy(update={"workloads": tuple(names)})
+            elif known is not None:
+                baselines[baseline.id] = known.model_copy(update={"workloads": ()})
+            else:
+                baselines[baseline.id] = baseline
+            if arm.speculates:
+                compared.append(arm.model_copy(update={"baseline_id": baseline.id}))
+        controls = self._controls(baselines, compared) if self.design.controls else []
+        targets = list(self.targets)
+        return tuple(sorted([*baselines.values(), *compared, *controls], key=lambda arm: targets.index(arm.target)))
+
+    def _controls(self, baselines: Mapping[str, Arm], compared: Sequence[Arm]) -> list[Arm]:
+        """Per baseline: itself again, and, where a draft model is at hand, all and nothing accepted by dice."""
+        controls: list[Arm] = []
+        for baseline in baselines.values():
+            controls.append(
+                baseline.model_copy(
+                    update={"id": f"{baseline.id}/again", "role": "control", "baseline_id": baseline.id}
+                )
+            )
+            model_arm = next(
+                (arm for arm in compared if arm.baseline_id == baseline.id and arm.methods == ("draft-simple",)), None
+            )
+            if model_arm is not None:
+                gamma = model_arm.gamma or 4
+                for label, rate in (("accept-all", 1.0), ("accept-none", 0.0)):
+                    controls.append(
+                        model_arm.model_copy(
+                            update={
+                                "id": f"{baseline.id}/{label}",
+                                "role": "control",
+                                "gamma": gamma,
+                                "synthetic_rates": (rate,) * gamma,
+                                "workloads": baseline.workloads,
+                            }
+                        )
+                    )
+        return controls
+
+
+_NUMBER_AXES = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits")
+
+
+def split_methods(text: str) -> tuple[MethodName, ...]:
+    """`ngram-mod+draft-simple` -> its methods, each known, none twice.
+
+    Raises `ValueError` (which pydantic reports with the field) for an unknown or repeated method.
+    """
+    import difflib
+
+    known = get_args(MethodName)
+    parts = [part.strip() for part in text.split("+")]
+    for part in parts:
+        if part not in known:
+            near = difflib.get_close_matches(part, known, n=2)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ValueError(f"unknown method {part!r}{hint} (known: {', '.join(known)})")
+    if len(set(parts)) < len(parts) or ("none" in parts and len(parts) > 1):
+        raise ValueError(f"method {text!r} cannot be combined like this; name each method once, and none alone")
+    return tuple(parts)  # pyright: ignore[reportReturnType]  # every part was looked up
+
+
+def arm_id(arm: Arm, defaults: EngineSettings) -> str:
+    """A readable id: target, methods, draft, then whatever differs from the experiment's settings."""
+    parts = [arm.target, "+".join(arm.methods)]
+    if arm.draft:
+        parts.append(arm.draft)
+    for prefix, value in (
+        ("g", arm.gamma),
+        ("min", arm.gamma_min),
+        ("p", arm.p_min),
+        ("n", arm.ngram_n),
+        ("hits", arm.ngram_min_hits),
+    ):
+        if value is not None:
+            parts.append(f"{prefix}{value:g}")
+    if arm.synthetic_rates:
+        parts.append("synthetic-" + "-".join(f"{rate:g}" for rate in arm.synthetic_rates))
+    for name in EngineSettings.model_fields:
+        value = getattr(arm.engine, name)
+        if value != getattr(defaults, name):
+            shown = ",".join(value) if isinstance(value, tuple) else str(value)
+            parts.append(f"{name}={re.sub(r'[^A-Za-z0-9._,+-]', '_', shown)}")
+    return "/".join(parts)
+
+
+def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
+    from pydantic import ValidationError
+
+    try:
+        arm = Arm.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ExperimentError(
+            f"arms.{index}.{where}: {first['msg']} (given: {first['input']!r})", fix="correct that value"
+        ) from None
+    if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
+        raise ExperimentError(
+            f"arms.{index}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}", fix="every draft would be thrown away"
+        )
+    return arm
+
+
+def _arm_value(arm: Arm, name: str) -> Any:
+    return "+".join(arm.methods) if name == "method" else getattr(arm, name)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

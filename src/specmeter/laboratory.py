@@ -1,0 +1,227 @@
+"""One run from beginning to end: resolve the models, choose the run folder, measure, and leave everything in order."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.engines import Engine, Launch, load_engine
+from specmeter.errors import SpecmeterError, StoreError
+from specmeter.experiment_file import LoadedExperiment
+from specmeter.measure import Observer, Work, measure
+from specmeter.record import Arm, ModelIdentity, Prompt
+from specmeter.store import RunIdentity, RunState, RunStore
+
+if TYPE_CHECKING:
+    from specmeter.experiment import Experiment
+
+RUNS_FOLDER = Path("specmeter-runs")
+"""Where runs go without `--out`, relative to the current folder."""
+
+ModelProgress = Callable[[str, int, int], None]
+"""Called with (name of the model, bytes done, bytes in all) while a model is made or downloaded."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment whose models, prompts and engine are at hand."""
+
+    loaded: LoadedExperiment
+    work: Work
+    engine: Engine
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.work.experiment
+
+
+def prepare(loaded: LoadedExperiment, *, offline: bool = False, progress: ModelProgress | None = None) -> Prepared:
+    """Expand the experiment, bring its models here, check them, and load its prompts.
+
+    Raises `ExperimentError`, `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
+    """
+    from specmeter import preflight, schedule
+
+    experiment = loaded.experiment
+    arms = experiment.expand()
+    engine = load_engine(experiment.engine.kind, binary=experiment.engine.binary, mock=experiment.engine.mock)
+    models = resolve_models(loaded, arms, offline=offline, progress=progress)
+    simulated = experiment.engine.kind == "mock"
+    if not simulated:
+        preflight.check(arms, models)
+    prompts = _prompts(loaded, arms, models, engine)
+    design = experiment.design
+    cells = schedule.plan([arm.id for arm in arms], design.blocks, design.invocations, design.order, design.seed)
+    work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, simulated)
+    return Prepared(loaded, work, engine)
+
+
+def resolve_models(
+    loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, progress: ModelProgress | None = None
+) -> dict[str, ModelIdentity]:
+    """Every model that some arm uses, by its name in the experiment; built or downloaded where needed."""
+    from specmeter.engines.mock import mock_model
+    from specmeter.models.reference import resolve
+
+    found: dict[str, ModelIdentity] = {}
+    for name, reference in used_models(loaded.experiment, arms).items():
+        if loaded.experiment.engine.kind == "mock":
+            found[name] = mock_model(name, reference)
+            continue
+
+        def report(done: int, total: int, name: str = name) -> None:
+            if progress is not None:
+                progress(name, done, total)
+
+        found[name] = resolve(name, reference, base_dir=loaded.base_dir, offline=offline, progress=report)
+    return found
+
+
+def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:
+    """Name -> reference of the models that the arms really use."""
+    names = dict.fromkeys(name for arm in arms for name in (arm.target, arm.draft) if name is not None)
+    return {name: (experiment.targets | experiment.drafts)[name] for name in names}
+
+
+def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
+    """Measure what `folder` does not hold yet; create it if it is new.
+
+    Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
+    an engine that never starts) is passed on after the run folder has been left in order.
+    """
+    from specmeter.host import read_host
+
+    work, loaded = prepared.work, prepared.loaded
+    identity = RunIdentity(
+        experiment=json.loads(work.experiment.model_dump_json()),
+        engine=prepared.engine.identify(),
+        models=tuple(work.models.values()),
+        prompts=_distinct(work),
+        arms=tuple(work.arms.values()),
+    )
+    with _opened(folder, loaded, work, identity) as store:
+        store.set_host(read_host())
+        store.begin(time.time())
+        interrupted, reason = False, None
+        try:
+            measure(work, prepared.engine, store, observer)
+        except (KeyboardInterrupt, SystemExit):
+            interrupted, reason = True, "interrupted"
+            raise
+        except SpecmeterError as error:
+            reason = error.message
+            raise
+        finally:
+            store.end(time.time(), interrupted=interrupted, reason=reason)
+            store.write_environment(_environment(work, store))
+        return store.state()
+
+
+def choose_folder(name: str, experiment_json: str, *, new: bool = False, runs: Path = RUNS_FOLDER) -> tuple[Path, bool]:
+    """(folder, whether it is to be resumed): the latest unfinished run of the same experiment, or a new folder."""
+    if not new:
+        for folder in reversed(find_runs(runs, name)):
+            try:
+                with RunStore.open(folder, readonly=True) as store:
+                    if store.state().state != "complete" and store.experiment_json == experiment_json:
+                        return folder, True
+            except StoreError:
+                continue
+    stamp = datetime.now(UTC).astimezone().strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1000):
+        folder = runs / (f"{name}-{stamp}" + (f"-{attempt}" if attempt else ""))
+        if not folder.exists():
+            return folder, False
+    raise StoreError(f"{runs}: no free folder name for {name}-{stamp}", fix="name one with --out")
+
+
+def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
+    """Run folders under `runs`, oldest first; only those of the experiment `name` where it is given."""
+    pattern = re.compile(re.escape(name) + r"-\d{8}-\d{6}(-\d+)?$") if name else re.compile("")
+    try:
+        entries = [entry for entry in runs.iterdir() if pattern.match(entry.name) and RunStore.exists(entry)]
+    except OSError:
+        return []
+    return sorted(entries, key=lambda entry: (entry / "run.sqlite").stat().st_ctime_ns)
+
+
+def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
+    """A run by its folder, by its folder's name under `runs`, or `latest`; raises `StoreError`."""
+    if reference == "latest":
+        found = find_runs(runs)
+        if not found:
+            raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
+        return max(found, key=lambda entry: (entry / "run.sqlite").stat().st_mtime_ns)
+    path = Path(reference).expanduser()
+    under = runs / reference
+    return under if not path.exists() and path.parent == Path() and under.is_dir() else path
+
+
+def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity) -> RunStore:
+    if RunStore.exists(folder):
+        store = RunStore.open(folder)
+        try:
+            store.refuse_changes(identity)
+        except BaseException:
+            store.close()
+            raise
+    else:
+        store = RunStore.create(
+            folder, experiment_yaml=loaded.text, experiment_json=work.experiment.model_dump_json(), plan=work.keys()
+        )
+    store.set_models(identity.models)
+    store.set_arms(identity.arms)
+    store.set_prompts(identity.prompts)
+    return store
+
+
+def _distinct(work: Work) -> tuple[Prompt, ...]:
+    return tuple({prompt.id: prompt for prompts in work.prompts.values() for prompt in prompts}.values())
+
+
+def _prompts(
+    loaded: LoadedExperiment, arms: Sequence[Arm], models: dict[str, ModelIdentity], engine: Engine
+) -> dict[str, tuple[Prompt, ...]]:
+    """Arm id -> prompts. Prompts of an exact length are cut by the tokenizer of the first target."""
+    from specmeter import workloads
+
+    specs = loaded.experiment.workloads
+    if any(workloads.needs_tokenizer(spec) for spec in specs):
+        baseline = next(arm for arm in arms if not arm.speculates)
+        with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
+            launch = Launch(baseline, models[baseline.target], None, Path(scratch) / "tokenizer.log")
+            with engine.start(launch) as session:
+                prompts = workloads.load(
+                    specs, base_dir=loaded.base_dir, tokenize=session.tokenize, detokenize=session.detokenize
+                )
+    else:
+        prompts = workloads.load(specs, base_dir=loaded.base_dir)
+    return {
+        arm.id: tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads)
+        for arm in arms
+    }
+
+
+def _environment(work: Work, store: RunStore) -> str:
+    from specmeter.environment import render_environment
+
+    state = store.state()
+    sessions = tuple(store.sessions())
+    return render_environment(
+        host=store.hosts()[-1],
+        engines=tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values()),
+        models=tuple(work.models.values()),
+        experiment_name=work.experiment.name,
+        argvs={session.arm_id: session.argv for session in sessions},
+        started_at=state.started_at or time.time(),
+        finished_at=state.finished_at,
+        state=state.state,
+        sessions=sessions,
+    )

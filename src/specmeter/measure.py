@@ -1,0 +1,282 @@
+"""The only loop that measures: schedule -> engine session -> requests, each on disk before the next one starts.
+
+A cell of the schedule (an arm in a block) gets a session of its own: start, excluded warm-up, then one request at a
+time. What is already in the run folder is skipped, so the same loop resumes an interrupted run. An engine that dies
+costs the request it was working on; the rest of the cell goes on with a fresh session.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+from specmeter.engines import Engine, EngineSession, Launch
+from specmeter.errors import EngineError, EngineStartError, ExperimentError
+from specmeter.record import Arm, EngineIdentity, Generation, ModelIdentity, Prompt, Reply, Request, Session, Telemetry
+from specmeter.schedule import Cell, item_order
+from specmeter.telemetry import TelemetrySampler
+
+if TYPE_CHECKING:
+    from specmeter.experiment import Experiment
+    from specmeter.store import RunStore
+
+SHORT_WARMUP_TOKENS = 8
+START_FAILURES = 3
+"""After so many sessions in a row that never became ready, the run stops: the next one will not start either."""
+
+
+class Observer(Protocol):
+    """Hears what happens, for progress displays; never changes it."""
+
+    def session_starting(self, cell: Cell, requests: int) -> None:
+        """A session starts, to measure so many requests."""
+
+    def request_done(self, request: Request) -> None:
+        """A request is on disk."""
+
+    def session_failed(self, arm_id: str, error: EngineError) -> None:
+        """A session ended before its time."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that is needed to measure one experiment."""
+
+    experiment: Experiment
+    arms: Mapping[str, Arm]
+    models: Mapping[str, ModelIdentity]
+    """By name in the experiment; targets and drafts."""
+    prompts: Mapping[str, tuple[Prompt, ...]]
+    """Arm id -> its prompts, in the order of the workloads."""
+    cells: Sequence[Cell]
+    simulated: bool = False
+    """Time is virtual: there is no machine to watch."""
+
+    def keys(self) -> Iterator[tuple[int, int, str, str]]:
+        """Every (invocation, block, arm id, prompt id) that makes the run complete."""
+        for cell in self.cells:
+            for prompt in self.prompts[cell.arm_id]:
+                yield cell.invocation, cell.block, cell.arm_id, prompt.id
+
+
+def measure(work: Work, engine: Engine, store: RunStore, observer: Observer) -> None:
+    """Measure everything that `store` does not hold yet.
+
+    Engine failures are recorded with their requests and do not stop the run, unless engines fail to start again and
+    again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context. Any other exception
+    (Ctrl-C included) ends the session at hand and passes on. Everything measured before is in the store.
+    """
+    bench = _Bench(work, engine, engine.identify(), store, observer)
+    done = store.done_keys()
+    failures = 0
+    for cell in work.cells:
+        prompts = work.prompts[cell.arm_id]
+        order = item_order([prompt.id for prompt in prompts], cell.invocation, cell.block, work.experiment.design.seed)
+        missing = [
+            (item, prompts[index])
+            for item, index in enumerate(order)
+            if (cell.invocation, cell.block, cell.arm_id, prompts[index].id) not in done
+        ]
+        if not missing:
+            continue
+        observer.session_starting(cell, len(missing))
+        error = bench.measure_cell(cell, missing)
+        failures = failures + 1 if error else 0
+        if error and failures == START_FAILURES:
+            raise EngineStartError(
+                f"{failures} sessions in a row did not start; the last one: {error.message}", fix=error.fix
+            )
+
+
+@dataclass
+class _Bench:
+    """Measures one cell after the other."""
+
+    work: Work
+    engine: Engine
+    identity: EngineIdentity
+    store: RunStore
+    observer: Observer
+    fitting: set[str] = field(default_factory=set[str])
+    """Arms whose prompts are known to fit the context."""
+
+    def measure_cell(self, cell: Cell, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
+        """Measure the items, with a new session after every death of the engine.
+
+        A session that does not come up fails all items that are left; its error is returned.
+        """
+        remaining = list(items)
+        per_session = 1 if self.work.experiment.design.session == "request" else len(remaining)
+        while remaining:
+            session_id = uuid.uuid4().hex
+            ready = False
+            try:
+                with self._session(cell, session_id, remaining[0][1]) as (session, samples):
+                    ready = True
+                    for item, prompt in remaining[:per_session]:
+                        del remaining[0]
+                        self._measure(session, cell, session_id, item, prompt, samples)
+            except EngineError as error:
+                self.observer.session_failed(cell.arm_id, error)
+                if not ready:
+                    for item, prompt in remaining:
+                        self._keep(_request(cell, session_id, item, prompt, self.engine.clock(), error=error))
+                    return error
+        return None
+
+    @contextmanager
+    def _session(
+        self, cell: Cell, session_id: str, first: Prompt
+    ) -> Iterator[tuple[EngineSession, SimpleQueue[Telemetry]]]:
+        """A session that is on record, checked and warmed up; always closed, and its end recorded."""
+        arm, settings = self.work.arms[cell.arm_id], self.work.experiment.engine
+        launch = Launch(
+            arm=arm,
+            target=self.work.models[arm.target],
+            draft=self.work.models[arm.draft] if arm.draft else None,
+            log_path=self.store.log_path(session_id, arm.id),
+            start_timeout_s=settings.start_timeout_s,
+            idle_timeout_s=settings.idle_timeout_s,
+        )
+        started_at = self.engine.clock()
+        samples: SimpleQueue[Telemetry] = SimpleQueue()
+        with ExitStack() as stack:
+            session = stack.enter_context(self.engine.start(launch))
+            facts = session.facts
+            record = Session(
+                id=session_id,
+                arm_id=arm.id,
+                invocation=cell.invocation,
+                block=cell.block,
+                position=cell.position,
+                argv=facts.argv,
+                engine=self.identity,
+                started_at=started_at,
+                ready_ms=facts.ready_ms,
+                log_file=self.store.relative(launch.log_path),
+                resolved=facts.resolved,
+                speculating=facts.speculating,
+                devices=facts.devices,
+                draft_devices=facts.draft_devices,
+                layers_offloaded=facts.layers_offloaded,
+                draft_layers_offloaded=facts.draft_layers_offloaded,
+            )
+            self.store.add_session(record)
+            try:
+                self._refuse_too_long(session, arm)
+                warmup_ms, forwards = self._warm_up(session, first)
+                record = record.model_copy(update={"warmup_ms": warmup_ms, "prompt_forwards": forwards})
+                if not self.work.simulated:
+                    stack.enter_context(TelemetrySampler(samples.put, pids=facts.pids))
+                yield session, samples
+            finally:
+                stack.close()
+                self.store.update_session(record.model_copy(update={"ended_at": self.engine.clock()}))
+                self.store.add_telemetry(_drain(samples))
+
+    def _refuse_too_long(self, session: EngineSession, arm: Arm) -> None:
+        """Nothing is measured with a prompt that the engine would refuse or cut in the middle of a run."""
+        if arm.id in self.fitting:
+            return
+        for prompt in self.work.prompts[arm.id]:
+            tokens, limit = len(session.tokenize(prompt.text)), arm.engine.context // arm.engine.slots
+            wanted = tokens + self._generation(prompt).max_tokens
+            if wanted > limit:
+                raise ExperimentError(
+                    f"engine.context: prompt {prompt.id!r} has {tokens} tokens and {wanted - tokens} are to be "
+                    f"generated, but {arm.id} has room for {limit}",
+                    fix=f"set engine.context to {(wanted + 64) * arm.engine.slots} or more, or lower max_tokens",
+                )
+        self.fitting.add(arm.id)
+
+    def _warm_up(self, session: EngineSession, first: Prompt) -> tuple[float, int | None]:
+        """Excluded requests: one of full shape, and one token alone to see how many forwards a prompt takes.
+
+        Returns their wall time in ms, and that number of forwards where the engine counts them. The words of the
+        prompt come in reverse order: the shape is the same, but no n-gram table learns from the warm-up what the
+        measured request is about to say.
+        """
+        kind = self.work.experiment.design.warmup
+        if kind == "none":
+            return 0.0, None
+        started = self.engine.clock()
+        prompt = first.model_copy(update={"id": "warm-up", "text": _reversed_words(first.text)})
+        generation = self._generation(first)
+        tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
+        session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
+        single = session.generate(prompt, generation.model_copy(update={"max_tokens": 1}))
+        forwards = single.counters.get("n_decode_total")
+        return (self.engine.clock() - started) * 1000, None if forwards is None else round(forwards)
+
+    def _measure(
+        self,
+        session: EngineSession,
+        cell: Cell,
+        session_id: str,
+        item: int,
+        prompt: Prompt,
+        samples: SimpleQueue[Telemetry],
+    ) -> None:
+        started_at = self.engine.clock()
+        try:
+            reply = session.generate(prompt, self._generation(prompt))
+        except EngineError as error:
+            self._keep(_request(cell, session_id, item, prompt, started_at, error=error), _drain(samples))
+            raise
+        self._keep(_request(cell, session_id, item, prompt, started_at, reply=reply), _drain(samples))
+
+    def _keep(self, request: Request, samples: Sequence[Telemetry] = ()) -> None:
+        self.store.add_request(request, samples)
+        self.observer.request_done(request)
+
+    def _generation(self, prompt: Prompt) -> Generation:
+        generation = self.work.experiment.generation
+        if prompt.max_tokens is None:
+            return generation
+        return generation.model_copy(update={"max_tokens": prompt.max_tokens})
+
+
+def _request(
+    cell: Cell,
+    session_id: str,
+    item: int,
+    prompt: Prompt,
+    started_at: float,
+    *,
+    reply: Reply | None = None,
+    error: EngineError | None = None,
+) -> Request:
+    return Request(
+        invocation=cell.invocation,
+        block=cell.block,
+        position=cell.position,
+        item=item,
+        arm_id=cell.arm_id,
+        prompt_id=prompt.id,
+        prompt_sha256=prompt.sha256,
+        kind=prompt.kind,
+        session_id=session_id,
+        started_at=started_at,
+        status="ok" if error is None else "failed",
+        error=None if error is None else str(error),
+        reply=reply,
+    )
+
+
+def _reversed_words(text: str) -> str:
+    """The same words (or, where there are hardly any, characters) in reverse order."""
+    words = text.split()
+    return " ".join(reversed(words)) if len(words) >= 4 else text[::-1]
+
+
+def _drain(samples: SimpleQueue[Telemetry]) -> list[Telemetry]:
+    drained: list[Telemetry] = []
+    while True:
+        try:
+            drained.append(samples.get_nowait())
+        except Empty:
+            return drained

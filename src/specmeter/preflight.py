@@ -1,0 +1,55 @@
+"""What can be known to fail before anything is measured: a draft of another vocabulary, models that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from specmeter.errors import ModelError, UsageError
+from specmeter.record import Arm, ModelIdentity
+
+
+def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
+    """Raises `ModelError` for a pair that the engine would refuse, `UsageError` for models beyond this machine."""
+    _pairs(arms, models)
+    _memory(arms, models)
+
+
+def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
+    from specmeter.models.compare import compare
+
+    for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms if arm.draft):
+        assert draft is not None
+        comparison = compare(Path(models[target].path), Path(models[draft].path))
+        refused = [condition for condition in comparison.conditions if condition.status == "refused"]
+        if refused:
+            first = refused[0]
+            raise ModelError(
+                f"drafts.{draft}: llama.cpp would refuse it as a draft of {target}: {first.name} is {first.draft}, "
+                f"the target's is {first.target}" + (f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""),
+                fix=f"choose a draft with the target's vocabulary; `specmeter models compare {models[target].reference} "
+                f"{models[draft].reference}` lists every condition",
+            )
+
+
+def _memory(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
+    from specmeter.host import memory_available_bytes
+    from specmeter.host.gpu import read_gpus
+    from specmeter.models.facts import read_facts
+
+    available = memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
+    kv: dict[str, int] = {}
+    for arm in arms:
+        needed = 0
+        for name in (arm.target, arm.draft):
+            if name is None:
+                continue
+            if name not in kv:
+                memory = read_facts(Path(models[name].path)).memory
+                kv[name] = memory.kv_bytes(arm.engine.context) if memory else 0
+            needed += models[name].size_bytes + kv[name]
+        if needed > available:
+            raise UsageError(
+                f"{arm.id}: weights and KV cache need {needed / 1e9:.1f} GB, {available / 1e9:.1f} GB are free here",
+                fix="use a smaller model or quantization, lower engine.context, or close other programs",
+            )

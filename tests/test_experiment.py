@@ -1,0 +1,166 @@
+"""Expansion of experiment files into arms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmeter.errors import ExperimentError
+from specmeter.experiment import Experiment, split_methods
+
+
+def experiment(**changes: Any) -> Experiment:
+    data: dict[str, Any] = {
+        "name": "test",
+        "targets": {"dense": "mock:dense", "moe": "mock:moe"},
+        "drafts": {"small": "mock:small", "large": "mock:large"},
+        "arms": [{"draft": "small", "gamma": 4}],
+        "workloads": [{"source": "bench", "name": "text"}, {"source": "bench", "name": "edit", "kinds": ["edit"]}],
+    }
+    return Experiment.model_validate(data | changes)
+
+
+def ids(exp: Experiment) -> list[str]:
+    return [arm.id for arm in exp.expand()]
+
+
+def test_lists_become_a_matrix_with_one_baseline_per_target() -> None:
+    exp = experiment(arms=[{"draft": ["small", "large"], "gamma": [2, 4]}])
+    assert ids(exp) == [
+        "dense/none",
+        "dense/draft-simple/small/g2",
+        "dense/draft-simple/small/g4",
+        "dense/draft-simple/large/g2",
+        "dense/draft-simple/large/g4",
+        "moe/none",
+        "moe/draft-simple/small/g2",
+        "moe/draft-simple/small/g4",
+        "moe/draft-simple/large/g2",
+        "moe/draft-simple/large/g4",
+    ]
+
+
+def test_every_speculative_arm_names_a_baseline_that_exists() -> None:
+    arms = experiment(arms=[{"draft": "small", "gamma": [1, 2]}, {"method": "ngram-mod"}]).expand()
+    known = {arm.id for arm in arms}
+    for arm in arms:
+        assert (arm.baseline_id is None) == (arm.role == "baseline")
+        assert arm.baseline_id is None or arm.baseline_id in known
+
+
+def test_an_arm_with_other_engine_settings_gets_a_baseline_with_the_same_settings() -> None:
+    exp = experiment(
+        targets={"dense": "mock:dense"},
+        arms=[{"draft": "small"}, {"draft": "small", "engine": {"kv_type_k": "q8_0", "draft_kv_type_k": "q8_0"}}],
+    )
+    by_id = {arm.id: arm for arm in exp.expand()}
+    assert set(by_id) == {
+        "dense/none",
+        "dense/draft-simple/small",
+        "dense/none/kv_type_k=q8_0",
+        "dense/draft-simple/small/kv_type_k=q8_0/draft_kv_type_k=q8_0",
+    }
+    quantized = by_id["dense/draft-simple/small/kv_type_k=q8_0/draft_kv_type_k=q8_0"]
+    assert quantized.baseline_id == "dense/none/kv_type_k=q8_0"
+    assert by_id["dense/none/kv_type_k=q8_0"].engine.draft_kv_type_k is None
+
+
+def test_explicit_baselines_are_merged_with_the_automatic_ones() -> None:
+    exp = experiment(arms=[{"method": "none"}, {"target": "dense", "draft": "small"}])
+    assert ids(exp) == ["dense/none", "dense/draft-simple/small", "moe/none"]
+
+
+def test_a_baseline_runs_the_workloads_of_all_its_arms() -> None:
+    only_edit = experiment(targets={"dense": "mock:d"}, arms=[{"method": "ngram-simple", "workloads": "edit"}])
+    assert only_edit.expand()[0].workloads == ("edit",)
+    both = experiment(
+        targets={"dense": "mock:d"},
+        arms=[{"method": "ngram-simple", "workloads": "edit"}, {"draft": "small", "workloads": "text"}],
+    )
+    assert set(both.expand()[0].workloads) == {"edit", "text"}
+    everything = experiment(
+        targets={"dense": "mock:d"}, arms=[{"method": "ngram-simple", "workloads": "edit"}, {"draft": "small"}]
+    )
+    assert everything.expand()[0].workloads == ()
+
+
+def test_exclusions_and_constraints() -> None:
+    exp = experiment(
+        arms=[{"draft": ["small", "large"], "gamma": [2, 4]}],
+        exclude=[{"target": "moe", "gamma": 4}],
+        constraints=[{"when": {"draft": "large"}, "require": {"gamma": [2]}}],
+    )
+    assert [i for i in ids(exp) if "none" not in i] == [
+        "dense/draft-simple/small/g2",
+        "dense/draft-simple/small/g4",
+        "dense/draft-simple/large/g2",
+        "moe/draft-simple/small/g2",
+        "moe/draft-simple/large/g2",
+    ]
+
+
+def test_methods_combine_and_drop_a_draft_that_none_of_them_uses() -> None:
+    exp = experiment(
+        targets={"dense": "mock:d"},
+        arms=[{"method": ["ngram-mod+draft-simple", "ngram-cache"], "draft": "small", "gamma": 8}],
+    )
+    combined, alone = exp.expand()[1:]
+    assert (combined.methods, combined.draft) == (("ngram-mod", "draft-simple"), "small")
+    assert (alone.methods, alone.draft) == (("ngram-cache",), None)
+
+
+def test_controls_are_marked_and_compared_with_their_baseline() -> None:
+    exp = experiment(targets={"dense": "mock:d"}, design={"controls": True})
+    controls = {arm.id: arm for arm in exp.expand() if arm.role == "control"}
+    assert set(controls) == {"dense/none/again", "dense/none/accept-all", "dense/none/accept-none"}
+    assert controls["dense/none/accept-all"].synthetic_rates == (1.0,) * 4
+    assert controls["dense/none/again"].methods == ("none",)
+    assert {arm.baseline_id for arm in controls.values()} == {"dense/none"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arms": [{"target": "dnse", "draft": "small"}]}, "'dnse' is not defined"),
+        ({"arms": [{"draft": "tiny"}]}, "'tiny' is not defined"),
+        ({"arms": [{"draft": "small", "workloads": "nope"}]}, "'nope' is not defined"),
+        ({"arms": [{"method": "draft-simpel", "draft": "small"}]}, "did you mean draft-simple"),
+        ({"arms": [{"method": "none+ngram-mod"}]}, "none alone"),
+        ({"engine": {"kind": "embedded", "binary": "/bin/true"}}, "only a native engine"),
+        ({"workloads": [{"source": "bench"}, {"source": "bench"}]}, "used twice"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        experiment(**changes)
+
+
+@pytest.mark.parametrize(
+    ("arms", "message"),
+    [
+        ([{"method": "draft-simple"}], "needs a draft model"),
+        ([{"draft": "small", "gamma": 0}], r"arms\.0\.gamma"),
+        ([{"draft": "small", "gamma": 2, "gamma_min": 3}], "above gamma"),
+        ([{"draft": "small", "gamma": list(range(1, 1001)), "ngram_n": [1, 2]}], "more than"),
+    ],
+)
+def test_arms_that_cannot_be_run_are_refused(arms: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ExperimentError, match=message):
+        experiment(arms=arms).expand()
+
+
+def test_excluding_everything_is_an_error() -> None:
+    with pytest.raises(ExperimentError, match="nothing is left"):
+        experiment(exclude=[{"draft": "small"}]).expand()
+
+
+@given(st.text(max_size=30))
+def test_any_method_text_is_understood_or_refused(text: str) -> None:
+    try:
+        methods = split_methods(text)
+    except ValueError:
+        return
+    assert "+".join(methods).replace(" ", "") == text.replace(" ", "") or text.strip() in methods or "+" in text

@@ -1,0 +1,109 @@
+"""Reading experiment files: what is refused, and how it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specmeter.errors import ExperimentError
+from specmeter.experiment_file import bundled, load
+
+MINIMAL = """
+name: mine
+targets: {a: some.gguf}
+arms: [{method: ngram-simple}]
+workloads: [{source: bench}]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINIMAL, encoding="utf-8")
+    return path
+
+
+def test_a_file_keeps_its_own_text_and_folder(file: Path) -> None:
+    loaded = load(str(file))
+    assert loaded.text == MINIMAL
+    assert loaded.base_dir == file.parent.resolve()
+    assert loaded.experiment.design.blocks == 3
+
+
+def test_overrides_reach_into_lists_and_new_keys(file: Path) -> None:
+    loaded = load(str(file), ["design.blocks=7", "arms.0.gamma=[4, 8]", "engine.threads=2"])
+    assert loaded.experiment.design.blocks == 7
+    assert loaded.experiment.arms[0].gamma == (4, 8)
+    assert yaml.safe_load(loaded.text)["engine"] == {"threads": 2}
+
+
+@pytest.mark.parametrize("name", list(bundled()))
+def test_bundled_experiments_are_valid_and_described(name: str) -> None:
+    loaded = load(name)
+    assert loaded.experiment.description
+    assert len(loaded.experiment.expand()) > 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("design.blocks", "not of the form"),
+        ("=3", "not of the form"),
+        ("arms.5.gamma=1", "list of 1"),
+        ("name.x=1", "single value"),
+        ("design.blocks=[", "not valid YAML"),
+        ("design.bloks=3", "design.bloks: unknown key; did you mean 'blocks'"),
+        ("design.blocks=many", "design.blocks"),
+    ],
+)
+def test_bad_overrides_name_themselves(file: Path, override: str, message: str) -> None:
+    with pytest.raises(ExperimentError, match=message):
+        load(str(file), [override])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [", r"mine\.yaml:\d+:\d+"),
+        ("- a\n- b\n", "mapping of keys"),
+        ("name: a\nname: b\n", "duplicate key 'name'"),
+        ("x: !!python/object/apply:os.system [echo]\n", "could not determine a constructor"),
+        (MINIMAL + "enginge: {}\n", "enginge: unknown key; did you mean 'engine'"),
+        (MINIMAL.replace("name: mine", "name: '../x'"), "name"),
+        ("name: mine\n", "targets: missing"),
+        (MINIMAL + "generation: {temperature: .nan}\n", "generation.temperature"),
+        ("&a [*a]\n", "mapping of keys"),
+        ("x: &a {y: *a}\n", "YAML"),
+    ],
+)
+def test_bad_files_name_the_place(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ExperimentError, match=message):
+        load(str(path))
+
+
+def test_aliases_that_explode_are_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ExperimentError, match="aliases"):
+        load(str(path))
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match="No such file"):
+        load(str(tmp_path / "none.yaml"))
+    with pytest.raises(ExperimentError, match="did you mean demo"):
+        load("demos")
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"name: \xe9\n")
+    with pytest.raises(ExperimentError, match="not UTF-8"):
+        load(str(latin))
+    huge = tmp_path / "huge.yaml"
+    huge.write_bytes(b"#" * 1_000_001)
+    with pytest.raises(ExperimentError, match="larger than"):
+        load(str(huge))
