@@ -1,0 +1,229 @@
+"""What llama.cpp's server says in its log: steps, values in force, memory per device, and failures.
+
+Pure functions over text. The log is untrusted like everything from outside: a line that does not look as expected is
+passed over. The forms are those of builds from 2025 to late 2026; older builds print no timestamps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from specmeter.record import DeviceUse, Step
+
+_STAMP = re.compile(r"^(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) ([DIWE]) +")
+_MIB = 1024 * 1024
+
+
+def log_time_ms(line: str) -> float | None:
+    """Milliseconds since the server's log began (`minutes.seconds.ms.us`), None for a line without a timestamp."""
+    stamp = _STAMP.match(line)
+    if stamp is None:
+        return None
+    minutes, seconds, ms, us = (int(stamp.group(i)) for i in range(1, 5))
+    return (minutes * 60 + seconds) * 1000.0 + ms + us / 1000.0
+
+
+# --- one request -----------------------------------------------------------------------------------------------------
+
+_BEGIN = re.compile(r"processing task(?:, |$)")
+_END = re.compile(r"stop processing: ")
+_STEP = re.compile(r"accepted +(\d+)/ *(\d+) draft tokens( \(restore checkpoint\))?\s*$")
+
+
+@dataclass(frozen=True)
+class RequestLog:
+    """The part of the log that belongs to one request."""
+
+    steps: tuple[Step, ...]
+    complete: bool
+    """Its last line is there (the server writes its log from a thread of its own, a little later)."""
+
+
+def parse_request(text: str) -> RequestLog:
+    """Steps of the last request that begins in `text`; times count from the line that begins it.
+
+    A checkpoint restore is a step of its own: the draft as it was made, and of it what the replay confirmed. The replay
+    emits those tokens in one more target forward, a step with no draft. So drafted and accepted add up to the server's
+    counters, and every step is one target forward.
+    """
+    start_ms = 0.0
+    rounds: list[tuple[int, int, bool, float]] = []
+    complete = False
+    for line in text.splitlines():
+        if _BEGIN.search(line):
+            start_ms, complete = log_time_ms(line) or 0.0, False
+            rounds.clear()
+        elif found := _STEP.search(line):
+            at_ms = max(0.0, (log_time_ms(line) or start_ms) - start_ms)
+            rounds.append((int(found.group(1)), int(found.group(2)), found.group(3) is not None, at_ms))
+        elif _END.search(line):
+            complete = True
+    return RequestLog(tuple(_steps(rounds)), complete)
+
+
+def _steps(rounds: Iterable[tuple[int, int, bool, float]]) -> Iterable[Step]:
+    pending: list[tuple[int, float]] = []
+    """(drafted, time) of restores whose replay has not come yet; only the first of a chain had a draft."""
+    for accepted, drafted, restored, at_ms in rounds:
+        if restored:
+            pending.append((0 if pending else drafted, at_ms))
+        elif pending:
+            # The replayed tokens include the one that the target put in place of the rejected draft token.
+            confirmed = max(0, accepted - 1)
+            for index, (made, restored_ms) in enumerate(pending):
+                yield Step(drafted=made, accepted=0 if index else confirmed, at_ms=restored_ms, restored=True)
+            yield Step(drafted=0, accepted=0, at_ms=at_ms)
+            pending.clear()
+        else:
+            yield Step(drafted=drafted, accepted=accepted, at_ms=at_ms)
+    for made, restored_ms in pending:
+        yield Step(drafted=made, accepted=0, at_ms=restored_ms, restored=True)
+
+
+# --- loading ---------------------------------------------------------------------------------------------------------
+
+_DRAFT_BEGINS = re.compile(r"loading draft model|creating MTP draft context")
+_BUFFER = re.compile(r"(\S+) +(model|KV|RS|compute) buffer size *= *([\d.]+) MiB")
+_LAYERS = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+_BUILD = re.compile(r"build_info: *(\S.*)$|build(?:: | )(\d+ \([^)]*\) with .*)$")
+_SYSTEM = re.compile(r"system_info: (.*)$")
+_CONTEXT = re.compile(r"llama_context: (n_ctx|n_ctx_seq|n_batch|n_ubatch|n_rs_seq|kv_unified) *= *(\S+)")
+_KV_TYPES = re.compile(r"llama_kv_cache(?:_unified)?: size .*K \((\w+)\).*V \((\w+)\)")
+_FLASH = re.compile(r"Flash Attention (enabled|disabled)|flash_attn *= *(\S+)$|Flash Attention was auto, set to (\w+)")
+_THREADS = re.compile(r"n_threads = (\d+) \(n_threads_batch = (\d+)\)")
+_LOAD_MODE = re.compile(r"\(load_mode = (\w+)\)")
+_METHOD = re.compile(r"adding speculative implementation '([\w-]+)'")
+_PARAMETERS = re.compile(r": - (\w+=.*)$")
+_PARAMETER = re.compile(r"(\w+)=([^,\s]+)")
+_WARNING = re.compile(
+    r"failed to initialize speculative|speculative decoding not supported|no implementations specified"
+    r"|not compatible|tokens will be translated|must match target|must closely match"
+    r"|synthetic (?:speculative )?acceptance|failed to decode|for M-RoPE|llama_(?:process|decode)(?:\[\d+\])? returned"
+    r"|exceeds? the training context|Failed to connect|is too small|exceeds the trained block|backend offload failed"
+)
+_MAX_WARNINGS = 50
+_MAX_LINE = 400
+
+
+@dataclass
+class LoadLog:
+    """What the log of a starting server says; anything it does not say stays empty."""
+
+    build: str = ""
+    system_info: str = ""
+    devices: tuple[DeviceUse, ...] = ()
+    draft_devices: tuple[DeviceUse, ...] = ()
+    layers_offloaded: tuple[int, int] | None = None
+    draft_layers_offloaded: tuple[int, int] | None = None
+    resolved: dict[str, Any] = field(default_factory=dict[str, Any])
+    """`n_ctx`, `n_batch`, `n_ubatch`, `kv_type_k`, `kv_type_v`, `flash_attention`, `threads`, `batch_threads`,
+    `load_mode` (and those of the draft under `draft_...`), and `method_parameters`: method -> name -> value."""
+    warnings: tuple[str, ...] = ()
+
+
+def parse_load(text: str) -> LoadLog:
+    """Read the log of a server up to where it was ready."""
+    load = LoadLog()
+    buffers: dict[str, dict[tuple[str, str], float]] = {"": {}, "draft_": {}}
+    methods: dict[str, dict[str, Any]] = {}
+    prefix = ""
+    method = ""
+    warnings: list[str] = []
+    for line in text.splitlines():
+        if _DRAFT_BEGINS.search(line):
+            prefix = "draft_"
+        elif "initializing, n_slots" in line or "initializing slots" in line:
+            prefix = ""
+        if found := _BUFFER.search(line):
+            key = (found.group(1), found.group(2))
+            size = _number(found.group(3)) * _MIB
+            # Compute buffers are announced again whenever a graph is reserved anew: the last one holds.
+            buffers[prefix][key] = size if key[1] == "compute" else buffers[prefix].get(key, 0.0) + size
+        elif found := _LAYERS.search(line):
+            setattr(load, f"{prefix}layers_offloaded", (int(found.group(1)), int(found.group(2))))
+        elif found := _METHOD.search(line):
+            method = found.group(1)
+            methods[method] = {}
+        elif method and (found := _PARAMETERS.search(line)):
+            for name, value in _PARAMETER.findall(found.group(1)):
+                methods[method].setdefault(name, _value(value))
+        else:
+            _read_value(line, prefix, load)
+        if _WARNING.search(line) and len(warnings) < _MAX_WARNINGS:
+            warnings.append(_plain(line))
+    load.devices = _device_uses(buffers[""])
+    load.draft_devices = _device_uses(buffers["draft_"])
+    load.resolved["method_parameters"] = methods
+    load.warnings = tuple(dict.fromkeys(warnings))
+    return load
+
+
+def _read_value(line: str, prefix: str, load: LoadLog) -> None:
+    resolved = load.resolved
+    if found := _CONTEXT.search(line):
+        resolved[prefix + found.group(1)] = _value(found.group(2))
+    elif found := _KV_TYPES.search(line):
+        resolved[f"{prefix}kv_type_k"], resolved[f"{prefix}kv_type_v"] = found.groups()
+    elif found := _FLASH.search(line):
+        resolved[f"{prefix}flash_attention"] = next(group for group in found.groups() if group)
+    elif found := _SYSTEM.search(line):
+        load.system_info = found.group(1).split("|", 1)[-1].strip(" |")
+        if threads := _THREADS.search(line):
+            resolved["threads"], resolved["batch_threads"] = int(threads.group(1)), int(threads.group(2))
+    elif found := _LOAD_MODE.search(line):
+        resolved[f"{prefix}load_mode"] = found.group(1)
+    elif not load.build and (found := _BUILD.search(line)):
+        load.build = (found.group(1) or found.group(2)).strip()
+
+
+def _device_uses(buffers: dict[tuple[str, str], float]) -> tuple[DeviceUse, ...]:
+    devices: dict[str, dict[str, int]] = {}
+    for (device, kind), size in buffers.items():
+        name = {"model": "model", "KV": "kv", "RS": "kv", "compute": "compute"}[kind] + "_buffer_bytes"
+        sizes = devices.setdefault(device, {})
+        sizes[name] = sizes.get(name, 0) + round(size)
+    return tuple(
+        DeviceUse(
+            device=device,
+            model_buffer_bytes=sizes.get("model_buffer_bytes", 0),
+            kv_buffer_bytes=sizes.get("kv_buffer_bytes", 0),
+            compute_buffer_bytes=sizes.get("compute_buffer_bytes", 0),
+        )
+        for device, sizes in devices.items()
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _value(text: str) -> Any:
+    """A number where it is one: int, then float; otherwise the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False, "yes": True, "no": False}.get(text, text)
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+_NOISE = re.compile(r"llama_model_loader: - |print_info: |^\s*$")
+
+
+def last_words(text: str, count: int = 8) -> tuple[str, ...]:
+    """The lines that most likely say why a server ended: its last errors and warnings, or else its last lines."""
+    lines = [line for line in text.splitlines() if not _NOISE.search(line)]
+    serious = [line for line in lines if re.search(r"^[\d.]+ [EW] |error|fail|abort|assert|exception", line, re.I)]
+    return tuple(_plain(line) for line in (serious or lines)[-count:])
+
+
+def _plain(line: str) -> str:
+    return _STAMP.sub("", line).strip()[:_MAX_LINE]

@@ -1,0 +1,111 @@
+"""Any `llama-server` binary as an engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from functools import cached_property
+from pathlib import Path
+
+from specmeter.engines import Launch
+from specmeter.engines.http_client import LOOPBACK
+from specmeter.engines.identity import binary_libraries, checksums, sha256_of
+from specmeter.engines.llama_methods import server_options
+from specmeter.engines.llama_options import known_flags, to_flags
+from specmeter.engines.llama_server import LlamaSession
+from specmeter.engines.llama_start import Command, clean_environment, default_threads, start_session
+from specmeter.errors import EngineStartError
+from specmeter.record import EngineIdentity
+
+BINARY_VARIABLE = "SPECMETER_LLAMA_SERVER"
+_PROBE_TIMEOUT_S = 60.0
+_ESSENTIAL = frozenset({"--model", "--port", "--host", "--metrics", "--ctx-size"})
+
+
+class NativeEngine:
+    """Starts sessions on a native server.
+
+    The binary is the one given, or else the one that `SPECMETER_LLAMA_SERVER` names, or else `llama-server` on `PATH`.
+    Raises `EngineStartError` when there is none.
+    """
+
+    def __init__(self, binary: Path | None = None) -> None:
+        named = str(binary) if binary is not None else os.environ.get(BINARY_VARIABLE)
+        found = shutil.which(os.path.expanduser(named) if named else "llama-server")  # noqa: PTH111
+        if found is None:
+            raise EngineStartError(
+                f"{named}: is no executable file" if named else "there is no llama-server on PATH",
+                fix=f"give the path of a llama-server binary, set {BINARY_VARIABLE}, or use the embedded engine",
+            )
+        self.binary = Path(found).absolute()
+
+    def identify(self) -> EngineIdentity:
+        """Which engine this is, to the byte. Raises `EngineStartError` when it cannot be run."""
+        lines = [line.strip() for line in self._probe("--version").splitlines()]
+        version = next((line for line in lines if line.startswith("version:")), "")
+        built = next((line for line in lines if line.startswith("built with")), "")
+        if not version:
+            raise self._no_server(lines[0] if lines else "it prints no version")
+        return EngineIdentity(
+            kind="native",
+            version=version.removeprefix("version:").strip()[:200],
+            build=f"{version} {built}".strip()[:400],
+            binary=str(self.binary),
+            binary_sha256=sha256_of(self.binary),
+            libraries=checksums(binary_libraries(self.binary)),
+        )
+
+    def start(self, launch: Launch) -> LlamaSession:
+        """Start a session and wait until it is ready. Raises `EngineStartError`, or `ExperimentError` for an arm that
+        llama.cpp cannot honour."""
+        options = server_options(launch, default_threads())
+        flags = to_flags(options, self._flags)
+
+        def command(port: int, api_key: str) -> Command:
+            argv = (str(self.binary), *flags, "--host", LOOPBACK, "--port", str(port), *launch.arm.engine.extra_flags)
+            # Through the environment, because command lines are readable by everybody.
+            env = clean_environment(trace=launch.arm.engine.trace_steps) | {"LLAMA_API_KEY": api_key}
+            return Command(argv=argv, shown=argv, env=env)
+
+        return start_session(launch, command)
+
+    def clock(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    @cached_property
+    def _flags(self) -> frozenset[str]:
+        flags = known_flags(self._probe("--help"))
+        if missing := _ESSENTIAL - flags:
+            raise self._no_server(f"it does not know {sorted(missing)[0]}")
+        return flags
+
+    def _probe(self, flag: str) -> str:
+        """What the binary prints for `flag`, 4 MB at most."""
+        try:
+            done = subprocess.run(
+                [self.binary, flag],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_PROBE_TIMEOUT_S,
+                check=False,
+                env=clean_environment(trace=False),
+            )
+        except subprocess.TimeoutExpired:
+            raise self._no_server(f"it does not answer {flag} within {_PROBE_TIMEOUT_S:g} s") from None
+        except OSError as error:
+            raise self._no_server(error.strerror or str(error)) from None
+        text = done.stdout[:4_000_000].decode("utf-8", "replace")
+        if found := re.search(r"error while loading shared libraries: .*|Library not loaded: .*", text):
+            raise self._no_server(found.group()[:200])
+        return text
+
+    def _no_server(self, why: str) -> EngineStartError:
+        return EngineStartError(
+            f"{self.binary} is not a usable llama-server: {why[:200]}",
+            fix=f"give the path of a llama-server binary, set {BINARY_VARIABLE}, or use the embedded engine",
+        )

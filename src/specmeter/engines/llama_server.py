@@ -1,0 +1,246 @@
+"""A session with one llama.cpp server over HTTP, however the server was started."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+from specmeter.engines import Launch, SessionFacts
+from specmeter.engines.http_client import (
+    Answer,
+    Limits,
+    LoopbackClient,
+    StreamClosedError,
+    StreamEndlessError,
+    StreamHungError,
+    garbage,
+    json_object,
+)
+from specmeter.engines.llama_log import last_words, parse_request
+from specmeter.engines.llama_metrics import differences, parse_counters
+from specmeter.engines.llama_reply import Received, read_events, read_timings, split_reasoning, stop_reason
+from specmeter.engines.process import EngineProcess
+from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
+from specmeter.record import Generation, Prompt, Reply, Step
+
+_LOG_TAIL = 256 * 1024
+_MAX_REQUEST_LOG = 256 * 1024 * 1024
+_LOG_PATIENCE_S = 1.0
+"""How long to wait for the last log lines of a request that is over (seen: below 2 ms)."""
+
+
+class LlamaSession:
+    """One running server with its models loaded. Made by an engine's `start`."""
+
+    def __init__(self, launch: Launch, process: EngineProcess, client: LoopbackClient, facts: SessionFacts) -> None:
+        self._launch = launch
+        self._process = process
+        self._client = client
+        self._facts = facts
+        self._token_ids_of: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def facts(self) -> SessionFacts:
+        return self._facts
+
+    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
+        """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`.
+
+        Chat prompts go through the server's own template and then to the same endpoint as completions: that endpoint
+        streams token ids, the chat endpoint does not.
+        """
+        max_tokens = prompt.max_tokens or generation.max_tokens
+        text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
+        body = request_body(text, max_tokens, generation, prompt_cache=self._launch.arm.engine.prompt_cache)
+        before = self._counters()
+        log_at = self._log_size()
+        started = time.perf_counter()
+        received = self._stream(body, max_tokens, prompt_bytes=len(text.encode()))
+        timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
+        after = self._counters()
+        shown, reasoning = split_reasoning(received.text, text) if prompt.format == "chat" else (received.text, "")
+        return Reply(
+            text=shown,
+            reasoning=reasoning,
+            token_ids=received.token_ids(timings.predicted_n, self._canonical_ids),
+            stop_reason=stop_reason(received.final),
+            timings=timings,
+            raw_timings=received.timings,
+            counters=differences(before, after),
+            wall_ms=received.wall_ms(started),
+            ttft_ms=(received.first_at - started) * 1e3 if received.first_at is not None else None,
+            arrival_ms=received.arrival_ms(timings.predicted_n, started),
+            steps=self._steps(log_at),
+        )
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Token ids of `text` without special tokens added."""
+        answer = self._call("POST", "/tokenize", {"content": text, "add_special": False, "parse_special": False})
+        tokens: Any = answer.get("tokens")
+        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in cast("list[object]", tokens)):
+            raise garbage("/tokenize", answer)
+        return tuple(cast("list[int]", tokens))
+
+    def detokenize(self, token_ids: tuple[int, ...]) -> str:
+        """Text of `token_ids`."""
+        content = self._call("POST", "/detokenize", {"tokens": list(token_ids)}).get("content")
+        if not isinstance(content, str):
+            raise garbage("/detokenize", content)
+        return content
+
+    def close(self) -> None:
+        """End the server and everything it started; safe to call twice."""
+        self._process.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- one request -------------------------------------------------------------------------------------------------
+
+    def _stream(self, body: dict[str, Any], max_tokens: int, prompt_bytes: int) -> Received:
+        # The last event repeats the prompt, and each character may be escaped to six.
+        limits = Limits(
+            idle_s=self._launch.idle_timeout_s,
+            events=max_tokens + 64,
+            size_bytes=4 * 1024 * 1024 + 8192 * max_tokens + 12 * prompt_bytes,
+        )
+        try:
+            answer = self._client.stream("/completion", body, limits, lambda: self._process.exit_code() is None)
+        except StreamHungError:
+            raise self._hung(f"no token for {limits.idle_s:g} s") from None
+        except StreamEndlessError:
+            raise EngineProtocolError(
+                f"the engine goes on after the {max_tokens} tokens it was asked for",
+                fix="check that this is an unmodified llama-server; its log is in the run folder",
+            ) from None
+        except StreamClosedError:
+            raise self._gone("while it was generating") from None
+        if isinstance(answer, Answer):
+            raise refusal("/completion", answer)
+        return read_events(answer.events("/completion"))
+
+    def _apply_template(self, text: str) -> str:
+        answer = self._call("POST", "/apply-template", {"messages": [{"role": "user", "content": text}]})
+        prompt = answer.get("prompt")
+        if not isinstance(prompt, str):
+            raise garbage("/apply-template", answer)
+        return prompt
+
+    def _canonical_ids(self, text: str) -> tuple[int, ...]:
+        if text not in self._token_ids_of:
+            self._token_ids_of[text] = self.tokenize(text)
+        return self._token_ids_of[text]
+
+    def _counters(self) -> dict[str, float]:
+        answer = self._answer("GET", "/metrics", None)
+        return parse_counters(answer.body.decode("utf-8", "replace"))
+
+    def _log_size(self) -> int:
+        return self._process.log_path.stat().st_size
+
+    def _steps(self, log_at: int) -> tuple[Step, ...]:
+        """Steps of the request whose log begins at byte `log_at`."""
+        if not (self._launch.arm.engine.trace_steps and self._facts.speculating):
+            return ()
+        deadline = time.perf_counter() + _LOG_PATIENCE_S
+        while True:
+            log = parse_request(_read(self._process.log_path, log_at, _MAX_REQUEST_LOG))
+            if log.complete or time.perf_counter() > deadline:
+                return log.steps
+            time.sleep(0.001)
+
+    # --- plain calls and failures ------------------------------------------------------------------------------------
+
+    def _call(self, method: str, path: str, body: object) -> dict[str, Any]:
+        return json_object(self._answer(method, path, body).body, path)
+
+    def _answer(self, method: str, path: str, body: object) -> Answer:
+        try:
+            answer = self._client.call(method, path, body, timeout_s=self._launch.idle_timeout_s)
+        except TimeoutError:
+            raise self._hung(f"no answer to {path} for {self._launch.idle_timeout_s:g} s") from None
+        except (OSError, http.client.HTTPException):
+            raise self._gone(f"when it was asked for {path}") from None
+        if answer.status != 200:
+            raise refusal(path, answer)
+        return answer
+
+    def _hung(self, what: str) -> EngineError:
+        return EngineHungError(
+            f"the engine of arm {self._launch.arm.id} hangs: {what}{quoted_log(self._process.log_path)}",
+            fix="raise the idle timeout if the model is merely slow; otherwise see the whole log in "
+            f"{self._process.log_path}",
+        )
+
+    def _gone(self, when: str) -> EngineError:
+        code = self._process.wait(2.0)
+        log_path = self._process.log_path
+        if code is None:
+            return EngineProtocolError(
+                f"the engine of arm {self._launch.arm.id} closed the connection {when}{quoted_log(log_path)}",
+                fix=f"see the whole log in {log_path}",
+            )
+        return EngineDiedError(
+            f"the engine of arm {self._launch.arm.id} died {when} (exit code {code}){quoted_log(log_path)}",
+            fix=f"see the whole log in {log_path}; exit code 137 often means that memory ran out",
+        )
+
+
+def request_body(text: str, max_tokens: int, generation: Generation, *, prompt_cache: bool) -> dict[str, Any]:
+    """The JSON for `/completion`: only the samplers that `generation` speaks of, everything else off.
+
+    An empty list of samplers would sample at random even at temperature 0, so greedy decoding names `temperature`.
+    """
+    greedy = generation.temperature == 0
+    return {
+        "prompt": text,
+        "n_predict": max_tokens,
+        "stream": True,
+        "return_tokens": True,
+        "cache_prompt": prompt_cache,
+        "seed": generation.seed,
+        "temperature": generation.temperature,
+        "samplers": ["temperature"] if greedy else ["top_k", "top_p", "temperature"],
+        "top_k": generation.top_k,
+        "top_p": generation.top_p,
+        "min_p": 0.0,
+        "ignore_eos": generation.ignore_eos,
+    }
+
+
+def refusal(path: str, answer: Answer) -> EngineProtocolError:
+    """The error for an answer whose status is not 200."""
+    message = answer.body[:300].decode("utf-8", "replace")
+    with contextlib.suppress(EngineProtocolError):
+        error: Any = json_object(answer.body, path).get("error")
+        if isinstance(error, dict):
+            message = str(cast("dict[str, Any]", error).get("message", message))[:300]
+    fix = "see the engine's log in the run folder"
+    if "context size" in message:
+        fix = "raise engine.context, or shorten the prompt or generation.max_tokens"
+    return EngineProtocolError(f"the engine refused {path} (status {answer.status}): {message}", fix=fix)
+
+
+def quoted_log(path: Path) -> str:
+    """The engine's last relevant log lines, ready to stand at the end of a message."""
+    try:
+        size = path.stat().st_size
+        lines = last_words(_read(path, max(0, size - _LOG_TAIL), _LOG_TAIL))
+    except OSError:
+        return ""
+    return "".join(f"\n  | {line}" for line in lines)
+
+
+def _read(path: Path, offset: int, limit: int) -> str:
+    with path.open("rb") as log:
+        log.seek(offset)
+        return log.read(limit).decode("utf-8", "replace")

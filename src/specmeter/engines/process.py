@@ -1,0 +1,85 @@
+"""One engine process: started in a group of its own, ended as a whole, and never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from specmeter.engines import guard
+from specmeter.errors import EngineStartError
+
+
+class EngineProcess:
+    """A command under `guard`, its output going straight into a file.
+
+    The guard holds the far end of a pipe; when this process closes it or dies in any way, the engine is ended.
+    """
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], log_path: Path, stdin: str = "") -> None:
+        """Start `argv`; `stdin` is what it reads from its standard input. Raises `EngineStartError`."""
+        self.log_path = log_path
+        order = json.dumps({"argv": list(argv), "stdin": stdin}).encode() + b"\n"
+        try:
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            with log_path.open("wb") as log:
+                self._guard = subprocess.Popen(
+                    [sys.executable, "-I", "-S", guard.__file__],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=dict(env),
+                    start_new_session=True,
+                    creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+                )
+        except OSError as error:
+            raise EngineStartError(
+                f"cannot start an engine that writes to {log_path} ({error.strerror})",
+                fix="check that the folder is writable and that memory and process slots are free",
+            ) from error
+        assert self._guard.stdin is not None
+        self._lifeline = self._guard.stdin
+        with contextlib.suppress(BrokenPipeError):  # a guard that died at once is seen by `exit_code`
+            self._lifeline.write(order)
+            self._lifeline.flush()
+
+    def exit_code(self) -> int | None:
+        """None while it runs; 128 + number when a signal ended it."""
+        return self._guard.poll()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The exit code, or None when it still runs after `timeout_s` seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._guard.wait(timeout_s)
+        return None
+
+    def pids(self) -> tuple[int, ...]:
+        """Processes of the engine that are alive now, without the guard."""
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            return tuple(child.pid for child in psutil.Process(self._guard.pid).children(recursive=True))
+        return ()
+
+    def close(self) -> None:
+        """End the engine and everything it started, politely and then by force; safe to call twice."""
+        with contextlib.suppress(OSError):
+            self._lifeline.close()
+        try:
+            if self.wait(guard.GRACE_S + 1.0) is None:
+                self._kill()
+        except BaseException:
+            self._kill()
+            raise
+
+    def _kill(self) -> None:
+        if os.name == "posix":
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._guard.pid, signal.SIGKILL)
+        self._guard.kill()
+        self._guard.wait()
