@@ -136,6 +136,7 @@ class Prompt(Record):
     """One workload item."""
 
     id: str
+    """Unique within the experiment."""
     workload: str
     """Name of the workload it comes from."""
     kind: str
@@ -202,20 +203,27 @@ class Session(Record):
     """One engine process: an arm in a block."""
 
     id: str
+    """Unique within the run."""
     arm_id: str
+    """The arm it was started for."""
     invocation: int
+    """Run of the whole experiment, from 0."""
     block: int
+    """Pass over all arms, from 0."""
     position: int
     """Place of the arm in its block, from 0."""
     argv: tuple[str, ...]
     """What was started; secrets are masked."""
     engine: EngineIdentity
+    """Which engine, to the byte."""
     started_at: float
+    """When it was started."""
     ready_ms: float
     """From start of the process until it was healthy with the right model."""
     warmup_ms: float = 0.0
     """Wall time of the excluded warm-up requests."""
     ended_at: float | None = None
+    """When it was closed; None when that was not recorded (a kill)."""
     log_file: str | None = None
     """Relative to the run folder."""
     resolved: dict[str, Any] = {}
@@ -223,10 +231,13 @@ class Session(Record):
     speculating: bool | None = None
     """What `/slots` says about activation; None where the engine cannot tell."""
     devices: tuple[DeviceUse, ...] = ()
+    """Memory that the target holds on each device."""
     draft_devices: tuple[DeviceUse, ...] = ()
+    """Memory that the draft holds on each device."""
     layers_offloaded: tuple[int, int] | None = None
     """(offloaded, of how many) for the target."""
     draft_layers_offloaded: tuple[int, int] | None = None
+    """(offloaded, of how many) for the draft."""
     prompt_forwards: int | None = None
     """Target forwards that a prompt alone takes, calibrated for the conservation law."""
 
@@ -238,7 +249,9 @@ class Step(Record):
     """One draft-then-verify round (or one plain decode)."""
 
     drafted: Annotated[int, Field(ge=0)]
+    """Tokens drafted."""
     accepted: Annotated[int, Field(ge=0)]
+    """Draft tokens that the target agreed with."""
     at_ms: float
     """When the step ended, from the start of the request."""
     restored: bool = False
@@ -249,27 +262,39 @@ class Timings(Record):
     """Counts and times as the engine reports them; every rate is computed from these by one rule."""
 
     prompt_n: Annotated[int, Field(ge=0)]
+    """Prompt tokens processed; those found in the cache are not among them."""
     prompt_ms: Annotated[float, Field(ge=0)]
+    """Time for them, up to the first generated token."""
     predicted_n: Annotated[int, Field(ge=0)]
+    """Tokens generated, the first included."""
     predicted_ms: Annotated[float, Field(ge=0)]
+    """Time for all of them but the first."""
     cache_n: Annotated[int, Field(ge=0)] = 0
+    """Prompt tokens found in the cache."""
     draft_n: Annotated[int, Field(ge=0)] = 0
+    """Tokens drafted."""
     draft_n_accepted: Annotated[int, Field(ge=0)] = 0
+    """Draft tokens that the target agreed with."""
 
 
 class Reply(Record):
     """What an engine gives back for one prompt."""
 
     text: str
+    """What was generated, without the reasoning."""
     reasoning: str = ""
+    """What was generated as reasoning."""
     token_ids: tuple[int, ...] = ()
+    """Tokens generated."""
     stop_reason: str
     """`limit`, `eos`, `word`, ..."""
     timings: Timings
     raw_timings: dict[str, Any] = {}
+    """Timings as the engine printed them, rates included."""
     counters: dict[str, float] = {}
     """Differences of the engine's counters over the request (`/metrics`)."""
     wall_ms: float
+    """Duration of the request, seen by the client."""
     ttft_ms: float | None = None
     """Time to first token, seen by the client."""
     arrival_ms: tuple[float, ...] = ()
@@ -281,19 +306,29 @@ class Request(Record):
     """One generation measured."""
 
     invocation: int
+    """Run of the whole experiment, from 0."""
     block: int
+    """Pass over all arms, from 0."""
     position: int
     """Place of the arm in its block."""
     item: int
     """Place of the prompt within the arm."""
     arm_id: str
+    """The arm."""
     prompt_id: str
+    """The workload item."""
     prompt_sha256: str
+    """Of the prompt's UTF-8 text."""
     kind: str
+    """What sort of text the prompt is."""
     session_id: str
+    """The session that answered."""
     started_at: float
+    """When the request was sent."""
     status: Literal["ok", "failed"]
+    """`ok`, or `failed` where the engine gave no answer."""
     error: str | None = None
+    """Why it failed."""
     reply: Reply | None = None
     """None when the request failed."""
 
@@ -302,16 +337,23 @@ class Telemetry(Record):
     """State of the machine at one moment, sampled about once a second while requests run."""
 
     at: float
+    """When it was sampled."""
     cpu_percent: float
     """All cores together, 0-100."""
     other_cpu_percent: float
     """Share used by processes that are neither specmeter nor its engine, 0-100 of the whole machine."""
     memory_available_bytes: int
+    """Memory that could be given to processes."""
     engine_rss_bytes: int | None = None
+    """Memory resident in the engine's processes."""
     cpu_mhz: float | None = None
+    """Mean clock of the cores."""
     cpu_celsius: float | None = None
+    """Hottest sensor of the processor."""
     on_battery: bool | None = None
+    """Whether the machine ran on its battery."""
     gpus: tuple[GpuSample, ...] = ()
+    """State of each GPU."""
 
 
 class GpuSample(Record):
