@@ -110,7 +110,7 @@ def diagnose_native(probe: Probe) -> Diagnosis:
 def diagnose_devices(engines: Sequence[Probe], gpus: Sequence[Gpu]) -> list[Diagnosis]:
     """What the engines can compute on, then the GPUs that no engine can use."""
     found = [
-        Diagnosis("devices", device.name, "ok", f"{device.description}, {_gib(device.memory_bytes)} ({engine.kind})")
+        Diagnosis("devices", device.name, "ok", f"{device.description} ({engine.kind})")
         for engine in engines
         for device in engine.devices
     ]
