@@ -144,6 +144,7 @@ class Prompt(Record):
     text: str
     """The user's turn, or the text to be continued."""
     format: Literal["completion", "chat"] = "completion"
+    """Whether the text is continued as it is, or put into the model's chat template."""
     sha256: str
     """Of the UTF-8 text."""
     token_count: int | None = None
@@ -184,6 +185,7 @@ class EngineIdentity(Record):
     binary: str
     """Path of the executable, or of the extension module."""
     binary_sha256: str
+    """Of that file."""
     libraries: dict[str, str] = {}
     """File name -> SHA-256 of every shared object that belongs to the engine."""
     system_info: str = ""
