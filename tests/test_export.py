@@ -1,0 +1,218 @@
+"""A run as a table: every field, in every format, safe to open."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+
+from specmeter import rates
+from specmeter.engines import Launch
+from specmeter.engines.mock import MockEngine, mock_model
+from specmeter.errors import StoreError, UsageError
+from specmeter.export import FORMATS, TABLES, columns, export
+from specmeter.record import Arm, Generation, GpuSample, Prompt, Reply, Request, Session, Step, Telemetry, Timings
+from specmeter.store import RunStore
+
+PROMPTS = [
+    Prompt(id="code-1", workload="w", kind="code", text='=HYPERLINK("http://x")', sha256="1"),
+    Prompt(id="zh,1", workload="w", kind="zh", text='你好,\n"世界"\r', sha256="2"),
+    Prompt(id="lost", workload="w", kind="code", text="", sha256="3"),
+]
+ARM = Arm(id="dense/sd", target="dense", methods=("draft-simple",), draft="small", gamma=4)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export") / "run"
+    engine = MockEngine()
+    plan = [(0, 0, ARM.id, prompt.id) for prompt in PROMPTS]
+    sample = Telemetry(at=5, cpu_percent=1.5, other_cpu_percent=0, memory_available_bytes=2**40, on_battery=False)
+    with RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=plan) as store:
+        launch = Launch(
+            ARM, mock_model("dense", "mock:dense"), mock_model("small", "mock:small"), store.log_path("s1", ARM.id)
+        )
+        store.set_prompts(PROMPTS)
+        with engine.start(launch) as session:
+            facts = session.facts
+            store.add_session(
+                Session(
+                    id="s1",
+                    arm_id=ARM.id,
+                    invocation=0,
+                    block=0,
+                    position=0,
+                    argv=facts.argv,
+                    engine=engine.identify(),
+                    started_at=engine.clock(),
+                    ready_ms=facts.ready_ms,
+                    devices=facts.devices,
+                    layers_offloaded=(3, 4),
+                )
+            )
+            for item, prompt in enumerate(PROMPTS):
+                lost = prompt.id == "lost"
+                request = Request(
+                    invocation=0,
+                    block=0,
+                    position=0,
+                    item=item,
+                    arm_id=ARM.id,
+                    prompt_id=prompt.id,
+                    prompt_sha256=prompt.sha256,
+                    kind=prompt.kind,
+                    session_id="s1",
+                    started_at=engine.clock(),
+                    status="failed" if lost else "ok",
+                    error="-1 is what it said" if lost else None,
+                    reply=None if lost else session.generate(prompt, Generation(max_tokens=20)),
+                )
+                if item == 1:
+                    store.add_request(request.model_copy(update={"status": "failed", "reply": None, "error": "first"}))
+                store.add_request(request)
+        store.add_telemetry([sample.model_copy(update={"gpus": (GpuSample(index=0, power_w=5.5),)}), sample])
+    return folder
+
+
+def as_csv(run: Path, table: str) -> list[dict[str, str]]:
+    out = io.BytesIO()
+    export(run, out, table=table)
+    return list(csv.DictReader(io.StringIO(out.getvalue().decode("utf-8"), newline="")))
+
+
+def as_jsonl(run: Path, table: str) -> list[dict[str, object]]:
+    out = io.BytesIO()
+    export(run, out, format="jsonl", table=table)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_every_field_of_the_records_is_a_column():
+    names = {table: {name for name, _, _ in columns(table)} for table in TABLES}
+    assert set(Request.model_fields) - {"reply"} <= names["requests"]
+    assert set(Reply.model_fields) - {"timings", "steps"} <= names["requests"]
+    assert set(Timings.model_fields) <= names["requests"]
+    assert set(Session.model_fields) - {"engine"} <= names["sessions"]
+    assert set(Step.model_fields) <= names["steps"]
+    assert set(Telemetry.model_fields) == names["telemetry"]
+    assert set(Prompt.model_fields) == names["prompts"]
+
+
+def test_every_column_is_described_and_named_once():
+    for table in TABLES:
+        described = columns(table)
+        assert all(description for _, _, description in described), table
+        assert len({name for name, _, _ in described}) == len(described)
+
+
+def test_requests_with_rates_by_the_one_rule(run: Path):
+    with RunStore.open(run, readonly=True) as store:
+        requests = list(store.requests())
+    rows = as_jsonl(run, "requests")
+    assert [row["prompt_id"] for row in rows] == ["code-1", "zh,1", "lost"]
+    assert [row["attempt"] for row in rows] == [1, 2, 1]
+    for row, request in zip(rows[:2], requests, strict=False):
+        assert request.reply is not None
+        assert row["decode_tok_s"] == rates.decode_rate(request.reply.timings)
+        assert row["tau"] == rates.tau(request.reply.timings, request.reply.steps)
+        assert row["acceptance"] == rates.acceptance_rate(request.reply.timings)
+        assert row["token_ids"] == list(request.reply.token_ids)
+        assert row["counters"] == request.reply.counters
+    assert rows[2]["decode_tok_s"] is None
+    assert rows[2]["text"] is None
+
+
+def test_csv_is_utf8_quoted_and_harmless_in_a_spreadsheet(run: Path):
+    prompts = as_csv(run, "prompts")
+    assert [row["text"] for row in prompts] == ['\'=HYPERLINK("http://x")', '你好,\n"世界"\r', ""]
+    requests = as_csv(run, "requests")
+    assert requests[2]["error"] == "'-1 is what it said"
+    assert requests[0]["decode_tok_s"] == str(as_jsonl(run, "requests")[0]["decode_tok_s"])
+    assert json.loads(requests[0]["token_ids"])[0] >= 256
+    assert as_csv(run, "telemetry")[0]["on_battery"] == "false"
+    assert as_csv(run, "sessions")[0]["layers_offloaded"] == "[3,4]"
+
+
+def test_nested_records_become_json(run: Path):
+    first, second = as_jsonl(run, "telemetry")
+    assert isinstance(first["gpus"], list)
+    assert first["gpus"][0]["power_w"] == 5.5
+    assert second["gpus"] == []
+    session = as_jsonl(run, "sessions")[0]
+    assert session["engine_kind"] == "mock"
+    assert session["devices"] == [
+        {"device": "MOCK0", "model_buffer_bytes": 400_000_000, "kv_buffer_bytes": 0, "compute_buffer_bytes": 0}
+    ]
+
+
+def test_steps_have_a_row_each(run: Path):
+    with RunStore.open(run, readonly=True) as store:
+        expected = [step for request in store.requests() if request.reply for step in request.reply.steps]
+    rows = as_jsonl(run, "steps")
+    assert [(row["drafted"], row["accepted"], row["at_ms"]) for row in rows] == [
+        (step.drafted, step.accepted, step.at_ms) for step in expected
+    ]
+    assert [row["step"] for row in rows][:3] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_parquet_holds_what_jsonl_holds(run: Path, tmp_path: Path, table, monkeypatch):
+    monkeypatch.setattr("specmeter.export.PARQUET_BATCH_ROWS", 2)
+    out = tmp_path / "t.parquet"
+    rows = as_jsonl(run, table)
+    assert export(run, out, format="parquet", table=table) == len(rows)
+    kinds = {name: kind for name, kind, _ in columns(table)}
+    found = parquet.read_table(out).to_pylist()
+    for row in found:
+        for name, value in row.items():
+            if kinds[name] == "json" and value is not None:
+                row[name] = json.loads(value)
+    assert found == rows
+    assert b"description" in parquet.read_schema(out).field(0).metadata
+
+
+def test_a_file_appears_only_when_it_is_complete(run: Path, tmp_path: Path, monkeypatch):
+    out = tmp_path / "out.csv"
+    out.write_text("old")
+    assert export(run, out) == 3
+    assert out.read_text("utf-8").startswith("invocation,block,")
+    out.write_text("old")
+
+    def interrupted(_self):
+        yield PROMPTS[0]
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(TABLES, "prompts", TABLES["prompts"]._replace(rows=interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        export(run, out, table="prompts")
+    assert out.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_streams_stay_open(run: Path):
+    for name in FORMATS:
+        out = io.BytesIO()
+        export(run, out, format=name)
+        assert not out.closed
+        assert out.getvalue()
+
+
+def test_what_the_user_is_told(run: Path, tmp_path: Path, monkeypatch):
+    with pytest.raises(UsageError, match="xlsx") as refusal:
+        export(run, tmp_path / "x", format="xlsx")
+    assert "csv, jsonl, parquet" in refusal.value.fix
+    with pytest.raises(UsageError, match="request: is no table"):
+        export(run, tmp_path / "x", table="request")
+    with pytest.raises(UsageError, match="cannot be written"):
+        export(run, tmp_path / "no" / "such" / "folder.csv")
+    with pytest.raises(StoreError, match="does not exist"):
+        export(tmp_path / "nowhere", tmp_path / "x")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match="pyarrow") as refusal:
+        export(run, tmp_path / "x.parquet", format="parquet")
+    assert "specmeter[parquet]" in refusal.value.fix
+    assert list(tmp_path.iterdir()) == []
