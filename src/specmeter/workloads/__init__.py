@@ -1,1 +1,126 @@
-"""Prompts: where they come from, and how they are chosen and cut."""
+"""Prompts: where they come from, and how they are chosen and cut.
+
+| source | what it is | for |
+|---|---|---|
+| `bench` | held-out text of the kinds that the bench models were trained on | bench models |
+| `studies` | short facts, code, long reasoning, Chinese, and text to be edited | real models |
+| `length` | text cut to an exact number of tokens | the cost of context |
+| `file` | the user's own | the user's own question |
+| `random` | random tokens of an exact number | timing only |
+
+Two runs are comparable only over the same prompts: each carries the SHA-256 of its UTF-8 text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from specmeter.errors import ExperimentError
+from specmeter.record import Prompt
+from specmeter.workloads.item import Item
+from specmeter.workloads.length import Tokenizer, cut_lengths, random_lengths
+from specmeter.workloads.packaged import held_out_text, packaged
+from specmeter.workloads.spec import (
+    BenchWorkload,
+    FileWorkload,
+    LengthWorkload,
+    RandomWorkload,
+    StudiesWorkload,
+    WorkloadSpec,
+)
+from specmeter.workloads.user import read_prompts, read_text
+
+__all__ = ["WorkloadSpec", "count", "load", "needs_tokenizer"]
+
+
+def needs_tokenizer(spec: WorkloadSpec) -> bool:
+    """Whether the workload's prompts are cut to an exact number of tokens."""
+    return isinstance(spec, LengthWorkload | RandomWorkload)
+
+
+def load(
+    specs: Sequence[WorkloadSpec],
+    *,
+    base_dir: Path = Path(),
+    tokenize: Callable[[str], tuple[int, ...]] | None = None,
+    detokenize: Callable[[tuple[int, ...]], str] | None = None,
+) -> tuple[Prompt, ...]:
+    """All prompts of the workloads, in their order; ids are `WORKLOAD/ITEM`.
+
+    Files are relative to `base_dir`. `tokenize` (without special tokens) and `detokenize` are the target's, as an
+    `EngineSession` has them; exact lengths hold for that tokenizer only. `needs_tokenizer` says where they are needed.
+
+    Raises `ExperimentError` when a file cannot be used, when there are not enough prompts, when a length cannot be had,
+    when two workloads share a name, or when a tokenizer is needed and none was given.
+    """
+    tokenizer = Tokenizer(tokenize, detokenize) if tokenize is not None and detokenize is not None else None
+    _refuse_same_names(specs)
+    return tuple(_prompt(spec, item) for spec in specs for item in _items(spec, base_dir, tokenizer))
+
+
+def count(specs: Sequence[WorkloadSpec], *, base_dir: Path = Path()) -> dict[str, int]:
+    """Workload name -> number of its prompts, without a tokenizer.
+
+    Raises `ExperimentError` for whatever `load` would refuse, lengths that cannot be had excepted.
+    """
+    _refuse_same_names(specs)
+    return {
+        spec.name: len(spec.lengths) * spec.per_length
+        if isinstance(spec, LengthWorkload | RandomWorkload)
+        else sum(1 for _ in _items(spec, base_dir, None))
+        for spec in specs
+    }
+
+
+def _refuse_same_names(specs: Sequence[WorkloadSpec]) -> None:
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ExperimentError(
+                f"workloads: the name {name!r} is used twice", fix="give each workload its own `name`"
+            )
+
+
+def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> Iterator[Item]:
+    match spec:
+        case BenchWorkload() | StudiesWorkload():
+            return packaged(spec.source, spec.kinds, spec.per_kind, spec.seed)
+        case FileWorkload():
+            return read_prompts([base_dir / path for path in spec.paths], spec.kind)
+        case LengthWorkload():
+            text, place = _source_text(spec, base_dir)
+            return cut_lengths(text, spec.lengths, spec.per_length, spec.seed, _given(tokenizer, spec.name), place)
+        case RandomWorkload():
+            return random_lengths(spec.lengths, spec.per_length, spec.seed, _given(tokenizer, spec.name))
+
+
+def _source_text(spec: LengthWorkload, base_dir: Path) -> tuple[str, str]:
+    """The text to cut from, and its name for messages."""
+    if spec.file is None:
+        return held_out_text(), "the held-out text of the bench models"
+    return read_text(base_dir / spec.file), str(base_dir / spec.file)
+
+
+def _given(tokenizer: Tokenizer | None, name: str) -> Tokenizer:
+    if tokenizer is None:
+        raise ExperimentError(
+            f"workloads: {name} asks for exact numbers of tokens, which only a loaded model can count",
+            fix="load its prompts with a session of the target, or leave this workload out",
+        )
+    return tokenizer
+
+
+def _prompt(spec: WorkloadSpec, item: Item) -> Prompt:
+    return Prompt(
+        id=f"{spec.name}/{item.id}",
+        workload=spec.name,
+        kind=item.kind,
+        text=item.text,
+        format=spec.format,
+        sha256=sha256(item.text.encode()).hexdigest(),
+        token_count=item.token_count,
+        max_tokens=item.max_tokens if item.max_tokens is not None else spec.max_tokens,
+        random_tokens=item.random_tokens,
+    )

@@ -1,0 +1,59 @@
+"""Prompts that ship with the package: `bench/` for the bench models, `studies/` for real ones.
+
+Each folder holds one `KIND.jsonl` per kind, with `id`, `kind` and `text` on every line, and `bench/heldout.txt`, plain
+text that the bench models were not trained on. A choice of prompts depends on the seed and the prompts' own ids only,
+so asking for more prompts keeps those that were chosen before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from typing import Literal
+
+from specmeter.errors import ExperimentError
+from specmeter.workloads.item import Item
+from specmeter.workloads.spec import ALL_KINDS
+
+Folder = Literal["bench", "studies"]
+
+
+def packaged(folder: Folder, kinds: Sequence[str], per_kind: int, seed: int) -> Iterator[Item]:
+    """`per_kind` prompts of each kind, kinds as given and prompts in the order of their file.
+
+    Raises `ExperimentError` when there are not so many.
+    """
+    for kind in kinds:
+        items = _of_kind(folder, kind)
+        if per_kind > len(items):
+            raise ExperimentError(
+                f"workloads: per_kind is {per_kind}, but source {folder} has {len(items)} prompts of kind {kind}",
+                fix=f"set per_kind to {len(items)} or less",
+            )
+        chosen = {item.id for item in sorted(items, key=lambda item: _draw(seed, item.id))[:per_kind]}
+        yield from (item for item in items if item.id in chosen)
+
+
+def held_out_text() -> str:
+    """Text of all bench kinds, from which length-controlled prompts are cut."""
+    return _read("bench", "heldout.txt")
+
+
+def sample_text() -> str:
+    """A little of every kind of text, natural and bench, to see which tokens a tokenizer uses."""
+    natural = (item.text for kind in ALL_KINDS for item in _of_kind("studies", kind))
+    return "\n".join((*natural, held_out_text()[:20_000]))
+
+
+def _of_kind(folder: Folder, kind: str) -> list[Item]:
+    return [Item(**json.loads(line)) for line in _read(folder, f"{kind}.jsonl").splitlines()]
+
+
+def _draw(seed: int, item_id: str) -> bytes:
+    return sha256(f"{seed}:{item_id}".encode()).digest()
+
+
+def _read(folder: Folder, name: str) -> str:
+    return (files("specmeter.workloads") / folder / name).read_text(encoding="utf-8")

@@ -1,0 +1,137 @@
+"""The user's own prompts, from files.
+
+`*.jsonl` holds one JSON object per line: `prompt` (or `text`), and if wanted `id`, `kind` and `max_tokens`. Blank lines
+are skipped. Prompts without an id are named after file and line, `mine-12`.
+
+Any other file is one prompt, named after the file. Prompts have paragraphs and blank lines of their own, so a file is
+never split. The line break that editors put at its very end does not belong to the prompt, and line breaks of Windows
+become plain ones, so that a file means the same everywhere.
+
+Nothing is guessed: what is not UTF-8, unknown keys, doubled ids and empty prompts are refused, with the place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from specmeter.errors import ExperimentError
+from specmeter.record import Record
+from specmeter.workloads.item import Item
+from specmeter.workloads.spec import Name
+
+MAX_FILE_BYTES = 64 * 2**20
+MAX_PROMPTS = 100_000
+"""Of one workload."""
+MAX_PROMPT_CHARACTERS = 8_000_000
+"""Beyond what any context holds."""
+
+Text = Annotated[str, Field(max_length=MAX_PROMPT_CHARACTERS)]
+
+
+class Line(Record):
+    """One line of a JSONL file."""
+
+    prompt: Text | None = None
+    text: Text | None = None
+    id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    kind: Name | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+
+def read_prompts(paths: Sequence[Path], kind: str) -> Iterator[Item]:
+    """All prompts of the files, in order; `kind` is that of prompts which do not name one.
+
+    Raises `ExperimentError` naming file and line of the first fault.
+    """
+    places: dict[str, str] = {}
+    for path in paths:
+        for place, item in _items(path, kind):
+            if not item.text.strip():
+                raise ExperimentError(f"{place}: the prompt is empty", fix="write a prompt there, or remove it")
+            if item.id in places:
+                raise ExperimentError(
+                    f"{place}: the prompt id {item.id!r} is already used at {places[item.id]}",
+                    fix='give every prompt an "id" of its own, and every file a different name',
+                )
+            if len(places) == MAX_PROMPTS:
+                raise ExperimentError(f"{place}: more than {MAX_PROMPTS} prompts", fix="use fewer prompts")
+            places[item.id] = place
+            yield item
+
+
+def read_text(path: Path) -> str:
+    """A text file's content, without byte order mark and with plain line breaks.
+
+    Raises `ExperimentError` when it cannot be read, is too large, or is not UTF-8.
+    """
+    try:
+        if not path.is_file():
+            raise ExperimentError(
+                f"{path}: {'is not a file' if path.exists() else 'there is no such file'}",
+                fix="paths are relative to the experiment file; name a JSONL or text file",
+            )
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise ExperimentError(
+                f"{path}: {size} bytes are more than {MAX_FILE_BYTES // 2**20} MiB", fix="use a smaller file"
+            )
+        content = path.read_bytes()
+    except OSError as error:
+        raise ExperimentError(f"{path}: cannot be read: {error.strerror}", fix="check its permissions") from None
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ExperimentError(
+            f"{path}: not UTF-8: byte {content[error.start]:#04x} at position {error.start}",
+            fix="save the file as UTF-8",
+        ) from None
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def _items(path: Path, kind: str) -> Iterator[tuple[str, Item]]:
+    """(place, prompt) for each prompt of a file."""
+    text = read_text(path)
+    if path.suffix.lower() != ".jsonl":
+        if len(text) > MAX_PROMPT_CHARACTERS:
+            raise ExperimentError(
+                f"{path}: the prompt has {len(text)} characters, more than {MAX_PROMPT_CHARACTERS}",
+                fix="use a shorter text",
+            )
+        yield str(path), Item(path.stem, kind, text.removesuffix("\n"))
+        return
+    if not text.strip():
+        raise ExperimentError(f"{path}: holds no prompt", fix='write one JSON object per line: {"prompt": "..."}')
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            place = f"{path}, line {number}"
+            yield place, _item(line, place, f"{path.stem}-{number}", kind)
+
+
+def _item(line: str, place: str, default_id: str, kind: str) -> Item:
+    try:
+        # Python's own parser, since its messages name the column.
+        parsed = Line.model_validate(json.loads(line))
+    except json.JSONDecodeError as error:
+        raise ExperimentError(
+            f"{place}: not JSON: {error.msg} at column {error.colno}",
+            fix='write one object per line: {"prompt": "..."}',
+        ) from None
+    except RecursionError:
+        raise ExperimentError(
+            f"{place}: nested too deeply", fix='write one object per line: {"prompt": "..."}'
+        ) from None
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(map(str, fault["loc"])) or "the line"
+        raise ExperimentError(
+            f"{place}: {field}: {fault['msg']}", fix="known keys: " + ", ".join(Line.model_fields)
+        ) from None
+    if (parsed.prompt is None) == (parsed.text is None):
+        raise ExperimentError(f'{place}: needs either "prompt" or "text"', fix="give the prompt under one of the two")
+    text = parsed.prompt if parsed.prompt is not None else parsed.text or ""
+    return Item(parsed.id or default_id, parsed.kind or kind, text, parsed.max_tokens)
