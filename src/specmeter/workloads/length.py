@@ -23,6 +23,8 @@ PLACES_PER_PROMPT = 50
 MOVES_PER_PLACE = 12
 CHARACTERS_PER_TOKEN = 24
 """So much text is tokenized for each token wanted; ordinary text has 1 to 5."""
+VOCABULARY = 512
+"""Different tokens that random prompts are made of: enough for timing, and few enough to look at one by one."""
 
 
 class Tokenizer(NamedTuple):
@@ -71,7 +73,8 @@ def random_lengths(lengths: Sequence[int], per_length: int, seed: int, tokenizer
     Tokens that are not whole characters are left out. Raises `ExperimentError` when a length cannot be had.
     """
     known = sorted(set(tokenizer.tokenize(sample_text())))
-    usable = [token for token in known if BROKEN not in tokenizer.detokenize((token,))]
+    drawn = random.Random(f"{seed}").sample(known, min(len(known), VOCABULARY))
+    usable = [token for token in drawn if BROKEN not in tokenizer.detokenize((token,))]
     for length in lengths:
         pieces = _random_texts(usable, 2 * length + 64, random.Random(f"{seed}:{length}"), tokenizer)
         texts = _cut_several(pieces, length, per_length, tokenizer, "random tokens")
