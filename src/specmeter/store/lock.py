@@ -20,6 +20,7 @@ from specmeter.errors import StoreError
 LOCK_NAME = "run.lock"
 LOCKED_BYTE = 1 << 30
 """Windows refuses reads of a locked range to others; a byte far beyond the text leaves the text readable."""
+PATIENCE_TRIES = 5
 
 
 class RunLock:
@@ -36,7 +37,7 @@ class RunLock:
                 fix="make the folder writable, or copy it to a place that is",
             ) from None
         try:
-            _lock(self._file)
+            _lock_patiently(self._file)
         except (BlockingIOError, PermissionError):
             self._drop()
             raise _busy(folder) from None
@@ -75,6 +76,16 @@ def lock_owner(folder: Path) -> int | None:
     finally:
         os.close(file)
     return None
+
+
+def _lock_patiently(file: int) -> None:
+    """Somebody who asks for the `lock_owner` holds the lock for an instant; that must not refuse a run."""
+    for _ in range(PATIENCE_TRIES):
+        try:
+            return _lock(file)
+        except (BlockingIOError, PermissionError):
+            time.sleep(0.02)
+    return _lock(file)
 
 
 def _busy(folder: Path) -> StoreError:

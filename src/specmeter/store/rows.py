@@ -69,10 +69,11 @@ class RequestRow(NamedTuple):
         """Counts and times, for `specmeter.rates`; None when the request failed."""
         if self.predicted_n is None:
             return None
-        return Timings.model_validate({name: getattr(self, name) for name in _TIMINGS})
+        return Timings.model_validate(dict(zip(_TIMINGS, self[_TIMINGS_AT], strict=True)))
 
 
 REQUEST_COLUMNS = ", ".join(RequestRow._fields)
+_TIMINGS_AT = slice(RequestRow._fields.index(_TIMINGS[0]), RequestRow._fields.index(_TIMINGS[-1]) + 1)
 _IDENTITY = RequestRow._fields[: RequestRow._fields.index("attempt")]
 _INSERT = f"INSERT INTO request ({REQUEST_COLUMNS}) VALUES ({', '.join('?' * len(RequestRow._fields))})"
 _REPEATING = tuple(
