@@ -224,8 +224,10 @@ class _Cursor:
             raise self.damaged(f"{what} is not valid UTF-8: {raw[:64]!r}") from None
 
     def strings(self, what: str, count: int) -> StringArray:
-        if count > MAX_ITEMS or count * 8 > self.size - self.offset:
-            raise self.damaged(f"{what} claims {count} strings, more than the file can hold or than is allowed")
+        if count * 8 > self.size - self.offset:
+            raise self.damaged(f"{what} claims {count} strings, more than the rest of the file can hold: truncated")
+        if count > MAX_ITEMS:
+            raise self.damaged(f"{what} has {count} strings (at most {MAX_ITEMS} are allowed)")
         starts = array("I")
         window, base = self._window, self._at
         at, have = 0, len(window) - base
@@ -244,7 +246,7 @@ class _Cursor:
 
     def numbers(self, what: str, code: str, count: int) -> NumberArray:
         if count * struct.calcsize("<" + code) > self.size - self.offset:
-            raise self.damaged(f"{what} claims {count} numbers, more than the file can hold")
+            raise self.damaged(f"{what} claims {count} numbers, more than the rest of the file can hold: truncated")
         return NumberArray(code, self.take(count * struct.calcsize("<" + code)))
 
 
