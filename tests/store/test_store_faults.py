@@ -146,6 +146,20 @@ def test_what_a_killed_writer_left_in_the_wal_is_recovered(store, plan):
         again.check()
 
 
+def test_damage_that_a_kill_left_is_found_before_anything_is_added(store, make_request, plan):
+    for key in plan:
+        store.add_request(make_request(key))
+    store.close()
+    (store.folder / "run.lock").write_text('{"pid": 1}')
+    data = bytearray(store.path.read_bytes())
+    data[-4096:] = bytes(4096)
+    store.path.write_bytes(data)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="is damaged"):
+            RunStore.open(store.folder)
+    assert lock_owner(store.folder) is None
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows folders have no read-only mode")
 def test_read_only_folders(store, make_request):
     store.add_request(make_request())

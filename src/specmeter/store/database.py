@@ -37,15 +37,14 @@ def create_database(path: Path, birth: Callable[[sqlite3.Connection], None]) -> 
     return db
 
 
-def open_to_write(path: Path) -> sqlite3.Connection:
-    """An existing run; the caller holds the lock. Leftovers of a killed run are recovered and checked."""
-    left_over = wal_size(path) > 0
+def open_to_write(path: Path, *, suspect: bool) -> sqlite3.Connection:
+    """An existing run; the caller holds the lock. SQLite recovers what a killed run left; `suspect` has it checked."""
     with sqlite_errors(path):
         db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
             refuse_foreign(db, path)
             _tune(db)
-            if left_over:
+            if suspect:
                 check(db, path, quick=True)
             if schema_version(db) < len(MIGRATIONS):
                 db.execute("BEGIN IMMEDIATE")

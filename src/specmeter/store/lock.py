@@ -47,14 +47,20 @@ class RunLock:
                 f"{folder}: this file system has no file locks ({error.strerror})",
                 fix="choose a folder on a local disk with --out",
             ) from None
+        self.left_behind = os.fstat(self._file).st_size > 0
+        """The last holder did not release it: it was killed."""
         _write(self._file, json.dumps({"pid": os.getpid(), "since": time.time()}))
 
-    def release(self) -> None:
-        """Let others in; safe to call twice. The file stays: removing it would race with the next holder."""
+    def release(self, *, clean: bool = True) -> None:
+        """Let others in; safe to call twice. Unless `clean`, the next holder finds it as after a kill.
+
+        The file stays: removing it would race with the next holder.
+        """
         if self._file is not None:
             # A disk that is full now must not keep the lock.
             with contextlib.suppress(OSError):
-                _write(self._file, "")
+                if clean:
+                    _write(self._file, "")
             self._drop()
 
     def _drop(self) -> None:

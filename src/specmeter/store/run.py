@@ -111,9 +111,9 @@ class RunStore(RunReader):
             return cls(folder, open_to_read(path), None)
         lock = RunLock(folder)
         try:
-            return cls(folder, open_to_write(path), lock)
+            return cls(folder, open_to_write(path, suspect=lock.left_behind), lock)
         except BaseException:
-            lock.release()
+            lock.release(clean=False)
             raise
 
     @staticmethod
