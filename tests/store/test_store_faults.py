@@ -57,11 +57,10 @@ def test_another_programs_database_is_refused(tmp_path: Path, readonly):
 def test_a_run_of_a_newer_version_is_refused(store, readonly):
     store.close()
     db = sqlite3.connect(store.path)
-    db.execute("PRAGMA user_version = 99")
-    db.execute("UPDATE migration SET specmeter = '9.1'")
+    db.execute("INSERT INTO migration VALUES ('m099_future', 9e9, '9.1')")
     db.commit()
     db.close()
-    with pytest.raises(StoreError, match=r"newer specmeter \(9\.1, schema 99") as refusal:
+    with pytest.raises(StoreError, match=r"newer specmeter \(9\.1, schema 2") as refusal:
         RunStore.open(store.folder, readonly=readonly)
     assert "upgrade" in refusal.value.fix
 
@@ -110,6 +109,21 @@ def test_damage_in_the_middle_is_found_when_it_is_read(store, make_request, plan
     store.path.write_bytes(data)
     with pytest.raises(StoreError, match="is damaged"), RunStore.open(store.folder, readonly=True) as reader:
         list(reader.requests())
+
+
+def test_a_run_rescued_by_dump_is_a_run(store, make_request, plan):
+    """As the fix for a damaged file says; a dump loses `application_id` and `user_version`."""
+    store.add_request(make_request())
+    store.close()
+    rescued = store.folder / "rescued.sqlite"
+    source, target = sqlite3.connect(store.path), sqlite3.connect(rescued)
+    target.executescript("\n".join(source.iterdump()))
+    source.close()
+    target.close()
+    rescued.replace(store.path)
+    with RunStore.open(store.folder) as again:
+        assert list(again.requests()) == [make_request()]
+        again.add_request(make_request(plan[1]))
 
 
 def test_a_reply_that_cannot_be_unpacked_is_named(store, make_request):

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from specmeter.errors import StoreError
-from specmeter.store.migrations import APPLICATION_ID, MIGRATIONS, migrate, schema_version
+from specmeter.store.migrations import MIGRATIONS, migrate, schema_version
 
 BUSY_TIMEOUT_S = 10.0
 
@@ -111,9 +111,9 @@ def wal_size(path: Path) -> int:
 
 def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
     """Raises `StoreError` for another program's database and for a newer specmeter's."""
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise StoreError(f"{path}: is a database, but not a specmeter run", fix="name a folder made by `specmeter run`")
     version = schema_version(db)
+    if version == 0:
+        raise StoreError(f"{path}: is a database, but not a specmeter run", fix="name a folder made by `specmeter run`")
     if version > len(MIGRATIONS):
         writer = db.execute("SELECT specmeter FROM migration ORDER BY applied_at DESC, rowid DESC").fetchone()
         raise StoreError(
@@ -137,7 +137,8 @@ def damaged(path: Path, detail: str) -> StoreError:
     return StoreError(
         f"{path}: is damaged ({detail})",
         fix=f"copy {name} and {name}-wal together first (the newest requests are in the -wal), then in the copy: "
-        f"sqlite3 {name} .recover | sqlite3 recovered.sqlite, and rename recovered.sqlite to {name}",
+        f"sqlite3 {name} .recover | sqlite3 rescued.sqlite (.dump where .recover is missing), "
+        f"and put rescued.sqlite in place of {name} and {name}-wal",
     )
 
 

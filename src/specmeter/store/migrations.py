@@ -1,7 +1,7 @@
 """The schema of `run.sqlite`, as a list of steps that only ever grows.
 
-A released step is never edited: a change of the schema is a new function at the end of `MIGRATIONS`. `user_version`
-is the number of steps a file has seen, and the table `migration` says when each was applied and by which specmeter.
+A released step is never edited: a change of the schema is a new function at the end of `MIGRATIONS`. The table
+`migration` says which steps a file has seen, when, and by which specmeter; `user_version` repeats their number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from specmeter import __version__
 
 APPLICATION_ID = 0x73706D74
-"""`spmt` in ASCII: tells a run from any other SQLite file."""
+"""`spmt` in ASCII: lets tools such as file(1) tell a run from any other SQLite file."""
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -100,18 +100,25 @@ MIGRATIONS: tuple[Migration, ...] = (m001_run,)
 
 
 def schema_version(db: sqlite3.Connection) -> int:
-    """Number of migrations that the file has seen."""
-    return int(db.execute("PRAGMA user_version").fetchone()[0])
+    """Number of migrations that the file has seen; 0 for a database that is no run.
+
+    The table counts, not `user_version`: a damaged file that was rescued with `.dump` has lost the latter.
+    """
+    ours = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('migration', 'run')"
+    if db.execute(ours).fetchone()[0] < 2:
+        return 0
+    return int(db.execute("SELECT count(*) FROM migration").fetchone()[0])
 
 
 def migrate(db: sqlite3.Connection) -> None:
     """Apply what is missing; the caller holds a transaction, so that all of it happens or nothing."""
+    seen = schema_version(db)
     db.execute(
         """CREATE TABLE IF NOT EXISTS migration (
             name TEXT PRIMARY KEY, applied_at REAL NOT NULL, specmeter TEXT NOT NULL
         )"""
     )
-    for step in MIGRATIONS[schema_version(db) :]:
+    for step in MIGRATIONS[seen:]:
         step(db)
         db.execute("INSERT INTO migration VALUES (?, ?, ?)", (step.__name__, time.time(), __version__))
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
