@@ -161,17 +161,25 @@ def to_flags(options: Mapping[str, Any], known: frozenset[str]) -> list[str]:
     for name, value in options.items():
         option = OPTIONS[name]
         flag = next((flag for flag in option.flags if flag in known), None)
-        if flag is None and name == "load_mode" and value in ("none", "mmap"):
-            # Until 2026 this was a pair of switches, mapping being the default.
-            flags += ["--no-mmap"] if value == "none" else []
-        elif flag is not None:
+        if flag is not None:
             flags += [flag] if option.to_argument is None else [flag, option.to_argument(value)]
+        elif (older := _before_the_flag(name, value)) is not None:
+            flags += older
         elif not option.optional:
             raise EngineStartError(
                 f"this llama-server has no option {' or '.join(option.flags)} (needed for {name} = {value!r})",
                 fix="use a newer llama-server, or leave that setting out of the experiment",
             )
     return flags
+
+
+def _before_the_flag(name: str, value: Any) -> list[str] | None:
+    """How servers were told before they had a flag for it; None: not at all."""
+    if name == "load_mode":  # a pair of switches, mapping being the default
+        return {"mmap": [], "none": ["--no-mmap"]}.get(value)
+    if name == "methods":  # a draft model was drafted with, and there was nothing else
+        return [] if list(value) in (["none"], ["draft-simple"]) else None
+    return None
 
 
 _ENTRY = re.compile(r"^(?=-)", re.MULTILINE)

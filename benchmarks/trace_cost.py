@@ -1,0 +1,130 @@
+"""What observing costs the engine: step lines in the log (LLAMA_TRACE), and streaming tokens as they come.
+
+Two servers of the same model stand side by side, one of them at work at a time, in the order A B B A. Two figures for
+each pair of requests: the engine's own decode time, and the CPU time of the server's threads that do not decode (log
+writer, HTTP), by the kernel's nanosecond clocks (Linux). On a busy machine only the second one is sharp; it is what
+decoding loses where every core decodes, and nothing where a core is free.
+
+    uv run python benchmarks/trace_cost.py --model bench.gguf --draft draft.gguf --gamma 4 --pairs 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specmeter.engines import Launch, load_engine
+from specmeter.engines.llama_server import LlamaSession, request_body
+from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity
+
+PROMPT = "Write down everything that the people of the valley know about the bridge, the mill and the old lighthouse."
+GREEDY = Generation(seed=1)
+Measured = tuple[float, float]
+"""Decode time by the engine's clock, and CPU time of the server beside decoding, both in ms per request."""
+
+
+def model(path: Path) -> ModelIdentity:
+    return ModelIdentity(name=path.stem, reference=str(path), path=str(path), sha256="", size_bytes=0, origin="path")
+
+
+def session(args: argparse.Namespace, folder: Path, name: str, *, draft: Path | None, trace: bool) -> LlamaSession:
+    arm = Arm(
+        id=name,
+        target="target",
+        methods=("draft-simple",) if draft else ("none",),
+        draft="draft" if draft else None,
+        gamma=args.gamma if draft else None,
+        engine=EngineSettings(context=1024, threads=args.threads, trace_steps=trace),
+    )
+    launch = Launch(arm, model(args.model), model(draft) if draft else None, folder / f"{name}.log")
+    opened = load_engine("native" if args.binary else "embedded", binary=args.binary).start(launch)
+    assert isinstance(opened, LlamaSession)
+    return opened
+
+
+def request(session: LlamaSession, tokens: int, *, stream: bool) -> Measured:
+    client = session._client  # pyright: ignore[reportPrivateUsage]
+    body: dict[str, Any] = request_body(PROMPT, tokens, GREEDY, prompt_cache=False) | {"stream": stream}
+    pid = session.facts.pids[-1]
+    before = thread_times_ms(pid)
+    if stream:
+        timings = session._stream(body, tokens, len(PROMPT)).timings  # pyright: ignore[reportPrivateUsage]
+    else:
+        timings = json.loads(client.call("POST", "/completion", body, timeout_s=600).body)["timings"]
+    time.sleep(0.02)  # the log writer and HTTP threads come to rest
+    spent = sorted(after - before.get(thread, 0.0) for thread, after in thread_times_ms(pid).items())
+    decoding = session.facts.resolved["threads"]
+    return timings["predicted_ms"], sum(spent[:-decoding])
+
+
+def thread_times_ms(pid: int) -> dict[str, float]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e6 for task in tasks}
+
+
+def compare(label: str, a: Callable[[], Measured], b: Callable[[], Measured], args: argparse.Namespace) -> None:
+    """Print how much more `b` takes than `a`."""
+    a(), b()
+    pairs: list[tuple[Measured, Measured]] = []
+    for pair in range(args.pairs):
+        second = b() if pair % 2 else None
+        first = a()
+        pairs.append((first, second or b()))
+    values = np.array(pairs)
+    decode = (values[:, 1, 0] / values[:, 0, 0] - 1) * 100
+    beside = (values[:, 1, 1] - values[:, 0, 1]) * 1e3 / args.tokens
+    share = np.median(beside) * args.tokens / 1e3 / np.median(values[:, 0, 0]) * 100
+    print(f"{label}: decode time {interval(decode)} %; beside decoding {interval(beside)} us/token = {share:.2f} %")
+    sys.stdout.flush()
+
+
+def interval(values: np.ndarray) -> str:
+    """Median with its 95 % bootstrap interval."""
+    resampled = np.median(values[np.random.default_rng(1).integers(0, len(values), (4000, len(values)))], axis=1)
+    low, high = np.percentile(resampled, (2.5, 97.5))
+    return f"{np.median(values):+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--draft", type=Path, required=True)
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--binary", help="a native llama-server instead of the embedded one")
+    args = parser.parse_args()
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for label, draft in (("baseline", None), (f"draft-simple, gamma {args.gamma}", args.draft)):
+            with (
+                session(args, folder, "quiet", draft=draft, trace=False) as quiet,
+                session(args, folder, "traced", draft=draft, trace=True) as traced,
+            ):
+                compare(
+                    f"{label}: tracing",
+                    lambda quiet=quiet: request(quiet, args.tokens, stream=False),
+                    lambda traced=traced: request(traced, args.tokens, stream=False),
+                    args,
+                )
+                compare(
+                    f"{label}: streaming",
+                    lambda quiet=quiet: request(quiet, args.tokens, stream=False),
+                    lambda quiet=quiet: request(quiet, args.tokens, stream=True),
+                    args,
+                )
+    print(f"{time.perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Imitates llama-server's interface, and gets one thing wrong. Run as a program: `faulty_server.py FAULT [flags]`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+FAULT, FLAGS = sys.argv[1], sys.argv[2:]
+FLAGS_KNOWN = """
+--model --ctx-size --parallel --threads --threads-batch --metrics --slots --host --port --spec-type
+""".split()  # noqa: SIM905
+HELP = "".join(f"{flag} N    an option\n" for flag in FLAGS_KNOWN)
+TIMINGS = {"prompt_n": 5, "prompt_ms": 1.0, "predicted_n": 8, "predicted_ms": 2.0, "cache_n": 0}
+
+
+def option(name: str) -> str:
+    return FLAGS[FLAGS.index(name) + 1]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Quiet."""
+
+    def do_GET(self) -> None:
+        key = f"Bearer {os.environ['LLAMA_API_KEY']}"
+        if self.path == "/health":
+            if FAULT == "never-ready":
+                self.answer(503, {"error": {"message": "Loading model"}})
+            else:
+                self.answer(200, {"status": "ok"})
+        elif FAULT != "ignores-key" and self.headers.get("Authorization") != key:
+            self.answer(401, {"error": {"message": "Invalid API Key"}})
+        elif self.path == "/props":
+            path = "/somewhere/else.gguf" if FAULT == "wrong-model" else option("--model")
+            body: Any = "no JSON" if FAULT == "garbage-props" else {"model_path": path, "total_slots": 1}
+            self.answer(200, body)
+        elif self.path == "/slots":
+            self.answer(200, [{"speculative": False}])
+        elif self.path == "/metrics":
+            text = "llamacpp:n_decode_total nonsense\n" if FAULT == "garbage-metrics" else "llamacpp:n_decode_total 1\n"
+            self.answer(200, text)
+        else:
+            self.answer(404, {"error": {"message": "not found"}})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if FAULT == "refuses":
+            message = "request (900 tokens) exceeds the available context size (512 tokens), try increasing it"
+            return self.answer(400, {"error": {"message": message, "type": "exceed_context_size_error"}})
+        if FAULT == "garbage-tokens" or self.path != "/completion":
+            return self.answer(200, {"tokens": "none"})
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for count in range(1, 5):
+            self.event({"content": "x", "tokens": [count], "tokens_predicted": count, "stop": False})
+        self.misbehave()
+        return self.finish_stream(TIMINGS)
+
+    def misbehave(self) -> None:
+        if FAULT == "dies":
+            print("GGML_ASSERT(something) failed", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif FAULT == "hangs":
+            while True:
+                time.sleep(0.2)
+                self.chunk(b":\n\n")  # keep-alive comments are no progress
+        elif FAULT == "endless":
+            for count in range(5, 1_000_000):
+                self.event({"content": "x", "tokens": [count], "tokens_predicted": count, "stop": False})
+        elif FAULT == "fills":
+            while True:
+                self.chunk(b"x" * 65536)
+        elif FAULT == "garbage":
+            self.chunk(b"data: {not json\n\n")
+        elif FAULT == "backwards":
+            self.event({"content": "x", "tokens": [1], "tokens_predicted": 2, "stop": False})
+        elif FAULT == "error":
+            self.event({"error": {"code": 500, "message": "Compute error."}})
+        elif FAULT == "no-final":
+            self.wfile.write(b"0\r\n\r\n")
+            raise ConnectionAbortedError
+        elif FAULT == "breaks-off":
+            raise ConnectionAbortedError
+
+    def finish_stream(self, timings: dict[str, Any]) -> None:
+        changes: dict[str, Any] = {
+            "absurd-time": {"predicted_ms": 1e9},
+            "negative": {"predicted_ms": -1},
+            "not-a-number": {"predicted_ms": float("nan")},
+            "too-many": {"predicted_n": 999},
+            "text-for-number": {"prompt_n": "five"},
+        }.get(FAULT, {})
+        final = {"content": "", "tokens": [], "stop": True, "stop_type": "limit", "timings": timings | changes}
+        if FAULT == "no-timings":
+            del final["timings"]
+        self.event(final)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def event(self, content: dict[str, Any]) -> None:
+        self.chunk(b"data: " + json.dumps(content).encode() + b"\n\n")
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def answer(self, status: int, body: Any) -> None:
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Quiet: breaking off is the point."""
+
+
+def main() -> None:
+    if FAULT == "no-server":
+        print("cat: invalid option")
+    elif "--help" in FLAGS:
+        print(HELP)
+    elif "--version" in FLAGS:
+        print("version: 1 (fake)\nbuilt with nothing for nowhere")
+    elif FAULT == "dies-at-load":
+        print("0.00.001.000 E srv    load_model: failed to load model, 'x.gguf'", file=sys.stderr)
+        sys.exit(1)
+    else:
+        Server(("127.0.0.1", int(option("--port"))), Handler).serve_forever()
+
+
+main()

@@ -1,0 +1,93 @@
+"""What the tests of llama.cpp's engines share: models, launches, and servers that misbehave."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from specmeter.engines import Launch
+from specmeter.models.cores import shipped
+from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
+
+HERE = Path(__file__).parent
+TEXT = "The people of the valley built a bridge. The people of the valley built"
+
+
+def core(name: str) -> ModelIdentity:
+    entry = shipped()[name]
+    return ModelIdentity(
+        name=name,
+        reference=f"bench:{name}",
+        path=str(entry.path),
+        sha256=entry.sha256,
+        size_bytes=entry.path.stat().st_size,
+        origin="bench",
+    )
+
+
+def arm(**changes: Any) -> Arm:
+    settings = EngineSettings(context=512, threads=1).model_copy(update=changes.pop("engine", {}))
+    return Arm(**({"id": "test", "target": "dense", "engine": settings} | changes))
+
+
+def launch(
+    tmp_path: Path,
+    arm: Arm,
+    *,
+    target: str = "dense",
+    draft: str | None = None,
+    idle_s: float = 60.0,
+    start_s: float = 60,
+) -> Launch:
+    return Launch(
+        arm=arm,
+        target=core(target),
+        draft=core(draft) if draft else None,
+        log_path=tmp_path / "logs" / "engine.log",
+        start_timeout_s=start_s,
+        idle_timeout_s=idle_s,
+    )
+
+
+def prompt(text: str = TEXT, **changes: Any) -> Prompt:
+    plain = Prompt(id="p", workload="w", kind="fact", text=text, sha256="0" * 64)
+    return plain.model_copy(update=changes)
+
+
+def greedy(max_tokens: int = 32, **changes: Any) -> Generation:
+    return Generation(max_tokens=max_tokens, **changes)
+
+
+def faulty_binary(folder: Path, fault: str) -> Path:
+    """A "llama-server" that misbehaves in the way `fault` names (see `faulty_server.py`)."""
+    script = folder / f"llama-server-{fault}"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "faulty_server.py"}" {fault} "$@"\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return script
+
+
+def alive(pids: tuple[int, ...] | list[int]) -> list[int]:
+    def lives(pid: int) -> bool:
+        try:
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    return [pid for pid in pids if lives(pid)]
+
+
+def gone_within(pids: tuple[int, ...] | list[int], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while alive(pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pids)
+
+
+NATIVE = os.environ.get("SPECMETER_LLAMA_SERVER")
+"""A real native llama-server, where the machine has one."""

@@ -1,0 +1,258 @@
+"""The embedded engine on real (tiny) models: counters add up, steps are seen, nothing is shared between sessions."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from llama_fixtures import TEXT, alive, arm, gone_within, greedy, launch, prompt
+
+from specmeter.engines.llama_embedded import EmbeddedEngine
+from specmeter.engines.llama_server import LlamaSession
+from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
+from specmeter.record import Arm, Reply
+
+
+@pytest.fixture(scope="module")
+def engine() -> EmbeddedEngine:
+    return EmbeddedEngine()
+
+
+def generated(session: LlamaSession, max_tokens: int = 48, text: str = TEXT) -> Reply:
+    reply = session.generate(prompt(text), greedy(max_tokens))
+    timings = reply.timings
+    assert timings.predicted_n == max_tokens == len(reply.token_ids) == len(reply.arrival_ms)
+    assert timings.cache_n == 0
+    assert sorted(reply.arrival_ms) == list(reply.arrival_ms)
+    assert reply.ttft_ms is not None
+    assert 0 < reply.ttft_ms <= reply.wall_ms
+    assert timings.prompt_ms + timings.predicted_ms <= reply.wall_ms + 20
+    return reply
+
+
+def forwards(session: LlamaSession, reply: Reply, text: str = TEXT) -> int:
+    """Target forwards after the prompt, by calibration with one token."""
+    alone = session.generate(prompt(text), greedy(1)).counters["n_decode_total"]
+    return int(reply.counters["n_decode_total"] - alone)
+
+
+SPECULATING = [
+    arm(methods=("draft-simple",), draft="d", gamma=4),
+    arm(methods=("draft-simple",), draft="d", gamma=4, gamma_min=2, p_min=0.3),
+    arm(methods=("ngram-simple",), gamma=6, ngram_n=3),
+    arm(methods=("ngram-map-k",), gamma=6, ngram_n=3, ngram_min_hits=1),
+    arm(methods=("ngram-map-k4v",), gamma=6, ngram_n=3, ngram_min_hits=1),
+    arm(methods=("ngram-mod",), gamma=8, gamma_min=2, ngram_n=3),
+    arm(methods=("ngram-cache",)),
+    arm(methods=("draft-simple", "ngram-simple"), draft="d", gamma=4, ngram_n=3),
+    arm(methods=("draft-simple",), draft="d", gamma=3, synthetic_rates=(1.0, 1.0, 1.0)),
+    arm(methods=("draft-simple",), draft="d", gamma=3, synthetic_rates=(0.0, 0.0, 0.0)),
+]
+
+
+def name(value: Arm) -> str:
+    return "+".join(value.methods) + ("-synthetic" if value.synthetic_rates else "") + ("-min" if value.p_min else "")
+
+
+@pytest.mark.parametrize("speculating", SPECULATING, ids=name)
+def test_counters_and_steps_add_up(engine: EmbeddedEngine, tmp_path: Path, speculating: Arm) -> None:
+    draft = "draft-small" if speculating.draft else None
+    with engine.start(launch(tmp_path, speculating, draft=draft)) as session:
+        assert session.facts.speculating is True
+        assert session.facts.resolved["methods"] == sorted(speculating.methods)
+        reply = generated(session)
+        again = generated(session)
+        target_forwards = forwards(session, reply)
+    timings = reply.timings
+    assert timings.predicted_n - 1 == timings.draft_n_accepted + target_forwards
+    assert sum(step.drafted for step in reply.steps) == timings.draft_n
+    assert sum(step.accepted for step in reply.steps) == timings.draft_n_accepted
+    assert len(reply.steps) == reply.counters.get("spec_decode_num_drafts_total", 0)
+    assert reply.counters["spec_decode_num_draft_tokens_total"] == timings.draft_n
+    times = [step.at_ms for step in reply.steps]
+    assert times == sorted(times)
+    assert all(0 < at <= reply.wall_ms for at in times)
+    if speculating.methods == ("draft-simple",):
+        assert timings.draft_n > 0
+        assert again.steps, "the second request has its own steps"
+    if speculating.synthetic_rates:
+        expected = timings.draft_n if speculating.synthetic_rates[0] else 0
+        assert timings.draft_n_accepted == expected
+        assert any("synthetic" in warning for warning in session.facts.resolved["warnings"])
+
+
+def test_baseline(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    with engine.start(launch(tmp_path, arm())) as session:
+        facts = session.facts
+        reply = generated(session)
+        assert forwards(session, reply) == reply.timings.predicted_n - 1
+    assert facts.speculating is False
+    assert reply.steps == ()
+    assert reply.timings.draft_n == 0
+    assert reply.stop_reason == "limit"
+    assert facts.resolved["methods"] == []
+    assert facts.resolved["n_ctx"] == 512
+    assert facts.resolved["threads"] == facts.resolved["batch_threads"] == 1
+    assert facts.resolved["total_slots"] == 1
+    assert facts.resolved["kv_type_k"] == "f16"
+    assert facts.resolved["flash_attention"] == "enabled"
+    assert sum(device.model_buffer_bytes for device in facts.devices) > 10_000_000
+    assert sum(device.kv_buffer_bytes for device in facts.devices) > 100_000
+    assert facts.draft_devices == ()
+
+
+def test_greedy_text_is_the_same_with_and_without_speculation(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    speculating = arm(methods=("draft-simple",), draft="d", gamma=4)
+    with engine.start(launch(tmp_path / "a", arm())) as session:
+        plain = generated(session)
+        assert generated(session).token_ids == plain.token_ids
+    with engine.start(launch(tmp_path / "b", speculating, draft="draft-small")) as session:
+        assert generated(session).token_ids == plain.token_ids
+
+
+def test_settings_are_in_force(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    changes = {
+        "kv_type_k": "q8_0",
+        "kv_type_v": "q8_0",
+        "draft_kv_type_k": "q8_0",
+        "flash_attention": "on",
+        "batch": 128,
+        "ubatch": 64,
+        "mmap": False,
+    }
+    speculating = arm(methods=("draft-simple",), draft="d", gamma=5, gamma_min=2, p_min=0.25, engine=changes)
+    with engine.start(launch(tmp_path, speculating, draft="draft-small")) as session:
+        resolved = session.facts.resolved
+    assert (resolved["kv_type_k"], resolved["kv_type_v"]) == ("q8_0", "q8_0")
+    assert (resolved["draft_kv_type_k"], resolved["draft_kv_type_v"]) == ("q8_0", "f16")
+    assert (resolved["n_batch"], resolved["n_ubatch"]) == (128, 64)
+    assert resolved["load_mode"] == "none"
+    assert (resolved["gamma"], resolved["gamma_min"], resolved["p_min"]) == (5, 2, 0.25)
+
+
+def test_a_prompt_takes_one_forward_per_batch(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    with engine.start(launch(tmp_path, arm(engine={"batch": 64, "ubatch": 32}))) as session:
+        for length, expected in ((1, 1), (63, 1), (64, 1), (65, 2), (128, 2), (200, 4)):
+            text = session.detokenize(session.tokenize(TEXT * 20)[:length])
+            reply = session.generate(prompt(text), greedy(1))
+            if reply.timings.prompt_n == length:
+                assert reply.counters["n_decode_total"] == expected, length
+
+
+def test_ids_of_tokens_within_a_character(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    """Streamed replies leave them out; they come back by tokenizing the character."""
+    with engine.start(launch(tmp_path, arm(target="dense"))) as session:
+        reply = generated(session, 64, text="水闸为什么")
+        assert session.detokenize(reply.token_ids).startswith(reply.text[:-1])
+        known = [token for token in reply.token_ids if token >= 0]
+        assert len(known) >= 60
+
+
+def test_chat_prompts(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    with engine.start(launch(tmp_path, arm())) as session:
+        reply = session.generate(prompt("Who built the bridge?", format="chat"), greedy(8))
+        plain = session.generate(prompt("Who built the bridge?"), greedy(8))
+    assert len(reply.token_ids) == 8
+    assert reply.timings.prompt_n > plain.timings.prompt_n
+
+
+def test_sampling_follows_the_seed(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    with engine.start(launch(tmp_path, arm())) as session:
+        draws = [
+            session.generate(prompt(), greedy(16, temperature=1.5, seed=seed, top_p=0.99)).token_ids
+            for seed in (1, 1, 2)
+        ]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_own_work_per_request(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    speculating = arm(methods=("draft-simple",), draft="d", gamma=4)
+    with engine.start(launch(tmp_path, speculating, draft="draft-small")) as session:
+        session.generate(prompt(), greedy(64))
+        own: list[float] = []
+        for _ in range(9):
+            started = time.perf_counter()
+            reply = session.generate(prompt(), greedy(64))
+            own.append((time.perf_counter() - started) * 1e3 - reply.wall_ms)
+    assert min(own) < 5
+
+
+def test_a_draft_with_another_vocabulary_is_recorded(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    """llama.cpp goes on without speculation; the session says so, and why."""
+    speculating = arm(methods=("draft-simple",), draft="d", gamma=4)
+    with engine.start(launch(tmp_path, speculating, draft="draft-other-vocab")) as session:
+        facts = session.facts
+        reply = generated(session, 16)
+    assert facts.speculating is False
+    assert reply.timings.draft_n == 0
+    assert facts.resolved["methods"] == []
+    assert any("not compatible" in warning for warning in facts.resolved["warnings"])
+    assert any("failed to initialize speculative" in warning for warning in facts.resolved["warnings"])
+
+
+def test_synthetic_rates_without_speculation_do_not_start(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    control = arm(methods=("draft-simple",), draft="d", gamma=2, synthetic_rates=(1.0, 0.5))
+    with pytest.raises(EngineStartError, match="vocab type must match"):
+        engine.start(launch(tmp_path, control, draft="draft-other-vocab"))
+
+
+def test_a_prompt_longer_than_the_context(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    with engine.start(launch(tmp_path, arm())) as session:
+        with pytest.raises(EngineProtocolError, match="context size") as caught:
+            session.generate(prompt(TEXT * 100), greedy(4))
+        assert "engine.context" in caught.value.fix
+        assert generated(session, 4)
+        cut = session.generate(prompt(TEXT), greedy(2000))
+    assert cut.stop_reason == "context"
+
+
+def test_two_sessions_share_nothing(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    pool = arm(methods=("ngram-mod",), gamma=8, gamma_min=2, ngram_n=3)
+    replies: list[Reply] = []
+    pids: list[int] = []
+    for order in "ab":
+        with engine.start(launch(tmp_path / order, pool)) as session:
+            pids += session.facts.pids
+            replies.append(generated(session))
+        assert gone_within(session.facts.pids, 2)
+    assert len(set(pids)) == 2
+    assert replies[0].timings.draft_n == replies[1].timings.draft_n
+    assert [s.accepted for s in replies[0].steps] == [s.accepted for s in replies[1].steps]
+
+
+def test_closing_twice_and_using_a_closed_session(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    session = engine.start(launch(tmp_path, arm()))
+    session.close()
+    session.close()
+    assert not alive(session.facts.pids)
+
+
+def test_the_api_key_is_written_nowhere(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    with engine.start(launch(tmp_path, arm())) as session:
+        key = session._client.api_key
+        shown = json.loads(session.facts.argv[-1])
+        log = (tmp_path / "logs" / "engine.log").read_text()
+    assert shown["api_keys"] == ["***"]
+    assert key not in log
+    assert key not in repr(session._client)
+
+
+@pytest.mark.parametrize("setting", [{"extra_flags": ("--mlock",)}, {"devices": ("CUDA0",)}])
+def test_what_the_wheel_cannot_do_is_refused(
+    engine: EmbeddedEngine, tmp_path: Path, setting: dict[str, object]
+) -> None:
+    with pytest.raises(ExperimentError, match=f"engine.{next(iter(setting))}"):
+        engine.start(launch(tmp_path, arm(engine=setting)))
+
+
+def test_identity(engine: EmbeddedEngine) -> None:
+    identity = engine.identify()
+    assert identity.kind == "embedded"
+    assert identity.binary_sha256 in identity.libraries.values()
+    assert "CPU" in identity.system_info
+    assert any(name == "CPU" for name, _ in engine.devices)
+    started = time.monotonic()
+    assert engine.identify() == identity
+    assert time.monotonic() - started < 1
