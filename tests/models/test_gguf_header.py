@@ -54,17 +54,25 @@ def test_every_type_has_the_size_that_the_gguf_package_knows() -> None:
             assert (kind.name, kind.block, kind.block_bytes) == (number.name, block, size)
 
 
-def test_strings_are_found_by_index_slice_and_offset(model: Path) -> None:
+def test_strings_are_found_by_index_slice_and_text(model: Path) -> None:
     tokens = read_header(model).metadata["tokenizer.ggml.tokens"]
     assert isinstance(tokens, StringArray)
     assert list(tokens) == tokens[:] == [text.encode() for text in TOKENS]
     assert tokens[-1] == b"<|im_end|>"
     assert tokens[1:3] == [b"<s>", b"</s>"]
-    assert tokens.index_at(tokens.starts[4]) == 4
-    assert tokens.index_at(tokens.starts[4] + 1) is None
+    assert tokens.find(b"b") == 4
+    assert tokens.find(b"nowhere") is None
     assert tokens.tail(len(tokens)) == b""
     with pytest.raises(IndexError):
         tokens[len(TOKENS)]
+
+
+def test_text_within_a_string_is_not_a_string(tmp_path: Path) -> None:
+    content = [string(b"x" + string(b"needle") * 3), string(b"needle"), string(string(b"last"))]
+    strings = check(tmp_path, raw_gguf([array(8, 3, b"".join(content))])).metadata["k"]
+    assert isinstance(strings, StringArray)
+    assert strings.find(b"needle") == 1
+    assert strings.find(b"last") is None
 
 
 def check(tmp_path: Path, content: bytes) -> Header:

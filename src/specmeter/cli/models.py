@@ -19,6 +19,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, with s
 _OFFLINE = click.option("--offline", is_flag=True, help="Use only what is on this machine; download nothing.")
 _STATUS_STYLE = {"ok": "green", "warning": "yellow", "refused": "bold red"}
 _CACHE_LIMIT = 1000
+_CELL_LIMIT = 500
 
 
 @click.group(name="models")
@@ -144,8 +145,8 @@ def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: 
 def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json: bool) -> None:
     """Say whether DRAFT can draft for TARGET, and if not, why.
 
-    The conditions are llama.cpp's. A refused draft does not stop llama.cpp's server: it goes on without speculation. Ends with exit code 1 when a
-    condition is refused. Warnings are conditions that llama.cpp does not check.
+    The conditions are llama.cpp's; warnings are about what it does not check. A refused draft does not stop its
+    server, which goes on without speculation. Ends with exit code 1 when a condition is refused.
 
     \b
     Examples:
@@ -259,7 +260,7 @@ def _show(comparison: Comparison) -> None:
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> None:
     for name, value in pairs:
-        click.echo(f"{name:<17} {_inert(value)}")
+        click.echo(f"{name:<17} {_inert(_shortened(value))}")
 
 
 def _table(
@@ -270,7 +271,7 @@ def _table(
     styles: dict[str, str] | None = None,
 ) -> None:
     """A table on a terminal; padded columns, whole and uncoloured, elsewhere."""
-    rows = [[_inert(cell) for cell in row] for row in rows]
+    rows = [[_inert(_shortened(cell)) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
         for row in (header, *rows):
@@ -296,6 +297,10 @@ def _table(
 def _inert(text: str) -> str:
     """Names come from files: none of them shall move the cursor or turn the text around."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _CELL_LIMIT else text[:_CELL_LIMIT] + "..."
 
 
 def _or_unknown(value: object) -> str:

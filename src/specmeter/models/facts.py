@@ -125,7 +125,7 @@ def _limited(metadata: Metadata, key: str, limit: int) -> int | None:
     value = metadata.integer(key)
     if value is not None and value > limit:
         raise ModelError(
-            f"{metadata.header.path}: {metadata.architecture}{key} is {value} (llama.cpp allows {limit})",
+            f"{metadata.header.path}: {key.removeprefix('.')} is {value} (llama.cpp allows {limit})",
             fix="this file is damaged or was made for something else; use another one",
         )
     return value

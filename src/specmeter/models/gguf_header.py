@@ -72,10 +72,19 @@ class StringArray(Sequence[bytes]):
             (length,) = _U64.unpack_from(raw, start - 8)
             yield raw[start : start + length]
 
-    def index_at(self, offset: int) -> int | None:
-        """Index of the string whose first byte is at `offset` in `raw`; None when none begins there."""
-        index = bisect_left(self.starts, offset)
-        return index if index < len(self.starts) and self.starts[index] == offset else None
+    def find(self, text: bytes) -> int | None:
+        """Index of the first string that is `text`; searches the raw bytes, not string by string."""
+        needle = _U64.pack(len(text)) + text
+        at = self.raw.find(needle)
+        while at >= 0:
+            index = bisect_left(self.starts, at + 8)
+            if index == len(self.starts):
+                return None
+            if self.starts[index] == at + 8:
+                return index
+            # Within a longer string: a true hit begins with the next one at the earliest.
+            at = self.raw.find(needle, self.starts[index] - 8)
+        return None
 
     def tail(self, first: int) -> bytes:
         """Everything from string `first` on, as it lies in the file."""
@@ -269,7 +278,7 @@ def _read(cursor: _Cursor) -> Header:
     for _ in range(key_count):
         key = cursor.name("a metadata key", limit=65_535)
         if not key or key in metadata:
-            raise cursor.damaged(f"metadata key {key!r} is {'there twice' if key else 'empty'}")
+            raise cursor.damaged(f"metadata key {key[:80]!r} is {'there twice' if key else 'empty'}")
         metadata[key] = _read_value(cursor, key)
     alignment = metadata.get("general.alignment", 32)
     if isinstance(alignment, bool) or not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
@@ -282,7 +291,7 @@ def _read(cursor: _Cursor) -> Header:
 
 
 def _read_value(cursor: _Cursor, key: str) -> Value:
-    what = f"metadata key {key!r}"
+    what = f"metadata key {key[:80]!r}"
     kind = cursor.u32()
     if kind == _STRING:
         return cursor.string(what, MAX_HEADER_BYTES).decode(errors="replace")

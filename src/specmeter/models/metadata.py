@@ -55,7 +55,7 @@ class Metadata:
         if single is not None:
             return [single] * layers
         array = self.numbers(key)
-        if array is None or len(array) < layers:
+        if array is None or array.code in "fd" or len(array) < layers:
             return None
         values = [int(value) for value in array.values()[:layers] if value >= 0]
         return values if len(values) == layers else None

@@ -81,7 +81,7 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
 
     eot = special("eot", None)
     if eot is None and tokens is not None:
-        found = [index for text in _END_OF_TURN if (index := _find(tokens, text.encode())) is not None]
+        found = [index for text in _END_OF_TURN if (index := tokens.find(text.encode())) is not None]
         eot = min(found, default=None)
     return Vocabulary(
         model=model,
@@ -108,18 +108,6 @@ def _adds_bos(metadata: Metadata, model: str | None, kind: VocabularyType | None
 
 def _or(value: bool | None, default: bool) -> bool:
     return default if value is None else value
-
-
-def _find(tokens: StringArray, text: bytes) -> int | None:
-    """Index of the first token with exactly this text; searches the raw bytes, not 248,320 strings."""
-    needle = struct.pack("<Q", len(text)) + text
-    at = tokens.raw.find(needle)
-    while at >= 0:
-        index = tokens.index_at(at + 8)
-        if index is not None:
-            return index
-        at = tokens.raw.find(needle, at + 1)
-    return None
 
 
 def _fingerprint(metadata: Metadata, tokens: StringArray | None) -> str | None:
