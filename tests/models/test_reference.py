@@ -35,6 +35,7 @@ def test_paths_start_at_the_experiment(tmp_path: Path, model: Path, monkeypatch:
     for reference, base_dir in references.items():
         base_dir.mkdir(exist_ok=True)
         identity = resolve("target", reference, base_dir=base_dir)
+        assert Path(identity.path).is_absolute()
         assert Path(identity.path).samefile(model)
         assert identity.sha256 == hashlib.sha256(model.read_bytes()).hexdigest()
         assert identity.size_bytes == model.stat().st_size

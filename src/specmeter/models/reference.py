@@ -38,7 +38,7 @@ def resolve(
     parts' SHA-256, one per line. Raises `ModelError` when the reference is malformed, or the file is missing, no
     GGUF file, damaged, or truncated.
     """
-    path = locate(reference, base_dir=base_dir, offline=offline, progress=progress)
+    path = locate(reference, base_dir=base_dir, offline=offline, progress=progress).absolute()
     parts = [header.path for header in read_parts(path)]
     sums = [file_sha256(part) for part in parts]
     origin = origin_of(reference)
