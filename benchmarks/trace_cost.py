@@ -11,22 +11,19 @@ decoding loses where every core decodes, and nothing where a core is free.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from specmeter.engines import Launch, load_engine
-from specmeter.engines.llama_server import LlamaSession, request_body
-from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity
+from specmeter.engines.llama_server import LlamaSession
+from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
 
-PROMPT = "Write down everything that the people of the valley know about the bridge, the mill and the old lighthouse."
-GREEDY = Generation(seed=1)
+TEXT = "Write down everything that the people of the valley know about the bridge, the mill and the old lighthouse."
+PROMPT = Prompt(id="p", workload="w", kind="fact", text=TEXT, sha256="")
 Measured = tuple[float, float]
 """Decode time by the engine's clock, and CPU time of the server beside decoding, both in ms per request."""
 
@@ -35,14 +32,16 @@ def model(path: Path) -> ModelIdentity:
     return ModelIdentity(name=path.stem, reference=str(path), path=str(path), sha256="", size_bytes=0, origin="path")
 
 
-def session(args: argparse.Namespace, folder: Path, name: str, *, draft: Path | None, trace: bool) -> LlamaSession:
+def session(
+    args: argparse.Namespace, folder: Path, name: str, *, draft: Path | None, trace: bool, stream: bool
+) -> LlamaSession:
     arm = Arm(
         id=name,
         target="target",
         methods=("draft-simple",) if draft else ("none",),
         draft="draft" if draft else None,
         gamma=args.gamma if draft else None,
-        engine=EngineSettings(context=1024, threads=args.threads, trace_steps=trace),
+        engine=EngineSettings(context=1024, threads=args.threads, trace_steps=trace, stream_tokens=stream),
     )
     launch = Launch(arm, model(args.model), model(draft) if draft else None, folder / f"{name}.log")
     opened = load_engine("native" if args.binary else "embedded", binary=args.binary).start(launch)
@@ -50,19 +49,13 @@ def session(args: argparse.Namespace, folder: Path, name: str, *, draft: Path | 
     return opened
 
 
-def request(session: LlamaSession, tokens: int, *, stream: bool) -> Measured:
-    client = session._client  # pyright: ignore[reportPrivateUsage]
-    body: dict[str, Any] = request_body(PROMPT, tokens, GREEDY, prompt_cache=False) | {"stream": stream}
+def request(session: LlamaSession, args: argparse.Namespace) -> Measured:
     pid = session.facts.pids[-1]
     before = thread_times_ms(pid)
-    if stream:
-        timings = session._stream(body, tokens, len(PROMPT)).timings  # pyright: ignore[reportPrivateUsage]
-    else:
-        timings = json.loads(client.call("POST", "/completion", body, timeout_s=600).body)["timings"]
+    reply = session.generate(PROMPT, Generation(max_tokens=args.tokens))
     time.sleep(0.02)  # the log writer and HTTP threads come to rest
     spent = sorted(after - before.get(thread, 0.0) for thread, after in thread_times_ms(pid).items())
-    decoding = session.facts.resolved["threads"]
-    return timings["predicted_ms"], sum(spent[:-decoding])
+    return reply.timings.predicted_ms, sum(spent[: -session.facts.resolved["threads"]])
 
 
 def thread_times_ms(pid: int) -> dict[str, float]:
@@ -70,14 +63,14 @@ def thread_times_ms(pid: int) -> dict[str, float]:
     return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e6 for task in tasks}
 
 
-def compare(label: str, a: Callable[[], Measured], b: Callable[[], Measured], args: argparse.Namespace) -> None:
-    """Print how much more `b` takes than `a`."""
-    a(), b()
+def compare(label: str, quiet: LlamaSession, observed: LlamaSession, args: argparse.Namespace) -> None:
+    """Print how much more the observed session takes."""
+    request(quiet, args), request(observed, args)
     pairs: list[tuple[Measured, Measured]] = []
     for pair in range(args.pairs):
-        second = b() if pair % 2 else None
-        first = a()
-        pairs.append((first, second or b()))
+        late = request(observed, args) if pair % 2 else None
+        first = request(quiet, args)
+        pairs.append((first, late or request(observed, args)))
     values = np.array(pairs)
     decode = (values[:, 1, 0] / values[:, 0, 0] - 1) * 100
     beside = (values[:, 1, 1] - values[:, 0, 1]) * 1e3 / args.tokens
@@ -108,21 +101,12 @@ def main() -> None:
         folder = Path(name)
         for label, draft in (("baseline", None), (f"draft-simple, gamma {args.gamma}", args.draft)):
             with (
-                session(args, folder, "quiet", draft=draft, trace=False) as quiet,
-                session(args, folder, "traced", draft=draft, trace=True) as traced,
+                session(args, folder, "quiet", draft=draft, trace=False, stream=False) as quiet,
+                session(args, folder, "traced", draft=draft, trace=True, stream=False) as traced,
+                session(args, folder, "streamed", draft=draft, trace=False, stream=True) as streamed,
             ):
-                compare(
-                    f"{label}: tracing",
-                    lambda quiet=quiet: request(quiet, args.tokens, stream=False),
-                    lambda traced=traced: request(traced, args.tokens, stream=False),
-                    args,
-                )
-                compare(
-                    f"{label}: streaming",
-                    lambda quiet=quiet: request(quiet, args.tokens, stream=False),
-                    lambda quiet=quiet: request(quiet, args.tokens, stream=True),
-                    args,
-                )
+                for observing, observed in (("tracing", traced), ("streaming", streamed)):
+                    compare(f"{label}: {observing}", quiet, observed, args)
     print(f"{time.perf_counter() - started:.0f} s")
 
 

@@ -50,12 +50,14 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, {"error": {"message": "not found"}})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if FAULT == "refuses":
             message = "request (900 tokens) exceeds the available context size (512 tokens), try increasing it"
             return self.answer(400, {"error": {"message": message, "type": "exceed_context_size_error"}})
         if FAULT == "garbage-tokens" or self.path != "/completion":
             return self.answer(200, {"tokens": "none"})
+        if not request["stream"]:
+            return self.answer_in_one_piece()
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
@@ -63,6 +65,20 @@ class Handler(BaseHTTPRequestHandler):
             self.event({"content": "x", "tokens": [count], "tokens_predicted": count, "stop": False})
         self.misbehave()
         return self.finish_stream(TIMINGS)
+
+    def answer_in_one_piece(self) -> None:
+        if FAULT == "hangs":
+            time.sleep(60)
+        elif FAULT == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif FAULT == "breaks-off":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+            self.close_connection = True
+        elif FAULT == "garbage":
+            self.answer(200, "{not json")
+        else:
+            tokens = [1] * (3 if FAULT == "too-few-ids" else TIMINGS["predicted_n"])
+            self.answer(200, {"content": "x", "tokens": tokens, "stop_type": "limit", "timings": TIMINGS})
 
     def misbehave(self) -> None:
         if FAULT == "dies":

@@ -150,6 +150,27 @@ def test_ids_of_tokens_within_a_character(engine: EmbeddedEngine, tmp_path: Path
         assert len(known) >= 60
 
 
+def test_an_answer_in_one_piece_is_the_same(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    speculating = arm(methods=("draft-simple",), draft="d", gamma=4, engine={"stream_tokens": False})
+    with engine.start(launch(tmp_path / "a", speculating, draft="draft-small")) as session:
+        whole = session.generate(prompt("水闸为什么"), greedy(64))
+    with engine.start(launch(tmp_path / "b", arm())) as session:
+        streamed = generated(session, 64, text="水闸为什么")
+    assert whole.arrival_ms == ()
+    assert whole.ttft_ms is None
+    assert whole.text == streamed.text
+    assert len(whole.token_ids) == 64
+    assert sum(step.accepted for step in whole.steps) == whole.timings.draft_n_accepted
+    pairs = zip(whole.token_ids, streamed.token_ids, strict=True)
+    assert all(one == other or other == -1 for one, other in pairs)
+
+
+def test_a_slow_answer_in_one_piece_is_no_hang(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    whole = arm(engine={"stream_tokens": False, "context": 8192})
+    with engine.start(launch(tmp_path, whole, idle_s=0.8)) as session:
+        assert session.generate(prompt(), greedy(3000)).wall_ms > 1000
+
+
 def test_chat_prompts(engine: EmbeddedEngine, tmp_path: Path) -> None:
     with engine.start(launch(tmp_path, arm())) as session:
         reply = session.generate(prompt("Who built the bridge?", format="chat"), greedy(8))

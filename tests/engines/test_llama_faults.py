@@ -61,6 +61,27 @@ def test_a_server_that_fails_while_generating(tmp_path: Path, fault: str, kind: 
 
 @posix
 @pytest.mark.parametrize(
+    ("fault", "kind", "says"),
+    [
+        ("dies", EngineDiedError, "died while it was generating"),
+        ("hangs", EngineHungError, "1.5 s"),
+        ("breaks-off", EngineProtocolError, "closed the connection"),
+        ("garbage", EngineProtocolError, "cannot be understood"),
+        ("refuses", EngineProtocolError, "context size"),
+        ("too-few-ids", EngineProtocolError, "token ids"),
+    ],
+)
+def test_a_server_that_fails_to_answer_in_one_piece(
+    tmp_path: Path, fault: str, kind: type[EngineError], says: str
+) -> None:
+    engine = NativeEngine(faulty_binary(tmp_path, fault))
+    order = launch(tmp_path, arm(engine={"stream_tokens": False}), idle_s=1.5)
+    with engine.start(order) as session, pytest.raises(kind, match=says):
+        session.generate(prompt(), greedy(8))
+
+
+@posix
+@pytest.mark.parametrize(
     ("fault", "says"),
     [
         ("dies-at-load", "failed to load model"),

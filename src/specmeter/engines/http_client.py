@@ -58,12 +58,22 @@ class StreamEndlessError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """When a stream is given up."""
+    """When a long answer is given up."""
 
     idle_s: float
-    """Longest time between two events."""
+    """Longest time without an event, or without progress."""
     events: int
     size_bytes: int
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How to see from outside whether a silent server still works."""
+
+    is_alive: Callable[[], bool]
+    """Asked twice a second while nothing comes."""
+    progress: Callable[[], object] | None = None
+    """A value that changes as long as there is progress; asked four times in the idle time. None: only events count."""
 
 
 @dataclass(frozen=True)
@@ -149,11 +159,10 @@ class LoopbackClient:
             raise garbage(path, b"an answer of more than 64 MiB")
         return Answer(response.status, data)
 
-    def stream(self, path: str, body: object, limits: Limits, is_alive: Callable[[], bool]) -> Stream | Answer:
-        """POST and collect a stream of server-sent events; an `Answer` when the server refuses with a status.
+    def stream(self, path: str, body: object, limits: Limits, watch: Watch) -> Stream | Answer:
+        """POST and collect the answer: a stream of server-sent events, or else an `Answer` in one piece.
 
-        `is_alive` is asked twice a second while nothing comes. Raises `StreamHungError`, `StreamClosedError` or
-        `StreamEndlessError`.
+        Raises `StreamHungError`, `StreamClosedError` or `StreamEndlessError`.
         """
         request = _json(body)
         head = "".join(f"{name}: {value}\r\n" for name, value in self._headers(True).items())
@@ -167,22 +176,21 @@ class LoopbackClient:
                     + request
                 )
                 connection.settimeout(min(_TICK_S, limits.idle_s))
-                _receive(connection, stream, limits, is_alive)
+                _receive(connection, stream, limits, watch)
         except OSError as error:
             raise StreamClosedError from error
-        status = _status(stream.data)
-        if status != 200:
-            return Answer(status, bytes(stream.data).partition(b"\r\n\r\n")[2])
-        return stream
+        status, headers, content = _parts(stream.data)
+        return stream if status == 200 and "chunked" in headers else Answer(status, content)
 
     def _headers(self, with_key: bool) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Connection": "close"}
         return headers | {"Authorization": f"Bearer {self.api_key}"} if with_key else headers
 
 
-def _receive(connection: socket.socket, stream: Stream, limits: Limits, is_alive: Callable[[], bool]) -> None:
+def _receive(connection: socket.socket, stream: Stream, limits: Limits, watch: Watch) -> None:
     data, ends, times = stream.data, stream.ends, stream.times
-    last_event, events = time.perf_counter(), 0
+    last_event = last_asked = time.perf_counter()
+    events, seen = 0, object()
     while True:
         try:
             part = connection.recv(65536)
@@ -190,12 +198,16 @@ def _receive(connection: socket.socket, stream: Stream, limits: Limits, is_alive
             part = None
         now = time.perf_counter()
         if part == b"":
-            if data.endswith(_LAST_CHUNK) or (data and _status(data) != 200):
+            if _is_whole(data):
                 return
             raise StreamClosedError
         if part is None:
-            if not is_alive():
+            if not watch.is_alive():
                 raise StreamClosedError
+            if watch.progress is not None and now - last_asked > limits.idle_s / 4:
+                now = last_asked = time.perf_counter()
+                if (value := watch.progress()) != seen:
+                    last_event, seen = now, value
         else:
             data += part
             ends.append(len(data))
@@ -211,10 +223,23 @@ def _receive(connection: socket.socket, stream: Stream, limits: Limits, is_alive
             raise StreamHungError
 
 
+def _is_whole(data: bytearray) -> bool:
+    """Whether an answer whose connection was closed had ended."""
+    status, headers, content = _parts(data)
+    if "chunked" in headers:
+        return data.endswith(_LAST_CHUNK)
+    length = headers.partition("content-length:")[2].split("\r\n")[0].strip()
+    return status > 0 and (len(content) == int(length) if length.isdigit() else status != 200)
+
+
 def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def _status(data: bytes | bytearray) -> int:
-    line = bytes(data[:_MAX_HEADER]).partition(b"\r\n")[0].split(b" ")
-    return int(line[1]) if len(line) >= 2 and line[0].startswith(b"HTTP/") and line[1].isdigit() else 0
+def _parts(data: bytes | bytearray) -> tuple[int, str, bytes]:
+    """Status (0: not HTTP), headers in lower case, and what follows them."""
+    head, _, content = bytes(data).partition(b"\r\n\r\n")
+    headers = head[:_MAX_HEADER].decode("latin-1").lower()
+    words = headers.partition("\r\n")[0].split(" ")
+    status = int(words[1]) if len(words) >= 2 and words[0].startswith("http/") and words[1].isdecimal() else 0
+    return status, headers, content

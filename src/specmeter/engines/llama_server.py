@@ -14,15 +14,17 @@ from specmeter.engines.http_client import (
     Answer,
     Limits,
     LoopbackClient,
+    Stream,
     StreamClosedError,
     StreamEndlessError,
     StreamHungError,
+    Watch,
     garbage,
     json_object,
 )
 from specmeter.engines.llama_log import last_words, parse_request
 from specmeter.engines.llama_metrics import differences, parse_counters
-from specmeter.engines.llama_reply import Received, read_events, read_timings, split_reasoning, stop_reason
+from specmeter.engines.llama_reply import Received, read_answer, read_events, read_timings, split_reasoning, stop_reason
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
 from specmeter.record import Generation, Prompt, Reply, Step
@@ -55,7 +57,10 @@ class LlamaSession:
         """
         max_tokens = prompt.max_tokens or generation.max_tokens
         text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
-        body = request_body(text, max_tokens, generation, prompt_cache=self._launch.arm.engine.prompt_cache)
+        settings = self._launch.arm.engine
+        body = request_body(
+            text, max_tokens, generation, prompt_cache=settings.prompt_cache, stream=settings.stream_tokens
+        )
         before = self._counters()
         log_at = self._log_size()
         started = time.perf_counter()
@@ -114,7 +119,8 @@ class LlamaSession:
             size_bytes=4 * 1024 * 1024 + 8192 * max_tokens + 12 * prompt_bytes,
         )
         try:
-            answer = self._client.stream("/completion", body, limits, lambda: self._process.exit_code() is None)
+            answer = self._client.stream("/completion", body, limits, self._watch(bool(body["stream"])))
+            ended_at = time.perf_counter()
         except StreamHungError:
             raise self._hung(f"no token for {limits.idle_s:g} s") from None
         except StreamEndlessError:
@@ -124,9 +130,20 @@ class LlamaSession:
             ) from None
         except StreamClosedError:
             raise self._gone("while it was generating") from None
-        if isinstance(answer, Answer):
+        if isinstance(answer, Stream):
+            return read_events(answer.events("/completion"))
+        if answer.status != 200:
             raise refusal("/completion", answer)
-        return read_events(answer.events("/completion"))
+        return read_answer(json_object(answer.body, "/completion"), ended_at)
+
+    def _watch(self, streamed: bool) -> Watch:
+        def progress() -> object:
+            try:
+                return self._client.call("GET", "/slots", timeout_s=self._launch.idle_timeout_s).body
+            except (OSError, http.client.HTTPException):
+                return None  # silence is no progress
+
+        return Watch(is_alive=lambda: self._process.exit_code() is None, progress=None if streamed else progress)
 
     def _apply_template(self, text: str) -> str:
         answer = self._call("POST", "/apply-template", {"messages": [{"role": "user", "content": text}]})
@@ -195,7 +212,9 @@ class LlamaSession:
         )
 
 
-def request_body(text: str, max_tokens: int, generation: Generation, *, prompt_cache: bool) -> dict[str, Any]:
+def request_body(
+    text: str, max_tokens: int, generation: Generation, *, prompt_cache: bool, stream: bool
+) -> dict[str, Any]:
     """The JSON for `/completion`: only the samplers that `generation` speaks of, everything else off.
 
     An empty list of samplers would sample at random even at temperature 0, so greedy decoding names `temperature`.
@@ -204,7 +223,7 @@ def request_body(text: str, max_tokens: int, generation: Generation, *, prompt_c
     return {
         "prompt": text,
         "n_predict": max_tokens,
-        "stream": True,
+        "stream": stream,
         "return_tokens": True,
         "cache_prompt": prompt_cache,
         "seed": generation.seed,
