@@ -12,6 +12,7 @@ wall/decode wall time of `specmeter run` / decode time of the measured requests
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def measure(experiment: str, folder: Path) -> tuple[float, float, float]:
     decode_ms = sum(request.reply.timings.predicted_ms for request in requests if request.reply)
     gaps = [
         (after.started_at - before.started_at) * 1000 - before.reply.wall_ms
-        for before, after in zip(requests, requests[1:], strict=False)
+        for before, after in itertools.pairwise(requests)
         if before.session_id == after.session_id and before.reply
     ]
     return wall_s * 1000 / busy_ms, statistics.median(gaps), wall_s * 1000 / decode_ms

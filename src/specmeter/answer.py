@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Literal
 
 from specmeter.record import Arm, Estimate, Record
@@ -14,7 +15,7 @@ class Answer(Record):
     baseline_id: str
     decision: Literal["speculate", "do not speculate", "not shown", "cannot tell"]
     """`not shown`: no arm's interval lies above 1, and not all lie below. `cannot tell`: there is no interval."""
-    arm_id: str | None
+    arm_id: str
     """The arm to use, or the best of those that do not help."""
     speedup: Estimate | None
     only_workloads: tuple[str, ...] = ()
@@ -22,45 +23,51 @@ class Answer(Record):
 
 
 def answers(summary: RunSummary, arms: tuple[Arm, ...]) -> tuple[Answer, ...]:
-    """One answer per baseline that something was compared with, in the order of the experiment.
+    """One answer per baseline and per set of workloads that arms were limited to, in the order of the experiment.
 
     Cost probes (synthetic acceptance, random weights) are no candidates. The best arm is chosen after looking at all
     of them, so its point estimate is a little too good; its interval is that arm's own.
     """
     workloads = {arm.id: arm.workloads for arm in arms}
-    found: list[Answer] = []
-    for baseline in summary.arms:
-        if baseline.role == "baseline":
-            candidates = [
-                arm
-                for arm in summary.arms
-                if arm.baseline_id == baseline.arm_id and arm.speedup is not None and arm.cost_probe is None
-            ]
-            if candidates:
-                found.append(_answer(baseline.arm_id, candidates, workloads))
-    return tuple(found)
+    candidates: dict[tuple[str, tuple[str, ...]], list[ArmSummary]] = {}
+    for arm in summary.arms:
+        if arm.baseline_id is not None and arm.speedup is not None and arm.cost_probe is None:
+            candidates.setdefault((arm.baseline_id, workloads[arm.arm_id]), []).append(arm)
+    order = [arm.arm_id for arm in summary.arms]
+    return tuple(
+        _answer(baseline_id, only, group)
+        for (baseline_id, only), group in sorted(candidates.items(), key=lambda item: order.index(item[0][0]))
+    )
 
 
-def _answer(baseline_id: str, candidates: list[ArmSummary], workloads: dict[str, tuple[str, ...]]) -> Answer:
-    best = max(candidates, key=_point)
-    known = [arm for arm in candidates if arm.speedup and arm.speedup.low is not None]
-    faster = [arm for arm in known if arm.speedup and arm.speedup.low is not None and arm.speedup.low > 1]
-    slower = [arm for arm in known if arm.speedup and arm.speedup.high is not None and arm.speedup.high < 1]
-    if not known:
+def _answer(baseline_id: str, only_workloads: tuple[str, ...], candidates: list[ArmSummary]) -> Answer:
+    intervals = [_interval(arm) for arm in candidates]
+    faster = [arm for arm, (low, _) in zip(candidates, intervals, strict=True) if low > 1]
+    decision: Literal["speculate", "do not speculate", "not shown", "cannot tell"]
+    if faster:
+        decision = "speculate"
+    elif all(low == 0 and high == inf for low, high in intervals):
         decision = "cannot tell"
-    elif faster:
-        decision, best = "speculate", max(faster, key=_point)
-    elif len(slower) == len(candidates):
+    elif all(high < 1 for _, high in intervals):
         decision = "do not speculate"
     else:
         decision = "not shown"
+    best = max(faster or candidates, key=_point)
     return Answer(
         baseline_id=baseline_id,
         decision=decision,
         arm_id=best.arm_id,
         speedup=best.speedup,
-        only_workloads=workloads.get(best.arm_id, ()),
+        only_workloads=only_workloads,
     )
+
+
+def _interval(arm: ArmSummary) -> tuple[float, float]:
+    """Bounds of the speedup; without an interval it may be anything."""
+    speedup = arm.speedup
+    if speedup is None or speedup.low is None or speedup.high is None:
+        return 0.0, inf
+    return speedup.low, speedup.high
 
 
 def _point(arm: ArmSummary) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -31,6 +31,7 @@ from specmeter.workloads.spec import Name, WorkloadSpec
 
 MAX_ARMS = 2_000
 """More arms than this in one experiment are refused: nobody means them."""
+
 
 class EngineSpec(EngineSettings):
     """The engine of the experiment and its settings, which arms may override."""
@@ -166,7 +167,7 @@ class Experiment(Record):
     """What question it answers."""
     targets: Annotated[dict[Name, str], Field(min_length=1, max_length=64)]
     """Name -> model reference: a path, `bench:NAME`, or `hf:owner/repo/file.gguf`."""
-    drafts: Annotated[dict[Name, str], Field(max_length=64)] = {}
+    drafts: Annotated[dict[Name, str], Field(max_length=64, default_factory=dict)]
     """Name -> model reference of draft models."""
     arms: Annotated[tuple[ArmSpec, ...], Field(min_length=1, max_length=1_000)]
     """What is compared; baselines are added by themselves."""
@@ -259,12 +260,8 @@ class Experiment(Record):
         baselines: dict[str, Arm] = {}
         compared: list[Arm] = []
         for arm in itertools.chain(plain, speculative):
-            settings = arm.engine.model_copy(
-                update={name: getattr(self.engine.settings, name) for name in _DRAFT_ONLY}
-            )
-            baseline = Arm(
-                id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads
-            )
+            settings = arm.engine.model_copy(update={name: getattr(self.engine.settings, name) for name in _DRAFT_ONLY})
+            baseline = Arm(id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads)
             baseline = baseline.model_copy(update={"id": arm_id(baseline, self.engine.settings)})
             known = baselines.get(baseline.id)
             if known is not None and known.workloads and baseline.workloads:
@@ -348,9 +345,9 @@ def arm_id(arm: Arm, defaults: EngineSettings) -> str:
     if arm.synthetic_rates:
         parts.append("synthetic-" + "-".join(f"{rate:g}" for rate in arm.synthetic_rates))
     for name in EngineSettings.model_fields:
-        value = getattr(arm.engine, name)
+        value: object = getattr(arm.engine, name)
         if value != getattr(defaults, name):
-            shown = ",".join(value) if isinstance(value, tuple) else str(value)
+            shown = ",".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(value)
             parts.append(f"{name}={re.sub(r'[^A-Za-z0-9._,+-]', '_', shown)}")
     return "/".join(parts)
 
@@ -368,7 +365,8 @@ def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
         ) from None
     if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
         raise ExperimentError(
-            f"arms.{index}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}", fix="every draft would be thrown away"
+            f"arms.{index}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}",
+            fix="every draft would be thrown away",
         )
     return arm
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -117,8 +117,9 @@ def _parse(text: str, source: str) -> dict[str, Any]:
             f"{source}: an experiment is a mapping of keys, this is {type(data).__name__}",
             fix="start from `specmeter schema --example`",
         )
-    _bounded(data, source)
-    return cast("dict[str, Any]", data)
+    mapping = cast("dict[str, Any]", data)
+    _bounded(mapping, source)
+    return mapping
 
 
 def _bounded(data: object, source: str) -> None:
@@ -146,7 +147,8 @@ def _apply(data: dict[str, Any], override: str) -> None:
     keys = path.strip().split(".")
     if not separator or not all(keys):
         raise ExperimentError(
-            f"--set {override!r}: not of the form a.b=c", fix="for example --set design.blocks=5 --set arms.0.gamma=[4,8]"
+            f"--set {override!r}: not of the form a.b=c",
+            fix="for example --set design.blocks=5 --set arms.0.gamma=[4,8]",
         )
     try:
         value: Any = yaml.load(raw, Loader=_Loader)  # noqa: S506  # a SafeLoader
@@ -221,5 +223,5 @@ def _all_keys() -> list[str]:
                 found[name] = None
                 queue.append(field.annotation)
         else:
-            queue.extend(getattr(kind, "__args__", ()))
+            queue.extend(get_args(kind))
     return list(found)

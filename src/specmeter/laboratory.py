@@ -73,7 +73,9 @@ def resolve_models(
     found: dict[str, ModelIdentity] = {}
     for name, reference in used_models(loaded.experiment, arms).items():
         if loaded.experiment.engine.kind == "mock":
-            found[name] = mock_model(name, reference)
+            # So that any experiment can be tried out without its models: `--set engine.kind=mock`.
+            simulated = reference if reference.startswith("mock:") else f"mock:{name}"
+            found[name] = mock_model(name, simulated, loaded.experiment.engine.mock)
             continue
 
         def report(done: int, total: int, name: str = name) -> None:

@@ -8,7 +8,7 @@ costs the request it was working on; the rest of the cell goes on with a fresh s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -131,7 +131,7 @@ class _Bench:
     @contextmanager
     def _session(
         self, cell: Cell, session_id: str, first: Prompt
-    ) -> Iterator[tuple[EngineSession, SimpleQueue[Telemetry]]]:
+    ) -> Generator[tuple[EngineSession, SimpleQueue[Telemetry]]]:
         """A session that is on record, checked and warmed up; always closed, and its end recorded."""
         arm, settings = self.work.arms[cell.arm_id], self.work.experiment.engine
         launch = Launch(
@@ -204,7 +204,7 @@ class _Bench:
         if kind == "none":
             return 0.0, None
         started = self.engine.clock()
-        prompt = first.model_copy(update={"id": "warm-up", "text": _reversed_words(first.text)})
+        prompt = first.model_copy(update={"id": "warm-up", "text": _reversed_words(first.text), "max_tokens": None})
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
         session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))

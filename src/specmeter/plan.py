@@ -87,8 +87,14 @@ def make_plan(loaded: LoadedExperiment) -> Plan:
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
     models = {need.name: need for need in _models(loaded, arms)}
     passes = experiment.design.blocks * experiment.design.invocations
-    per_arm = {arm.id: sum(n for name, n in counts.items() if not arm.workloads or name in arm.workloads) for arm in arms}
-    plans = tuple(ArmPlan(arm=arm, requests=per_arm[arm.id] * passes, memory_bytes=_memory(arm, models)) for arm in arms)
+    plans = tuple(
+        ArmPlan(
+            arm=arm,
+            requests=passes * sum(n for name, n in counts.items() if not arm.workloads or name in arm.workloads),
+            memory_bytes=_memory(arm, models),
+        )
+        for arm in arms
+    )
     requests = sum(plan.requests for plan in plans)
     sessions = requests if experiment.design.session == "request" else len(arms) * passes
     known = [plan.memory_bytes for plan in plans if plan.memory_bytes is not None]
@@ -120,7 +126,7 @@ def read_bandwidth(size_bytes: int = 128_000_000) -> float:
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()
-        values.sum()
+        float(np.sum(values))
         best = min(best, time.perf_counter() - started)
     return size_bytes / best
 

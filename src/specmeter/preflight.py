@@ -24,11 +24,11 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
         refused = [condition for condition in comparison.conditions if condition.status == "refused"]
         if refused:
             first = refused[0]
+            command = f"specmeter models compare {models[target].reference} {models[draft].reference}"
             raise ModelError(
                 f"drafts.{draft}: llama.cpp would refuse it as a draft of {target}: {first.name} is {first.draft}, "
                 f"the target's is {first.target}" + (f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""),
-                fix=f"choose a draft with the target's vocabulary; `specmeter models compare {models[target].reference} "
-                f"{models[draft].reference}` lists every condition",
+                fix=f"choose a draft with the target's vocabulary; `{command}` lists every condition",
             )
 
 

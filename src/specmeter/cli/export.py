@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -31,4 +32,6 @@ def command(run: str, format_: str | None, table: str, out: Path | None) -> None
 
     ending = out.suffix.removeprefix(".").lower() if out else ""
     chosen = format_ or (ending if ending in FORMATS else "csv")
-    export(find_run(run), format=chosen, table=table, out=out)
+    count = export(find_run(run), out or sys.stdout.buffer, format=chosen, table=table)
+    if out is not None:
+        click.echo(f"{count} rows written to {out}", err=True)

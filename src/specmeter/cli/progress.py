@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -78,7 +78,7 @@ class RunProgress:
             self._task = self._progress.add_task("starting", total=total, completed=self._done, left="")
 
     @contextmanager
-    def shown(self) -> Iterator[None]:
+    def shown(self) -> Generator[None]:
         """Keep the display on the screen meanwhile."""
         if self._progress is None:
             yield
@@ -118,7 +118,7 @@ class RunProgress:
 
 
 @contextmanager
-def model_progress(console: Console) -> Iterator[ModelProgressBar]:
+def model_progress(console: Console) -> Generator[ModelProgressBar]:
     """A display of models being made or downloaded; appears with the first one."""
     bar = ModelProgressBar(console)
     try:

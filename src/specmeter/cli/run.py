@@ -75,9 +75,7 @@ def command(
     with model_progress(console) as progress:
         prepared = prepare(loaded, offline=offline, progress=progress)
     if out is None:
-        folder, resumed = choose_folder(
-            loaded.experiment.name, prepared.experiment.model_dump_json(), new=new
-        )
+        folder, resumed = choose_folder(loaded.experiment.name, prepared.experiment.model_dump_json(), new=new)
     else:
         folder, resumed = out, RunStore.exists(out)
         if resumed and new:
@@ -107,9 +105,22 @@ def _measure(prepared: Prepared, folder: Path, resumed: bool, console: Console) 
     verb = "resuming" if resumed else "measuring"
     console.print(escape(f"{verb} {len(missing)} of {total} requests into {folder}"), highlight=False, soft_wrap=True)
     observer = RunProgress(prepared.work, missing, total, console)
+    _stop_like_ctrl_c()
     try:
         with observer.shown():
             return run(prepared, folder, observer)
     except KeyboardInterrupt:
         console.print(escape(f"stopped; the same command resumes {folder}"), highlight=False, soft_wrap=True)
         raise
+
+
+def _stop_like_ctrl_c() -> None:
+    """A polite request to end (`kill`, a closed terminal, a shutdown) leaves the run as Ctrl-C does."""
+    import signal
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), interrupt)

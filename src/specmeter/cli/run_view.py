@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +30,14 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console()
+    # Off a terminal there is no width to respect, and a wrapped table cannot be read.
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    wide = console.width >= 100
     _print_state(console, report)
     for baseline in report.summary.arms:
         if baseline.role == "baseline":
             group = [baseline, *(arm for arm in report.summary.arms if arm.baseline_id == baseline.arm_id)]
-            console.print(_table(group, {arm.id: arm for arm in report.arms}, by_kind=by_kind))
+            console.print(_table(group, {arm.id: arm for arm in report.arms}, by_kind=by_kind, wide=wide))
             console.print()
     for answer in report.answers:
         console.print(escape(sentence(answer)), highlight=False)
@@ -43,24 +46,29 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> None:
 
 
 def sentence(answer: Answer) -> str:
-    """The answer in words: `dense: speculate with draft-simple/small/g4: 1.93x as fast (95 % interval 1.85 to 2.01)`."""
+    """The answer in words, like `dense: speculate with draft-simple/small/g4: 1.93x as fast (95 % interval ...)`."""
     target = answer.baseline_id.replace("/none", "", 1)
-    method = (answer.arm_id or "").removeprefix(target.split("/")[0] + "/")
+    method = _label(answer.arm_id)
     where = f" on {', '.join(answer.only_workloads)}" if answer.only_workloads else ""
     speedup = answer.speedup
     if speedup is None:
-        return f"{target}: nothing to compare"
+        return f"{target}{where}: nothing to compare"
     if speedup.low is None or speedup.high is None:
         return (
-            f"{target}: {method} was {speedup.point:.2f}x as fast{where}, but without repetition there is no interval: "
-            "measure at least two blocks"
+            f"{target}{where}: {method} was {speedup.point:.2f}x as fast, but there is no interval ({speedup.method}): "
+            "measure more blocks"
         )
-    interval = f"{speedup.point:.2f}x as fast{where} ({speedup.level:.0%} interval {speedup.low:.2f} to {speedup.high:.2f})"
+    found = f"{speedup.point:.2f}x as fast ({speedup.level:.0%} interval {speedup.low:.2f} to {speedup.high:.2f})"
     if answer.decision == "speculate":
-        return f"{target}: speculate with {method}: {interval}"
+        return f"{target}{where}: speculate with {method}: {found}"
     if answer.decision == "do not speculate":
-        return f"{target}: do not speculate; even the best, {method}, is {interval}"
-    return f"{target}: no gain is shown; the best, {method}, is {interval}"
+        return f"{target}{where}: do not speculate; even the best, {method}, is {found}"
+    return f"{target}{where}: no gain is shown; the best, {method}, is {found}"
+
+
+def _label(arm_id: str) -> str:
+    """An arm's id without its target."""
+    return arm_id.partition("/")[2]
 
 
 def _print_state(console: Console, report: RunReport) -> None:
@@ -69,7 +77,8 @@ def _print_state(console: Console, report: RunReport) -> None:
     state, summary = report.state, report.summary
     colour = {"complete": "green", "partial": "yellow", "failed": "red"}[state.state]
     console.print(
-        f"[bold]{escape(report.name)}[/bold]  [{colour}]{state.state}[/{colour}]  {state.ok} of {state.planned} requests, "
+        f"[bold]{escape(report.name)}[/bold]  [{colour}]{state.state}[/{colour}]  "
+        f"{state.ok} of {state.planned} requests, "
         f"{summary.invocations} {_plural('invocation', summary.invocations)} of {summary.blocks} "
         f"{_plural('block', summary.blocks)}, {summary.prompts} {_plural('prompt', summary.prompts)}",
         highlight=False,
@@ -81,47 +90,58 @@ def _print_state(console: Console, report: RunReport) -> None:
     console.print()
 
 
-def _table(group: list[ArmSummary], arms: dict[str, Arm], *, by_kind: bool) -> Table:
+def _table(group: list[ArmSummary], arms: dict[str, Arm], *, by_kind: bool, wide: bool) -> Table:
+    """One target: its baseline and what is compared with it. Narrow terminals get rates without intervals."""
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("arm", overflow="fold")
-    for column in ("decode tok/s", "speedup (95 % interval)", "acceptance", "tau", "requests"):
-        table.add_column(column, justify="right")
+    table.add_column(escape(arms[group[0].arm_id].target), overflow="fold", header_style="bold")
+    for column in ("tok/s", "speedup", "accepted", "tau", "requests"):
+        table.add_column(column, justify="right", no_wrap=True)
     for arm in group:
         limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
         where = f" (only {', '.join(limited)})" if limited else ""
         probe = f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
         count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
-        table.add_row(escape(arm.arm_id + where + probe), *_cells(arm, arm.role == "baseline"), count)
+        is_baseline = arm.role == "baseline"
+        table.add_row(escape(_label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide), count)
         if by_kind:
             for kind, part in arm.kinds.items():
-                table.add_row(escape(f"  {kind}"), *_cells(part, arm.role == "baseline"), "", style="dim")
+                table.add_row(escape(f"  {kind}"), *_cells(part, is_baseline, wide), "", style="dim")
     return table
 
 
-def _cells(part: KindSummary, is_baseline: bool) -> tuple[str, str, str, str]:
-    speedup = "baseline" if is_baseline else interval(part.speedup, 2)
-    acceptance = "-" if part.acceptance is None else f"{part.acceptance.point:.0%}"
-    return interval(part.decode_rate, 1), speedup, acceptance, "-" if part.tau is None else f"{part.tau.point:.2f}"
+def _cells(part: KindSummary, is_baseline: bool, wide: bool) -> tuple[str, str, str, str]:
+    rate = "-" if part.decode_rate is None else f"{part.decode_rate.point:.1f}"
+    return (
+        interval(part.decode_rate, 1) if wide else rate,
+        "baseline" if is_baseline else interval(part.speedup, 2),
+        "-" if part.acceptance is None else f"{part.acceptance.point:.0%}",
+        "-" if part.tau is None else f"{part.tau.point:.2f}",
+    )
 
 
 def interval(estimate: Estimate | None, digits: int) -> str:
-    """`1.93 [1.85, 2.01]`, or the point with `(no interval)`, or `-`."""
+    """`1.93 [1.85, 2.01]`, `1.93 [?]` without an interval, or `-` without an estimate."""
     if estimate is None:
         return "-"
     if estimate.low is None or estimate.high is None:
-        return f"{estimate.point:.{digits}f} (no interval)"
-    return f"{estimate.point:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+        return f"{estimate.point:.{digits}f} [?]"
+    return f"{estimate.point:.{digits}f} [{_bound(estimate.low, digits)}, {_bound(estimate.high, digits)}]"
+
+
+def _bound(value: float, digits: int) -> str:
+    """Bounds of an interval that says nothing are not worth their digits."""
+    return f"{value:.{digits}f}" if value < 1e4 else f"{value:.0e}"
 
 
 def _print_notes(console: Console, report: RunReport) -> None:
     """What a reader must know before believing the table."""
     if any(model.origin == "bench" for model in report.models):
         console.print(
-            "\nBench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text "
-            "is not useful.",
+            "\nBench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, "
+            "the text is of no use.",
             style="dim",
             highlight=False,
         )
@@ -129,9 +149,10 @@ def _print_notes(console: Console, report: RunReport) -> None:
         console.print("\nSimulated: the engine was a mock; nothing here was measured.", style="bold", highlight=False)
     if report.summary.invocations == 1 and report.state.state == "complete":
         console.print(
-            "Intervals are over the blocks of one invocation: they say how repeatable this afternoon was.",
+            "[low, high]: 95 % interval over the blocks of one invocation; it says how repeatable this session was.",
             style="dim",
             highlight=False,
+            markup=False,
         )
 
 

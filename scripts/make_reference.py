@@ -1,0 +1,129 @@
+"""Write docs/reference/ from the code itself: commands, keys of experiment files, columns of exports.
+
+    uv run python scripts/make_reference.py            write the pages
+    uv run python scripts/make_reference.py --check    exit 1 if a page is out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from specmeter.cli import root
+from specmeter.experiment import Experiment
+from specmeter.export import TABLES, columns
+
+REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
+NOTE = "<!-- Written by scripts/make_reference.py; do not edit. -->\n\n"
+
+
+def commands_page() -> str:
+    """Every command with its help text."""
+    parts = ["# Commands\n"]
+    for command, path in _walk(root, "specmeter"):
+        context = click.Context(command, info_name=path, max_content_width=96, terminal_width=96)
+        parts.append(f"## `{path}`\n\n```text\n{command.get_help(context)}\n```\n")
+    return NOTE + "\n".join(parts)
+
+
+def _walk(command: click.Command, path: str) -> list[tuple[click.Command, str]]:
+    found = [(command, path)]
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None:
+                found += _walk(child, f"{path} {name}")
+    return found
+
+
+def experiment_page() -> str:
+    """Every key of an experiment file, object by object."""
+    schema = Experiment.model_json_schema()
+    definitions: dict[str, Any] = schema.get("$defs", {})
+    parts = [
+        "# Keys of experiment files\n",
+        "The same as `specmeter schema`, for reading. Unknown keys are errors.\n",
+        _object("experiment", schema),
+    ]
+    parts += [_object(name, definitions[name]) for name in sorted(definitions) if "properties" in definitions[name]]
+    return NOTE + "\n".join(parts)
+
+
+def _object(name: str, schema: dict[str, Any]) -> str:
+    required = set(schema.get("required", []))
+    lines = [f"## {name}\n", f"{_first(schema.get('description', ''))}\n", "| key | type | default | meaning |"]
+    lines.append("|---|---|---|---|")
+    for key, value in cast("dict[str, dict[str, Any]]", schema["properties"]).items():
+        default = "required" if key in required else f"`{_json(value['default'])}`" if "default" in value else ""
+        meaning = " ".join(str(value.get("description", "")).split()).replace("|", "\\|")
+        lines.append(f"| `{key}` | {_type(value)} | {default} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rsplit("/", 1)[-1]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            kinds = dict.fromkeys(_type(option) for option in schema[key] if option.get("type") != "null")
+            return " or ".join(kinds)
+    if schema.get("type") == "array":
+        inner = schema.get("items") or next(iter(schema.get("prefixItems", [])), {})
+        return f"list of {_type(inner)}"
+    if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"mapping to {_type(schema['additionalProperties'])}"
+    return str(schema.get("type", "any"))
+
+
+def _json(value: object) -> str:
+    import json
+
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else "see there"
+
+
+def _first(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def columns_page() -> str:
+    """Every column of every export table."""
+    parts = ["# Columns of exports\n", "What `specmeter export --table TABLE` writes, in this order.\n"]
+    for table in TABLES:
+        parts.append(f"## {table}\n\n| column | type | meaning |\n|---|---|---|")
+        rows = (f"| `{name}` | {kind} | {' '.join(text.split())} |" for name, kind, text in columns(table))
+        parts.append("\n".join(rows) + "\n")
+    return NOTE + "\n".join(parts)
+
+
+PAGES = {"commands.md": commands_page, "experiment.md": experiment_page, "columns.md": columns_page}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale: list[str] = []
+    for name, page in PAGES.items():
+        path, text = REFERENCE / name, page().rstrip() + "\n"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if not check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", newline="\n")
+    print("\n".join(f"{'out of date' if check else 'written'}: {name}" for name in stale) or "up to date")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

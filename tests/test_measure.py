@@ -1,0 +1,220 @@
+"""The measuring loop and the run around it, on the mock engine: virtual time, real records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError
+from specmeter.experiment_file import load
+from specmeter.laboratory import choose_folder, find_run, prepare, run
+from specmeter.measure import Work
+from specmeter.reading import read_run
+from specmeter.record import Request
+from specmeter.schedule import Cell
+from specmeter.store import RunState, RunStore
+
+
+class Silent:
+    """An observer that only remembers."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.failures: list[str] = []
+
+    def session_starting(self, cell: Cell, requests: int) -> None: ...
+
+    def request_done(self, request: Request) -> None:
+        self.requests.append(request)
+
+    def session_failed(self, arm_id: str, error: EngineError) -> None:  # noqa: ARG002
+        self.failures.append(arm_id)
+
+
+def write(folder: Path, **changes: Any) -> str:
+    data: dict[str, Any] = {
+        "name": "mocked",
+        "targets": {"dense": "mock:dense", "moe": "mock:moe"},
+        "drafts": {"small": "mock:small"},
+        "arms": [{"draft": "small", "gamma": 4}],
+        "workloads": [{"source": "bench", "kinds": ["fact", "edit"], "per_kind": 2}],
+        "engine": {"kind": "mock"},
+        "generation": {"max_tokens": 32},
+    }
+    path = folder / "mocked.yaml"
+    path.write_text(yaml.safe_dump(data | changes), encoding="utf-8")
+    return str(path)
+
+
+def measured(file: str, folder: Path) -> tuple[RunState, Silent]:
+    observer = Silent()
+    return run(prepare(load(file)), folder, observer), observer
+
+
+def faults(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"kind": "mock", "mock": {"faults": list(items)}, **more}
+
+
+def test_a_run_measures_every_planned_request_once(tmp_path: Path) -> None:
+    state, observer = measured(write(tmp_path), tmp_path / "run")
+    assert (state.state, state.ok, state.planned) == ("complete", 48, 48)
+    assert len(observer.requests) == 48
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        counts = Counter((r.invocation, r.block, r.arm_id, r.prompt_id) for r in store.requests())
+        sessions = list(store.sessions())
+    assert set(counts.values()) == {1}
+    assert len(sessions) == 4 * 3
+    for session in sessions:
+        assert session.ended_at is not None
+        assert session.warmup_ms > 0
+        assert session.prompt_forwards == 1
+    assert (tmp_path / "run" / "BENCHMARK_ENV.md").read_text(encoding="utf-8").startswith("# Benchmark environment")
+    assert (tmp_path / "run" / "experiment.yaml").read_text(encoding="utf-8") == Path(write(tmp_path)).read_text()
+
+
+def test_the_report_shows_a_dense_gain_and_names_the_arm(tmp_path: Path) -> None:
+    measured(write(tmp_path), tmp_path / "run")
+    report = read_run(tmp_path / "run")
+    dense, moe = report.answers
+    assert (dense.decision, dense.arm_id) == ("speculate", "dense/draft-simple/small/g4")
+    assert dense.speedup is not None
+    assert dense.speedup.low is not None
+    assert dense.speedup.low > 1
+    assert moe.decision == "do not speculate"
+    assert report.summary.complete
+
+
+def test_ctrl_c_keeps_what_was_measured_and_the_rest_is_resumed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    prepared = prepare(load(write(tmp_path)))
+    interrupted = Interrupting(after=17)
+    with pytest.raises(KeyboardInterrupt):
+        run(prepared, folder, interrupted)
+    with RunStore.open(folder, readonly=True) as store:
+        state = store.state()
+        assert (state.state, state.ok, state.reason) == ("partial", 17, "interrupted")
+        assert all(session.ended_at for session in store.sessions())
+    state, observer = measured(write(tmp_path), folder)
+    assert (state.state, state.ok) == ("complete", 48)
+    assert len(observer.requests) == 48 - 17
+
+
+class Interrupting(Silent):
+    """Presses Ctrl-C after so many requests."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+
+    def request_done(self, request: Request) -> None:
+        super().request_done(request)
+        if len(self.requests) == self.after:
+            raise KeyboardInterrupt
+
+
+def test_an_engine_that_dies_costs_one_request(tmp_path: Path) -> None:
+    engine = faults({"kind": "dies", "arm": "moe/draft*", "prompt": "*edit*", "block": 1})
+    state, observer = measured(write(tmp_path, engine=engine), tmp_path / "run")
+    failed = [request for request in observer.requests if request.status == "failed"]
+    assert failed
+    assert {request.arm_id for request in failed} == {"moe/draft-simple/small/g4"}
+    assert all(request.error for request in failed)
+    assert state.ok + len(failed) == state.planned
+    assert state.state == "failed"
+    report = read_run(tmp_path / "run")
+    assert report.summary.complete is False
+    assert report.summary.requests_failed == len(failed)
+
+
+def test_a_session_that_does_not_start_fails_its_requests_and_the_others_go_on(tmp_path: Path) -> None:
+    engine = faults({"kind": "start-fails", "arm": "dense/none", "block": 0})
+    state, observer = measured(write(tmp_path, engine=engine), tmp_path / "run")
+    assert (state.failed, state.ok) == (4, 44)
+    assert observer.failures == ["dense/none"]
+
+
+def test_an_engine_that_never_starts_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(EngineStartError, match="3 sessions in a row"):
+        measured(write(tmp_path, engine=faults({"kind": "start-fails"})), tmp_path / "run")
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        assert store.state().failed == 12
+
+
+def test_failed_requests_are_tried_again_on_resume(tmp_path: Path) -> None:
+    """The fault is part of the experiment, so the second try fails too: what counts is that it was tried."""
+    engine = faults({"kind": "dies", "arm": "dense/none", "block": 0, "prompt": "*fact*"})
+    file = write(tmp_path, engine=engine)
+    first, _ = measured(file, tmp_path / "run")
+    second, observer = measured(file, tmp_path / "run")
+    assert first.failed > 0
+    assert len(observer.requests) == first.failed
+    assert second.planned == first.planned
+
+
+@pytest.mark.parametrize("kind", ["hangs", "garbage"])
+def test_other_failures_are_recorded_with_their_reason(tmp_path: Path, kind: str) -> None:
+    engine = faults({"kind": kind, "arm": "dense/draft*", "block": 0, "prompt": "*fact*"})
+    _, observer = measured(write(tmp_path, engine=engine), tmp_path / "run")
+    failed = [request for request in observer.requests if request.status == "failed"]
+    assert failed
+    assert all(request.error and "fix:" in request.error for request in failed)
+
+
+def test_a_changed_experiment_is_refused_and_the_change_named(tmp_path: Path) -> None:
+    measured(write(tmp_path), tmp_path / "run")
+    with pytest.raises(StoreError, match=r"experiment\.design\.blocks: 3 -> 4"):
+        measured(write(tmp_path, design={"blocks": 4}), tmp_path / "run")
+
+
+def test_a_changed_model_is_refused(tmp_path: Path) -> None:
+    measured(write(tmp_path), tmp_path / "run")
+    prepared = prepare(load(write(tmp_path)))
+    other = prepared.work.models["small"].model_copy(update={"sha256": "0" * 64})
+    work = Work(**{**vars(prepared.work), "models": {**prepared.work.models, "small": other}})
+    with pytest.raises(StoreError, match=r"models\.small\.sha256"):
+        run(type(prepared)(prepared.loaded, work, prepared.engine), tmp_path / "run", Silent())
+
+
+def test_a_prompt_beyond_the_context_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    engine = {"kind": "mock", "context": 48}
+    with pytest.raises(ExperimentError, match=r"engine\.context: prompt .* has \d+ tokens"):
+        measured(write(tmp_path, engine=engine), tmp_path / "run")
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        assert store.state().ok == 0
+
+
+def test_a_fresh_server_for_every_request(tmp_path: Path) -> None:
+    measured(write(tmp_path, design={"session": "request", "blocks": 1}), tmp_path / "run")
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        sessions = list(store.sessions())
+        assert len({request.session_id for request in store.requests()}) == len(sessions) == 16
+
+
+def test_all_arms_of_a_block_meet_the_prompts_in_the_same_order(tmp_path: Path) -> None:
+    _, observer = measured(write(tmp_path), tmp_path / "run")
+    orders: dict[int, set[tuple[str, ...]]] = {}
+    for block in range(3):
+        for arm in {request.arm_id for request in observer.requests}:
+            ids = tuple(r.prompt_id for r in observer.requests if r.arm_id == arm and r.block == block)
+            orders.setdefault(block, set()).add(ids)
+    assert all(len(order) == 1 for order in orders.values())
+    assert len(set.union(*orders.values())) > 1
+
+
+def test_the_latest_unfinished_run_of_the_same_experiment_is_chosen(tmp_path: Path) -> None:
+    prepared = prepare(load(write(tmp_path)))
+    text = prepared.experiment.model_dump_json()
+    folder, resumed = choose_folder("mocked", text, runs=tmp_path / "runs")
+    assert not resumed
+    with pytest.raises(KeyboardInterrupt):
+        run(prepared, folder, Interrupting(after=2))
+    assert choose_folder("mocked", text, runs=tmp_path / "runs") == (folder, True)
+    assert choose_folder("mocked", text, runs=tmp_path / "runs", new=True)[1] is False
+    assert choose_folder("mocked", "{}", runs=tmp_path / "runs")[1] is False
+    assert find_run("latest", tmp_path / "runs") == folder
+    measured(write(tmp_path), folder)
+    assert choose_folder("mocked", text, runs=tmp_path / "runs")[1] is False
