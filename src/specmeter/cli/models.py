@@ -33,6 +33,12 @@ def command() -> None:
       bench:dense?size=2GiB&quant=Q8_0         the same with another size or number format
       hf:OWNER/REPO/FILE.gguf                  a file on a hub, downloaded once
       hf:OWNER/REPO/FILE.gguf@REVISION         the same, pinned to a branch, tag or commit
+
+    \b
+    Examples:
+      specmeter models list
+      specmeter models inspect models/qwen3.gguf
+      specmeter models compare models/qwen3.gguf models/qwen3-draft.gguf
     """
 
 

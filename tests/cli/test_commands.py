@@ -1,0 +1,184 @@
+"""The commands as a user types them: output, exit codes, and errors without tracebacks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specmeter.cli import COMMANDS, invoke, root
+from specmeter.store import RunStore
+
+MOCK = """
+name: mocked
+targets: {dense: "mock:dense"}
+drafts: {small: "mock:small"}
+arms: [{draft: small, gamma: 4}]
+workloads: [{source: bench, kinds: [fact], per_kind: 2}]
+engine: {kind: mock}
+generation: {max_tokens: 16}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mocked.yaml").write_text(MOCK, encoding="utf-8")
+    return tmp_path
+
+
+def test_every_command_exists_and_teaches_by_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        assert invoke([name, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert "Examples:" in text, name
+        assert f"specmeter {name}" in text, name
+    assert invoke(["--help"]) == 0
+    listing = capsys.readouterr().out
+    assert all(name in listing for name in COMMANDS)
+    assert len(root.list_commands(None)) == len(COMMANDS)  # pyright: ignore[reportArgumentType]
+
+
+def test_run_show_list_and_export(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "mocked.yaml"]) == 0
+    shown = capsys.readouterr()
+    assert "speculate with draft-simple/small/g4" in shown.out
+    assert "measuring 12 of 12 requests" in shown.err
+    assert invoke(["show", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["state"] == "complete"
+    assert report["answers"][0]["decision"] == "speculate"
+    assert invoke(["list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert "demo" in listed["experiments"]
+    assert listed["runs"][0]["folder"] == report["folder"]
+    assert invoke(["export", report["folder"], "--out", "requests.csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(Path("requests.csv").read_text(encoding="utf-8"))))
+    assert len(rows) == 12
+    speedups = [arm["speedup"]["point"] for arm in report["summary"]["arms"] if arm["speedup"]]
+    assert len(speedups) == 1
+
+
+def test_run_prints_json_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "mocked.yaml", "--out", "here", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["requests"] == {"planned": 12, "ok": 12, "failed": 0}
+
+
+def test_a_complete_run_is_not_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "mocked.yaml", "--out", "here"]) == 0
+    capsys.readouterr()
+    assert invoke(["run", "mocked.yaml", "--out", "here"]) == 0
+    assert "resuming 0 of 12 requests" in capsys.readouterr().err
+
+
+def test_a_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(folder.iterdir())
+    assert invoke(["run", "mocked.yaml", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["requests"], plan["sessions"], plan["prompts"]) == (12, 6, 2)
+    assert invoke(["run", "demo", "--dry-run"]) == 0
+    assert "dense/draft-simple/small/g4" in capsys.readouterr().out
+    assert sorted(folder.iterdir()) == before
+
+
+def test_failed_requests_end_with_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+    fault = "engine.mock={faults: [{kind: dies, arm: '*/draft*', block: 0}]}"
+    assert invoke(["run", "mocked.yaml", "--set", fault]) == 3
+    shown = capsys.readouterr()
+    assert "failed; the same command tries them again" in shown.err
+    assert "failed)" in shown.out
+
+
+def test_ctrl_c_ends_with_130_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", "mocked.yaml", "--out", "here", "--set", "engine.mock={faults: [{kind: interrupt, call: 9}]}"]
+    assert invoke(command) == 130
+    assert "the same command resumes" in capsys.readouterr().err
+    with RunStore.open(Path("here"), readonly=True) as store:
+        assert store.state().state == "partial"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["rnu"], "Did you mean 'run'?"),
+        (["run", "nothing"], "neither a file nor a bundled experiment"),
+        (["run", "mocked.yaml", "--set", "design.bloks=1"], "did you mean 'blocks'"),
+        (["run", "mocked.yaml", "--set", "targets.dense=mock:nope"], "mock:nope"),
+        (["run", "mocked.yaml", "--set", "engine.kind=embedded"], "unknown kind of model reference 'mock:'"),
+        (["show", "nowhere"], "nowhere"),
+        (["show"], "holds no runs"),
+        (["export", "."], "is not a run folder"),
+        (["run", "mocked.yaml", "--dry-run", "--out", "."], "--dry-run writes nothing"),
+        (["completion", "tcsh"], "tcsh"),
+    ],
+)
+def test_what_cannot_be_done_ends_with_2_and_a_fix(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(argv) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert "Traceback" not in shown.err
+    assert not shown.out
+
+
+def test_a_defect_leaves_a_file_instead_of_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr("specmeter.experiment_file.load", broken)
+    assert invoke(["run", "demo"]) == 3
+    error = capsys.readouterr().err
+    assert "RuntimeError: oops" in error
+    assert "Traceback" not in error
+    crash = Path(error.split("with the file ")[1].split(";")[0])
+    assert "RuntimeError: oops" in crash.read_text(encoding="utf-8")
+    crash.unlink()
+
+
+def test_schema_accepts_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["additionalProperties"] is False
+    assert {"targets", "arms", "workloads", "design", "engine", "generation"} <= set(schema["properties"])
+    assert invoke(["schema", "--example"]) == 0
+    Path("example.yaml").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert invoke(["run", "example.yaml", "--dry-run", "--json"]) == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["completion", shell]) == 0
+    assert "_SPECMETER_COMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM as on POSIX")
+def test_sigterm_ends_like_ctrl_c(folder: Path) -> None:
+    """Real time and a real process: a mock run of many requests is stopped in the middle."""
+    command = [sys.executable, "-m", "specmeter", "run", "mocked.yaml", "--out", "here", "--set", "design.blocks=900"]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, env={**os.environ, "NO_COLOR": "1"})
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not _some_requests(folder / "here"):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error.decode()
+    with RunStore.open(folder / "here", readonly=True) as store:
+        assert store.state().reason == "interrupted"
+
+
+def _some_requests(run: Path) -> bool:
+    if not RunStore.exists(run):
+        return False
+    with RunStore.open(run, readonly=True) as store:
+        return store.state().ok > 3
