@@ -74,13 +74,27 @@ def test_counters_and_steps_add_up(engine: EmbeddedEngine, tmp_path: Path, specu
     times = [step.at_ms for step in reply.steps]
     assert times == sorted(times)
     assert all(0 < at <= reply.wall_ms for at in times)
-    if speculating.methods == ("draft-simple",):
+    if speculating.methods == ("draft-simple",) and speculating.p_min is None:
         assert timings.draft_n > 0
         assert again.steps, "the second request has its own steps"
     if speculating.synthetic_rates:
         expected = timings.draft_n if speculating.synthetic_rates[0] else 0
         assert timings.draft_n_accepted == expected
         assert any("synthetic" in warning for warning in session.facts.resolved["warnings"])
+
+
+def test_restores_on_a_hybrid_target_add_up(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    """A rejected draft is undone by restoring a checkpoint and replaying; every target forward is one step."""
+    control = arm(methods=("draft-simple",), draft="d", gamma=4, synthetic_rates=(0.7, 0.5, 0.3, 0.2))
+    with engine.start(launch(tmp_path, control, target="hybrid", draft="draft-small")) as session:
+        reply = generated(session)
+        target_forwards = forwards(session, reply)
+    timings = reply.timings
+    assert any(step.restored for step in reply.steps)
+    assert 0 < timings.draft_n_accepted < timings.draft_n
+    assert timings.predicted_n - 1 == timings.draft_n_accepted + target_forwards
+    assert sum(step.drafted for step in reply.steps) == timings.draft_n
+    assert sum(step.accepted for step in reply.steps) == timings.draft_n_accepted
 
 
 def test_baseline(engine: EmbeddedEngine, tmp_path: Path) -> None:
