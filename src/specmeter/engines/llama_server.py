@@ -166,7 +166,7 @@ class LlamaSession:
 
     def _steps(self, log_at: int) -> tuple[Step, ...]:
         """Steps of the request whose log begins at byte `log_at`."""
-        if not (self._launch.arm.engine.trace_steps and self._facts.speculating):
+        if not self._launch.arm.engine.trace_steps or self._facts.speculating is False:
             return ()
         deadline = time.perf_counter() + _LOG_PATIENCE_S
         while True:

@@ -155,7 +155,7 @@ def _facts(
     speculating = _speculating(client)
     settings: Any = props.get("default_generation_settings")
     resolved: dict[str, Any] = load.resolved | {
-        "methods": sorted(load.resolved["method_parameters"]) if speculating else [],
+        "methods": sorted(load.resolved["method_parameters"]) if speculating is not False else [],
         "total_slots": props.get("total_slots"),
         "slot_context": cast("dict[str, Any]", settings).get("n_ctx") if isinstance(settings, dict) else None,
         "build": load.build or props.get("build_info"),
