@@ -1,7 +1,7 @@
 """Write docs/reference/ from the code itself: commands, keys of experiment files, columns of exports.
 
-    uv run python scripts/make_reference.py            write the pages
-    uv run python scripts/make_reference.py --check    exit 1 if a page is out of date
+uv run python scripts/make_reference.py            write the pages
+uv run python scripts/make_reference.py --check    exit 1 if a page is out of date
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _type(schema: dict[str, Any]) -> str:
         return f"list of {_type(inner)}"
     if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), dict):
         return f"mapping to {_type(schema['additionalProperties'])}"
-    return str(schema.get("type", "any"))
+    return "mapping" if schema.get("type") == "object" else str(schema.get("type", "any"))
 
 
 def _json(value: object) -> str:

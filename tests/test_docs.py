@@ -29,7 +29,7 @@ def test_reference_pages_are_up_to_date() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_that_pages_show_exist(page: Path) -> None:
-    shown = re.findall(r"\bspecmeter (?!run/)([a-z]+)\b(?=[ `\n])", _code(page.read_text(encoding="utf-8")))
+    shown = re.findall(r"^(?:uv run )?specmeter ([a-z]+)\b", _code(page.read_text(encoding="utf-8")), re.MULTILINE)
     assert set(shown) <= set(COMMANDS)
 
 
@@ -48,4 +48,5 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 def _code(text: str) -> str:
-    return "\n".join([*re.findall(r"```(?:sh|text|console)?\n(.*?)```", text, re.DOTALL), *re.findall(r"`([^`\n]+)`", text)])
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    return "\n".join([*blocks, *re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))])

@@ -68,6 +68,18 @@ def test_an_arm_with_other_engine_settings_gets_a_baseline_with_the_same_setting
     assert by_id["dense/none/kv_type_k=q8_0"].engine.draft_kv_type_k is None
 
 
+def test_what_an_arm_changes_survives_json() -> None:
+    exp = experiment(arms=[{"draft": "small", "engine": {"slots": 1, "kv_type_k": "q8_0"}}], engine={"slots": 2})
+    again = Experiment.model_validate_json(exp.model_dump_json())
+    assert again.expand() == exp.expand()
+    assert exp.expand()[1].engine.slots == 1
+
+
+def test_a_bare_on_is_not_a_boolean() -> None:
+    """YAML 1.1 reads `flash_attention: on` as true."""
+    assert experiment(engine={"flash_attention": True}).engine.flash_attention == "on"
+
+
 def test_explicit_baselines_are_merged_with_the_automatic_ones() -> None:
     exp = experiment(arms=[{"method": "none"}, {"target": "dense", "draft": "small"}])
     assert ids(exp) == ["dense/none", "dense/draft-simple/small", "moe/none"]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 
 from specmeter.engines.mock import MockSpec
 from specmeter.errors import ExperimentError
@@ -21,9 +21,7 @@ from specmeter.record import (
     DRAFT_MODEL_METHODS,
     Arm,
     EngineSettings,
-    FlashAttention,
     Generation,
-    KvType,
     MethodName,
     Record,
 )
@@ -53,29 +51,6 @@ class EngineSpec(EngineSettings):
         return EngineSettings(**{name: getattr(self, name) for name in EngineSettings.model_fields})
 
 
-class EngineOverride(Record):
-    """Settings of the engine that an arm changes; the fields are those of `engine`."""
-
-    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    context: Annotated[int, Field(ge=16)] | None = None
-    kv_type_k: KvType | None = None
-    kv_type_v: KvType | None = None
-    draft_kv_type_k: KvType | None = None
-    draft_kv_type_v: KvType | None = None
-    flash_attention: FlashAttention | None = None
-    gpu_layers: Annotated[int, Field(ge=0)] | None = None
-    draft_gpu_layers: Annotated[int, Field(ge=0)] | None = None
-    devices: tuple[str, ...] | None = None
-    draft_devices: tuple[str, ...] | None = None
-    batch: Annotated[int, Field(ge=1)] | None = None
-    ubatch: Annotated[int, Field(ge=1)] | None = None
-    mmap: bool | None = None
-    slots: Annotated[int, Field(ge=1)] | None = None
-    prompt_cache: bool | None = None
-    trace_steps: bool | None = None
-    extra_flags: tuple[str, ...] | None = None
-
-
 _DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices")
 """Settings without influence on plain decoding: arms that differ only in these share a baseline."""
 
@@ -101,10 +76,15 @@ class ArmSpec(Record):
     """How often an n-gram must have been seen."""
     synthetic_rates: tuple[float, ...] = ()
     """Acceptance by dice with these rates per position: a cost probe, never a result."""
-    engine: EngineOverride = EngineOverride()
-    """Settings of the engine for these arms."""
+    engine: EngineSettings = EngineSettings()
+    """Settings of the engine that these arms change; what is not named stays as it is for the whole experiment."""
     workloads: Name | tuple[Name, ...] | None = None
     """Run only these workloads; default: all."""
+
+    @field_serializer("engine")
+    def _only_what_is_changed(self, value: EngineSettings) -> dict[str, Any]:
+        """A default must not come back from JSON as a change."""
+        return value.model_dump(exclude_unset=True)
 
     @field_validator("method")
     @classmethod
@@ -178,8 +158,11 @@ class Experiment(Record):
     workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100)]
     """What is generated."""
     design: Design = Design()
+    """How measurements are arranged in time."""
     engine: EngineSpec = EngineSpec()
+    """Which engine measures, and its settings."""
     generation: Generation = Generation()
+    """What is generated for each prompt."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Experiment:
@@ -228,7 +211,7 @@ class Experiment(Record):
             choice = dict(zip(axes, values, strict=True))
             methods = split_methods(choice.pop("method"))
             settings = self.engine.settings.model_copy(
-                update={k: v for k, v in spec.engine.model_dump().items() if v is not None}
+                update={name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
             )
             draft = choice["draft"]
             if methods == ("none",):

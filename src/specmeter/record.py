@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 MethodName = Literal[
     "none",
@@ -29,7 +29,14 @@ DRAFT_MODEL_METHODS: frozenset[MethodName] = frozenset({"draft-simple", "draft-e
 """Methods that need a second model file (`draft-mtp` may use heads inside the target instead)."""
 
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
-FlashAttention = Literal["auto", "on", "off"]
+
+
+def _switch(value: object) -> object:
+    """YAML reads a bare `on` as true."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+FlashAttention = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)]
 
 
 class Record(BaseModel):
