@@ -1,0 +1,93 @@
+"""Dry runs: what would be run, what it needs, and that nothing happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specmeter.errors import ModelError, UsageError
+from specmeter.experiment_file import load
+from specmeter.laboratory import prepare
+from specmeter.plan import make_plan
+from specmeter.record import Arm, EngineSettings, ModelIdentity
+
+
+def experiment(folder: Path, **changes: object) -> str:
+    data: dict[str, object] = {
+        "name": "planned",
+        "targets": {"dense": "bench:dense", "moe": "bench:moe"},
+        "drafts": {"small": "bench:draft-small"},
+        "workloads": [
+            {"source": "bench", "name": "text", "kinds": ["fact"], "per_kind": 3},
+            {"source": "length", "name": "long", "lengths": [64, 128]},
+        ],
+        "arms": [{"draft": "small", "gamma": [2, 4]}, {"method": "ngram-simple", "workloads": "long"}],
+        "design": {"blocks": 4, "invocations": 2},
+        "generation": {"max_tokens": 100},
+    }
+    path = folder / "planned.yaml"
+    path.write_text(yaml.safe_dump(data | changes), encoding="utf-8")
+    return str(path)
+
+
+def test_counts_are_those_of_the_run(tmp_path: Path) -> None:
+    plan = make_plan(load(experiment(tmp_path)))
+    per_arm = {item.arm.id: item.requests for item in plan.arms}
+    assert per_arm["dense/none"] == 5 * 8
+    assert per_arm["dense/ngram-simple"] == 2 * 8
+    assert plan.requests == sum(per_arm.values()) == 2 * (5 + 5 + 5 + 2) * 8
+    assert plan.sessions == 8 * 8
+    assert plan.tokens == plan.requests * 100
+    mock = load(experiment(tmp_path), ["engine.kind=mock"])
+    assert make_plan(mock).requests == len(list(prepare(mock).work.keys()))
+
+
+def test_memory_and_disk_follow_from_the_files(tmp_path: Path) -> None:
+    plan = make_plan(load(experiment(tmp_path)))
+    sizes = {need.name: need.size_bytes for need in plan.models}
+    assert all(size and size > 100_000 for size in sizes.values())
+    assert all(need.present for need in plan.models)
+    assert plan.memory_bytes is not None
+    assert plan.memory_bytes > max(size or 0 for size in sizes.values())
+    assert plan.seconds is not None
+    assert plan.seconds > 0
+
+
+def test_a_model_that_is_not_there_yet_counts_as_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
+    file = experiment(tmp_path, targets={"dense": "bench:dense?size=1GiB"})
+    plan = make_plan(load(file))
+    assert not plan.models[0].present
+    assert plan.disk_bytes > 0.98 * 2**30
+    assert not (tmp_path / "cache" / "models").exists()
+
+
+def test_a_model_beyond_memory_is_refused(tmp_path: Path) -> None:
+    from specmeter import preflight
+
+    file = experiment(tmp_path, workloads=[{"source": "bench", "name": "text"}], arms=[{"draft": "small"}])
+    identity = prepare(load(file)).work.models
+    huge = {name: model.model_copy(update={"size_bytes": 10**15}) for name, model in identity.items()}
+    arm = Arm(id="dense/none", target="dense", role="baseline", engine=EngineSettings(context=64))
+    with pytest.raises(UsageError, match=r"dense/none: weights and KV cache need .* GB"):
+        preflight.check([arm], huge)
+
+
+def test_a_draft_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    file = experiment(
+        tmp_path,
+        drafts={"small": "bench:draft-other-vocab"},
+        workloads=[{"source": "bench", "name": "text"}],
+        arms=[{"draft": "small"}],
+    )
+    with pytest.raises(ModelError, match=r"drafts\.small: llama\.cpp would refuse it"):
+        prepare(load(file))
+
+
+def test_identities_are_those_of_the_files(tmp_path: Path) -> None:
+    file = experiment(tmp_path, workloads=[{"source": "bench", "name": "text"}], arms=[{"draft": "small"}])
+    model: ModelIdentity = prepare(load(file)).work.models["dense"]
+    assert model.size_bytes == Path(model.path).stat().st_size
+    assert len(model.sha256) == 64

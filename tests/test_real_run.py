@@ -1,0 +1,126 @@
+"""A whole run on the real embedded engine with the shipped cores, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specmeter import rates
+from specmeter.cli import invoke
+from specmeter.reading import read_run
+from specmeter.store import RunStore
+
+EXPERIMENT = """
+name: real
+targets: {dense: bench:dense, moe: bench:moe}
+drafts: {small: bench:draft-small}
+workloads:
+  - {source: bench, name: text, kinds: [fact, code], per_kind: 1}
+  - {source: length, lengths: [48]}
+arms:
+  - {draft: small, gamma: 4}
+  - {target: dense, method: ngram-mod+draft-simple, draft: small, gamma: 6}
+design: {blocks: 2, warmup: short}
+engine: {context: 1024}
+generation: {max_tokens: 40}
+"""
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("real")
+    file = folder / "real.yaml"
+    file.write_text(EXPERIMENT, encoding="utf-8")
+    assert invoke(["run", str(file), "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+def test_counts_add_up_in_every_request(run_folder: Path) -> None:
+    """The conservation law: tokens after the first = accepted + target forwards after the prompt."""
+    with RunStore.open(run_folder, readonly=True) as store:
+        sessions = {session.id: session for session in store.sessions()}
+        requests = list(store.requests())
+    assert len(requests) == 2 * 3 * 5
+    for request in requests:
+        assert request.reply is not None
+        timings, counters = request.reply.timings, request.reply.counters
+        prompt_forwards = sessions[request.session_id].prompt_forwards
+        assert prompt_forwards is not None
+        forwards = counters["n_decode_total"] - prompt_forwards
+        assert timings.predicted_n - 1 == timings.draft_n_accepted + forwards
+        assert len(request.reply.token_ids) == timings.predicted_n == 40
+        assert sum(step.drafted for step in request.reply.steps) == timings.draft_n
+        assert sum(step.accepted for step in request.reply.steps) == timings.draft_n_accepted
+
+
+def test_speculation_is_active_where_it_was_asked_for_and_only_there(run_folder: Path) -> None:
+    with RunStore.open(run_folder, readonly=True) as store:
+        for session in store.sessions():
+            assert session.speculating == (not session.arm_id.endswith("/none"))
+            assert session.ended_at is not None
+            assert session.log_file is not None
+            assert (run_folder / session.log_file).stat().st_size > 0
+            assert session.engine.binary_sha256
+            assert session.resolved["n_ctx"] == 1024
+
+
+def test_the_machine_was_watched(run_folder: Path) -> None:
+    with RunStore.open(run_folder, readonly=True) as store:
+        samples = list(store.telemetry())
+        (host,) = store.hosts()
+    assert samples
+    assert any(sample.engine_rss_bytes for sample in samples)
+    assert host.logical_cores >= 1
+    environment = (run_folder / "BENCHMARK_ENV.md").read_text(encoding="utf-8")
+    assert "draft-small" in environment
+    assert "xllamacpp" in environment
+
+
+def test_lengths_are_exact_and_tau_agrees_with_the_steps(run_folder: Path) -> None:
+    with RunStore.open(run_folder, readonly=True) as store:
+        for request in store.requests():
+            assert request.reply is not None
+            if request.kind == "length-48":
+                assert request.reply.timings.prompt_n == 48
+            tau = rates.tau(request.reply.timings, request.reply.steps)
+            assert tau is not None
+            assert tau >= 1
+
+
+def test_the_report_of_a_real_run(run_folder: Path) -> None:
+    report = read_run(run_folder)
+    assert report.state.state == "complete"
+    assert report.summary.complete
+    by_id = {arm.arm_id: arm for arm in report.summary.arms}
+    drafted = by_id["dense/draft-simple/small/g4"]
+    assert drafted.acceptance is not None
+    assert 0 < drafted.acceptance.point <= 1
+    assert drafted.tau is not None
+    assert drafted.speedup is not None
+    assert drafted.speedup.n == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("drafts.small=bench:draft-other-vocab", "llama.cpp would refuse it as a draft"),
+        ("drafts.small=bench:draft-other-special", "llama.cpp would refuse it as a draft"),
+        ("engine.context=64", "engine.context: prompt"),
+        ("targets.dense=missing.gguf", "missing.gguf"),
+        ("targets.dense=real.yaml", "real.yaml"),
+        ("engine.extra_flags=[--foo]", "extra_flags"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_measured(
+    tmp_path: Path, override: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "real.yaml"
+    file.write_text(EXPERIMENT, encoding="utf-8")
+    assert invoke(["run", str(file), "--out", str(tmp_path / "run"), "--set", override]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    if RunStore.exists(tmp_path / "run"):
+        with RunStore.open(tmp_path / "run", readonly=True) as store:
+            assert store.state().ok == 0
