@@ -86,7 +86,7 @@ def test_counters_and_steps_add_up(engine: EmbeddedEngine, tmp_path: Path, specu
 def test_restores_on_a_hybrid_target_add_up(engine: EmbeddedEngine, tmp_path: Path) -> None:
     """A rejected draft is undone by restoring a checkpoint and replaying; every target forward is one step."""
     control = arm(methods=("draft-simple",), draft="d", gamma=4, synthetic_rates=(0.7, 0.5, 0.3, 0.2))
-    with engine.start(launch(tmp_path, control, target="hybrid", draft="draft-small")) as session:
+    with engine.start(launch(tmp_path, control, target="hybrid", draft="hybrid")) as session:
         reply = generated(session)
         target_forwards = forwards(session, reply)
     timings = reply.timings
