@@ -164,6 +164,16 @@ def test_other_failures_are_recorded_with_their_reason(tmp_path: Path, kind: str
     assert all(request.error and "fix:" in request.error for request in failed)
 
 
+def test_an_arm_that_did_not_speculate_is_no_answer(tmp_path: Path) -> None:
+    """The server went on without speculation: what was measured is the baseline a second time."""
+    arms = [{"draft": "small", "gamma": [2, 4]}]
+    file = write(tmp_path, arms=arms, engine=faults({"kind": "inactive", "arm": "dense/draft*g4"}))
+    measured(file, tmp_path / "run")
+    report = read_run(tmp_path / "run")
+    assert report.not_speculating == {"dense/draft-simple/small/g4"}
+    assert report.answers[0].arm_id == "dense/draft-simple/small/g2"
+
+
 def test_a_changed_experiment_is_refused_and_the_change_named(tmp_path: Path) -> None:
     measured(write(tmp_path), tmp_path / "run")
     with pytest.raises(StoreError, match=r"experiment\.design\.blocks: 3 -> 4"):

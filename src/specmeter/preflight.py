@@ -10,7 +10,15 @@ from specmeter.record import Arm, ModelIdentity
 
 
 def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
-    """Raises `ModelError` for a pair that the engine would refuse, `UsageError` for models beyond this machine."""
+    """What a llama.cpp engine would refuse, before anything is started.
+
+    Raises `ExperimentError` for parameters that no method of an arm honours, `ModelError` for a draft that is none of
+    its target, `UsageError` for models beyond this machine.
+    """
+    from specmeter.engines.llama_methods import check_arm
+
+    for arm in arms:
+        check_arm(arm, has_draft=arm.draft is not None)
     _pairs(arms, models)
     _memory(arms, models)
 

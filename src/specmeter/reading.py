@@ -24,6 +24,10 @@ class RunReport:
     models: tuple[ModelIdentity, ...]
     summary: RunSummary
     answers: tuple[Answer, ...]
+    not_speculating: frozenset[str]
+    """Arms that were to speculate while their engine said that it did not: their speedup is none."""
+    other_load_percent: float | None
+    """Mean share of the machine that other programs took during requests, 0-100."""
 
 
 def read_run(folder: Path) -> RunReport:
@@ -32,6 +36,8 @@ def read_run(folder: Path) -> RunReport:
         arms, models = tuple(store.arms()), tuple(store.models())
         timing_only = {model.name for model in models if model.timing_only}
         summary = summarize(store.rows(), arms, timing_only=timing_only, planned=store.planned())
+        asked = {arm.id for arm in arms if arm.speculates}
+        not_speculating = frozenset(asked & store.arms_not_speculating())
         return RunReport(
             folder=folder,
             name=str(json.loads(store.experiment_json)["name"]),
@@ -39,5 +45,7 @@ def read_run(folder: Path) -> RunReport:
             arms=arms,
             models=models,
             summary=summary,
-            answers=answers(summary, arms),
+            answers=answers(summary, arms, leave_out=not_speculating),
+            not_speculating=not_speculating,
+            other_load_percent=store.other_load_percent(),
         )

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
     from specmeter.answer import Answer
     from specmeter.reading import RunReport
-    from specmeter.record import Arm, Estimate
+    from specmeter.record import Estimate
     from specmeter.summary import ArmSummary, KindSummary
+
+
+BUSY_PERCENT = 5.0
+"""More load than this by other programs deserves a word."""
 
 
 def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> None:
@@ -37,7 +41,7 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> None:
     for baseline in report.summary.arms:
         if baseline.role == "baseline":
             group = [baseline, *(arm for arm in report.summary.arms if arm.baseline_id == baseline.arm_id)]
-            console.print(_table(group, {arm.id: arm for arm in report.arms}, by_kind=by_kind, wide=wide))
+            console.print(_table(report, group, by_kind=by_kind, wide=wide))
             console.print()
     for answer in report.answers:
         console.print(escape(sentence(answer)), highlight=False)
@@ -90,11 +94,12 @@ def _print_state(console: Console, report: RunReport) -> None:
     console.print()
 
 
-def _table(group: list[ArmSummary], arms: dict[str, Arm], *, by_kind: bool, wide: bool) -> Table:
+def _table(report: RunReport, group: list[ArmSummary], *, by_kind: bool, wide: bool) -> Table:
     """One target: its baseline and what is compared with it. Narrow terminals get rates without intervals."""
     from rich.markup import escape
     from rich.table import Table
 
+    arms = {arm.id: arm for arm in report.arms}
     table = Table(box=None, pad_edge=False)
     table.add_column(escape(arms[group[0].arm_id].target), overflow="fold", header_style="bold")
     for column in ("tok/s", "speedup", "accepted", "tau", "requests"):
@@ -103,6 +108,8 @@ def _table(group: list[ArmSummary], arms: dict[str, Arm], *, by_kind: bool, wide
         limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
         where = f" (only {', '.join(limited)})" if limited else ""
         probe = f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
+        if arm.arm_id in report.not_speculating:
+            probe = " [the engine did not speculate]"
         count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
         is_baseline = arm.role == "baseline"
         table.add_row(escape(_label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide), count)
@@ -138,6 +145,20 @@ def _bound(value: float, digits: int) -> str:
 
 def _print_notes(console: Console, report: RunReport) -> None:
     """What a reader must know before believing the table."""
+    if report.not_speculating:
+        console.print(
+            "\nwarning: the engine did not speculate in some arms, whatever was asked for; `warnings` in "
+            "BENCHMARK_ENV.md and the logs say why",
+            style="yellow",
+            highlight=False,
+        )
+    if report.other_load_percent is not None and report.other_load_percent > BUSY_PERCENT:
+        console.print(
+            f"\nwarning: other programs took {report.other_load_percent:.0f} % of this machine during requests; "
+            "measure again when it is quiet",
+            style="yellow",
+            highlight=False,
+        )
     if any(model.origin == "bench" for model in report.models):
         console.print(
             "\nBench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, "
@@ -163,6 +184,8 @@ def _json(report: RunReport) -> dict[str, Any]:
         "state": report.state.state,
         "requests": {"planned": report.state.planned, "ok": report.state.ok, "failed": report.state.failed},
         "reason": report.state.reason,
+        "not_speculating": sorted(report.not_speculating),
+        "other_load_percent": report.other_load_percent,
         "answers": [answer.model_dump(mode="json") for answer in report.answers],
         "summary": report.summary.model_dump(mode="json"),
     }
