@@ -13,8 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+_EvalCallback = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
 _LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _silent = _LogCallback(lambda *_: None)
+_F16 = 1
+"""ggml's number for the type of the KV cache by default."""
 
 
 class _ModelParams(ctypes.Structure):
@@ -26,7 +29,23 @@ class _ContextParams(ctypes.Structure):
         ("n_ctx", ctypes.c_uint32),
         ("n_batch", ctypes.c_uint32),
         ("n_ubatch", ctypes.c_uint32),
-        ("rest", ctypes.c_ubyte * 1012),
+        ("numbers", ctypes.c_ubyte * 76),
+        ("cb_eval", _EvalCallback),
+        ("cb_eval_user_data", ctypes.c_void_p),
+        ("type_k", ctypes.c_int32),
+        ("type_v", ctypes.c_int32),
+        ("rest", ctypes.c_ubyte * 912),
+    )
+
+
+class _TensorHead(ctypes.Structure):
+    """The beginning of a `ggml_tensor`."""
+
+    _fields_ = (
+        ("type", ctypes.c_int32),
+        ("buffer", ctypes.c_void_p),
+        ("ne", ctypes.c_int64 * 4),
+        ("nb", ctypes.c_size_t * 4),
     )
 
 
@@ -70,6 +89,8 @@ def _library() -> ctypes.CDLL:
         "llama_memory_clear": (None, [pointer, ctypes.c_bool]),
         "llama_decode": (number, [pointer, _Batch]),
         "llama_get_logits": (ctypes.POINTER(ctypes.c_float), [pointer]),
+        "ggml_get_name": (text, [pointer]),
+        "ggml_backend_tensor_get": (None, [pointer, pointer, ctypes.c_size_t, ctypes.c_size_t]),
         "llama_free": (None, [pointer]),
         "llama_model_free": (None, [pointer]),
     }
@@ -84,14 +105,21 @@ def _library() -> ctypes.CDLL:
 class Embedded:
     """One model in this process; a context manager, because its memory lies outside Python's."""
 
-    def __init__(self, path: Path, window: int = 512, threads: int = 2) -> None:
+    def __init__(self, path: Path, window: int = 512, threads: int = 1, *, routing: bool = False) -> None:
+        """`routing` keeps the expert ids of each `logits` call in `experts`; it makes decoding slower."""
         self._lib = _library()
         self._model = self._lib.llama_model_load_from_file(str(path).encode(), self._lib.llama_model_default_params())
         if not self._model:
             raise RuntimeError(f"llama.cpp cannot load {path}")
         parameters = self._lib.llama_context_default_params()
-        if (parameters.n_ctx, parameters.n_ubatch) != (512, 512):
+        known = (parameters.n_ctx, parameters.n_ubatch, bool(parameters.cb_eval), parameters.type_k, parameters.type_v)
+        if known != (512, 512, False, _F16, _F16):
             raise RuntimeError("this llama.cpp orders its context parameters differently; adapt _ContextParams")
+        self.experts: dict[str, np.ndarray] = {}
+        """Tensor name (`ffn_moe_topk-LAYER`) -> expert ids, tokens x experts per token."""
+        if routing:
+            self._callback = _EvalCallback(self._on_tensor)  # kept: llama.cpp holds only the address
+            parameters.cb_eval = self._callback
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = self.window = window
         self._context = self._lib.llama_init_from_model(self._model, parameters)
         if not self._context:
@@ -106,6 +134,18 @@ class Embedded:
     def __exit__(self, *problem: object) -> None:
         self._lib.llama_free(self._context)
         self._lib.llama_model_free(self._model)
+
+    def _on_tensor(self, tensor: int, asking: bool, _: object) -> bool:
+        name = self._lib.ggml_get_name(tensor).decode()
+        if not name.startswith("ffn_moe_topk-"):
+            return not asking
+        if not asking:
+            head = _TensorHead.from_address(tensor)
+            ids = np.empty((head.ne[1], head.ne[0]), dtype=np.int32)
+            for row in range(ids.shape[0]):  # a view of all experts sorted: its rows lie apart
+                self._lib.ggml_backend_tensor_get(tensor, ids[row].ctypes.data, row * head.nb[1], ids[row].nbytes)
+            self.experts[name] = ids
+        return True
 
     def tokenize(self, text: str, special: bool = False) -> list[int]:
         """Token ids of a text; `special` lets `<|im_start|>` and the like stand for their tokens."""
