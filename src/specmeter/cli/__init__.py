@@ -76,13 +76,14 @@ def main() -> None:
 
 def invoke(argv: list[str]) -> int:
     """Run the command line `argv`; returns the exit code and never lets a traceback reach the user."""
+    from specmeter.cli.text import printable_lines
     from specmeter.errors import SpecmeterError
 
     try:
         result = root.main(args=argv, prog_name="specmeter", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except SpecmeterError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {printable_lines(str(error))}", err=True)
         return error.exit_code
     except click.exceptions.Exit as error:
         return error.exit_code

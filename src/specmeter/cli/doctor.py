@@ -6,6 +6,8 @@ import os
 
 import click
 
+from specmeter.cli.text import printable
+
 _COLOURS = {"ok": "green", "limited": "yellow", "missing": "red"}
 
 
@@ -48,9 +50,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
                 area = diagnosis.area
                 _say(area)
             state = click.style(f"{diagnosis.state:8}", fg=_COLOURS[diagnosis.state])
-            _say(f"  {state} {diagnosis.name:{width}}  {_printable(diagnosis.detail)}")
+            _say(f"  {state} {diagnosis.name:{width}}  {printable(diagnosis.detail)}")
             if diagnosis.fix:
-                _say(f"  {'':8} {'':{width}}  fix: {_printable(diagnosis.fix)}")
+                _say(f"  {'':8} {'':{width}}  fix: {printable(diagnosis.fix)}")
         if not usable:
             click.echo("no engine is usable: nothing can be measured yet", err=True)
     ctx.exit(0 if usable else 1)
@@ -58,8 +60,3 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 def _say(text: str) -> None:
     click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
-
-
-def _printable(text: str) -> str:
-    """Names come from drivers and binaries; none of them shall move the cursor."""
-    return "".join(char if char.isprintable() else " " for char in text)

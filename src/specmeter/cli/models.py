@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specmeter.cli.text import printable
+
 if TYPE_CHECKING:
     from specmeter.models.compare import Comparison
     from specmeter.models.facts import ModelFacts
@@ -104,7 +106,7 @@ def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
         click.echo(json.dumps([model.model_dump(mode="json", exclude={"name"}) for model in models], indent=2))
     else:
         for model in models:
-            click.echo(_inert(model.path))
+            click.echo(printable(model.path))
 
 
 @command.command()
@@ -266,7 +268,7 @@ def _show(comparison: Comparison) -> None:
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> None:
     for name, value in pairs:
-        click.echo(f"{name:<17} {_inert(_shortened(value))}")
+        click.echo(f"{name:<17} {printable(_shortened(value))}")
 
 
 def _table(
@@ -277,7 +279,7 @@ def _table(
     styles: dict[str, str] | None = None,
 ) -> None:
     """A table on a terminal; padded columns, whole and uncoloured, elsewhere."""
-    rows = [[_inert(_shortened(cell)) for cell in row] for row in rows]
+    rows = [[printable(_shortened(cell)) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
         for row in (header, *rows):
@@ -298,11 +300,6 @@ def _table(
     for row in rows:
         table.add_row(*(Text(cell, style=(styles or {}).get(cell, "")) for cell in row))
     Console().print(table)
-
-
-def _inert(text: str) -> str:
-    """Names come from files: none of them shall move the cursor or turn the text around."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _shortened(text: str) -> str:

@@ -20,7 +20,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     from rich.table import Table
 
     from specmeter.cli.progress import duration
-    from specmeter.cli.text import clean
+    from specmeter.cli.text import printable
 
     console = Console()
     arms = Table(box=None, pad_edge=False, title=f"{len(plan.arms)} arms", title_justify="left")
@@ -33,8 +33,10 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     for column in ("name", "reference", "size", "here?"):
         models.add_column(column, justify="right" if column == "size" else "left")
     for need in plan.models:
-        models.add_row(escape(need.name), escape(clean(need.reference)), _gigabytes(need.size_bytes), _presence(need))
-    console.print(f"[bold]{escape(plan.name)}[/bold]: {escape(clean(plan.description))}\n", highlight=False)
+        models.add_row(
+            escape(need.name), escape(printable(need.reference)), _gigabytes(need.size_bytes), _presence(need)
+        )
+    console.print(f"[bold]{escape(plan.name)}[/bold]: {escape(printable(plan.description))}\n", highlight=False)
     console.print(arms)
     console.print()
     console.print(models)

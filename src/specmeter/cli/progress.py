@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
+from specmeter.cli.text import printable_lines
 from specmeter.errors import EngineError
 from specmeter.rates import decode_rate
 from specmeter.record import Request
@@ -110,7 +111,7 @@ class RunProgress:
         self._line(f"warning: {arm_id}: {error.message}")
 
     def _line(self, text: str) -> None:
-        self._console.print(escape(text), highlight=False, soft_wrap=True)
+        self._console.print(escape(printable_lines(text)), highlight=False, soft_wrap=True)
 
     def _left_text(self, before: str) -> str:
         seconds = self._time_left.seconds()

@@ -88,9 +88,9 @@ def _print_state(console: Console, report: RunReport) -> None:
         highlight=False,
     )
     if state.reason and state.state != "complete":
-        from specmeter.cli.text import clean
+        from specmeter.cli.text import printable
 
-        console.print(f"stopped early: {escape(clean(state.reason))}", highlight=False)
+        console.print(f"stopped early: {escape(printable(state.reason))}", highlight=False)
     console.print()
 
 

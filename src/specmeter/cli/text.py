@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import unicodedata
+LIMIT = 20_000
 
 
-def clean(text: str, limit: int = 2_000) -> str:
-    """`text` on one line: control, format and surrogate characters become spaces or vanish; cut at `limit`."""
-    kept = (
-        " " if character.isspace() else "" if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co"} else character
-        for character in text[:limit]
+def printable(text: str) -> str:
+    """`text` on one line; characters that a terminal would act on, or that reverse the text, become `�`."""
+    return "".join(
+        char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}" for char in text
     )
-    return "".join(kept) + ("..." if len(text) > limit else "")
+
+
+def printable_lines(text: str) -> str:
+    """The same, with its lines kept; cut where nobody would read on."""
+    shown = text if len(text) <= LIMIT else text[:LIMIT] + "..."
+    return "\n".join(printable(line) for line in shown.splitlines())
