@@ -159,9 +159,16 @@ def _print_notes(console: Console, report: RunReport) -> None:
             style="yellow",
             highlight=False,
         )
+    score = report.summary.balance.score
+    if score is not None:
+        console.print(
+            f"\nbalance of the measured order: {score:.2f} (1: every arm was as often early as late)",
+            style="dim",
+            highlight=False,
+        )
     if any(model.origin == "bench" for model in report.models):
         console.print(
-            "\nBench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, "
+            "Bench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, "
             "the text is of no use.",
             style="dim",
             highlight=False,
