@@ -52,6 +52,7 @@ def prepare(loaded: LoadedExperiment, *, offline: bool = False, progress: ModelP
     experiment = loaded.experiment
     arms = experiment.expand()
     engine = load_engine(experiment.engine.kind, binary=experiment.engine.binary, mock=experiment.engine.mock)
+    engine.identify()  # an engine that does not work at all says so now, before models are made for it
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
     simulated = experiment.engine.kind == "mock"
     if not simulated:

@@ -7,6 +7,7 @@ what the run is to find out. It is good to a factor of two or three; a run repla
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,10 +69,22 @@ class Plan(Record):
     memory_available_bytes: int
     disk_bytes: int
     """To be written: models that are not here yet, and the run folder."""
+    disk_free_bytes: int
+    """Where bench models are made."""
     bandwidth_bytes_per_s: float
     """Memory read bandwidth, measured now."""
     seconds: float | None
     """Rough estimate of the time the run takes, without building or downloading models."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why the run would be refused or fail here."""
+        found: list[str] = []
+        if self.memory_bytes is not None and self.memory_bytes > self.memory_available_bytes:
+            found.append("the models need more memory than is free (unless a GPU holds them)")
+        if self.disk_bytes > self.disk_free_bytes:
+            found.append("there is not enough disk space in the cache folder")
+        return tuple(found)
 
 
 def make_plan(loaded: LoadedExperiment) -> Plan:
@@ -113,6 +126,7 @@ def make_plan(loaded: LoadedExperiment) -> Plan:
         disk_bytes=sum(need.size_bytes or 0 for need in models.values() if not need.present)
         + sessions * LOG_BYTES_PER_SESSION
         + requests * BYTES_PER_REQUEST,
+        disk_free_bytes=_disk_free(),
         bandwidth_bytes_per_s=bandwidth,
         seconds=_seconds(experiment, plans, models, sessions, bandwidth),
     )
@@ -129,6 +143,14 @@ def read_bandwidth(size_bytes: int = 128_000_000) -> float:
         float(np.sum(values))
         best = min(best, time.perf_counter() - started)
     return size_bytes / best
+
+
+def _disk_free() -> int:
+    from specmeter.models.cache import cache_dir
+
+    folder = cache_dir()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return shutil.disk_usage(existing).free
 
 
 def _models(loaded: LoadedExperiment, arms: Sequence[Arm]) -> list[ModelNeed]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -20,9 +21,9 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     from rich.table import Table
 
     from specmeter.cli.progress import duration
-    from specmeter.cli.text import printable
+    from specmeter.cli.text import WIDTH, printable
 
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     arms = Table(box=None, pad_edge=False, title=f"{len(plan.arms)} arms", title_justify="left")
     for column in ("arm", "compared with", "requests", "memory"):
         arms.add_column(column, justify="left" if column in {"arm", "compared with"} else "right")
@@ -45,11 +46,13 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         f"\n{plan.prompts} prompts, {plan.requests} requests in {plan.sessions} sessions, "
         f"at most {plan.tokens:,} tokens"
         f"\nmemory: {_gigabytes(plan.memory_bytes)} of {_gigabytes(plan.memory_available_bytes)} free"
-        f"\ndisk:   {_gigabytes(plan.disk_bytes)} to be written"
+        f"\ndisk:   {_gigabytes(plan.disk_bytes)} to be written, {_gigabytes(plan.disk_free_bytes)} free"
         f"\ntime:   {rough} (rough: {plan.bandwidth_bytes_per_s / 1e9:.1f} GB/s memory bandwidth measured now, "
         "no effect of speculation assumed)",
         highlight=False,
     )
+    for problem in plan.problems:
+        console.print(f"warning: {problem}", style="yellow", highlight=False)
 
 
 def _gigabytes(size: int | None) -> str:

@@ -34,8 +34,9 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    # Off a terminal there is no width to respect, and a wrapped table cannot be read.
-    console = Console() if sys.stdout.isatty() else Console(width=120)
+    from specmeter.cli.text import WIDTH
+
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     wide = console.width >= 100
     _print_state(console, report)
     for baseline in report.summary.arms:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 LIMIT = 20_000
+WIDTH = 120
+"""Of tables off a terminal: there is no width to respect there, and a wrapped table cannot be read."""
 
 
 def printable(text: str) -> str:
