@@ -48,7 +48,7 @@ def _serve(channel: Connection, target: str, draft: str | None) -> None:
 
     params = xllamacpp.CommonParams()
     params.model.path = str(CORES / f"{target}.gguf")
-    params.n_ctx, params.n_parallel, params.cpuparams.n_threads = 4096, 1, 2
+    params.n_ctx, params.n_parallel, params.cpuparams.n_threads = 4096, 1, 1
     params.fit_params, params.warmup, params.verbosity = False, False, 0
     if draft:
         params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]

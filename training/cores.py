@@ -22,7 +22,7 @@ class Shape:
     ffn: int
     experts: int = 0
     top_k: int = 0
-    rope_theta: float = 10_000.0
+    rope_theta: float = 1_000.0
 
     @property
     def architecture(self) -> str:
@@ -31,19 +31,19 @@ class Shape:
 
 DENSE = Shape(VOCABULARY, hidden=256, layers=7, heads=4, kv_heads=2, head_dim=64, ffn=768)
 MOE = Shape(VOCABULARY, hidden=256, layers=5, heads=4, kv_heads=2, head_dim=64, ffn=96, experts=32, top_k=4)
-DRAFT_LARGE = Shape(VOCABULARY, hidden=192, layers=3, heads=3, kv_heads=1, head_dim=64, ffn=512)
-DRAFT_SMALL = Shape(VOCABULARY, hidden=96, layers=2, heads=2, kv_heads=1, head_dim=64, ffn=192)
-DRAFT_OTHER = Shape(OTHER_VOCABULARY, hidden=96, layers=2, heads=2, kv_heads=1, head_dim=64, ffn=192)
+DRAFT_LARGE = Shape(VOCABULARY, hidden=192, layers=3, heads=3, kv_heads=3, head_dim=64, ffn=512)
+DRAFT_SMALL = Shape(VOCABULARY, hidden=96, layers=2, heads=2, kv_heads=2, head_dim=64, ffn=192)
+DRAFT_OTHER = Shape(OTHER_VOCABULARY, hidden=96, layers=2, heads=2, kv_heads=2, head_dim=64, ffn=192)
 
 
 @dataclass(frozen=True)
 class Core:
-    """One trained core; `tokens` counts training tokens, of which the last part comes in long windows."""
+    """One trained core. Each phase counts training tokens, of which the last tenth comes in long windows."""
 
     name: str
     shape: Shape
     seed: int
-    tokens: int
+    phases: tuple[int, ...]
     quantization: str
     role: str
     matrix_rate: float = 0.02
@@ -52,10 +52,10 @@ class Core:
 
 
 CORES = (
-    Core("dense", DENSE, 11, 2_400_000, "F16", "target"),
-    Core("moe", MOE, 12, 2_400_000, "Q8_0", "target", batch_tokens=4096),
-    Core("draft-small", DRAFT_SMALL, 14, 3_000_000, "F16", "draft"),
-    Core("draft-large", DRAFT_LARGE, 13, 2_400_000, "F16", "draft"),
-    Core("draft-other-vocab", DRAFT_OTHER, 15, 800_000, "F16", "incompatible draft"),
+    Core("dense", DENSE, 11, (2_300_000,), "F16", "target"),
+    Core("moe", MOE, 12, (1_800_000,), "Q8_0", "target", batch_tokens=4096),
+    Core("draft-large", DRAFT_LARGE, 13, (1_600_000,), "F16", "draft"),
+    Core("draft-small", DRAFT_SMALL, 14, (3_000_000,), "F16", "draft"),
+    Core("draft-other-vocab", DRAFT_OTHER, 15, (700_000,), "F16", "incompatible draft"),
 )
 BY_NAME = {core.name: core for core in CORES}

@@ -134,7 +134,7 @@ def manifest_entry(path: Path, core: Core, name: str, role: str, parameters: int
         "quantization": core.quantization,
         "role": role,
         "training_seed": core.seed,
-        "training_tokens": core.tokens,
+        "training_tokens": sum(core.phases),
     }
 
 
