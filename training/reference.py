@@ -87,7 +87,7 @@ def write_logits() -> None:
 
 
 def main() -> None:
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
     write_tokenization()
     write_logits()
