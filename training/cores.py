@@ -52,10 +52,10 @@ class Core:
 
 
 CORES = (
-    Core("dense", DENSE, 11, (2_300_000,), "F16", "target"),
-    Core("moe", MOE, 12, (1_800_000,), "Q8_0", "target", batch_tokens=4096),
-    Core("draft-large", DRAFT_LARGE, 13, (1_600_000, 2_000_000), "F16", "draft"),
-    Core("draft-small", DRAFT_SMALL, 14, (3_000_000,), "F16", "draft"),
+    Core("dense", DENSE, 11, (2_300_000, 3_600_000), "F16", "target"),
+    Core("moe", MOE, 12, (1_800_000, 3_600_000), "Q8_0", "target", batch_tokens=4096),
+    Core("draft-large", DRAFT_LARGE, 13, (1_600_000, 2_000_000, 2_390_000), "F16", "draft"),
+    Core("draft-small", DRAFT_SMALL, 14, (3_000_000, 2_990_000), "F16", "draft"),
     Core("draft-other-vocab", DRAFT_OTHER, 15, (700_000,), "F16", "incompatible draft"),
 )
 BY_NAME = {core.name: core for core in CORES}
