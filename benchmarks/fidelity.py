@@ -4,8 +4,9 @@
     uv run python benchmarks/fidelity.py BIN_FOLDER [--model bench:dense-200m] [--pairs 9]
 
 Alternates `llama-bench -p 0 -n N` with a specmeter session (fresh server, excluded warm-up, one request of N tokens
-after a short prompt) and prints the ratio specmeter / llama-bench pair by pair. The embedded wheel runs third in each
-turn, to say how much slower a portable build is. The target for the first ratio is 1 +- 0.02.
+after a short prompt) and prints ratios turn by turn: specmeter / llama-bench with the answer in one piece
+(`stream_tokens: false`; the target is 1 +- 0.02), what streaming every token costs, and what the portable embedded wheel
+costs.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ def llama_bench(binary: Path, model: ModelIdentity, tokens: int, threads: int) -
     return float(json.loads(output)[0]["avg_ts"])
 
 
-def specmeter(engine: Engine, model: ModelIdentity, tokens: int, threads: int, scratch: Path) -> float:
+def specmeter(
+    engine: Engine, model: ModelIdentity, tokens: int, threads: int, scratch: Path, *, stream: bool = False
+) -> float:
     """Decode rate in tok/s of one measured request, as a run measures it."""
-    arm = Arm(id="none", target="target", role="baseline", engine=EngineSettings(threads=threads, context=1024))
+    settings = EngineSettings(threads=threads, context=1024, stream_tokens=stream)
+    arm = Arm(id="none", target="target", role="baseline", engine=settings)
     prompt = Prompt(id="p", workload="w", kind="code", text=TEXT, sha256=hashlib.sha256(TEXT.encode()).hexdigest())
     with engine.start(Launch(arm, model, None, scratch / "server.log")) as session:
         session.generate(prompt, Generation(max_tokens=16))
@@ -57,17 +61,20 @@ def main() -> None:
     args = parser.parse_args()
     model = resolve("target", args.model, base_dir=Path())
     native, embedded = NativeEngine(args.bin_folder / "llama-server"), EmbeddedEngine()
-    ratios: dict[str, list[float]] = {"specmeter native / llama-bench": [], "embedded / native": []}
+    ratios: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for _ in range(args.pairs):
             reference = llama_bench(args.bin_folder / "llama-bench", model, args.tokens, args.threads)
             ours = specmeter(native, model, args.tokens, args.threads, Path(scratch))
+            streamed = specmeter(native, model, args.tokens, args.threads, Path(scratch), stream=True)
             wheel = specmeter(embedded, model, args.tokens, args.threads, Path(scratch))
             print(
-                f"llama-bench {reference:7.2f}   specmeter native {ours:7.2f}   embedded {wheel:7.2f} tok/s", flush=True
+                f"llama-bench {reference:7.2f}   native {ours:7.2f}   streamed {streamed:7.2f}   embedded {wheel:7.2f}",
+                flush=True,
             )
-            ratios["specmeter native / llama-bench"].append(ours / reference)
-            ratios["embedded / native"].append(wheel / ours)
+            ratios.setdefault("specmeter native / llama-bench", []).append(ours / reference)
+            ratios.setdefault("streamed / in one piece", []).append(streamed / ours)
+            ratios.setdefault("embedded / native", []).append(wheel / ours)
     for name, values in ratios.items():
         print(f"{name:32} median {statistics.median(values):.3f}  (from {min(values):.3f} to {max(values):.3f})")
 
