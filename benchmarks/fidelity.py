@@ -5,8 +5,8 @@
 
 Alternates `llama-bench -p 0 -n N` with a specmeter session (fresh server, excluded warm-up, one request of N tokens
 after a short prompt) and prints ratios turn by turn: specmeter / llama-bench with the answer in one piece
-(`stream_tokens: false`; the target is 1 +- 0.02), what streaming every token costs, and what the portable embedded wheel
-costs.
+(`stream_tokens: false`; the target is 1 +- 0.02), what streaming every token costs, and what the portable embedded
+wheel costs.
 """
 
 from __future__ import annotations
