@@ -23,7 +23,7 @@ arms:
   - {target: dense, method: ngram-mod+draft-simple, draft: small, gamma: 6}
 design: {blocks: 2, warmup: short}
 engine: {context: 1024}
-generation: {max_tokens: 40}
+generation: {max_tokens: 300}
 """
 
 
@@ -49,7 +49,7 @@ def test_counts_add_up_in_every_request(run_folder: Path) -> None:
         assert prompt_forwards is not None
         forwards = counters["n_decode_total"] - prompt_forwards
         assert timings.predicted_n - 1 == timings.draft_n_accepted + forwards
-        assert len(request.reply.token_ids) == timings.predicted_n == 40
+        assert len(request.reply.token_ids) == timings.predicted_n == 300
         assert sum(step.drafted for step in request.reply.steps) == timings.draft_n
         assert sum(step.accepted for step in request.reply.steps) == timings.draft_n_accepted
 

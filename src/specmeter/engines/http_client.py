@@ -214,7 +214,7 @@ def _receive(connection: socket.socket, stream: Stream, limits: Limits, watch: W
             times.append(now)
             if found := part.count(b"data:"):
                 last_event, events = now, events + found
-            if data.endswith(_LAST_CHUNK):
+            if data.endswith(_LAST_CHUNK) and _is_whole(data):
                 return
             if events > limits.events or len(data) > limits.size_bytes:
                 raise StreamEndlessError
@@ -224,10 +224,13 @@ def _receive(connection: socket.socket, stream: Stream, limits: Limits, watch: W
 
 
 def _is_whole(data: bytearray) -> bool:
-    """Whether an answer whose connection was closed had ended."""
+    """Whether an answer has ended, as far as its own words tell.
+
+    Headers may arrive by themselves and end like a last chunk (`Content-Length: 120`).
+    """
     status, headers, content = _parts(data)
     if "chunked" in headers:
-        return data.endswith(_LAST_CHUNK)
+        return content == _LAST_CHUNK or content.endswith(b"\r\n" + _LAST_CHUNK)
     length = headers.partition("content-length:")[2].split("\r\n")[0].strip()
     return status > 0 and (len(content) == int(length) if length.isdigit() else status != 200)
 
