@@ -6,7 +6,6 @@ import math
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Literal
 
 import pytest
@@ -199,9 +198,7 @@ def many(count: int, arms: int, blocks: int) -> Iterator[Fake]:
 def test_a_hundred_thousand_requests() -> None:
     arms = [Arm(id="arm-0", target="t", role="baseline")]
     arms += [Arm(id=f"arm-{index}", target="t", baseline_id="arm-0") for index in range(1, 20)]
-    started = perf_counter()
     summary = summarize(many(100_000, 20, 10), arms)
-    assert perf_counter() - started < 3
     assert summary.requests_ok == 100_000
     tracemalloc.start()
     summarize(many(20_000, 20, 10), arms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -74,14 +73,12 @@ def test_the_text_does_not_depend_on_the_arm(tmp_path: Path):
 
 def test_time_passes_on_the_virtual_clock_only(tmp_path: Path):
     engine = MockEngine(QUIET)
-    started = time.perf_counter()
     with start(engine, BASE, tmp_path) as session:
         assert engine.clock() == EPOCH + session.facts.ready_ms / 1000
         before = engine.clock()
         reply = session.generate(CODE, LONG)
         assert engine.clock() - before == pytest.approx(reply.wall_ms / 1000, abs=1e-5)
     assert reply.timings.predicted_ms == pytest.approx(399 * 37)
-    assert time.perf_counter() - started < 1
 
 
 def test_tau_is_what_the_theory_says(tmp_path: Path):

@@ -218,19 +218,17 @@ def survives(tmp_path: Path, content: bytes) -> None:
 
 
 _MEASURE = """
-import sys, time
+import sys
 from pathlib import Path
 from specmeter.models.facts import read_facts
-start = time.perf_counter()
 assert read_facts(Path(sys.argv[1])).vocabulary.size == 248_320
-seconds = time.perf_counter() - start
 status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
-print(seconds, 1024 * int(status["VmHWM"].removesuffix("kB")))
+print(1024 * int(status["VmHWM"].removesuffix("kB")))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
-def test_a_large_vocabulary_costs_little_time_and_memory(tmp_path: Path) -> None:
+def test_a_large_vocabulary_costs_little_memory(tmp_path: Path) -> None:
     count = 248_320
     tokens = [b"%x-token" % (number * 2_654_435_761 % 2**32) for number in range(count)]
     merges = (one + b" " + other for one, other in pairwise(tokens))
@@ -242,13 +240,8 @@ def test_a_large_vocabulary_costs_little_time_and_memory(tmp_path: Path) -> None
     ]
     path = tmp_path / "large.gguf"
     path.write_bytes(raw_gguf(keys))
-    runs: list[list[float]] = []
-    for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", _MEASURE, str(path)], capture_output=True, text=True, check=True)
-        runs.append([float(number) for number in done.stdout.split()])
-    seconds, memory = (min(values) for values in zip(*runs, strict=True))
-    assert seconds < 1.0
-    assert memory < 100_000_000
+    done = subprocess.run([sys.executable, "-c", _MEASURE, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100_000_000
 
 
 def test_a_header_full_of_empty_strings_ends_soon(tmp_path: Path) -> None:
