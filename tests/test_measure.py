@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,7 @@ def test_a_changed_model_is_refused(tmp_path: Path) -> None:
     other = prepared.work.models["small"].model_copy(update={"sha256": "0" * 64})
     work = Work(**{**vars(prepared.work), "models": {**prepared.work.models, "small": other}})
     with pytest.raises(StoreError, match=r"models\.small\.sha256"):
-        run(type(prepared)(prepared.loaded, work, prepared.engine), tmp_path / "run", Silent())
+        run(replace(prepared, work=work), tmp_path / "run", Silent())
 
 
 def test_a_prompt_beyond_the_context_is_refused_before_anything_is_measured(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from specmeter.engines import Engine, Launch, load_engine
 from specmeter.errors import SpecmeterError, StoreError
 from specmeter.experiment_file import LoadedExperiment
 from specmeter.measure import Observer, Work, measure
-from specmeter.record import Arm, ModelIdentity, Prompt
+from specmeter.record import Arm, EngineIdentity, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Prepared:
     loaded: LoadedExperiment
     work: Work
     engine: Engine
+    identity: EngineIdentity
 
     @property
     def experiment(self) -> Experiment:
@@ -52,7 +53,7 @@ def prepare(loaded: LoadedExperiment, *, offline: bool = False, progress: ModelP
     experiment = loaded.experiment
     arms = experiment.expand()
     engine = load_engine(experiment.engine.kind, binary=experiment.engine.binary, mock=experiment.engine.mock)
-    engine.identify()  # an engine that does not work at all says so now, before models are made for it
+    identity = engine.identify()  # an engine that does not work at all says so now, before models are made for it
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
     simulated = experiment.engine.kind == "mock"
     if not simulated:
@@ -61,7 +62,7 @@ def prepare(loaded: LoadedExperiment, *, offline: bool = False, progress: ModelP
     design = experiment.design
     cells = schedule.plan([arm.id for arm in arms], design.blocks, design.invocations, design.order, design.seed)
     work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, simulated)
-    return Prepared(loaded, work, engine)
+    return Prepared(loaded, work, engine, identity)
 
 
 def resolve_models(
@@ -104,7 +105,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
     work, loaded = prepared.work, prepared.loaded
     identity = RunIdentity(
         experiment=json.loads(work.experiment.model_dump_json()),
-        engine=prepared.engine.identify(),
+        engine=prepared.identity,
         models=tuple(work.models.values()),
         prompts=_distinct(work),
         arms=tuple(work.arms.values()),
@@ -114,7 +115,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
         store.begin(time.time())
         interrupted, reason = False, None
         try:
-            measure(work, prepared.engine, store, observer)
+            measure(work, prepared.engine, prepared.identity, store, observer)
         except (KeyboardInterrupt, SystemExit):
             interrupted, reason = True, "interrupted"
             raise

@@ -63,14 +63,14 @@ class Work:
                 yield cell.invocation, cell.block, cell.arm_id, prompt.id
 
 
-def measure(work: Work, engine: Engine, store: RunStore, observer: Observer) -> None:
-    """Measure everything that `store` does not hold yet.
+def measure(work: Work, engine: Engine, identity: EngineIdentity, store: RunStore, observer: Observer) -> None:
+    """Measure everything that `store` does not hold yet; `identity` is that of `engine`.
 
     Engine failures are recorded with their requests and do not stop the run, unless engines fail to start again and
     again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context. Any other exception
     (Ctrl-C included) ends the session at hand and passes on. Everything measured before is in the store.
     """
-    bench = _Bench(work, engine, engine.identify(), store, observer)
+    bench = _Bench(work, engine, identity, store, observer)
     done = store.done_keys()
     failures = 0
     for cell in work.cells:

@@ -165,7 +165,7 @@ def _models(loaded: LoadedExperiment, arms: Sequence[Arm]) -> list[ModelNeed]:
             continue
         size, present = peek(reference, base_dir=loaded.base_dir)
         context = loaded.experiment.engine.context
-        read, kv = _costs(reference, loaded.base_dir, size, context) if size is not None else (None, 0)
+        read, kv = _costs(reference, loaded.base_dir, size, context, present=present) if size is not None else (None, 0)
         needs.append(
             ModelNeed(
                 name=name, reference=reference, size_bytes=size, present=present, bytes_per_token=read, kv_bytes=kv
@@ -174,17 +174,16 @@ def _models(loaded: LoadedExperiment, arms: Sequence[Arm]) -> list[ModelNeed]:
     return needs
 
 
-def _costs(reference: str, base_dir: Path, size: int, context: int) -> tuple[float | None, int]:
+def _costs(reference: str, base_dir: Path, size: int, context: int, *, present: bool) -> tuple[float | None, int]:
     """(bytes read per token, KV bytes): from the file's header where it is here, else from the recipe."""
     from specmeter.models.facts import read_facts
-    from specmeter.models.reference import locate, origin_of, peek
+    from specmeter.models.reference import locate, origin_of
 
-    origin = origin_of(reference)
-    if peek(reference, base_dir=base_dir)[1]:
+    if present:
         facts = read_facts(locate(reference, base_dir=base_dir, offline=True))
         kv = facts.memory.kv_bytes(context) if facts.memory else 0
         return float(facts.weights.bytes_per_token), kv
-    if origin == "bench":
+    if origin_of(reference) == "bench":
         from specmeter.models import bench
 
         plan = bench.describe(bench.parse(reference))
