@@ -168,6 +168,24 @@ class Prompt(Record):
 # --- identity --------------------------------------------------------------------------------------------------------
 
 
+class ModelHeader(Record):
+    """What a model file says about its shape, as far as judging a measurement needs it."""
+
+    architecture: str | None
+    layers: int | None
+    experts: int
+    """Experts per layer to choose from; 0 for dense models."""
+    experts_used: int
+    """Experts chosen for a token."""
+    recurrent: bool
+    """Carries a recurrent state, so that rejected tokens cannot simply be forgotten."""
+    parameters: int
+    bytes_per_token: int
+    """Weights read to decode one token by itself: of an MoE the chosen experts only."""
+    kv_bytes_per_token: int | None
+    """KV cache of one more token in 16-bit; None when the layout is not known."""
+
+
 class ModelIdentity(Record):
     """A model file as it was used."""
 
@@ -181,6 +199,31 @@ class ModelIdentity(Record):
     origin: Literal["path", "bench", "hf", "mock"]
     timing_only: bool = False
     """Random weights: fit for timing, refused as a source of acceptance."""
+    header: ModelHeader | None = None
+    """None for a mock, and in runs of early versions."""
+
+
+class Condition(Record):
+    """One thing that target and draft should have in common."""
+
+    name: str
+    status: Literal["ok", "refused", "warning"]
+    target: str
+    """What the target has."""
+    draft: str
+    """What the draft has."""
+    why: str
+    """What the condition is about, or what follows from breaking it."""
+
+
+class DraftPair(Record):
+    """A target and a draft of the experiment, compared before anything was measured."""
+
+    target: str
+    """Name in the experiment."""
+    draft: str
+    """Name in the experiment."""
+    conditions: tuple[Condition, ...]
 
 
 class EngineIdentity(Record):
@@ -426,6 +469,100 @@ class Host(Record):
     load_average: tuple[float, float, float] | None = None
     busy_processes: tuple[str, ...] = ()
     """Names and CPU shares of other processes that were busy at the start."""
+
+
+# --- what can be believed -------------------------------------------------------------------------------------------
+
+Severity = Literal["invalid", "suspect", "note"]
+"""What a finding does to what it is about: the number is false; it may not mean what it says; good to know."""
+
+Verdict = Literal["valid", "suspect", "invalid"]
+
+
+class Finding(Record):
+    """Something that a validity check saw."""
+
+    check: str
+    """Which check: `conservation`, `host-busy`, ..."""
+    severity: Severity
+    scope: Literal["request", "arm", "run"]
+    message: str
+    """What is wrong, in one sentence with its numbers."""
+    remedy: str
+    """What to do about it."""
+    evidence: dict[str, bool | int | float | str | None] = {}
+    """The numbers, or the lines of a log, that show it."""
+    arm_id: str | None = None
+    """The arm; None for the whole run."""
+    invocation: int | None = None
+    """Of the request; None unless the scope is `request`, as the next two."""
+    block: int | None = None
+    prompt_id: str | None = None
+
+
+class Unchecked(Record):
+    """What a check could not look at: absence of a finding is not a pass then."""
+
+    reason: str
+    arm_id: str | None = None
+    """The arm it could not look at; None for the whole run."""
+    applies: bool = True
+    """False where there is nothing to be checked (an arm without a draft model has no draft to compare)."""
+
+
+class Outcome(Record):
+    """How one check ended."""
+
+    check: str
+    threat: str
+    """What goes wrong in measurements, that this check looks for."""
+    status: Literal["passed", "partly", "skipped", "found"]
+    """`partly`: nothing found, but some of the run could not be checked; `skipped`: none of it could."""
+    invalid: int = 0
+    """Findings of this severity; the same for the next two."""
+    suspect: int = 0
+    note: int = 0
+    unchecked: tuple[Unchecked, ...] = ()
+    saw: tuple[str, ...]
+    """Parts of the run's data that it read; `Certificate.data` has their hashes."""
+
+
+class Certificate(Record):
+    """What was checked, on which data, and what follows."""
+
+    specmeter: str
+    """Version that checked."""
+    checked_at: float
+    state: Literal["complete", "partial", "failed"]
+    """Of the run when it was checked."""
+    verdict: Verdict
+    """Of the run: the worst of its arms and of findings about the whole of it."""
+    arms: dict[str, Verdict]
+    """Arm id -> verdict; an arm is no better than its baseline."""
+    requests: dict[Verdict, int]
+    """How many requests have which verdict."""
+    checks: tuple[Outcome, ...]
+    data: dict[str, str]
+    """Part of the run's data -> SHA-256 of it."""
+
+
+class Margin(Record):
+    """How sure the target was where a greedy text left its baseline's: asked of the target itself, afterwards."""
+
+    arm_id: str
+    prompt_id: str
+    invocation: int
+    """Of the request that differs; its baseline is that of the same block."""
+    block: int
+    position: int
+    """First generated token that differs, from 0."""
+    baseline_token: int
+    arm_token: int
+    baseline_logprob: float | None
+    """Natural logarithm of the target's probability; None when it is not among the likeliest that the engine lists."""
+    arm_logprob: float | None
+    best_logprob: float | None
+    """Of the likeliest token at that place."""
 
 
 class Estimate(Record):

@@ -17,7 +17,7 @@ from specmeter.models.gguf_header import Header, StringArray
 from specmeter.models.metadata import Metadata
 from specmeter.models.split import read_parts
 from specmeter.models.vocabulary import Vocabulary
-from specmeter.record import MethodName, Record
+from specmeter.record import Condition, MethodName, Record
 
 MAX_SIZE_DIFFERENCE = 128
 """llama.cpp's SPEC_VOCAB_MAX_SIZE_DIFFERENCE."""
@@ -29,21 +29,6 @@ _METHOD_BY_ARCHITECTURE: dict[str, MethodName] = {
     "gemma4-assistant": "draft-mtp",
 }
 """Drafts that read the target's hidden states; llama.cpp does not compare their vocabulary."""
-
-Status = Literal["ok", "refused", "warning"]
-
-
-class Condition(Record):
-    """One thing that target and draft should have in common."""
-
-    name: str
-    status: Status
-    target: str
-    """What the target has."""
-    draft: str
-    """What the draft has."""
-    why: str
-    """What the condition is about, or what follows from breaking it."""
 
 
 class Comparison(Record):
@@ -83,7 +68,9 @@ def _tokens(header: Header) -> StringArray | None:
     return Metadata(header).strings("tokenizer.ggml.tokens")
 
 
-def _check(name: str, same: bool, broken: Status, target: object, draft: object, why: str) -> Condition:
+def _check(
+    name: str, same: bool, broken: Literal["ok", "refused", "warning"], target: object, draft: object, why: str
+) -> Condition:
     return Condition(name=name, status="ok" if same else broken, target=_shown(target), draft=_shown(draft), why=why)
 
 
@@ -148,7 +135,7 @@ def _texts(target: StringArray | None, draft: StringArray | None) -> list[Condit
     checked = _first_difference(target, draft, FIRST_CHECKED_TOKEN, shared)
     unchecked = _first_difference(target, draft, 0, min(FIRST_CHECKED_TOKEN, shared))
 
-    def condition(name: str, at: int | None, broken: Status, why: str) -> Condition:
+    def condition(name: str, at: int | None, broken: Literal["ok", "refused", "warning"], why: str) -> Condition:
         if at is None:
             return _check(name, True, broken, "same", "same", why)
         one, other = (f"{at}: {array[at][:64].decode(errors='replace')!r}" for array in (target, draft))

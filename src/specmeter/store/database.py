@@ -101,6 +101,15 @@ def is_run(path: Path) -> bool:
         return True
 
 
+def is_older(path: Path) -> bool:
+    """Whether the file was written by an older specmeter; damage and foreign files are for others to tell."""
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as db:
+            return 0 < schema_version(db) < len(MIGRATIONS)
+    except sqlite3.Error:
+        return False
+
+
 def wal_size(path: Path) -> int:
     """Bytes of requests not yet merged into the main file."""
     try:

@@ -96,7 +96,18 @@ def m001_run(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (m001_run,)
+def m002_validity(db: sqlite3.Connection) -> None:
+    """What checks need beside the measurements (pairs of models, margins), and what they found."""
+    for statement in (
+        "CREATE TABLE pair (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)",
+        "CREATE TABLE margin (id INTEGER PRIMARY KEY, json TEXT NOT NULL)",
+        "CREATE TABLE finding (id INTEGER PRIMARY KEY, json TEXT NOT NULL)",
+        "CREATE TABLE certificate (id INTEGER PRIMARY KEY CHECK (id = 1), json TEXT NOT NULL)",
+    ):
+        db.execute(statement)
+
+
+MIGRATIONS: tuple[Migration, ...] = (m001_run, m002_validity)
 
 
 def schema_version(db: sqlite3.Connection) -> int:

@@ -10,7 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from specmeter.record import Arm, EngineIdentity, Host, ModelIdentity, Prompt, Record, Request, Session, Telemetry
+from specmeter.record import (
+    Arm,
+    Certificate,
+    DraftPair,
+    EngineIdentity,
+    Finding,
+    Host,
+    Margin,
+    ModelIdentity,
+    Prompt,
+    Record,
+    Request,
+    Session,
+    Telemetry,
+)
 from specmeter.store.database import check, damaged, sqlite_errors
 from specmeter.store.identity import RunIdentity
 from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, restore
@@ -76,6 +90,10 @@ class RunReader:
 
     def prompts(self) -> Iterator[Prompt]:
         return self._documents(Prompt, "prompt")
+
+    def pairs(self) -> list[DraftPair]:
+        """How each draft goes with its target; empty in runs of early versions and of mocks."""
+        return list(self._documents(DraftPair, "pair"))
 
     def identity(self) -> RunIdentity:
         """What the run has been measuring so far."""
@@ -153,6 +171,24 @@ class RunReader:
     def telemetry(self) -> Iterator[Telemetry]:
         """Samples in the order of time."""
         return self._documents(Telemetry, "telemetry", "ORDER BY at, id")
+
+    # --- what follows from it ----------------------------------------------------------------------------------------
+
+    def margins(self) -> list[Margin]:
+        """What the target said about places where texts differ, in the order of asking."""
+        return list(self._documents(Margin, "margin"))
+
+    def certificate(self) -> Certificate | None:
+        """The last one issued; None for a run that was never checked."""
+        return next(self._documents(Certificate, "certificate"), None)
+
+    def findings(self) -> Iterator[Finding]:
+        """What the checks found when the certificate was issued."""
+        return self._documents(Finding, "finding")
+
+    def raw(self, query: str) -> Iterator[tuple[Any, ...]]:
+        """Rows of a SELECT, for whoever hashes or scans the run as it lies on disk."""
+        return self._query(query)
 
     def other_load_percent(self) -> float | None:
         """Mean share of the machine that other programs took while requests ran, 0-100; None without telemetry."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import sqlite3
@@ -14,8 +16,21 @@ from typing import Self
 
 from specmeter import __version__
 from specmeter.errors import StoreError
-from specmeter.record import Arm, Host, ModelIdentity, Prompt, Request, Session, Telemetry
-from specmeter.store.database import create_database, is_run, open_to_read, open_to_write, sqlite_errors
+from specmeter.record import (
+    Arm,
+    Certificate,
+    DraftPair,
+    Finding,
+    Host,
+    Margin,
+    ModelIdentity,
+    Prompt,
+    Record,
+    Request,
+    Session,
+    Telemetry,
+)
+from specmeter.store.database import create_database, is_older, is_run, open_to_read, open_to_write, sqlite_errors
 from specmeter.store.identity import RunIdentity, compare_identity
 from specmeter.store.lock import LOCK_NAME, RunLock
 from specmeter.store.migrations import migrate
@@ -24,9 +39,12 @@ from specmeter.store.rows import insert
 
 EXPERIMENT_NAME = "experiment.yaml"
 ENVIRONMENT_NAME = "BENCHMARK_ENV.md"
+CERTIFICATE_NAME = "certificate.json"
 LOGS_NAME = "logs"
 _OURS = {LOCK_NAME, EXPERIMENT_NAME, LOGS_NAME} | {DATABASE_NAME + end for end in ("", "-wal", "-shm", "-journal")}
 _CHANGES_SHOWN = 10
+_FINDINGS_SHOWN = 1_000
+"""More findings than these are left out of certificate.json; the database and exports have all of them."""
 
 
 class RunStore(RunReader):
@@ -108,6 +126,7 @@ class RunStore(RunReader):
                 f"{folder}: the run was stopped before it began", fix="start it again with `specmeter run`"
             )
         if readonly:
+            _migrate_quietly(folder, path)
             return cls(folder, open_to_read(path), None)
         lock = RunLock(folder)
         try:
@@ -170,6 +189,10 @@ class RunStore(RunReader):
 
     def set_prompts(self, prompts: Iterable[Prompt]) -> None:
         self._replace("prompt", "id", ((prompt.id, prompt.model_dump_json()) for prompt in prompts))
+
+    def set_pairs(self, pairs: Iterable[DraftPair]) -> None:
+        """How each draft of the run goes with its target."""
+        self._rewrite("pair", pairs)
 
     # --- is this the same run? ---------------------------------------------------------------------------------------
 
@@ -247,7 +270,34 @@ class RunStore(RunReader):
         with self._transaction() as db:
             _insert_telemetry(db, samples)
 
+    # --- what follows from it ----------------------------------------------------------------------------------------
+
+    def add_margins(self, margins: Iterable[Margin]) -> None:
+        """Keep what the target said about places where texts differ."""
+        with self._transaction() as db:
+            db.executemany("INSERT INTO margin (json) VALUES (?)", ((margin.model_dump_json(),) for margin in margins))
+
+    def set_certificate(self, certificate: Certificate, findings: Iterable[Finding]) -> None:
+        """Replace the certificate and all findings, in the database and as certificate.json beside it."""
+        kept = list(findings)
+        self._rewrite("finding", kept)
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO certificate VALUES (1, ?)", (certificate.model_dump_json(),))
+        document = certificate.model_dump(mode="json")
+        document["findings"] = [
+            finding.model_dump(mode="json", exclude_none=True) for finding in kept[:_FINDINGS_SHOWN]
+        ]
+        document["findings_left_out"] = max(0, len(kept) - _FINDINGS_SHOWN)
+        _write_file(self.folder / CERTIFICATE_NAME, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
     # --- SQL ---------------------------------------------------------------------------------------------------------
+
+    def _rewrite(self, table: str, records: Iterable[Record]) -> None:
+        with self._transaction() as db:
+            db.execute(f"DELETE FROM {table}")
+            db.executemany(
+                f"INSERT INTO {table} (json) VALUES (?)", ((record.model_dump_json(),) for record in records)
+            )
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
@@ -270,6 +320,18 @@ class RunStore(RunReader):
                 db.executemany(f"INSERT INTO {table} ({key}, json) VALUES (?, ?)", rows)
             except sqlite3.IntegrityError:
                 raise StoreError(f"two {table}s have the same {key}", fix=f"give each {table} its own {key}") from None
+
+
+def _migrate_quietly(folder: Path, path: Path) -> None:
+    """Bring an older specmeter's run up to date before it is read, where nobody writes to it and the disk allows."""
+    if not is_older(path):
+        return
+    with contextlib.suppress(StoreError):
+        lock = RunLock(folder)
+        try:
+            open_to_write(path, suspect=lock.left_behind).close()
+        finally:
+            lock.release()
 
 
 def _insert_telemetry(db: sqlite3.Connection, samples: Iterable[Telemetry]) -> None:

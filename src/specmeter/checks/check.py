@@ -1,0 +1,59 @@
+"""What a check is, and how it says what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from specmeter.checks.run_data import RequestData, RunData
+from specmeter.record import Finding, Severity, Unchecked
+
+Findings = Iterator[Finding | Unchecked]
+Evidence = bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One threat to validity, and the pure function that looks for it."""
+
+    id: str
+    threat: str
+    """What goes wrong in measurements, in a few words."""
+    severity: Severity
+    """The most that it finds. Where a check for `invalid` had nothing to look at, an arm is at most suspect."""
+    look: Callable[[RunData], Findings]
+    saw: tuple[str, ...]
+    """Parts of the run's data that it reads, by the names of `specmeter.checks.hashes.PARTS`."""
+    before: bool = False
+    """Also looks at an experiment before anything is measured, when there are no sessions and no requests."""
+
+
+def about_request(
+    check: str, severity: Severity, request: RequestData, message: str, remedy: str, **evidence: Evidence
+) -> Finding:
+    """A finding about one request."""
+    row = request.row
+    return Finding(
+        check=check,
+        severity=severity,
+        scope="request",
+        message=message,
+        remedy=remedy,
+        evidence=evidence,
+        arm_id=row.arm_id,
+        invocation=row.invocation,
+        block=row.block,
+        prompt_id=row.prompt_id,
+    )
+
+
+def about_arm(check: str, severity: Severity, arm_id: str, message: str, remedy: str, **evidence: Evidence) -> Finding:
+    """A finding about an arm as a whole."""
+    return Finding(
+        check=check, severity=severity, scope="arm", message=message, remedy=remedy, evidence=evidence, arm_id=arm_id
+    )
+
+
+def about_run(check: str, severity: Severity, message: str, remedy: str, **evidence: Evidence) -> Finding:
+    """A finding about the run as a whole."""
+    return Finding(check=check, severity=severity, scope="run", message=message, remedy=remedy, evidence=evidence)

@@ -1,0 +1,60 @@
+"""SHA-256 of every part of a run's data, so that any later change of it is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specmeter.store import RunReader
+
+_TABLES = {
+    "experiment": "SELECT specmeter, experiment_yaml, experiment_json FROM run",
+    "plan": "SELECT invocation, block, arm_id, prompt_id FROM plan ORDER BY seq",
+    "hosts": "SELECT json FROM host ORDER BY id",
+    "arms": "SELECT id, json FROM arm ORDER BY seq",
+    "prompts": "SELECT id, json FROM prompt ORDER BY seq",
+    "models": "SELECT name, json FROM model ORDER BY seq",
+    "pairs": "SELECT json FROM pair ORDER BY seq",
+    "engines": "SELECT id, json FROM engine ORDER BY id",
+    "sessions": "SELECT id, engine_id, json FROM session ORDER BY seq",
+    "requests": "SELECT * FROM request ORDER BY id",
+    "replies": "SELECT request_id, zlib_json FROM reply ORDER BY request_id",
+    "telemetry": "SELECT at, json FROM telemetry ORDER BY id",
+    "margins": "SELECT json FROM margin ORDER BY id",
+}
+PARTS = (*_TABLES, "logs")
+"""Parts that checks name; each log has a hash of its own, `logs/NAME`."""
+
+
+def hash_data(run: RunReader) -> dict[str, str]:
+    """Part -> SHA-256, computed from what lies in the run folder now. Raises `StoreError` when it is damaged."""
+    hashes = {part: _hash_rows(run, query) for part, query in _TABLES.items()}
+    logs = run.folder / "logs"
+    for path in sorted(logs.iterdir()) if logs.is_dir() else ():
+        if path.is_file() and not path.is_symlink():
+            hashes[f"logs/{path.name}"] = _hash_file(path)
+    return hashes
+
+
+def changed(was: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Parts that differ, appeared or are gone, in order."""
+    return [part for part in dict.fromkeys((*was, *now)) if was.get(part) != now.get(part)]
+
+
+def _hash_rows(run: RunReader, query: str) -> str:
+    digest = hashlib.sha256()
+    for row in run.raw(query):
+        for value in row:
+            # The type and the length go in as well: no two different rows look alike.
+            data = value if isinstance(value, bytes) else repr(value).encode()
+            digest.update(b"%c%d:" % (98 if isinstance(value, bytes) else 114, len(data)))
+            digest.update(data)
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

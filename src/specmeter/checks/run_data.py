@@ -1,0 +1,224 @@
+"""What checks look at: a whole run, read once, without texts and other bulk."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from specmeter.experiment import Experiment
+from specmeter.importers.engine_log import LogSigns, log_lines, scan
+from specmeter.record import Arm, DraftPair, Host, Margin, ModelIdentity, Prompt, Session
+from specmeter.store import RequestKey, RequestRow
+from specmeter.store.rows import REQUEST_COLUMNS
+from specmeter.summary import RunSummary, summarize
+
+if TYPE_CHECKING:
+    from specmeter.store import RunReader
+
+NGRAM = 8
+"""Length of the runs of tokens whose repetition is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestData:
+    """One request that counts (no attempt that a retry replaced): its numbers, and what its bulk says in short."""
+
+    row: RequestRow
+    output: bytes = b""
+    """Digest of the generated token ids: equal for equal texts; empty where nothing was generated."""
+    tokens: int = 0
+    """Token ids stored."""
+    decodes: float | None = None
+    """Target forwards that the engine counted during the request, the prompt's among them; None: it does not count."""
+    printed_rate: float | None = None
+    """Decode rate as the engine itself printed it, tok/s."""
+    answered: bool = True
+    """There is text beside the reasoning."""
+    reasoned: bool = False
+    """There is reasoning."""
+    repeated: float = 0.0
+    """Share of the runs of 8 generated tokens that occurred before in the same text."""
+    restores: int = 0
+    """Checkpoints restored."""
+    restores_at_one_place: int = 0
+    """The most restores in a row without a token in between."""
+    partial: int = 0
+    """Steps in which some but not all drafted tokens were accepted."""
+
+    @property
+    def key(self) -> RequestKey:
+        return self.row.key
+
+
+class Load(NamedTuple):
+    """One sample of telemetry, as far as checks need it."""
+
+    at: float
+    other_cpu_percent: float
+    memory_available_bytes: int
+    cpu_mhz: float | None
+    on_battery: bool | None
+    gpu_throttle: tuple[str, ...]
+    """Reasons why a GPU was slowed down, all GPUs together."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run, or (before anything was measured) what will be run: then there are no sessions and no requests."""
+
+    experiment: Experiment
+    arms: Mapping[str, Arm]
+    """By id, in the order of the experiment; controls included."""
+    models: Mapping[str, ModelIdentity]
+    """By name in the experiment."""
+    hosts: tuple[Host, ...]
+    """The machine at each start of the run."""
+    pairs: Mapping[tuple[str, str], DraftPair] = field(default_factory=dict[tuple[str, str], DraftPair])
+    """(target, draft) -> how they go together."""
+    prompts: Mapping[str, Prompt] = field(default_factory=dict[str, Prompt])
+    planned: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Arm id -> requests that make it complete."""
+    sessions: Mapping[str, Session] = field(default_factory=dict[str, Session])
+    """By id, in the order of starting."""
+    logs: Mapping[str, LogSigns] = field(default_factory=dict[str, LogSigns])
+    """Session id -> what its log says; sessions without a readable log are missing."""
+    requests: Sequence[RequestData] = ()
+    """In the order of measurement; failed ones included."""
+    telemetry: Sequence[Load] = ()
+    margins: tuple[Margin, ...] = ()
+
+    @property
+    def simulated(self) -> bool:
+        """The engine was a mock: nothing here was measured."""
+        return self.experiment.engine.kind == "mock"
+
+    @cached_property
+    def by_arm(self) -> dict[str, list[RequestData]]:
+        """Arm id -> its requests that were answered, in the order of measurement; every arm has an entry."""
+        found: dict[str, list[RequestData]] = {arm_id: [] for arm_id in self.arms}
+        for request in self.requests:
+            if request.row.status == "ok" and request.row.arm_id in found:
+                found[request.row.arm_id].append(request)
+        return found
+
+    @cached_property
+    def by_key(self) -> dict[RequestKey, RequestData]:
+        """Answered requests by (invocation, block, arm id, prompt id)."""
+        return {request.key: request for requests in self.by_arm.values() for request in requests}
+
+    def baseline_of(self, request: RequestData) -> RequestData | None:
+        """The answered request of the same prompt in the same block by the arm's baseline."""
+        baseline_id = self.arms[request.row.arm_id].baseline_id
+        return None if baseline_id is None else self.by_key.get(request.key._replace(arm_id=baseline_id))
+
+    def sessions_of(self, arm_id: str) -> list[Session]:
+        return [session for session in self.sessions.values() if session.arm_id == arm_id]
+
+    @cached_property
+    def summary(self) -> RunSummary:
+        """The estimates that the verdict is about."""
+        timing_only = {name for name, model in self.models.items() if model.timing_only}
+        rows = (request.row for request in self.requests)
+        return summarize(rows, tuple(self.arms.values()), timing_only=timing_only, planned=self.planned)
+
+
+def read_run_data(run: RunReader) -> RunData:
+    """Everything that checks need of a run. Raises `StoreError` when it is damaged."""
+    sessions = {session.id: session for session in run.sessions()}
+    return RunData(
+        experiment=Experiment.model_validate_json(run.experiment_json),
+        arms={arm.id: arm for arm in run.arms()},
+        models={model.name: model for model in run.models()},
+        hosts=tuple(run.hosts()),
+        pairs={(pair.target, pair.draft): pair for pair in run.pairs()},
+        prompts={prompt.id: prompt for prompt in run.prompts()},
+        planned=run.planned(),
+        sessions=sessions,
+        logs=dict(_logs(run.folder, sessions.values())),
+        requests=tuple(_requests(run)),
+        telemetry=tuple(_telemetry(run)),
+        margins=tuple(run.margins()),
+    )
+
+
+def _logs(folder: Path, sessions: Any) -> Iterator[tuple[str, LogSigns]]:
+    for session in sessions:
+        if session.log_file is None:
+            continue
+        path = folder / session.log_file
+        # A session's record is data from outside: it may not point out of its folder.
+        if path.resolve().is_relative_to(folder.resolve()) and path.is_file():
+            yield session.id, scan(log_lines(path))
+
+
+def _telemetry(run: RunReader) -> Iterator[Load]:
+    for (text,) in run.raw("SELECT json FROM telemetry ORDER BY at, id"):
+        sample = json.loads(text)
+        throttle = [reason for gpu in sample.get("gpus", ()) for reason in gpu.get("throttle_reasons", ())]
+        yield Load(
+            at=sample["at"],
+            other_cpu_percent=sample["other_cpu_percent"],
+            memory_available_bytes=sample["memory_available_bytes"],
+            cpu_mhz=sample.get("cpu_mhz"),
+            on_battery=sample.get("on_battery"),
+            gpu_throttle=tuple(throttle),
+        )
+
+
+def _requests(run: RunReader) -> Iterator[RequestData]:
+    repeated: dict[bytes, float] = {}
+    """Texts repeat from block to block; their repetition is counted once."""
+    query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
+    for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
+        row = RequestRow._make(values)
+        yield RequestData(row) if bulk is None else _read(row, json.loads(zlib.decompress(bulk)), repeated)
+
+
+def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> RequestData:
+    ids: list[int] = bulk.get("token_ids", [])
+    output = blake2b(array("q", ids).tobytes(), digest_size=12).digest() if ids else b""
+    if output not in known:
+        known[output] = repetition(ids)
+    restores, at_one_place, partial = _steps(bulk.get("steps", ()))
+    rate = bulk.get("raw_timings", {}).get("predicted_per_second")
+    return RequestData(
+        row=row,
+        output=output,
+        tokens=len(ids),
+        decodes=bulk.get("counters", {}).get("n_decode_total"),
+        printed_rate=rate if isinstance(rate, int | float) else None,
+        answered=bool(bulk.get("text", "").strip()),
+        reasoned=bool(bulk.get("reasoning")),
+        repeated=known[output],
+        restores=restores,
+        restores_at_one_place=at_one_place,
+        partial=partial,
+    )
+
+
+def repetition(token_ids: Sequence[int]) -> float:
+    """Share of the runs of 8 tokens that are no first occurrence; 0 for texts shorter than 16 tokens."""
+    if len(token_ids) < 2 * NGRAM:
+        return 0.0
+    runs = Counter(tuple(token_ids[at : at + NGRAM]) for at in range(len(token_ids) - NGRAM + 1))
+    return 1 - len(runs) / runs.total()
+
+
+def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
+    restores = most = row = partial = 0
+    for step in steps:
+        if step.get("restored"):
+            restores, row = restores + 1, row + 1
+            most = max(most, row)
+        else:
+            row = 0
+            partial += 0 < step["accepted"] < step["drafted"]
+    return restores, most, partial
