@@ -1,0 +1,498 @@
+"""Engine logs from anywhere, read line by line in constant memory, and the signs in them that a measurement went wrong.
+
+Logs are untrusted. They may be gigabytes, broken UTF-8, UTF-16 (a shell on Windows), full of colour codes and nul
+bytes, one endless line, or carry the prefixes of docker, Kubernetes or journald. Nothing in here raises for what a log
+contains, and nothing that is kept grows with the log.
+
+`log_lines` reads, `plain` takes a line out of its wrapping, `scan` collects `LogSigns`. They serve the audit of other
+people's logs and the checks of our own sessions alike.
+
+How llama.cpp reports a failed forward pass, over its generations:
+
+- `decode: failed to initialize batch` (or another error of that function), then from `llama_decode` itself
+  `failed to decode, ret = -1`: one failure, two lines. Builds that decode through `llama_process` print the first only.
+- A draft that failed adds a third line, `llama_decode returned -1` or `llama_process[2] returned -1`. It says whose
+  failure the one before it was; without it target and draft look the same.
+- A return value of 1 (no room in the KV cache) is logged by the caller only.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from specmeter.errors import UsageError
+
+MAX_LINE = 65_536
+"""Characters kept of a line; the rest of a longer one is passed over."""
+_BLOCK = 262_144
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def log_lines(path: Path) -> Iterator[str]:
+    """Lines of a log without their ends, colour codes and nul bytes, each at most `MAX_LINE` characters.
+
+    Raises `UsageError` when the file cannot be read.
+    """
+    try:
+        with path.open("rb", buffering=0) as stream:
+            yield from stream_lines(stream)
+    except OSError as problem:
+        raise UsageError(
+            f"{path}: cannot read the log: {problem.strerror or problem}",
+            fix="name a log file that exists and can be read",
+        ) from None
+
+
+def stream_lines(stream: BinaryIO) -> Iterator[str]:
+    """Lines of a stream of bytes, as `log_lines` gives them; a lone carriage return ends a line too."""
+    block = stream.read(_BLOCK)
+    decoder = codecs.getincrementaldecoder(_encoding(block))("replace")
+    rest = ""
+    skipping = False
+    while block:
+        text = decoder.decode(block)
+        if skipping:
+            end = text.find("\n")
+            if end < 0:
+                block = stream.read(_BLOCK)
+                continue
+            text, skipping = text[end:], False
+        text = rest + text
+        end = text.rfind("\n") + 1
+        rest = text[end:]
+        if end:
+            yield from _split(text[: end - 1])
+        if len(rest) > MAX_LINE:
+            rest, skipping = rest[:MAX_LINE], True
+        block = stream.read(_BLOCK)
+    rest += decoder.decode(b"", final=True) if not skipping else ""
+    if rest:
+        yield from _split(rest)
+
+
+_COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+
+
+def _split(text: str) -> Iterator[str]:
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    if "\x00" in text:
+        text = text.replace("\x00", "")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
+    for line in text.split("\n"):
+        yield line if len(line) <= MAX_LINE else line[:MAX_LINE]
+
+
+def _encoding(head: bytes) -> str:
+    return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+
+
+_WRAPPING = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? +(?:std(?:out|err) [FP] )?"  # docker, CRI
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [^\s:\[]+(?:\[\d+\])?: "  # syslog, journald
+    r"|\[\d{4}-\d\d-\d\d[^\]]{0,40}\] *"
+    r"|[A-Za-z0-9][\w.-]{0,63} +\| "  # docker compose
+)
+_STAMP = re.compile(r"\d{1,9}\.\d\d\.\d{3}\.\d{3} (?:([A-Z]) )? *|([IWED]) (?=\S)")
+
+
+def plain(line: str) -> str:
+    """The line as the engine wrote it: without docker's, journald's, JSON's or the engine's own prefixes."""
+    return _unwrap(line)[1]
+
+
+def _unwrap(line: str) -> tuple[str, str]:
+    """(level letter or "", text)."""
+    if line.startswith('{"') and ('"msg"' in line or '"log"' in line):
+        line = _from_json(line)
+    for _ in range(3):
+        found = _WRAPPING.match(line)
+        if found is None or line.startswith(("slot ", "srv ")):
+            break
+        line = line[found.end() :]
+    found = _STAMP.match(line)
+    if found is None:
+        return "", line.strip()
+    return found.group(1) or found.group(2) or "", line[found.end() :].strip()
+
+
+def _from_json(line: str) -> str:
+    try:
+        entry: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    if not isinstance(entry, dict):
+        return line
+    for key in ("msg", "log"):
+        text: object = entry.get(key)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        if isinstance(text, str):
+            return text.rstrip("\r\n")
+    return line
+
+
+# --- signs -----------------------------------------------------------------------------------------------------------
+
+MAX_SAMPLES = 3
+MAX_SAMPLE = 300
+"""Characters kept of a sample line."""
+_MAX_KEPT = 50
+"""Warnings, buffers and context lines kept."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """How often a log says something, and its first lines that do."""
+
+    count: int = 0
+    samples: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Checkpoints of recurrent state that speculation saved or restored."""
+
+    count: int = 0
+    size_bytes: int = 0
+    """Sum of the sizes that were printed."""
+    sized: int = 0
+    """How many of them printed their size."""
+    samples: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+
+@dataclass(frozen=True)
+class RpcBuffer:
+    """Weights that went to a remote machine."""
+
+    device: str
+    """As printed: `RPC0[192.168.0.103:50052]`."""
+    size_bytes: int
+    model: int
+    """Which model of the process it belongs to, in order of loading: 0 is the target."""
+
+
+@dataclass(frozen=True)
+class LogSigns:
+    """What a log says about the validity of what was measured, by the threats that `docs` and checks name."""
+
+    lines: int = 0
+    """Lines read."""
+    failed_decodes: Sign = Sign()
+    """Forward passes that failed, of any model: one failure counts once however many lines it wrote."""
+    failed_decodes_of_draft: int = 0
+    """How many of them the log ascribes to the draft."""
+    position_refused: Sign = Sign()
+    """Batches refused because their positions lie before what the KV cache holds (M-RoPE and others)."""
+    draft_failures: Sign = Sign()
+    """Draft forwards reported as failed by the drafter itself (`llama_process[i] returned -1`)."""
+    speculation_refused: Sign = Sign()
+    """Speculation could not be initialised, or has nothing to draft with: the engine goes on without it."""
+    vocabulary_mismatch: Sign = Sign()
+    """Target and draft have different vocabularies (`not compatible`, `must match target`)."""
+    tokens_translated: Sign = Sign()
+    """Draft tokens are translated by way of text."""
+    synthetic: Sign = Sign()
+    """Acceptance is decided by dice."""
+    checkpoints_created: Checkpoints = Checkpoints()
+    checkpoints_restored: Checkpoints = Checkpoints()
+    longest_replay: int = 0
+    """Most restores in a row at one position of one request; above 1 it may be a livelock."""
+    longest_replay_at: str = ""
+    """Slot, task and position of it, as far as they are printed."""
+    connect_failed: Sign = Sign()
+    """A remote machine could not be reached."""
+    rpc_buffers: tuple[RpcBuffer, ...] = ()
+    """Weights on remote machines, per model."""
+    build: str = ""
+    """Build of the engine."""
+    models: tuple[str, ...] = ()
+    """Model files, in order of loading."""
+    context: tuple[tuple[str, int], ...] = ()
+    """`n_ctx`, `n_ctx_seq`, `n_batch`, `n_ubatch`, in order of printing, for each context that was made."""
+    warnings: tuple[str, ...] = ()
+    """Other lines that warn or report an error, each once."""
+
+    @property
+    def failed_decodes_of_target(self) -> int:
+        """Failures that the log does not ascribe to the draft; logs of old builds cannot tell the two apart."""
+        return max(0, self.failed_decodes.count - self.failed_decodes_of_draft)
+
+
+_HINTS = (
+    "ailed",
+    " returned ",
+    "checkpoint",
+    "compatible",
+    "translated",
+    "ynthetic ",
+    "model buffer",
+    "build",
+    ": n_",
+    "required that the",
+    "loaded meta data",
+    "must ",
+    " W ",
+    " E ",
+    "arn",
+    "rror",
+    "not supported",
+    "no implementations",
+    "too small",
+    "exceed",
+    "kv_cache",
+    "bort",
+)
+"""Texts of which a line with a sign has at least one; everything else is passed over after these tests."""
+_HINT = re.compile("|".join(re.escape(hint) for hint in _HINTS))
+
+_DECODE_ERROR = re.compile(
+    r"\bdecode: (?:failed to initialize batch|n_tokens == 0|could not reserve|unexpected memory|compute failed"
+    r"|embd row|pooled embedding|backend sampling supports|invalid token|failed to find)"
+    r"|\bprocess_ubatch: failed to|\bfailed to compute graph, compute status"
+)
+_DECODE_FAILED = re.compile(r"(?<!draft )\bfailed to (?:decode|eval), ret = -?\d")
+_CALLER_FAILED = re.compile(
+    r"(?:Invalid input batch|Compute error)\. (?:off|i) = |failed to decode the batch: .{0,200} ret = -?\d"
+)
+_NOT_TOLD, _TOLD_INSIDE, _TOLD, _TOLD_BY_CALLER = range(4)
+_FAILED = ((_TOLD_INSIDE, _DECODE_ERROR), (_TOLD, _DECODE_FAILED), (_TOLD_BY_CALLER, _CALLER_FAILED))
+"""One failure is told of in this order, by up to three lines."""
+_DRAFT_FAILED = re.compile(
+    r"\bllama_(?:process|decode)(?:\[\d+\])? returned (-?\d+)|failed to decode draft batch, ret = (-?\d+)"
+    r"|llama_process\(ctx_dft\) failed rc=(-?\d+)"
+)
+_POSITION = re.compile(r"it is required that the (?:position satisfies|sequence positions remain)")
+_REFUSED = re.compile(
+    r"failed to initialize speculative|failed to create (?:speculative|draft|MTP) |failed to load draft model"
+    r"|speculative decoding not supported|no implementations specified for speculative"
+    r"|failed to process speculative|synthetic acceptance requires|draft model is not compatible"
+    r"|speculative decoding (?:is |will be )?disabled|context does not support speculative"
+)
+_VOCABULARY = re.compile(
+    r"vocabs? (?:are|is) not compatible|not compatible with the target|model vocab (?:type )?must"
+    r"|tokens must match target|must closely match target|token \d+ content differs|vocab size \d+ does not match"
+)
+_TRANSLATED = re.compile(r"tokens will be translated")
+_SYNTHETIC = re.compile(r"synthetic (?:speculative )?acceptance(?! requires)")
+_CREATED = re.compile(r"(?:creat|sav)(?:ed|ing) speculative checkpoint")
+_RESTORED = re.compile(r"restor(?:ed|ing) speculative checkpoint|partial acceptance: \d+ < \d+, restoring")
+_RESTORED_STEP = re.compile(r"accepted +\d+/ *\d+ draft tokens \(restore checkpoint\)")
+_SIZE = re.compile(r"\b(size|draft) = (\d{1,15}(?:\.\d{1,9})?)( MiB)?")
+_SLOT = re.compile(r"\bid +(\d{1,9}) \| task +(-?\d{1,12})")
+_AT = re.compile(r"pos_max = (-?\d{1,12})")
+_RPC = re.compile(r"(RPC\d*\[[^\]\s]{1,100}\]) +model buffer size *= *(\d{1,12}(?:\.\d{1,4})?) MiB")
+_CONNECT = re.compile(r"[Ff]ailed to connect|[Cc]onnection refused|failed to initialize RPC")
+_BUILD = re.compile(r"\bbuild_info: *(\S.*)$|\bbuild(?:: | = | )(\d{1,9} \([^)]*\).*)$")
+_BUILD_JSON = re.compile(r'"build":(\d{1,9}),"commit":"([^"]{1,60})"')
+_LOADED = re.compile(r"loaded meta data with .{0,80} from (\S.*?)(?: \(version .*)?$")
+_CONTEXT = re.compile(r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch) += *(\d{1,12})$")
+_WARNING = re.compile(
+    r"\b(?:warn(?:ing)?|error|fail(?:ed|ure)?|abort(?:ed)?)\b|exceeds the train|too small|backend offload"
+    r"|not supported|retrying with smaller",
+    re.I,
+)
+_NO_WARNING = re.compile(r"llama_model_loader: - kv|ERROR *= *0|error *= *0|print_info: ")
+
+
+@dataclass
+class _Tally:
+    """A sign under construction."""
+
+    count: int = 0
+    samples: list[str] = field(default_factory=list[str])
+
+    def add(self, line: str) -> None:
+        self.count += 1
+        if len(self.samples) < MAX_SAMPLES:
+            self.samples.append(sample(line))
+
+    def done(self) -> Sign:
+        return Sign(self.count, tuple(self.samples))
+
+
+def sample(line: str) -> str:
+    """A line fit to be shown: printable, and no longer than `MAX_SAMPLE`."""
+    text = plain(line)[: MAX_SAMPLE + 1]
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    return text if len(text) <= MAX_SAMPLE else text[: MAX_SAMPLE - 3] + "..."
+
+
+class SignReader:
+    """Collects the signs of a log as its lines are fed; for whoever reads a log for other things as well."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+        self._decodes = _Tally()
+        self._told = _NOT_TOLD
+        self._unclaimed = False
+        self._of_draft = 0
+        self._tallies = {name: _Tally() for name in _SIMPLE}
+        self._draft = _Tally()
+        self._created = _CheckpointTally()
+        self._restored = _CheckpointTally()
+        self._restored_steps = _Tally()
+        self._replays: dict[tuple[str, str], tuple[str, int]] = {}
+        self._longest: tuple[int, str] = (0, "")
+        self._rpc: list[RpcBuffer] = []
+        self._build = ""
+        self._models: list[str] = []
+        self._context: list[tuple[str, int]] = []
+        self._warnings: dict[str, None] = {}
+
+    def feed(self, line: str) -> None:
+        """Take the next line."""
+        self._lines += 1
+        if _HINT.search(line) is not None:
+            self._read(line)
+
+    def _read(self, line: str) -> None:
+        if self._failure(line):
+            return
+        for name, pattern in _SIMPLE.items():
+            if pattern.search(line):
+                self._tallies[name].add(line)
+                return
+        if "checkpoint" in line and self._checkpoint(line):
+            return
+        if self._fact(line):
+            return
+        self._warning(line)
+
+    def _failure(self, line: str) -> bool:
+        """Failed forwards: a line that only repeats the failure before it is not counted again."""
+        if found := _DRAFT_FAILED.search(line):
+            self._draft.add(line)
+            if self._unclaimed and "1" not in found.groups():
+                self._of_draft += 1
+            self._unclaimed, self._told = False, _NOT_TOLD
+            return True
+        for rank, pattern in _FAILED:
+            if pattern.search(line):
+                if not _NOT_TOLD < self._told < rank:
+                    self._decodes.add(line)
+                    self._unclaimed = True
+                self._told = _NOT_TOLD if rank == _TOLD_BY_CALLER else rank
+                return True
+        return False
+
+    def _checkpoint(self, line: str) -> bool:
+        if _CREATED.search(line):
+            self._created.add(line)
+        elif _RESTORED.search(line):
+            self._restored.add(line)
+            at = _AT.search(line)
+            self._replayed(line, at.group(1) if at else "?")
+        elif _RESTORED_STEP.search(line):
+            self._restored_steps.add(line)
+        else:
+            return False
+        return True
+
+    def _replayed(self, line: str, position: str) -> None:
+        found = _SLOT.search(line)
+        key = (found.group(1), found.group(2)) if found else ("", "")
+        last, count = self._replays.pop(key, ("", 0))
+        count = count + 1 if last == position and position != "?" else 1
+        self._replays[key] = (position, count)
+        if len(self._replays) > 64:
+            del self._replays[next(iter(self._replays))]
+        if count > self._longest[0]:
+            where = f"slot {key[0]}, task {key[1]}, " if found else ""
+            self._longest = (count, f"{where}position {position}")
+
+    def _fact(self, line: str) -> bool:
+        if found := _RPC.search(line):
+            if len(self._rpc) < _MAX_KEPT:
+                size = round(float(found.group(2)) * 1024 * 1024)
+                self._rpc.append(RpcBuffer(sample(found.group(1)), size, max(0, len(self._models) - 1)))
+        elif found := _LOADED.search(line):
+            if len(self._models) < _MAX_KEPT:
+                self._models.append(sample(found.group(1)))
+        elif found := _CONTEXT.search(line.rstrip()):
+            if len(self._context) < _MAX_KEPT:
+                self._context.append((found.group(1), int(found.group(2))))
+        elif not self._build and (found := _BUILD.search(line)):
+            self._build = sample((found.group(1) or found.group(2)).strip())
+        elif not self._build and (found := _BUILD_JSON.search(line)):
+            self._build = f"{found.group(1)} ({sample(found.group(2))})"
+        else:
+            return False
+        return True
+
+    def _warning(self, line: str) -> None:
+        if len(self._warnings) >= _MAX_KEPT:
+            return
+        level, text = _unwrap(line)
+        if level in ("W", "E") or (not _NO_WARNING.search(text) and _WARNING.search(text)):
+            self._warnings[sample(text)] = None
+
+    def signs(self) -> LogSigns:
+        """Everything seen so far."""
+        tallies = {name: tally.done() for name, tally in self._tallies.items()}
+        restored = self._restored.checkpoints()
+        if self._restored_steps.count > restored.count:
+            steps = self._restored_steps.done()
+            restored = Checkpoints(steps.count, restored.size_bytes, restored.sized, steps.samples)
+        return LogSigns(
+            lines=self._lines,
+            failed_decodes=self._decodes.done(),
+            failed_decodes_of_draft=self._of_draft,
+            draft_failures=self._draft.done(),
+            checkpoints_created=self._created.checkpoints(),
+            checkpoints_restored=restored,
+            longest_replay=self._longest[0],
+            longest_replay_at=self._longest[1],
+            rpc_buffers=tuple(self._rpc),
+            build=self._build,
+            models=tuple(self._models),
+            context=tuple(self._context),
+            warnings=tuple(self._warnings),
+            **tallies,
+        )
+
+
+_SIMPLE = {
+    "position_refused": _POSITION,
+    "speculation_refused": _REFUSED,
+    "vocabulary_mismatch": _VOCABULARY,
+    "tokens_translated": _TRANSLATED,
+    "synthetic": _SYNTHETIC,
+    "connect_failed": _CONNECT,
+}
+
+
+@dataclass
+class _CheckpointTally(_Tally):
+    size_bytes: int = 0
+    sized: int = 0
+
+    def add(self, line: str) -> None:
+        super().add(line)
+        sizes = _SIZE.findall(line)
+        if sizes:
+            self.sized += 1
+            self.size_bytes += sum(round(float(value) * (1024 * 1024 if mib else 1)) for _, value, mib in sizes)
+
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.count, self.size_bytes, self.sized, tuple(self.samples))
+
+
+def scan(lines: Iterable[str]) -> LogSigns:
+    """Every sign in these lines, in one pass and bounded memory."""
+    reader = SignReader()
+    for line in lines:
+        reader.feed(line)
+    return reader.signs()
