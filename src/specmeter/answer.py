@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from math import inf
 from typing import Literal
 
@@ -23,17 +22,16 @@ class Answer(Record):
     """The arm ran these workloads only; empty: all of them."""
 
 
-def answers(summary: RunSummary, arms: tuple[Arm, ...], *, leave_out: Collection[str] = ()) -> tuple[Answer, ...]:
+def answers(summary: RunSummary, arms: tuple[Arm, ...]) -> tuple[Answer, ...]:
     """One answer per baseline and per set of workloads that arms were limited to, in the order of the experiment.
 
-    Cost probes (synthetic acceptance, random weights) and the arms of `leave_out` are no candidates. The best arm is
+    Cost probes (synthetic acceptance, random weights) and arms without a speedup are no candidates. The best arm is
     chosen after looking at all of them, so its point estimate is a little too good; its interval is that arm's own.
     """
     workloads = {arm.id: arm.workloads for arm in arms}
     candidates: dict[tuple[str, tuple[str, ...]], list[ArmSummary]] = {}
     for arm in summary.arms:
-        counts = arm.cost_probe is None and arm.arm_id not in leave_out
-        if arm.baseline_id is not None and arm.speedup is not None and counts:
+        if arm.baseline_id is not None and arm.speedup is not None and arm.cost_probe is None:
             candidates.setdefault((arm.baseline_id, workloads[arm.arm_id]), []).append(arm)
     order = [arm.arm_id for arm in summary.arms]
     return tuple(

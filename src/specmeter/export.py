@@ -20,8 +20,22 @@ from typing import IO, Annotated, Any, Literal, NamedTuple, Union, cast, get_arg
 
 from specmeter import rates
 from specmeter.errors import UsageError
-from specmeter.record import EngineIdentity, Prompt, Record, Reply, Request, Session, Step, Telemetry, Timings
+from specmeter.record import (
+    EngineIdentity,
+    Finding,
+    Margin,
+    Prompt,
+    Record,
+    Reply,
+    Request,
+    Session,
+    Step,
+    Telemetry,
+    Timings,
+    Verdict,
+)
 from specmeter.store import RunReader, RunStore
+from specmeter.verdicts import request_verdicts, worst
 
 ColumnType = Literal["integer", "number", "boolean", "text", "integers", "numbers", "json"]
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -45,6 +59,7 @@ class _Attempt(NamedTuple):
 
     attempt: int
     request: Request
+    verdict: Verdict | None
 
 
 class _StepOf(NamedTuple):
@@ -262,6 +277,12 @@ _ATTEMPT = Column(
 _REQUESTS = (
     *_columns_of(Request, lambda source: source.request, leave={"reply"}),
     _ATTEMPT,
+    Column(
+        "verdict",
+        "text",
+        "`valid`, `suspect` or `invalid`, the worst of the request and its arm; empty for a run not checked yet.",
+        lambda source: source.verdict,
+    ),
     *_columns_of(Timings, _timings),
     _derived(
         "decode_tok_s",
@@ -296,13 +317,24 @@ _STEPS = (
 
 
 def _attempts(store: RunReader) -> Iterator[_Attempt]:
-    return (_Attempt(*attempt) for attempt in store.attempts(superseded=False))
+    certificate = store.certificate()
+    own = request_verdicts(store.findings())
+    for attempt, request in store.attempts(superseded=False):
+        verdict: Verdict | None = None
+        if certificate is not None:
+            key = (request.invocation, request.block, request.arm_id, request.prompt_id)
+            verdict = worst((own.get(key, "valid"), certificate.arms.get(request.arm_id, "invalid")))
+        yield _Attempt(attempt, request, verdict)
 
 
 def _steps(store: RunReader) -> Iterator[_StepOf]:
-    for attempt, request in _attempts(store):
+    for attempt, request, _ in _attempts(store):
         for number, step in enumerate(request.reply.steps if request.reply else ()):
             yield _StepOf(attempt, request, number, step)
+
+
+def _margins(store: RunReader) -> Iterator[Margin]:
+    return iter(store.margins())
 
 
 def _itself(source: Any) -> Any:
@@ -321,6 +353,8 @@ TABLES: dict[str, _Table] = {
     "steps": _Table(_STEPS, _steps),
     "telemetry": _Table(tuple(_columns_of(Telemetry, _itself)), RunReader.telemetry),
     "prompts": _Table(tuple(_columns_of(Prompt, _itself)), RunReader.prompts),
+    "findings": _Table(tuple(_columns_of(Finding, _itself)), RunReader.findings),
+    "margins": _Table(tuple(_columns_of(Margin, _itself)), _margins),
 }
 
 

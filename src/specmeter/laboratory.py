@@ -16,7 +16,7 @@ from specmeter.engines import Engine, Launch, load_engine
 from specmeter.errors import SpecmeterError, StoreError
 from specmeter.experiment_file import LoadedExperiment
 from specmeter.measure import Observer, Work, measure
-from specmeter.record import Arm, EngineIdentity, ModelIdentity, Prompt
+from specmeter.record import Arm, DraftPair, EngineIdentity, Finding, ModelHeader, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Prepared:
     work: Work
     engine: Engine
     identity: EngineIdentity
+    pairs: tuple[DraftPair, ...] = ()
+    """How each draft goes with its target; none where the engine is a mock."""
 
     @property
     def experiment(self) -> Experiment:
@@ -56,13 +58,12 @@ def prepare(loaded: LoadedExperiment, *, offline: bool = False, progress: ModelP
     identity = engine.identify()  # an engine that does not work at all says so now, before models are made for it
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
     simulated = experiment.engine.kind == "mock"
-    if not simulated:
-        preflight.check(arms, models)
+    pairs = () if simulated else preflight.check(arms, models)
     prompts = _prompts(loaded, arms, models, engine)
     design = experiment.design
     cells = schedule.plan([arm.id for arm in arms], design.blocks, design.invocations, design.order, design.seed)
     work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, simulated)
-    return Prepared(loaded, work, engine, identity)
+    return Prepared(loaded, work, engine, identity, pairs)
 
 
 def resolve_models(
@@ -84,8 +85,25 @@ def resolve_models(
             if progress is not None:
                 progress(name, done, total)
 
-        found[name] = resolve(name, reference, base_dir=loaded.base_dir, offline=offline, progress=report)
+        identity = resolve(name, reference, base_dir=loaded.base_dir, offline=offline, progress=report)
+        found[name] = identity.model_copy(update={"header": _header(Path(identity.path))})
     return found
+
+
+def _header(path: Path) -> ModelHeader:
+    from specmeter.models.facts import read_facts
+
+    facts = read_facts(path)
+    return ModelHeader(
+        architecture=facts.architecture,
+        layers=facts.layers,
+        experts=facts.experts,
+        experts_used=facts.experts_used,
+        recurrent=facts.is_recurrent,
+        parameters=facts.weights.parameters,
+        bytes_per_token=facts.weights.bytes_per_token,
+        kv_bytes_per_token=facts.kv_bytes_per_token(),
+    )
 
 
 def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:
@@ -94,13 +112,33 @@ def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:
     return {name: (experiment.targets | experiment.drafts)[name] for name in names}
 
 
+def foresee(prepared: Prepared) -> tuple[Finding, ...]:
+    """What validity checks have to say about an experiment on this machine before anything is measured."""
+    from specmeter.checks.run_data import RunData
+    from specmeter.host import read_host
+    from specmeter.inspection import foresee as look
+
+    work = prepared.work
+    return look(
+        RunData(
+            experiment=work.experiment,
+            arms=work.arms,
+            models=work.models,
+            hosts=() if work.simulated else (read_host(),),
+            pairs={(pair.target, pair.draft): pair for pair in prepared.pairs},
+            prompts={prompt.id: prompt for prompt in _distinct(work)},
+        )
+    )
+
+
 def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
-    """Measure what `folder` does not hold yet; create it if it is new.
+    """Measure what `folder` does not hold yet; create it if it is new. Then check and certify it.
 
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
     """
     from specmeter.host import read_host
+    from specmeter.inspection import issue
 
     work, loaded = prepared.work, prepared.loaded
     identity = RunIdentity(
@@ -112,6 +150,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
     )
     with _opened(folder, loaded, work, identity) as store:
         store.set_host(read_host())
+        store.set_pairs(prepared.pairs)
         store.begin(time.time())
         interrupted, reason = False, None
         try:
@@ -125,6 +164,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
         finally:
             store.end(time.time(), interrupted=interrupted, reason=reason)
             store.write_environment(_environment(work, store))
+        issue(store)
         return store.state()
 
 

@@ -1,4 +1,4 @@
-"""What can be known to fail before anything is measured: a draft of another vocabulary, models that do not fit."""
+"""What is refused before anything is measured: a draft of another vocabulary, models that do not fit."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specmeter.errors import ModelError, UsageError
-from specmeter.record import Arm, ModelIdentity
+from specmeter.record import Arm, DraftPair, ModelIdentity
 
 
-def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
-    """What a llama.cpp engine would refuse, before anything is started.
+def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> tuple[DraftPair, ...]:
+    """How the drafts go with their targets, after refusing what a llama.cpp engine would refuse.
 
     Raises `ExperimentError` for parameters that no method of an arm honours, `ModelError` for a draft that is none of
     its target, `UsageError` for models beyond this machine.
@@ -19,13 +19,15 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
 
     for arm in arms:
         check_arm(arm, has_draft=arm.draft is not None)
-    _pairs(arms, models)
+    pairs = _pairs(arms, models)
     _memory(arms, models)
+    return pairs
 
 
-def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
+def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> tuple[DraftPair, ...]:
     from specmeter.models.compare import compare
 
+    pairs: list[DraftPair] = []
     for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms if arm.draft):
         assert draft is not None
         comparison = compare(Path(models[target].path), Path(models[draft].path))
@@ -38,6 +40,8 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
                 f"the target's is {first.target}" + (f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""),
                 fix=f"choose a draft with the target's vocabulary; `{command}` lists every condition",
             )
+        pairs.append(DraftPair(target=target, draft=draft, conditions=comparison.conditions))
+    return tuple(pairs)
 
 
 def _memory(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:

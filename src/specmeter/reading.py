@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specmeter.answer import Answer, answers
-from specmeter.record import Arm, ModelIdentity
+from specmeter.record import Arm, Certificate, Finding, ModelIdentity
 from specmeter.store import RunState, RunStore
-from specmeter.summary import RunSummary, summarize
+from specmeter.summary import ArmSummary, RunSummary, summarize
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,17 @@ class RunReport:
     arms: tuple[Arm, ...]
     models: tuple[ModelIdentity, ...]
     summary: RunSummary
+    """Without the speedups of arms whose verdict is invalid: such a number is none."""
     answers: tuple[Answer, ...]
-    not_speculating: frozenset[str]
-    """Arms that were to speculate while their engine said that it did not: their speedup is none."""
-    other_load_percent: float | None
-    """Mean share of the machine that other programs took during requests, 0-100."""
+    certificate: Certificate | None
+    """None for a run that was not checked, because it is running or was interrupted."""
+    findings: tuple[Finding, ...]
+    """What the checks found when the certificate was issued."""
+
+    @property
+    def invalid(self) -> frozenset[str]:
+        """Arms whose verdict is invalid."""
+        return _invalid(self.certificate)
 
 
 def read_run(folder: Path) -> RunReport:
@@ -35,9 +41,9 @@ def read_run(folder: Path) -> RunReport:
     with RunStore.open(folder, readonly=True) as store:
         arms, models = tuple(store.arms()), tuple(store.models())
         timing_only = {model.name for model in models if model.timing_only}
-        summary = summarize(store.rows(), arms, timing_only=timing_only, planned=store.planned())
-        asked = {arm.id for arm in arms if arm.speculates}
-        not_speculating = frozenset(asked & store.arms_not_speculating())
+        certificate = store.certificate()
+        measured = summarize(store.rows(), arms, timing_only=timing_only, planned=store.planned())
+        summary = _believable(measured, _invalid(certificate))
         return RunReport(
             folder=folder,
             name=str(json.loads(store.experiment_json)["name"]),
@@ -45,7 +51,23 @@ def read_run(folder: Path) -> RunReport:
             arms=arms,
             models=models,
             summary=summary,
-            answers=answers(summary, arms, leave_out=not_speculating),
-            not_speculating=not_speculating,
-            other_load_percent=store.other_load_percent(),
+            answers=answers(summary, arms),
+            certificate=certificate,
+            findings=tuple(store.findings()),
         )
+
+
+def _invalid(certificate: Certificate | None) -> frozenset[str]:
+    verdicts = certificate.arms if certificate else {}
+    return frozenset(arm_id for arm_id, verdict in verdicts.items() if verdict == "invalid")
+
+
+def _believable(summary: RunSummary, invalid: frozenset[str]) -> RunSummary:
+    """The summary without speedups that are false."""
+    arms = tuple(_without_speedup(arm) if arm.arm_id in invalid else arm for arm in summary.arms)
+    return summary.model_copy(update={"arms": arms})
+
+
+def _without_speedup(arm: ArmSummary) -> ArmSummary:
+    kinds = {name: kind.model_copy(update={"speedup": None}) for name, kind in arm.kinds.items()}
+    return arm.model_copy(update={"speedup": None, "speedup_bootstrap": None, "speedup_range": None, "kinds": kinds})

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from specmeter import __version__
 from specmeter.checks.check import Check
 from specmeter.checks.run_data import RunData
-from specmeter.record import Arm, Certificate, Finding, Outcome, Severity, Unchecked, Verdict
-
-_WORSE: dict[Severity, Verdict] = {"invalid": "invalid", "suspect": "suspect", "note": "valid"}
-_RANK: dict[Verdict, int] = {"valid": 0, "suspect": 1, "invalid": 2}
-RequestId = tuple[int, int, str, str]
-"""(invocation, block, arm id, prompt id)"""
+from specmeter.record import Arm, Certificate, Finding, Outcome, Unchecked, Verdict
+from specmeter.verdicts import VERDICTS, RequestId, request_verdicts, worst
 
 
 @dataclass(frozen=True)
@@ -50,23 +46,21 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
         outcomes.append(_outcome(check, found, unchecked, data))
         if check.severity == "invalid":
             blind += [gap for gap in unchecked if gap.applies]
-    requests: dict[RequestId, Verdict] = {}
-    own: dict[str, Verdict] = {arm_id: "valid" for arm_id in data.arms}
-    run: Verdict = "valid"
+    valid: Verdict = "valid"
+    own: dict[str, Verdict] = dict.fromkeys(data.arms, valid)
+    run = valid
     for finding in findings:
-        verdict = _WORSE[finding.severity]
+        verdict = VERDICTS[finding.severity]
         if finding.scope == "run":
             run = worst((run, verdict))
         elif finding.arm_id is not None:
             own[finding.arm_id] = worst((own.get(finding.arm_id, "valid"), verdict))
-        if finding.scope == "request" and verdict != "valid":
-            key = (finding.invocation or 0, finding.block or 0, finding.arm_id or "", finding.prompt_id or "")
-            requests[key] = worst((requests.get(key, "valid"), verdict))
     for gap in blind:
         for arm_id in data.arms if gap.arm_id is None else (gap.arm_id,):
             own[arm_id] = worst((own[arm_id], "suspect"))
     arms: dict[str, Verdict] = {arm.id: _with_baseline(arm, own, run) for arm in data.arms.values()}
-    return Judgement(tuple(outcomes), tuple(findings), worst((run, *arms.values())), arms, requests)
+    verdict = worst((run, *arms.values()))
+    return Judgement(tuple(outcomes), tuple(findings), verdict, arms, request_verdicts(findings))
 
 
 def certify(
@@ -88,11 +82,6 @@ def certify(
         checks=judgement.outcomes,
         data=dict(hashes),
     )
-
-
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of some verdicts; valid when there are none."""
-    return max(verdicts, key=_RANK.__getitem__, default="valid")
 
 
 def _with_baseline(arm: Arm, own: Mapping[str, Verdict], run: Verdict) -> Verdict:

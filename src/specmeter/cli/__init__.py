@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "Run an experiment, or resume it.",
     "list": "List bundled experiments and runs.",
     "show": "Show what a run found.",
+    "check": "Check a run again: can its numbers be believed?",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
     "models": "List, build, inspect and compare models.",
     "schema": "Print the JSON Schema of experiment files.",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-TABLES = ("requests", "sessions", "steps", "telemetry", "prompts")
+TABLES = ("requests", "sessions", "steps", "telemetry", "prompts", "findings", "margins")
 FORMATS = ("csv", "jsonl", "parquet")
 
 

@@ -50,8 +50,8 @@ def command(
       specmeter run mine.yaml --out results/monday
 
     \b
-    Exit codes: 0 every request was measured, 2 the experiment or a model cannot be used,
-    3 the engine failed for some requests, 130 interrupted (run again to resume).
+    Exit codes: 0 every request was measured, 1 checks found numbers invalid, 2 the experiment or a model cannot be
+    used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
     """
     from specmeter.cli.progress import error_console
     from specmeter.experiment_file import load
@@ -68,7 +68,8 @@ def command(
 
     from specmeter.cli.progress import model_progress
     from specmeter.cli.run_view import print_run
-    from specmeter.laboratory import choose_folder, prepare
+    from specmeter.cli.verdicts import print_findings
+    from specmeter.laboratory import choose_folder, foresee, prepare
     from specmeter.store import RunStore
 
     console = error_console()
@@ -80,14 +81,15 @@ def command(
         folder, resumed = out, RunStore.exists(out)
         if resumed and new:
             ctx.fail(f"--new: {out} holds a run already; name another folder")
+    print_findings(console, foresee(prepared), notes=False)
     state = _measure(prepared, folder, resumed, console)
-    print_run(folder, as_json=as_json)
+    verdict = print_run(folder, as_json=as_json)
     if state.state != "complete":
         console.print(
             f"{state.failed} of {state.planned} requests failed; the same command tries them again", highlight=False
         )
         return 3
-    return 0
+    return 1 if verdict == "invalid" else 0
 
 
 def _measure(prepared: Prepared, folder: Path, resumed: bool, console: Console) -> RunState:

@@ -15,22 +15,19 @@ if TYPE_CHECKING:
 
     from specmeter.answer import Answer
     from specmeter.reading import RunReport
-    from specmeter.record import Estimate
+    from specmeter.record import Estimate, Verdict
     from specmeter.summary import ArmSummary, KindSummary
 
 
-BUSY_PERCENT = 5.0
-"""More load than this by other programs deserves a word."""
-
-
-def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> None:
-    """Write the run's summary to stdout, as JSON or for people."""
+def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> Verdict | None:
+    """Write the run's summary to stdout, as JSON or for people; returns its verdict, None where it was not checked."""
     from specmeter.reading import read_run
 
     report = read_run(folder)
+    verdict = report.certificate.verdict if report.certificate else None
     if as_json:
         click.echo(json.dumps(_json(report), indent=2, ensure_ascii=False))
-        return
+        return verdict
     from rich.console import Console
     from rich.markup import escape
 
@@ -48,6 +45,7 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> None:
         console.print(escape(sentence(answer)), highlight=False)
     _print_notes(console, report)
     console.print(f"\nrun folder: {escape(str(folder))}", highlight=False, soft_wrap=True)
+    return verdict
 
 
 def sentence(answer: Answer) -> str:
@@ -109,22 +107,28 @@ def _table(report: RunReport, group: list[ArmSummary], *, by_kind: bool, wide: b
         limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
         where = f" (only {', '.join(limited)})" if limited else ""
         probe = f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
-        if arm.arm_id in report.not_speculating:
-            probe = " [the engine did not speculate]"
         count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
         is_baseline = arm.role == "baseline"
-        table.add_row(escape(_label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide), count)
+        mark = _mark(report, arm.arm_id)
+        table.add_row(escape(_label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide, mark), count)
         if by_kind:
             for kind, part in arm.kinds.items():
-                table.add_row(escape(f"  {kind}"), *_cells(part, is_baseline, wide), "", style="dim")
+                table.add_row(escape(f"  {kind}"), *_cells(part, is_baseline, wide, mark), "", style="dim")
     return table
 
 
-def _cells(part: KindSummary, is_baseline: bool, wide: bool) -> tuple[str, str, str, str]:
+def _mark(report: RunReport, arm_id: str) -> str:
+    """What stands beside a speedup that may not mean what it says, or in its place when it is false."""
+    verdict = report.certificate.arms.get(arm_id) if report.certificate else None
+    return {"invalid": "invalid", "suspect": " ?"}.get(verdict or "", "")
+
+
+def _cells(part: KindSummary, is_baseline: bool, wide: bool, mark: str) -> tuple[str, str, str, str]:
     rate = "-" if part.decode_rate is None else f"{part.decode_rate.point:.1f}"
+    speedup = mark if mark == "invalid" else interval(part.speedup, 2) + mark
     return (
         interval(part.decode_rate, 1) if wide else rate,
-        "baseline" if is_baseline else interval(part.speedup, 2),
+        "baseline" + mark.replace("invalid", " invalid") if is_baseline else speedup,
         "-" if part.acceptance is None else f"{part.acceptance.point:.0%}",
         "-" if part.tau is None else f"{part.tau.point:.2f}",
     )
@@ -146,20 +150,7 @@ def _bound(value: float, digits: int) -> str:
 
 def _print_notes(console: Console, report: RunReport) -> None:
     """What a reader must know before believing the table."""
-    if report.not_speculating:
-        console.print(
-            "\nwarning: the engine did not speculate in some arms, whatever was asked for; `warnings` in "
-            "BENCHMARK_ENV.md and the logs say why",
-            style="yellow",
-            highlight=False,
-        )
-    if report.other_load_percent is not None and report.other_load_percent > BUSY_PERCENT:
-        console.print(
-            f"\nwarning: other programs took {report.other_load_percent:.0f} % of this machine during requests; "
-            "measure again when it is quiet",
-            style="yellow",
-            highlight=False,
-        )
+    _print_verdict(console, report)
     score = report.summary.balance.score
     if score is not None:
         console.print(
@@ -185,6 +176,22 @@ def _print_notes(console: Console, report: RunReport) -> None:
         )
 
 
+def _print_verdict(console: Console, report: RunReport) -> None:
+    """Whether the table can be believed, and everything that speaks against it."""
+    from specmeter.cli.verdicts import STYLES, print_findings
+
+    certificate = report.certificate
+    if certificate is None:
+        console.print("\nnot checked yet: `specmeter check` says whether these numbers can be believed", style="yellow")
+        return
+    style = STYLES[certificate.verdict]
+    console.print(f"\nverdict: [{style}]{certificate.verdict}[/{style}]", highlight=False, end="")
+    console.print(
+        {"valid": "", "suspect": " (speedups marked ? may not mean what they say)"}.get(certificate.verdict, "")
+    )
+    print_findings(console, report.findings, notes=False)
+
+
 def _json(report: RunReport) -> dict[str, Any]:
     return {
         "folder": str(report.folder),
@@ -192,8 +199,9 @@ def _json(report: RunReport) -> dict[str, Any]:
         "state": report.state.state,
         "requests": {"planned": report.state.planned, "ok": report.state.ok, "failed": report.state.failed},
         "reason": report.state.reason,
-        "not_speculating": sorted(report.not_speculating),
-        "other_load_percent": report.other_load_percent,
+        "verdict": report.certificate.verdict if report.certificate else None,
+        "verdicts": report.certificate.arms if report.certificate else None,
+        "findings": [finding.model_dump(mode="json", exclude_none=True) for finding in report.findings],
         "answers": [answer.model_dump(mode="json") for answer in report.answers],
         "summary": report.summary.model_dump(mode="json"),
     }

@@ -20,9 +20,11 @@ def command(run: str, by_kind: bool, as_json: bool) -> int:
       specmeter show
       specmeter show specmeter-runs/demo-20261121-101500 --by-kind
       specmeter show latest --json | jq '.answers'
+
+    \b
+    Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run.
     """
     from specmeter.cli.run_view import print_run
     from specmeter.laboratory import find_run
 
-    print_run(find_run(run), as_json=as_json, by_kind=by_kind)
-    return 0
+    return 1 if print_run(find_run(run), as_json=as_json, by_kind=by_kind) == "invalid" else 0

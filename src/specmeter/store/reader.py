@@ -190,23 +190,13 @@ class RunReader:
         """Rows of a SELECT, for whoever hashes or scans the run as it lies on disk."""
         return self._query(query)
 
-    def other_load_percent(self) -> float | None:
-        """Mean share of the machine that other programs took while requests ran, 0-100; None without telemetry."""
-        mean = self._one("SELECT avg(json_extract(json, '$.other_cpu_percent')) FROM telemetry")[0]
-        return None if mean is None else float(mean)
-
-    def arms_not_speculating(self) -> set[str]:
-        """Arms with a session whose engine says that it does not speculate."""
-        query = (
-            "SELECT DISTINCT json_extract(json, '$.arm_id') FROM session WHERE json_extract(json, '$.speculating') = 0"
-        )
-        return {str(row[0]) for row in self._query(query)}
-
     # --- SQL ---------------------------------------------------------------------------------------------------------
 
     def _query(self, sql: str) -> Iterator[tuple[Any, ...]]:
         with sqlite_errors(self.path):
-            yield from self._db.execute(sql)
+            # Not `yield from`: that would close the cursor of a reader who leaves early after the database is closed.
+            for row in self._db.execute(sql):  # noqa: UP028
+                yield row
 
     def _one(self, sql: str) -> tuple[Any, ...]:
         for row in self._query(sql):

@@ -211,8 +211,11 @@ class RunStore(RunReader):
     # --- writing what happens ----------------------------------------------------------------------------------------
 
     def begin(self, at: float) -> None:
-        """The run starts, or goes on, at `at` (seconds since the epoch)."""
+        """The run starts, or goes on, at `at` (seconds since the epoch); what was certified before no longer holds."""
+        (self.folder / CERTIFICATE_NAME).unlink(missing_ok=True)
         with self._transaction() as db:
+            db.execute("DELETE FROM certificate")
+            db.execute("DELETE FROM finding")
             db.execute(
                 "UPDATE run SET started_at = coalesce(started_at, ?), finished_at = NULL, interrupted = 0, "
                 "reason = NULL, state = 'partial'",

@@ -1,0 +1,101 @@
+"""A run under inspection: every check on its raw data, verdicts, and whether the data was changed since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from specmeter.checks import BEFORE, CHECKS
+from specmeter.checks.check import Check, Findings, about_run
+from specmeter.checks.hashes import PARTS, changed, hash_data
+from specmeter.checks.judge import certify, judge
+from specmeter.checks.run_data import RunData, read_run_data
+from specmeter.record import Certificate, Finding, Unchecked
+from specmeter.store.run import CERTIFICATE_NAME
+
+if TYPE_CHECKING:
+    from specmeter.store import RunReader, RunStore
+
+_MAX_CERTIFICATE = 64 * 1024 * 1024
+_PARTS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What an inspection found."""
+
+    certificate: Certificate
+    findings: tuple[Finding, ...]
+    certified_before: bool
+    """There was a certificate, and the data was held against it."""
+
+
+def inspect(run: RunReader) -> Inspection:
+    """Recompute everything from the raw data; changes nothing. Raises `StoreError` when the run is damaged."""
+    issued = run.certificate()
+    data, hashes = read_run_data(run), hash_data(run)
+    integrity = Check(
+        id="data-changed",
+        threat="the data was changed after it was certified",
+        severity="invalid",
+        look=partial(_look_for_changes, run, issued, hashes),
+        saw=PARTS,
+    )
+    judgement = judge(data, (*CHECKS, integrity))
+    certificate = certify(data, judgement, hashes, run.state().state)
+    return Inspection(certificate, judgement.findings, issued is not None)
+
+
+def issue(store: RunStore) -> Inspection:
+    """Inspect a run that has just been measured, and keep the certificate and all findings with it."""
+    inspection = inspect(store)
+    store.set_certificate(inspection.certificate, inspection.findings)
+    return inspection
+
+
+def foresee(data: RunData) -> tuple[Finding, ...]:
+    """What checks have to say before anything is measured."""
+    return judge(data, BEFORE).findings
+
+
+def _look_for_changes(
+    run: RunReader, issued: Certificate | None, hashes: Mapping[str, str], _data: RunData
+) -> Findings:
+    if issued is None:
+        yield Unchecked(reason="the run has no certificate yet", applies=False)
+        return
+    remedy = "measure again, or get the run folder from where it was certified"
+    if parts := changed(issued.data, dict(hashes)):
+        shown = ", ".join(parts[:_PARTS_SHOWN]) + (", ..." if len(parts) > _PARTS_SHOWN else "")
+        message = f"what lies in the run folder is not what was certified: {shown} changed since"
+        yield about_run("data-changed", "invalid", message, remedy, parts=shown, count=len(parts))
+    if (problem := _file_differs(run, issued)) is not None:
+        yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", remedy, file=CERTIFICATE_NAME)
+
+
+def _file_differs(run: RunReader, issued: Certificate) -> str | None:
+    """Why the certificate beside the database is not the one in it; None when it is."""
+    path = run.folder / CERTIFICATE_NAME
+    try:
+        if path.stat().st_size > _MAX_CERTIFICATE:
+            return "is far too large"
+        document: Any = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return "is gone"
+    except (OSError, ValueError, RecursionError):
+        return "cannot be read"
+    if not isinstance(document, dict):
+        return "is not a certificate"
+    found = cast("dict[str, Any]", document)
+    expected = issued.model_dump(mode="json")
+    if {name: found.get(name) for name in expected} != expected:
+        return "does not say what the run's database says"
+    count = found.get("findings_left_out")
+    shown = found.get("findings")
+    total = sum(1 for _ in run.findings())
+    if not isinstance(shown, list) or not isinstance(count, int) or len(cast("list[Any]", shown)) + count != total:
+        return "does not hold the findings of the run's database"
+    return None
