@@ -98,7 +98,7 @@ def _encoding(head: bytes) -> str:
 _WRAPPING = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? +(?:std(?:out|err) [FP] )?"  # docker, CRI
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [^\s:\[]+(?:\[\d+\])?: "  # syslog, journald
-    r"|\[\d{4}-\d\d-\d\d[^\]]{0,40}\] *"
+    r"|\[\d{4}-\d\d-\d\d[^\]]{0,40}\] *|\[\d{1,7}\] "  # a time; llama-server's router: the port of a child
     r"|[A-Za-z0-9][\w.-]{0,63} +\| "  # docker compose
 )
 _STAMP = re.compile(r"\d{1,9}\.\d\d\.\d{3}\.\d{3} (?:([A-Z]) )? *|([IWED]) (?=\S)")
@@ -199,7 +199,9 @@ class LogSigns:
     draft_failures: Sign = Sign()
     """Draft forwards reported as failed by the drafter itself (`llama_process[i] returned -1`)."""
     speculation_refused: Sign = Sign()
-    """Speculation could not be initialised, or has nothing to draft with: the engine goes on without it."""
+    """Speculation could not be initialised: the engine goes on without it, or ends."""
+    no_drafter: Sign = Sign()
+    """No drafting is configured: as it should be for a baseline, and a loss for anything else."""
     vocabulary_mismatch: Sign = Sign()
     """Target and draft have different vocabularies (`not compatible`, `must match target`)."""
     tokens_translated: Sign = Sign()
@@ -277,10 +279,11 @@ _DRAFT_FAILED = re.compile(
 _POSITION = re.compile(r"it is required that the (?:position satisfies|sequence positions remain)")
 _REFUSED = re.compile(
     r"failed to initialize speculative|failed to create (?:speculative|draft|MTP) |failed to load draft model"
-    r"|speculative decoding not supported|no implementations specified for speculative"
+    r"|speculative decoding not supported"
     r"|failed to process speculative|synthetic acceptance requires|draft model is not compatible"
     r"|speculative decoding (?:is |will be )?disabled|context does not support speculative"
 )
+_NO_DRAFTER = re.compile(r"no implementations specified for speculative")
 _VOCABULARY = re.compile(
     r"vocabs? (?:are|is) not compatible|not compatible with the target|model vocab (?:type )?must"
     r"|tokens must match target|must closely match target|token \d+ content differs|vocab size \d+ does not match"
@@ -361,10 +364,13 @@ class SignReader:
     def _read(self, line: str) -> None:
         if self._failure(line):
             return
+        found = False
         for name, pattern in _SIMPLE.items():
             if pattern.search(line):
                 self._tallies[name].add(line)
-                return
+                found = True
+        if found:
+            return
         if "checkpoint" in line and self._checkpoint(line):
             return
         if self._fact(line):
@@ -419,8 +425,9 @@ class SignReader:
                 size = round(float(found.group(2)) * 1024 * 1024)
                 self._rpc.append(RpcBuffer(sample(found.group(1)), size, max(0, len(self._models) - 1)))
         elif found := _LOADED.search(line):
-            if len(self._models) < _MAX_KEPT:
-                self._models.append(sample(found.group(1)))
+            model = sample(found.group(1))
+            if len(self._models) < _MAX_KEPT and self._models[-1:] != [model]:
+                self._models.append(model)
         elif found := _CONTEXT.search(line.rstrip()):
             if len(self._context) < _MAX_KEPT:
                 self._context.append((found.group(1), int(found.group(2))))
@@ -438,6 +445,21 @@ class SignReader:
         level, text = _unwrap(line)
         if level in ("W", "E") or (not _NO_WARNING.search(text) and _WARNING.search(text)):
             self._warnings[sample(text)] = None
+
+    @property
+    def failed_decodes(self) -> int:
+        """Forward passes that failed so far."""
+        return self._decodes.count
+
+    @property
+    def failed_decodes_of_draft(self) -> int:
+        """Those of them that the log ascribes to the draft."""
+        return self._of_draft
+
+    @property
+    def draft_failures(self) -> int:
+        """Failures that the drafter itself has reported so far."""
+        return self._draft.count
 
     def signs(self) -> LogSigns:
         """Everything seen so far."""
@@ -467,6 +489,7 @@ class SignReader:
 _SIMPLE = {
     "position_refused": _POSITION,
     "speculation_refused": _REFUSED,
+    "no_drafter": _NO_DRAFTER,
     "vocabulary_mismatch": _VOCABULARY,
     "tokens_translated": _TRANSLATED,
     "synthetic": _SYNTHETIC,
