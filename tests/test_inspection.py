@@ -1,0 +1,234 @@
+"""Certificates: what they say, and that no change of the data goes unnoticed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from checks.factory import BASE, SD, run_data
+from specmeter.checks import CHECKS
+from specmeter.checks.check import Check, about_arm, about_request, about_run
+from specmeter.checks.hashes import PARTS
+from specmeter.checks.judge import certify, judge
+from specmeter.cli import invoke
+from specmeter.inspection import inspect
+from specmeter.reading import read_run
+from specmeter.record import Unchecked
+from specmeter.store import RunStore
+from test_measure import faults, measured, write
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run that was measured, checked and certified."""
+    measured(write(tmp_path, design={"blocks": 3}), tmp_path / "run")
+    return tmp_path / "run"
+
+
+# --- verdicts --------------------------------------------------------------------------------------------------------
+
+
+def check(*items: object, severity: str = "invalid") -> Check:
+    return Check(id="c", threat="t", severity=severity, look=lambda _: iter(items), saw=("requests",))  # type: ignore[arg-type]
+
+
+def test_a_clean_run_is_valid() -> None:
+    judgement = judge(run_data(), [check()])
+    assert (judgement.verdict, set(judgement.arms.values())) == ("valid", {"valid"})
+    assert judgement.outcomes[0].status == "passed"
+
+
+def test_an_arm_is_as_bad_as_its_worst_request() -> None:
+    data = run_data()
+    request = data.by_arm[SD][0]
+    judgement = judge(data, [check(about_request("c", "invalid", request, "m", "r"))])
+    assert judgement.arms == {BASE: "valid", SD: "invalid"}
+    assert judgement.requests == {request.key: "invalid"}
+    certificate = certify(data, judgement, {}, "complete")
+    assert certificate.requests == {"valid": len(data.requests) - 1, "suspect": 0, "invalid": 1}
+
+
+def test_an_arm_is_no_better_than_its_baseline() -> None:
+    judgement = judge(run_data(), [check(about_arm("c", "invalid", BASE, "m", "r"))])
+    assert judgement.arms == {BASE: "invalid", SD: "invalid"}
+
+
+def test_a_false_run_has_no_valid_arm_but_a_suspect_one_may() -> None:
+    assert set(judge(run_data(), [check(about_run("c", "invalid", "m", "r"))]).arms.values()) == {"invalid"}
+    judgement = judge(run_data(), [check(about_run("c", "suspect", "m", "r"))])
+    assert (judgement.verdict, set(judgement.arms.values())) == ("suspect", {"valid"})
+
+
+def test_notes_change_no_verdict() -> None:
+    judgement = judge(run_data(), [check(about_run("c", "note", "m", "r"), about_arm("c", "note", SD, "m", "r"))])
+    assert judgement.verdict == "valid"
+    assert judgement.outcomes[0].status == "found"
+
+
+def test_absence_is_no_pass() -> None:
+    """Where a check that could have found an arm invalid had nothing to look at, the arm is suspect."""
+    judgement = judge(run_data(), [check(Unchecked(reason="no counters", arm_id=SD))])
+    assert judgement.arms == {BASE: "valid", SD: "suspect"}
+    assert judgement.outcomes[0].status == "partly"
+    judgement = judge(run_data(), [check(Unchecked(reason="no counters"))])
+    assert set(judgement.arms.values()) == {"suspect"}
+    assert judgement.outcomes[0].status == "skipped"
+
+
+def test_what_does_not_apply_or_could_only_find_doubts_makes_nothing_suspect() -> None:
+    assert judge(run_data(), [check(Unchecked(reason="no draft", arm_id=SD, applies=False))]).verdict == "valid"
+    assert judge(run_data(), [check(Unchecked(reason="no telemetry"), severity="suspect")]).verdict == "valid"
+
+
+def test_checks_have_names_of_their_own_and_say_what_they_saw() -> None:
+    names = [one.id for one in CHECKS]
+    assert len(names) == len(set(names))
+    for one in CHECKS:
+        assert one.threat
+        assert set(one.saw) <= set(PARTS), one.id
+        assert one.saw, one.id
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+def test_a_measured_run_has_a_certificate_that_hashes_all_its_data(folder: Path) -> None:
+    document = json.loads((folder / "certificate.json").read_text("utf-8"))
+    assert set(PARTS) - {"logs"} <= set(document["data"])
+    assert len([part for part in document["data"] if part.startswith("logs/")]) == len(
+        list((folder / "logs").iterdir())
+    )
+    assert {outcome["check"] for outcome in document["checks"]} >= {one.id for one in CHECKS}
+    with RunStore.open(folder, readonly=True) as store:
+        certificate = store.certificate()
+        assert certificate is not None
+        assert certificate.model_dump(mode="json").items() <= document.items()
+        again = inspect(store)
+    assert again.certified_before
+    assert again.certificate.verdict == certificate.verdict
+    assert not [finding for finding in again.findings if finding.check == "data-changed"]
+
+
+def sql(statement: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        with closing(sqlite3.connect(folder / "run.sqlite")) as db:
+            assert db.execute(statement).rowcount != 0
+            db.commit()
+
+    return change
+
+
+def edit_log(folder: Path) -> None:
+    with next((folder / "logs").iterdir()).open("a") as log:
+        log.write("one line more\n")
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "requests": sql("UPDATE request SET predicted_ms = predicted_ms * 0.9 WHERE id = 3"),
+    "a request is gone": sql("DELETE FROM request WHERE id = 3"),
+    "replies": sql(
+        "UPDATE reply SET zlib_json = (SELECT zlib_json FROM reply WHERE request_id = 2) WHERE request_id = 1"
+    ),
+    "sessions": sql("UPDATE session SET json = replace(json, '\"block\":0', '\"block\":1')"),
+    "engines": sql("UPDATE engine SET json = replace(json, 'mock', 'mocK')"),
+    "arms": sql("UPDATE arm SET json = replace(json, '\"gamma\":4', '\"gamma\":8')"),
+    "prompts": sql("UPDATE prompt SET json = replace(json, 'kind', 'kind')||' ' WHERE seq = 1"),
+    "models": sql("UPDATE model SET json = replace(json, 'mock:dense', 'mock:danse')"),
+    "plan": sql("DELETE FROM plan WHERE seq = 1"),
+    "experiment": sql("UPDATE run SET experiment_yaml = experiment_yaml || ' '"),
+    "logs": edit_log,
+    "a new log": lambda folder: (folder / "logs" / "new.log").touch(),
+    "certificate edited": lambda folder: (folder / "certificate.json").write_text(
+        (folder / "certificate.json").read_text().replace('"complete"', '"partial"')
+    ),
+    "certificate gone": lambda folder: (folder / "certificate.json").unlink(),
+    "certificate is rubbish": lambda folder: (folder / "certificate.json").write_text("[[["),
+    "certificate is a list": lambda folder: (folder / "certificate.json").write_text("[]"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_any_change_of_the_data_is_noticed(folder: Path, change: Callable[[Path], None]) -> None:
+    change(folder)
+    with RunStore.open(folder, readonly=True) as store:
+        inspection = inspect(store)
+    assert inspection.certificate.verdict == "invalid"
+    assert "data-changed" in {finding.check for finding in inspection.findings}
+    assert invoke(["check", str(folder)]) == 1
+
+
+def test_checking_changes_nothing(folder: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and "-" not in path.name}
+    assert invoke(["check", str(folder)]) == 0
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and "-" not in path.name}
+    assert after == before
+
+
+def test_a_resumed_run_is_certified_anew(tmp_path: Path) -> None:
+    file = write(tmp_path, engine=faults({"kind": "dies", "arm": "dense/draft*", "block": 1}))
+    folder = tmp_path / "run"
+    state, _ = measured(file, folder)
+    if state.state == "complete":
+        pytest.skip("the fault did no harm")
+    with RunStore.open(folder, readonly=True) as store:
+        first = store.certificate()
+    measured(file, folder)
+    with RunStore.open(folder, readonly=True) as store:
+        second = store.certificate()
+        assert not [finding for finding in store.findings() if finding.check == "data-changed"]
+    assert first is not None
+    assert second is not None
+    assert second.data["requests"] != first.data["requests"]
+
+
+def test_a_run_without_a_certificate_gets_one_from_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunStore.open(folder) as store:
+        store.begin(0.0)
+    assert not (folder / "certificate.json").exists()
+    assert read_run(folder).certificate is None
+    assert invoke(["show", str(folder)]) == 0
+    assert "not checked yet" in capsys.readouterr().out
+    assert invoke(["check", str(folder)]) == 0
+    assert "certified now" in capsys.readouterr().out
+    assert (folder / "certificate.json").exists()
+    assert read_run(folder).certificate is not None
+
+
+def test_an_invalid_arm_has_no_speedup_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    arms = [{"draft": "small", "gamma": [2, 4]}]
+    file = write(tmp_path, arms=arms, engine=faults({"kind": "inactive", "arm": "dense/draft*g4"}))
+    assert invoke(["run", file, "--out", str(folder)]) == 1
+    assert "invalid" in capsys.readouterr().out
+    report = read_run(folder)
+    assert report.invalid == {"dense/draft-simple/small/g4"}
+    found = {arm.arm_id: arm for arm in report.summary.arms}
+    false, true = found["dense/draft-simple/small/g4"], found["dense/draft-simple/small/g2"]
+    assert false.speedup is None
+    assert false.speedup_bootstrap is None
+    assert all(kind.speedup is None for kind in false.kinds.values())
+    assert true.speedup is not None
+    assert report.answers[0].arm_id == "dense/draft-simple/small/g2"
+    assert invoke(["show", str(folder), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "invalid"
+    assert document["verdicts"]["dense/draft-simple/small/g4"] == "invalid"
+    assert any(finding["check"] == "speculation-not-active" for finding in document["findings"])
+    assert invoke(["check", str(folder)]) == 1
+
+
+def test_check_prints_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["check", str(folder), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] in {"valid", "suspect"}
+    assert document["findings"] is not None
+
+
+def test_check_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["check", str(tmp_path / "none")]) == 2
+    assert "fix:" in capsys.readouterr().err
