@@ -1,4 +1,4 @@
-"""Write docs/reference/ from the code itself: commands, keys of experiment files, columns of exports.
+"""Write docs/reference/ from the code itself: commands, keys of experiment files, columns of exports, checks.
 
 uv run python scripts/make_reference.py            write the pages
 uv run python scripts/make_reference.py --check    exit 1 if a page is out of date
@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import click
 
+from specmeter.checks import CHECKS
 from specmeter.cli import root
 from specmeter.experiment import Experiment
 from specmeter.export import TABLES, columns
@@ -106,7 +107,27 @@ def columns_page() -> str:
     return NOTE + "\n".join(parts)
 
 
-PAGES = {"commands.md": commands_page, "experiment.md": experiment_page, "columns.md": columns_page}
+def checks_page() -> str:
+    """Every validity check."""
+    parts = [
+        "# Validity checks\n",
+        "What `specmeter check` looks for, and what a finding makes of the number it is about at most: `invalid` (it is "
+        "false), `suspect` (it may not mean what it says) or a `note`. How verdicts follow from findings is told in "
+        "[Can it be believed?](../explanation/validity.md).\n",
+        "| check | looks for | at most | also before the run | reads |\n|---|---|---|---|---|",
+    ]
+    for check in CHECKS:
+        reads = ", ".join(check.saw)
+        parts.append(
+            f"| `{check.id}` | {check.threat} | {check.severity} | {'yes' if check.before else ''} | {reads} |"
+        )
+    parts.append(
+        "\n`data-changed` comes on top: the data was changed after it was certified (`invalid`, reads everything)."
+    )
+    return NOTE + "\n".join(parts)
+
+
+PAGES = {"checks.md": checks_page, "commands.md": commands_page, "experiment.md": experiment_page, "columns.md": columns_page}
 
 
 def main() -> int:

@@ -44,14 +44,14 @@ def changed(was: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def _hash_rows(run: RunReader, query: str) -> str:
+    """Of the values with their types and lengths, so that no two different tables look alike."""
     digest = hashlib.sha256()
     for row in run.raw(query):
-        for value in row:
-            # The type and the length go in as well: no two different rows look alike.
-            data = value if isinstance(value, bytes) else repr(value).encode()
-            digest.update(b"%c%d:" % (98 if isinstance(value, bytes) else 114, len(data)))
-            digest.update(data)
-        digest.update(b"\n")
+        blobs = [value for value in row if isinstance(value, bytes)]
+        plain = tuple(len(value) if isinstance(value, bytes) else value for value in row) if blobs else row
+        digest.update(f"{plain!r}{len(blobs)}\n".encode())
+        for blob in blobs:
+            digest.update(blob)
     return digest.hexdigest()
 
 

@@ -91,13 +91,16 @@ def insert(db: sqlite3.Connection, request: Request, attempt: int) -> None:
 
 
 def compact(rows: Iterable[tuple[Any, ...]]) -> Iterator[RequestRow]:
-    """Rows in the order of `REQUEST_COLUMNS`; strings that repeat are kept once, or 100,000 rows fill the memory."""
-    for row in rows:
-        values = list(row)
-        for index in _REPEATING:
-            if values[index] is not None:
-                values[index] = intern(values[index])
-        yield RequestRow._make(values)
+    """Rows in the order of `REQUEST_COLUMNS`."""
+    return (shared(list(row)) for row in rows)
+
+
+def shared(values: list[Any]) -> RequestRow:
+    """A row of these values; strings that repeat are kept once, or 100,000 rows fill the memory. Uses up the list."""
+    for index in _REPEATING:
+        if values[index] is not None:
+            values[index] = intern(values[index])
+    return RequestRow._make(values)
 
 
 def restore(row: RequestRow, bulk: bytes | None) -> Request:
