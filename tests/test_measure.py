@@ -171,7 +171,7 @@ def test_an_arm_that_did_not_speculate_is_no_answer(tmp_path: Path) -> None:
     file = write(tmp_path, arms=arms, engine=faults({"kind": "inactive", "arm": "dense/draft*g4"}))
     measured(file, tmp_path / "run")
     report = read_run(tmp_path / "run")
-    assert report.not_speculating == {"dense/draft-simple/small/g4"}
+    assert report.invalid == {"dense/draft-simple/small/g4"}
     assert report.answers[0].arm_id == "dense/draft-simple/small/g2"
 
 

@@ -485,7 +485,9 @@ class Finding(Record):
     check: str
     """Which check: `conservation`, `host-busy`, ..."""
     severity: Severity
+    """What it does to that which it is about."""
     scope: Literal["request", "arm", "run"]
+    """What it is about."""
     message: str
     """What is wrong, in one sentence with its numbers."""
     remedy: str
@@ -497,7 +499,9 @@ class Finding(Record):
     invocation: int | None = None
     """Of the request; None unless the scope is `request`, as the next two."""
     block: int | None = None
+    """Of the request."""
     prompt_id: str | None = None
+    """Of the request."""
 
 
 class Unchecked(Record):
@@ -550,17 +554,23 @@ class Margin(Record):
     """How sure the target was where a greedy text left its baseline's: asked of the target itself, afterwards."""
 
     arm_id: str
+    """Arm whose text differs."""
     prompt_id: str
+    """The workload item."""
     invocation: int
     """Of the request that differs; its baseline is that of the same block."""
     block: int
+    """Of the request that differs."""
     position: int
     """First generated token that differs, from 0."""
     baseline_token: int
+    """Id of the token that the baseline has there."""
     arm_token: int
+    """Id of the token that the arm has there."""
     baseline_logprob: float | None
     """Natural logarithm of the target's probability; None when it is not among the likeliest that the engine lists."""
     arm_logprob: float | None
+    """The same of the arm's token."""
     best_logprob: float | None
     """Of the likeliest token at that place."""
 
