@@ -228,6 +228,24 @@ class LogSigns:
     """Other lines that warn or report an error, each once."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Signs that a reader of the numbers should know, one line each; failed forwards are not among them."""
+        told = (
+            (self.speculation_refused, "speculation could not be initialised"),
+            (self.vocabulary_mismatch, "the vocabularies do not match"),
+            (self.tokens_translated, "draft tokens are translated by way of text"),
+            (self.synthetic, "acceptance is decided by dice"),
+            (self.connect_failed, "a remote machine was not reached"),
+        )
+        notes = [f"{what}: {sign.samples[0]}" for sign, what in told if sign]
+        notes += [f"weights of model {item.model + 1} went to {item.device}" for item in self.rpc_buffers[:MAX_SAMPLES]]
+        if self.checkpoints_restored:
+            notes.append(f"{self.checkpoints_restored.count} checkpoints of recurrent state were restored")
+        if self.longest_replay > 1:
+            notes.append(f"restored {self.longest_replay} times in a row at {self.longest_replay_at}")
+        return tuple(notes)
+
+    @property
     def failed_decodes_of_target(self) -> int:
         """Failures that the log does not ascribe to the draft; logs of old builds cannot tell the two apart."""
         return max(0, self.failed_decodes.count - self.failed_decodes_of_draft)

@@ -1,0 +1,166 @@
+"""What a llama.cpp log says about its setup: models, device, methods of drafting, command line.
+
+Fed with all lines of a log, whatever the program; what a build does not print stays empty.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from specmeter.importers.engine_log import sample
+
+_GIB = 1024**3
+_MAX_MODELS = 8
+_MAX_ARGUMENTS = 400
+
+_HINT = re.compile(
+    r"loaded meta data|model size|file size|n_expert|using device|  Device \d|speculative implementation|n_max *="
+    r"|n_draft=|n_match=|size_n=|llama-s|srv +load: |/server |/speculative"
+)
+_LOADED = re.compile(r"loaded meta data with .{0,80}? from (.{1,2000}?)(?: \(version .*)?$")
+_SIZE = re.compile(r"(?:print_info: file size|llm_load_print_meta: model size) += *(\d{1,9}\.\d{1,4}) (MiB|GiB)")
+_EXPERTS = re.compile(r"(?:print_info|llm_load_print_meta): n_expert +=+ *(\d{1,9})\s*$")
+_DEVICE = re.compile(r"using device \S+ \(([^)]{1,100})\)")
+_CUDA_DEVICE = re.compile(r"^\s+Device \d+: ([^,]{1,100}),")
+_METHOD = re.compile(r"adding speculative implementation '([\w-]{1,60})'")
+_PARAMETERS = re.compile(r": - (\w+=.{1,300})$")
+_PARAMETER = re.compile(r"(\w{1,40})=([^,\s]{1,40})")
+_COMMAND = re.compile(
+    r"(?:^|[\s/\\=])(?:llama-(?:server|speculative(?:-simple)?)|server|speculative)(?:\.exe)? +(-.*)$"
+)
+_SPAWNED = re.compile(r"srv +load: {2,}(\S.{0,2000})$")
+
+_FLAGS = {
+    "target": ("-m", "--model", "-hf", "-hfr", "--hf-repo"),
+    "draft": ("-md", "--model-draft", "--spec-draft-model", "-hfd", "--spec-draft-hf", "--hf-repo-draft"),
+    "gamma": ("--draft", "--draft-max", "--draft-n", "--spec-draft-n-max", "--spec-ngram-mod-n-max"),
+    "gamma_min": ("--draft-min", "--draft-n-min", "--spec-draft-n-min"),
+    "p_min": ("--draft-p-min", "--spec-draft-p-min"),
+    "method": ("--spec-type",),
+    "temperature": ("--temp", "--temperature"),
+    "synthetic": ("--spec-synth-len", "--spec-synth-rates"),
+}
+_MEANING = {flag: name for name, flags in _FLAGS.items() for flag in flags}
+
+
+@dataclass
+class LoadedModel:
+    """One model file as it was loaded."""
+
+    path: str
+    size_bytes: float | None = None
+    size_error_bytes: float = 0.0
+    """Half a unit of the last digit that was printed."""
+    experts: int | None = None
+    """0 for a dense model."""
+
+    @property
+    def name(self) -> str:
+        """File name without folder and suffix."""
+        name = re.split(r"[/\\]", self.path)[-1]
+        return name.removesuffix(".gguf")
+
+
+@dataclass
+class Setup:
+    """Filled while the lines of a log pass by."""
+
+    models: list[LoadedModel] = field(default_factory=list[LoadedModel])
+    """In order of loading: the target first."""
+    device: str | None = None
+    methods: list[str] = field(default_factory=list[str])
+    """Methods of drafting that the engine says it uses."""
+    parameters: dict[str, str] = field(default_factory=dict[str, str])
+    """`n_max`, `n_min`, `p_min`, ... of those methods, the first value of each."""
+    flags: dict[str, str] = field(default_factory=dict[str, str])
+    """From an echoed command line, by the names of `_FLAGS`."""
+    _spawned: list[str] = field(default_factory=list[str])
+
+    def feed(self, line: str) -> None:
+        """Take the next line."""
+        if _HINT.search(line) is None:
+            return
+        if found := _LOADED.search(line):
+            path = sample(found.group(1))
+            if len(self.models) < _MAX_MODELS and (not self.models or self.models[-1].path != path):
+                self.models.append(LoadedModel(path))
+        elif found := _SIZE.search(line):
+            self._size(found.group(1), _GIB if found.group(2) == "GiB" else 1024**2)
+        elif (found := _EXPERTS.search(line)) and self.models:
+            self.models[-1].experts = int(found.group(1))
+        elif found := _DEVICE.search(line) or _CUDA_DEVICE.search(line):
+            self.device = self.device or sample(found.group(1))
+        elif found := _METHOD.search(line):
+            if found.group(1) not in self.methods and len(self.methods) < _MAX_MODELS:
+                self.methods.append(found.group(1))
+        elif self.methods and (found := _PARAMETERS.search(line)):
+            for name, value in _PARAMETER.findall(found.group(1)):
+                self.parameters.setdefault(name, value)
+        elif found := _SPAWNED.search(line):
+            if len(self._spawned) < _MAX_ARGUMENTS:
+                self._spawned.append(found.group(1).strip())
+                self._read_flags(self._spawned[-2:])
+        elif found := _COMMAND.search(line):
+            self._read_flags(_words(found.group(1)))
+
+    def _size(self, number: str, unit: int) -> None:
+        if self.models and self.models[-1].size_bytes is None and float(number) > 0:
+            self.models[-1].size_bytes = float(number) * unit
+            self.models[-1].size_error_bytes = 0.5 * 10.0 ** -len(number.partition(".")[2]) * unit
+
+    def _read_flags(self, words: list[str]) -> None:
+        for flag, value in pairwise(words):
+            meaning = _MEANING.get(flag)
+            if meaning is not None and meaning not in self.flags:
+                self.flags[meaning] = sample(value)
+
+    # --- what it amounts to ------------------------------------------------------------------------------------------
+
+    @property
+    def gamma(self) -> int | None:
+        """Most draft tokens per step: as the engine resolved it, or else as it was asked for."""
+        for text in (self.parameters.get("n_max"), self.parameters.get("n_draft"), self.flags.get("gamma")):
+            if text is not None and re.fullmatch(r"\d{1,6}", text):
+                return int(text)
+        return None
+
+    @property
+    def method(self) -> str | None:
+        """How drafts are made, where the log says it."""
+        if self.methods:
+            return "+".join(self.methods)
+        return self.flags.get("method") or ("draft-simple" if self.draft_name else None)
+
+    @property
+    def target_name(self) -> str | None:
+        """Name of the target's file."""
+        return self.models[0].name if self.models else LoadedModel(self.flags.get("target", "")).name or None
+
+    @property
+    def draft_name(self) -> str | None:
+        """Name of the draft's file."""
+        return self.models[1].name if len(self.models) > 1 else LoadedModel(self.flags.get("draft", "")).name or None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Settings that a reader should know."""
+        settings = {**self.flags, **self.parameters}
+        named = {
+            "p_min": settings.get("p_min"),
+            "n_min": settings.get("n_min") or settings.get("gamma_min"),
+            "temperature": settings.get("temperature"),
+            "synthetic acceptance": settings.get("synthetic"),
+        }
+        text = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
+        return (text,) if text else ()
+
+
+def _words(text: str) -> list[str]:
+    text = text[:4000]
+    try:
+        return shlex.split(text)[:_MAX_ARGUMENTS]
+    except ValueError:
+        return text.split()[:_MAX_ARGUMENTS]
