@@ -264,6 +264,7 @@ class _Log:
             "method": self.setup.method,
             "synthetic": bool(signs.synthetic),
             "gamma": self.setup.gamma,
+            "runs": 1,
             "predicted_n": predicted,
             "predicted_ms": decode_ms or None,
             "wall_ms": request.total_ms or None,

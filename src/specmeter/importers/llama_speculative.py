@@ -237,6 +237,7 @@ class _Run:
             "drafted": drafted,
             "acceptance": accepted / drafted if drafted else None,
             "steps": max(0, predicted - 1 - accepted) or None,
+            "runs": 1,
             "device": self.setup.device,
             "rounding": rounding,
         }
@@ -250,55 +251,91 @@ class _Run:
         if decoded is not None:
             values |= _rates(decoded, encoded)
             rounding |= {"predicted_ms": 0.5, "decode_rate": 0.0005}
-        notes = list(self._forwards(values, signs.failed_decodes.count, signs.failed_decodes_of_draft))
+        counters = Counters(
+            predicted_n=predicted,
+            accepted=accepted,
+            drafted=drafted,
+            prompt_n=values.get("prompt_n"),
+            failures=signs.failed_decodes.count,
+            failures_of_draft=signs.failed_decodes_of_draft,
+            target_evaluated=self.perf["target"].evaluated,
+            target_graphs_reused=self.perf["target"].graphs_reused,
+            draft_evaluated=self.perf["draft"].evaluated,
+        )
+        fields, notes_on_forwards = counters.forwards()
+        values |= fields
+        notes = list(notes_on_forwards)
         notes += [note for note in (self.text.note,) if note is not None]
         values["notes"] = (*notes, *signs.notes, *self.setup.notes)
         return values
 
-    # --- what took place ---------------------------------------------------------------------------------------------
 
-    def _forwards(self, values: dict[str, Any], failures: int, of_draft: int) -> Iterator[str]:
-        """Fill in forwards that took place and that failed; yields notes on how they are known."""
-        rounds, drafted, prompt_n = values["steps"], values["drafted"], values.get("prompt_n")
-        evaluated = self.perf["target"].evaluated
-        if rounds is None or drafted is None or prompt_n is None or evaluated is None:
-            if failures:
-                values["failed_forwards"] = failures - of_draft
-                values["failed_draft_forwards"] = of_draft or None
-                yield f"{failures} forward passes failed; the log does not say whether the target's or the draft's"
-            return
-        needed = prompt_n + rounds + drafted
-        if not failures:
-            if evaluated == needed:
-                values["target_forwards"] = rounds
-            else:
-                yield f"the target evaluated {evaluated} tokens where these counts need {needed}"
-            return
-        lost, exact = _lost(needed - evaluated, rounds, drafted)
-        lost = min(lost, rounds, failures)
-        values["target_forwards"], values["failed_forwards"] = rounds - lost, lost
-        values["failed_draft_forwards"] = failures - lost
-        yield (
-            f"{rounds} verifications were asked for; the target evaluated {evaluated - prompt_n} tokens after the "
-            f"prompt where they need {rounds + drafted}: {'' if exact else 'about '}{rounds - lost} took place, "
-            f"{lost} failed ({lost / rounds:.0%})"
-        )
-        reused = self.perf["target"].graphs_reused
-        if exact and reused is not None and reused + 1 == rounds - lost:
-            yield f"{reused} graphs reused say the same: {reused + 1} forwards of one shape"
-        yield from self._draft_forwards(rounds, drafted, prompt_n, failures - lost)
+# --- what took place -------------------------------------------------------------------------------------------------
 
-    def _draft_forwards(self, rounds: int, drafted: int, prompt_n: int, failed: int) -> Iterator[str]:
-        evaluated = self.perf["draft"].evaluated
-        asked = rounds + 1 + drafted
-        if evaluated is None or evaluated < prompt_n:
-            yield f"{failed} other failures are the draft's, of {asked} forwards of one token"
-            return
-        done = evaluated - prompt_n
-        agrees = asked - done - failed in (0, 1)
-        yield (
-            f"the other {failed} failures are the draft's: its counters show {done} of {asked} forwards of one token"
-            f"{', which closes the sum' if agrees else ', which does not close the sum'}"
+
+@dataclass(frozen=True)
+class Counters:
+    """What a run printed about itself, as far as it says which forwards took place."""
+
+    predicted_n: int
+    accepted: int
+    drafted: int | None = None
+    prompt_n: int | None = None
+    failures: int = 0
+    """Forward passes that the log says failed, target and draft together."""
+    failures_of_draft: int = 0
+    """How many of them it ascribes to the draft."""
+    target_evaluated: int | None = None
+    """Tokens of the target's successful forwards, prompt included."""
+    target_graphs_reused: int | None = None
+    draft_evaluated: int | None = None
+    """Tokens of the draft's successful forwards, prompt included."""
+
+    @property
+    def rounds(self) -> int:
+        """Verifications after the first token, as they were asked for."""
+        return max(0, self.predicted_n - 1 - self.accepted)
+
+    def forwards(self) -> tuple[dict[str, int], tuple[str, ...]]:
+        """(fields of a claim: `target_forwards`, `failed_forwards`, `failed_draft_forwards`, as far as they are known;
+        notes on how they are known)."""
+        if not self.rounds or self.drafted is None or self.prompt_n is None or self.target_evaluated is None:
+            return self._shared_failures()
+        needed, took = self.rounds + self.drafted, self.target_evaluated - self.prompt_n
+        if not self.failures:
+            if took == needed:
+                return {"target_forwards": self.rounds}, ()
+            return {}, (f"the target evaluated {took} tokens after the prompt where these counts need {needed}",)
+        lost, exact = _lost(needed - took, self.rounds, self.drafted)
+        lost = min(lost, self.rounds, self.failures)
+        done, others = self.rounds - lost, self.failures - lost
+        notes = [
+            f"{self.rounds} verifications were asked for; the target evaluated {took} tokens after the prompt where "
+            f"they need {needed}: {'' if exact else 'about '}{done} took place, {lost} failed ({lost / self.rounds:.0%})"
+        ]
+        if exact and self.target_graphs_reused is not None and self.target_graphs_reused + 1 == done:
+            notes.append(f"{self.target_graphs_reused} graphs reused say the same: {done} forwards of one shape")
+        notes.append(self._draft_note(self.prompt_n, self.drafted, others))
+        return {"target_forwards": done, "failed_forwards": lost, "failed_draft_forwards": others}, tuple(notes)
+
+    def _shared_failures(self) -> tuple[dict[str, int], tuple[str, ...]]:
+        if not self.failures:
+            return {}, ()
+        fields = {"failed_forwards": self.failures - self.failures_of_draft}
+        if self.failures_of_draft:
+            fields["failed_draft_forwards"] = self.failures_of_draft
+        note = f"{self.failures} forward passes failed; the log does not say whether the target's or the draft's"
+        return fields, (note,)
+
+    def _draft_note(self, prompt_n: int, drafted: int, failed: int) -> str:
+        asked = self.rounds + 1 + drafted
+        if self.draft_evaluated is None or self.draft_evaluated < prompt_n:
+            return f"{failed} other failures are the draft's, of {asked} forwards of one token"
+        done = self.draft_evaluated - prompt_n
+        closes = "closes" if asked - done - failed in (0, 1) else "does not close"
+        return (
+            f"the other {failed} failures are the draft's: its counters show {done} of {asked} forwards of one token, "
+            f"which {closes} the sum"
         )
 
 
