@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from stand_in import StandIn, help_text, serve
+
 FAULT, FLAGS = sys.argv[1], sys.argv[2:]
-FLAGS_KNOWN = """
---model --ctx-size --parallel --threads --threads-batch --metrics --slots --host --port --spec-type
-""".split()  # noqa: SIM905
-HELP = "".join(f"{flag} N    an option\n" for flag in FLAGS_KNOWN)
+HELP = help_text("--model --ctx-size --parallel --threads --threads-batch --metrics --slots --host --port --spec-type")
 TIMINGS = {"prompt_n": 5, "prompt_ms": 1.0, "predicted_n": 8, "predicted_ms": 2.0, "cache_n": 0}
 
 
@@ -22,13 +19,8 @@ def option(name: str) -> str:
     return FLAGS[FLAGS.index(name) + 1]
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Quiet."""
-
-    def do_GET(self) -> None:
+class Handler(StandIn):
+    def get(self) -> None:
         key = f"Bearer {os.environ['LLAMA_API_KEY']}"
         if self.path == "/health":
             if FAULT == "never-ready":
@@ -49,18 +41,15 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(404, {"error": {"message": "not found"}})
 
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def post(self, asked: dict[str, Any]) -> None:
         if FAULT == "refuses":
             message = "request (900 tokens) exceeds the available context size (512 tokens), try increasing it"
             return self.answer(400, {"error": {"message": message, "type": "exceed_context_size_error"}})
         if FAULT == "garbage-tokens" or self.path != "/completion":
             return self.answer(200, {"tokens": "none"})
-        if not request["stream"]:
+        if not asked["stream"]:
             return self.answer_in_one_piece()
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
+        self.begin_stream()
         for count in range(1, 5):
             self.event({"content": "x", "tokens": [count], "tokens_predicted": count, "stop": False})
         self.misbehave()
@@ -101,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
         elif FAULT == "error":
             self.event({"error": {"code": 500, "message": "Compute error."}})
         elif FAULT == "no-final":
-            self.wfile.write(b"0\r\n\r\n")
+            self.end_stream()
             raise ConnectionAbortedError
         elif FAULT == "breaks-off":
             raise ConnectionAbortedError
@@ -118,28 +107,7 @@ class Handler(BaseHTTPRequestHandler):
         if FAULT == "no-timings":
             del final["timings"]
         self.event(final)
-        self.wfile.write(b"0\r\n\r\n")
-
-    def event(self, content: dict[str, Any]) -> None:
-        self.chunk(b"data: " + json.dumps(content).encode() + b"\n\n")
-
-    def chunk(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        self.wfile.flush()
-
-    def answer(self, status: int, body: Any) -> None:
-        data = (body if isinstance(body, str) else json.dumps(body)).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Quiet: breaking off is the point."""
+        self.end_stream()
 
 
 def main() -> None:
@@ -153,7 +121,7 @@ def main() -> None:
         print("0.00.001.000 E srv    load_model: failed to load model, 'x.gguf'", file=sys.stderr)
         sys.exit(1)
     else:
-        Server(("127.0.0.1", int(option("--port"))), Handler).serve_forever()
+        serve(int(option("--port")), Handler)
 
 
 main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -70,6 +71,21 @@ def faulty_binary(folder: Path, fault: str) -> Path:
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "faulty_server.py"}" {fault} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return script
+
+
+def acting_binary(
+    folder: Path, *, speculative: dict[str, Any] | None = None, plain: dict[str, Any] | None = None, note: str = ""
+) -> Path:
+    """A "llama-server" that serves whole runs, with what goes wrong by `FAULTS` in `acting_server.py`.
+
+    `note` changes the bytes of the binary and nothing else.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    script, binary = folder / "script.json", folder / "llama-server"
+    script.write_text(json.dumps({"speculative": speculative or {}, "plain": plain or {}}), encoding="utf-8")
+    binary.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "acting_server.py"}" "{script}" "$@"\n# {note}\n')
+    binary.chmod(binary.stat().st_mode | stat.S_IXUSR)
+    return binary
 
 
 def alive(pids: tuple[int, ...] | list[int]) -> list[int]:
