@@ -226,7 +226,7 @@ def _multimodel() -> Iterator[Claim]:
     sizes = {"0.8B Q8_0": 1186443520.0, "2B Q8_0": 2834940160.0, "9B Q8_0": 12974040288.0}
     for number, row in enumerate(rows("apple_multimodel.csv"), start=2):
         machine = _MACHINES[row["machine"]]
-        size = _MOE
+        size: dict[str, Any] = _MOE
         if row["model"] in sizes:
             size = {"experts": 0, "size_bytes": sizes[row["model"]]}
         yield Claim(
