@@ -25,8 +25,12 @@ from specmeter.importers.llama_speculative import Counters
 
 _ULTRA: dict[str, Any] = {"device": "M2 Ultra", "bandwidth_bytes_per_s": 800e9}
 _BANDWIDTH = {"M2 Ultra": 800e9, "M1 Max": 400e9, "M2 Pro": 200e9}
-_MACHINES = {"M2Ultra_192GB": "M2 Ultra", "M1Max_32GB": "M1 Max", "M2Pro_32GB": "M2 Pro"}
-_MACHINES |= {"M2_Ultra_192GB": "M2 Ultra", "M1_Max_32GB": "M1 Max", "M2_Pro_32GB": "M2 Pro"}
+_MACHINES = {
+    "M2Ultra_192GB": "M2 Ultra",
+    "M2_Ultra_192GB": "M2 Ultra",
+    "M1_Max_32GB": "M1 Max",
+    "M2_Pro_32GB": "M2 Pro",
+}
 
 _BASELINES = {"9B": "42.42", "4B": "54.02", "35B": "55.2"}
 """Targets by themselves on the M2 Ultra, as the study's own comparison takes them [tok/s]."""
