@@ -10,14 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats as scipy_stats
+from scipy.optimize import linprog
 
 from specmeter.errors import UsageError
 from specmeter.record import Estimate
 from specmeter.schedule import plan
 from specmeter.stats import (
+    DIP_LIMIT,
     Pair,
     Pool,
     bootstrap_speedup,
+    dip,
     geometric_speedup,
     pooled_rate,
     pooled_ratio,
@@ -27,6 +30,7 @@ from specmeter.stats import (
 )
 
 BASE = Pool(1000, 10_000.0)
+Floats = NDArray[np.float64]
 
 
 def pairs_of(ratios: list[float]) -> list[Pair]:
@@ -203,3 +207,80 @@ def test_pooled_rates_cover() -> None:
     times = 10 * (1 + 0.03 * rng.standard_normal((2000, 6)))
     estimates = [bounds(pooled_rate([Pool(1000, 1000 * ms) for ms in row])) for row in times]
     assert 0.93 <= np.mean([low <= 100 <= high for low, high in estimates]) <= 0.97
+
+
+# --- one hump or two -------------------------------------------------------------------------------------------------
+
+
+def dip_by_linear_programming(values: list[float]) -> float:
+    """The definition itself: for every place of the mode, the nearest convex-then-concave function."""
+    x, counts = np.unique(values, return_counts=True)
+    after = np.cumsum(counts) / len(values)
+    before = after - counts / len(values)
+    return min(_distance(x, before, after, mode) for mode in range(len(x)))
+
+
+def _distance(x: Floats, before: Floats, after: Floats, mode: int) -> float:
+    """Least t such that a function within t of all steps is convex up to `mode`, may jump there, then concave."""
+    k = len(x)
+    left, right, t = list(range(mode + 1)), list(range(mode + 1, k + 2)), k + 1
+    rows: list[tuple[dict[int, float], float]] = [({left[-1]: 1.0, right[0]: -1.0}, 0.0)]
+    for half, places in ((left, range(mode + 1)), (right, range(mode, k))):
+        for column, place in zip(half, places, strict=False):
+            low = before[place] if place == mode and half is left else after[place]
+            high = after[place] if place == mode and half is right else before[place]
+            rows += [({column: -1.0, t: -1.0}, -float(low)), ({column: 1.0, t: -1.0}, float(high))]
+        for index in range(1, len(places) - 1):
+            before_, after_ = x[places[index]] - x[places[index - 1]], x[places[index + 1]] - x[places[index]]
+            sign = 1 if half is left else -1
+            bend = {half[index - 1]: -1 / before_, half[index]: 1 / before_ + 1 / after_, half[index + 1]: -1 / after_}
+            rows.append(({column: sign * value for column, value in bend.items()}, 0.0))
+        rows += [({half[index]: 1.0, half[index + 1]: -1.0}, 0.0) for index in range(len(places) - 1)]
+    matrix = np.zeros((len(rows), k + 2))
+    for row, (entries, _) in zip(matrix, rows, strict=True):
+        for column, value in entries.items():
+            row[column] += value
+    cost = np.zeros(k + 2)
+    cost[t] = 1
+    solved = linprog(cost, A_ub=matrix, b_ub=[limit for _, limit in rows], bounds=[(0, 1)] * (k + 1) + [(0, None)])
+    return float(solved.fun) if solved.success else math.inf
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_dip_is_what_its_definition_says(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(4, 14))
+    values = [
+        rng.random(n),
+        rng.normal(size=n),
+        np.concatenate([rng.normal(size=n // 2), rng.normal(5, 1, size=n - n // 2)]),
+        rng.integers(0, 6, n).astype(np.float64),
+    ][seed % 4]
+    expected = dip_by_linear_programming(values.tolist())
+    assert dip(values) == pytest.approx(max(expected, 0.5 / n), abs=1e-6)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
+def test_dip_is_bounded_and_knows_no_unit(values: list[float]) -> None:
+    x = np.array(values)
+    value = dip(x)
+    assert 0.5 / len(x) <= value <= max(0.25, 0.5 / len(x)) + 1e-6
+    if np.ptp(x) > 1:
+        assert dip(-3 * x) == pytest.approx(value, abs=1e-6)
+
+
+def test_two_piles_are_as_far_from_one_hump_as_it_goes() -> None:
+    assert dip(np.array([0.0] * 50 + [1.0] * 50)) == pytest.approx(0.25, abs=1e-6)
+    assert dip(np.array([0.0] * 80 + [1.0] * 20)) == pytest.approx(0.1, abs=1e-6)
+    assert dip(np.array([3.0])) == 0.5
+
+
+@pytest.mark.parametrize("n", [20, 200])
+def test_one_hump_seldom_passes_the_limit(n: int) -> None:
+    """At most one in a hundred, for the worst shape there is; practically never for a round one."""
+    rng = np.random.default_rng(n)
+    limit = DIP_LIMIT / math.sqrt(n)
+    flat = sum(dip(rng.random(n)) > limit for _ in range(400))
+    round_ = sum(dip(rng.normal(size=n)) > limit for _ in range(100))
+    skewed = sum(dip(rng.lognormal(size=n)) > limit for _ in range(100))
+    assert (flat <= 7, round_, skewed) == (True, 0, 0)
