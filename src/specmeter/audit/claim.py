@@ -9,7 +9,8 @@ from pydantic import Field
 from specmeter.record import Record
 
 Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=10**15)]
+"""More tokens than anybody ever counted would only overflow."""
 
 
 class Claim(Record):
@@ -29,15 +30,25 @@ class Claim(Record):
     """How drafts were made, where it is said; `none` for a baseline."""
     synthetic: bool = False
     """Acceptance was decided by dice."""
+    runs: Annotated[int, Field(ge=1)] | None = None
+    """Generations that the row sums up or averages; its counts then leave out one first token each."""
+    concurrency: Positive | None = None
+    """Requests served at once: weights are then read once for several tokens, one of each request."""
 
     speedup: Positive | None = None
     """Claimed speedup over plain decoding of the same target (1.26, not 26 %)."""
     decode_rate: Positive | None = None
     """Tokens per second claimed for this configuration."""
+    decode_rate_sd: Annotated[float, Field(ge=0)] | None = None
+    """Standard deviation of the rates that `decode_rate` is the mean of."""
     baseline_rate: Positive | None = None
     """Tokens per second of the target by itself, from wherever the source has it."""
     draft_rate: Positive | None = None
     """Tokens per second of the draft model by itself."""
+    speed_ratio: Positive | None = None
+    """Draft rate / target rate, where a source gives only their ratio."""
+    token_interval_ms: Positive | None = None
+    """Mean time between tokens of one request, where `decode_rate` sums up several requests."""
     draft_elsewhere: bool = False
     """The draft ran on another machine or device, so that drafting may overlap with verification."""
 
@@ -52,11 +63,13 @@ class Claim(Record):
     steps: Count | None = None
     """Draft-then-verify rounds."""
     target_forwards: Count | None = None
-    """Target forwards after the prompt, as the engine counted them."""
+    """Successful target forwards after the prompt, as the engine counted them."""
     failed_forwards: Count | None = None
     """Target (or shared) forwards that the log says failed."""
     failed_draft_forwards: Count | None = None
     """Draft forwards that the log says failed."""
+    restores: Count | None = None
+    """Checkpoints restored: rounds whose forward emitted nothing."""
 
     predicted_n: Count | None = None
     """Tokens generated, the first included."""
@@ -75,6 +88,8 @@ class Claim(Record):
     """The model file; an upper bound of `bytes_per_token`, and equal to it for dense models."""
     experts: Count | None = None
     """Experts per layer; 0 for a dense model."""
+    mixture: bool | None = None
+    """Whether the target is a mixture of experts, where only that is known."""
     device: str | None = None
     """Name of the machine or GPU, as the source spells it."""
     bandwidth_bytes_per_s: Positive | None = None
@@ -82,8 +97,11 @@ class Claim(Record):
     claimed_bandwidth_bytes_per_s: Positive | None = None
     """Memory traffic that the source itself computes."""
 
-    rounding: dict[str, float] = {}
-    """Field -> half a unit of its last printed digit, in the field's own unit."""
+    rounding: dict[str, float] = Field(default={})
+    """Field -> half a unit of its last printed digit, in the field's own unit; or more, where the source itself gives
+    an uncertainty or several values."""
+    unit_unsaid: tuple[str, ...] = ()
+    """Shares that the source gives without saying whether they are fractions or percent; read as fractions."""
     notes: tuple[str, ...] = ()
     """Things the importer saw that a reader should know (log lines, sampling settings)."""
     problem: str | None = None

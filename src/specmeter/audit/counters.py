@@ -1,0 +1,155 @@
+"""A claim's counters against each other: failed forwards, the conservation law, and what a rate divides by what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specmeter.audit.outcome import Outcome, decoded_tokens, is_baseline
+from specmeter.audit.printed import number, printed
+from specmeter.audit.speedup import speedup_range
+from specmeter.theory import bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from specmeter.audit.claim import Claim
+
+FAILED, CONSERVATION, WINDOW = "target-decode-failed", "conservation", "window-mismatch"
+MANY_DRAFTS = 50
+"""Fewer drafted tokens than this can all be accepted by luck."""
+
+
+def check_failed_forwards(claim: Claim) -> Outcome | None:
+    """Whether the target's verifications succeeded; None where none is known to have failed."""
+    failed = claim.failed_forwards
+    if not failed:
+        return None
+    attempts = _attempts(claim, failed)
+    if attempts is None:
+        return Outcome(FAILED, "doubtful", f"{failed} target forwards failed, of an unknown number")
+    share = (
+        f"{failed} of {attempts} target forwards failed, {attempts - failed} succeeded ({1 - failed / attempts:.1%})"
+    )
+    return Outcome(FAILED, "broken" if 2 * failed >= attempts else "doubtful", share)
+
+
+def _attempts(claim: Claim, failed: int) -> int | None:
+    if claim.target_forwards is not None:
+        return claim.target_forwards + failed
+    if claim.steps:
+        return max(claim.steps, failed)
+    if claim.drafted and claim.gamma:
+        return max(-(-claim.drafted // claim.gamma), failed)
+    decoded = decoded_tokens(claim)
+    if decoded is not None and claim.accepted is not None:
+        return max(decoded - claim.accepted, failed)
+    return None
+
+
+def check_conservation(claim: Claim) -> Iterator[Outcome]:
+    """Every contradiction between counters, or that the law closes."""
+    accepted, drafted, steps, gamma = claim.accepted, claim.drafted, claim.steps, claim.gamma
+    if accepted is not None and drafted is not None and accepted > drafted:
+        yield Outcome(CONSERVATION, "broken", f"{accepted} accepted > {drafted} drafted")
+    if drafted and steps and gamma is not None and drafted > gamma * steps:
+        yield Outcome(
+            CONSERVATION, "broken", f"{drafted} drafted > gamma x steps = {gamma} x {steps} = {gamma * steps}"
+        )
+    tau = printed(claim, "tau")
+    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9):
+        yield Outcome(CONSERVATION, "broken", f"tau = {number(tau.value)} > 1 + gamma = {1 + gamma}")
+    yield from _law(claim)
+
+
+def _law(claim: Claim) -> Iterator[Outcome]:
+    decoded, accepted, gamma = decoded_tokens(claim), claim.accepted, claim.gamma
+    if decoded is None or accepted is None or (claim.concurrency or 1) > 1:
+        return  # a forward that serves several requests emits a token for each
+    runs = claim.runs or 1
+    # At a stop or limit at most one draft per generation is cut off; sources that count the first token differently
+    # are one off per generation.
+    cut = None if gamma is None else max(1, gamma) * runs + (claim.restores or 0)
+    forwards = claim.target_forwards
+    if forwards is not None:
+        gap = bounds.conservation_gap(decoded, accepted, forwards)
+        sides = f"{decoded} tokens after the first, {accepted} accepted + {forwards} forwards = {accepted + forwards}"
+        if gap > 0:
+            yield Outcome(CONSERVATION, "broken", f"{sides}: {gap} tokens without a successful forward")
+        elif cut is not None and -gap > cut:
+            yield Outcome(CONSERVATION, "broken", f"{sides}: {-gap} too many, more than a cut draft explains")
+        else:
+            yield Outcome(CONSERVATION, "holds", sides)
+    elif cut is not None and runs == 1:
+        least = accepted + (claim.steps or 0)
+        if least - decoded > cut:
+            steps = f" + {claim.steps} steps" if claim.steps else ""
+            yield Outcome(CONSERVATION, "broken", f"{accepted} accepted{steps} > {decoded} tokens after the first")
+
+
+def check_window(claim: Claim) -> Outcome | None:
+    """Whether the row's own count and time give its rate; None where one of them is missing."""
+    rate = printed(claim, "decode_rate")
+    times = {field: printed(claim, field) for field in ("predicted_ms", "prompt_ms", "wall_ms")}
+    if rate is None or not claim.predicted_n or (times["predicted_ms"] is None and times["wall_ms"] is None):
+        return None
+
+    def rates(end: str) -> dict[str, float]:
+        values = {field: None if time is None else getattr(time, end) for field, time in times.items()}
+        return bounds.window_rates(
+            claim.predicted_n or 0, prompt_n=claim.prompt_n, generations=claim.runs or 1, **values
+        )
+
+    slowest, fastest = rates("high"), rates("low")
+    nominal = rates("value")
+    for name in nominal:
+        if slowest[name] * (1 - TOLERANCE) <= rate.high and rate.low <= fastest[name] * (1 + TOLERANCE):
+            return Outcome(WINDOW, "weak", f"{number(rate.value)} tok/s = {name}")
+    ways = ", ".join(f"{name} = {number(value)}" for name, value in nominal.items() if value > 0)
+    line = f"{number(rate.value)} tok/s is none of: {ways}"
+    if claim.runs == 1:
+        return Outcome(WINDOW, "broken", line)
+    if rate.high >= min(slowest.values()) and rate.low <= max(fastest.values()) * _most_by_averaging(claim):
+        return Outcome(WINDOW, "undecided", f"{line}; a mean of several rates may lie above them")
+    return Outcome(WINDOW, "doubtful", f"{line}: count, time and rate do not belong together")
+
+
+def _most_by_averaging(claim: Claim) -> float:
+    """Most by which the mean of several rates may exceed the rate of their mean time.
+
+    The mean of 1/t is at least 1 / mean of t, and about 1 + (relative standard deviation)^2 times that; the factor 4
+    and the denominator leave room for few and skewed values.
+    """
+    if claim.decode_rate_sd is None or claim.decode_rate is None:
+        return 1.5
+    spread = min(0.9, claim.decode_rate_sd / claim.decode_rate)
+    return 1 + TOLERANCE + 4 * spread**2 / (1 - spread)
+
+
+TOLERANCE = 0.002
+"""By which counts and times may miss a rate: clocks are read at slightly different moments."""
+UNSTEADY = 0.1
+"""Relative standard deviation of rates beyond which their mean says little."""
+
+
+def remarks(claim: Claim) -> Iterator[str]:
+    """What counters show besides bounds, in words."""
+    speedup = speedup_range(claim)
+    slower = speedup is not None and speedup.high < 1
+    counted = claim.drafted is not None and claim.drafted >= MANY_DRAFTS and claim.accepted == claim.drafted
+    if counted and slower and not is_baseline(claim):
+        yield (
+            f"acceptance-by-construction: all {claim.drafted} drafted tokens accepted, yet slower than the baseline: "
+            "this counter may be unable to say anything but 100 %"
+        )
+    elif claim.drafted is None and claim.acceptance == 1 and slower:
+        yield "acceptance-by-construction: everything accepted, yet slower than the baseline"
+    if claim.decode_rate is not None and claim.decode_rate_sd is not None:
+        spread = claim.decode_rate_sd / claim.decode_rate
+        if spread > UNSTEADY:
+            yield f"baseline-unstable: the rates behind this mean vary by {spread:.0%}"
+    if claim.failed_draft_forwards:
+        yield f"draft-decode-failed: {claim.failed_draft_forwards} draft forwards failed"
+    if claim.acceptance is not None and claim.accepted is not None and claim.drafted:
+        share, said = claim.accepted / claim.drafted, printed(claim, "acceptance")
+        if said is not None and not said.low - 0.005 <= share <= said.high + 0.005:
+            yield f"acceptance {number(said.value)} is printed, its counts give {number(share)}"

@@ -1,0 +1,50 @@
+"""Printed numbers as what they are: ranges. A bound counts as broken only when no value within them obeys it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specmeter.audit.claim import Claim
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a printed value may have been before it was rounded: `low <= value <= high`, none negative."""
+
+    low: float
+    value: float
+    high: float
+
+    def over(self, other: Range) -> Range:
+        """Quotient of two ranges of positive numbers."""
+        return Range(self.low / other.high, self.value / other.value, self.high / other.low)
+
+    def times(self, factor: float) -> Range:
+        """All three multiplied by a positive number."""
+        return Range(self.low * factor, self.value * factor, self.high * factor)
+
+
+def printed(claim: Claim, field: str) -> Range | None:
+    """The range of a field of the claim, None where it is absent. A share stays within 0 and 1, a rate above 0."""
+    value = getattr(claim, field)
+    if value is None:
+        return None
+    half = max(0.0, claim.rounding.get(field, 0.0))
+    low, high = value - half, value + half
+    if field == "acceptance":
+        low, high = max(0.0, low), min(1.0, high)
+    elif low <= 0 < value:
+        low = value / 2
+    return Range(low, value, high)
+
+
+def number(value: float) -> str:
+    """A number for people: four significant digits, no exponent for everyday sizes."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if 1e3 <= size < 1e6:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"

@@ -1,0 +1,59 @@
+"""Importers: somebody's results in, claims out. They read, bounded and without trust, and judge nothing.
+
+Each format is a module with `sniff(head) -> bool` and `read(path) -> Iterator[Claim]`, imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from specmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from specmeter.audit.claim import Claim
+
+FORMATS = {
+    "llama-bench": "specmeter.importers.llama_bench",
+    "vllm": "specmeter.importers.vllm",
+    "sglang": "specmeter.importers.sglang",
+    "llama-speculative": "specmeter.importers.llama_speculative",
+    "llama-server": "specmeter.importers.llama_server_log",
+    "table": "specmeter.importers.table",
+}
+"""Name -> module, in the order in which a file is held against them; `table` takes what no other format claims."""
+
+
+class Importer(Protocol):
+    """What the module of a format has."""
+
+    def sniff(self, head: str) -> bool:
+        """Whether a file that begins with `head` (64 KiB at most) is of this format."""
+        ...
+
+    def read(self, path: Path) -> Iterator[Claim]:
+        """The claims of a file. Raises `UsageError` for a file that cannot be read at all."""
+        ...
+
+
+def load(name: str) -> Importer:
+    """The importer of that format, its module imported only now. Raises `UsageError` for an unknown name."""
+    if name not in FORMATS:
+        raise UsageError(f"there is no format {name!r}", fix=f"use one of {', '.join(FORMATS)}")
+    return cast("Importer", importlib.import_module(FORMATS[name]))
+
+
+def detect(path: Path) -> str:
+    """The format of a file, by how it begins. Raises `UsageError` when it cannot be read or is of none."""
+    from specmeter.importers.document import read_head
+
+    head = read_head(path)
+    for name in FORMATS:
+        if load(name).sniff(head):
+            return name
+    raise UsageError(
+        f"{path}: neither a table with a known column nor a known log or benchmark result",
+        fix=f"say what it is with --format ({', '.join(FORMATS)}); `specmeter audit --help` lists known columns",
+    )

@@ -1,0 +1,116 @@
+"""Files of results as text and as JSON: read whole, bounded, and with errors that say what is wrong with the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from specmeter.errors import UsageError
+
+MAX_BYTES = 64 * 2**20
+MAX_LINE = 4 * 2**20
+"""Characters of one line."""
+MAX_LIST = 200_000
+"""Objects of one file."""
+_HEAD = 64 * 1024
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, with plain line breaks and without byte order mark.
+
+    Raises `UsageError` when it cannot be read, is larger than `MAX_BYTES`, is not text, or is empty.
+    """
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="name a file that is there") from None
+    if len(raw) > MAX_BYTES:
+        raise UsageError(
+            f"{path}: more than {MAX_BYTES // 2**20} MiB", fix="split the file, or keep the columns needed"
+        )
+    text = _decode(raw, path).replace("\r\n", "\n").replace("\r", "\n")
+    if "\0" in text:
+        raise UsageError(
+            f"{path}: holds nul bytes, so it is no text", fix="export the results as CSV, JSON or Markdown"
+        )
+    if not text.strip():
+        raise UsageError(f"{path}: is empty", fix="name a file with results")
+    return text
+
+
+def read_head(path: Path) -> str:
+    """The first 64 KiB of a file as text, whatever it contains. Raises `UsageError` when it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_HEAD)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="name a file that is there") from None
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return raw.decode("utf-16", "replace")
+    return raw.decode("utf-8-sig", "replace")
+
+
+def _decode(raw: bytes, path: Path) -> str:
+    if raw.startswith((b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3", b"PAR1")):
+        raise UsageError(f"{path}: is a compressed or binary file", fix="unpack it, or export it as CSV")
+    encoding = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        where = f"byte {raw[error.start]:#04x} at position {error.start}"
+        raise UsageError(f"{path}: not UTF-8 text ({where})", fix="save the file as UTF-8") from None
+
+
+def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object] | str]]:
+    """(place, object) for each JSON object of a document or of JSON Lines; (place, reason) for a line that is none.
+
+    A document is one object, a list of objects, or an object that holds exactly one list of objects. Raises
+    `UsageError` for a document that is none of these.
+    """
+    whole = _parse(text)
+    if isinstance(whole, str):
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        first = _parse(lines[0][1])
+        if not isinstance(first, dict) and (len(lines) < 2 or not isinstance(_parse(lines[1][1]), dict)):
+            raise UsageError(f"{path}: not JSON: {whole}", fix="write a list of objects, or one object per line")
+        for count, (number, line) in enumerate(lines):
+            _bound(count, path)
+            parsed = _parse(line)
+            yield f"line {number}", _as_object(parsed) if not isinstance(parsed, str) else f"not JSON: {parsed}"
+        return
+    for number, item in enumerate(_list(whole, path), start=1):
+        _bound(number, path)
+        yield f"row {number}", _as_object(item)
+
+
+def _list(whole: object, path: Path) -> list[object]:
+    if isinstance(whole, list):
+        return whole  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(whole, dict):
+        lists = [value for value in whole.values() if isinstance(value, list) and value and isinstance(value[0], dict)]  # pyright: ignore
+        return lists[0] if len(lists) == 1 else [whole]  # pyright: ignore
+    raise UsageError(f"{path}: JSON, but no object or list of objects", fix='write [{"speedup": 1.2, ...}, ...]')
+
+
+def _as_object(item: object) -> dict[str, object] | str:
+    return item if isinstance(item, dict) else "not an object"  # pyright: ignore
+
+
+def _parse(text: str) -> object:
+    """The value, or a string saying why there is none (a bare JSON string is no value here either)."""
+    if len(text) > MAX_BYTES:
+        return "too long"
+    try:
+        value: object = json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"{error.msg} at line {error.lineno} column {error.colno}"
+    except (ValueError, RecursionError):
+        return "a number with too many digits, or nested too deeply"
+    return "only a string" if isinstance(value, str) else value
+
+
+def _bound(count: int, path: Path) -> None:
+    if count > MAX_LIST:
+        raise UsageError(f"{path}: more than {MAX_LIST:,} objects", fix="split the file")

@@ -1,0 +1,182 @@
+"""What cannot be exceeded: bounds on a speedup, on a rate and on counters, as pure functions of numbers.
+
+Symbols, used here and in every message that cites a bound:
+
+    gamma   most draft tokens per step                  g       mean draft tokens per step, g <= gamma
+    a       acceptance rate, accepted / drafted         tau     tokens emitted per target forward
+    c       draft cost: time of one draft forward over time of one target forward of one token
+    S       speedup: decode rate over the decode rate of the same target without speculation
+    F       successful target forwards after the prompt, rounds and plain decodes alike
+
+The model. A step drafts some tokens, verifies them in one target forward and emits the accepted ones plus one token of
+the target's own (Leviathan et al. 2023, arXiv 2211.17192, section 2). Let T be the time of a target forward of one
+token. A forward over several tokens costs at least as much as one over a single token, so a step costs at least T,
+and at least T (1 + g c) where its g drafts are made one after the other before it. Nothing else is assumed: no
+distribution of acceptance, no cost of verification. What remains are ratios of sums over the steps of a run, so mean
+values per step may be put in without any error:
+
+    S <= (sum of emitted tokens) T / (sum of step times) <= tau                 speedup-above-tau
+    S <= tau / (1 + g c)                                                        speedup-above-cost-bound
+
+Leviathan's own formula, (1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1)), is the second with independent acceptance;
+it predicts, these bound. A claim above a bound is false, or the baseline was not what it is called; a claim below may
+still be false.
+
+All functions raise `ValueError` for arguments outside the ranges that their docstrings name.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def tau_from_acceptance(acceptance: float, gamma: float) -> float:
+    """Most tokens per target forward that an acceptance rate permits: 1 + a gamma.
+
+    Accepted per step = a x drafted per step <= a gamma; the target adds one token of its own. It holds for accepted /
+    drafted over a whole run, for the mean over prompts of such ratios, and for the probability alpha of the theory,
+    since alpha + alpha^2 + ... + alpha^gamma <= alpha gamma. It does not hold for "share of the output that came from
+    the draft", which some tools call acceptance.
+
+    `acceptance` in [0, 1], `gamma` >= 0 (tokens per step).
+    """
+    _require(0 <= acceptance <= 1, "acceptance", acceptance)
+    _require(gamma >= 0, "gamma", gamma)
+    return 1 + acceptance * gamma
+
+
+def tau_from_counts(accepted: float, forwards: float) -> float:
+    """Tokens per target forward from counters: 1 + accepted / F.
+
+    `accepted` >= 0 tokens, `forwards` > 0 target forwards. With steps in place of forwards it is what one step emits;
+    the two differ when some forwards verify nothing.
+    """
+    _require(accepted >= 0, "accepted", accepted)
+    _require(forwards > 0, "forwards", forwards)
+    return 1 + accepted / forwards
+
+
+def fewest_forwards(decoded: float, accepted: float, gamma: float | None = None) -> float:
+    """Fewest target forwards that can have produced `decoded` tokens, of which at most `accepted` were drafts.
+
+    Each forward emits one token of the target's own, so F >= decoded - accepted; and no forward emits more than
+    gamma + 1, so F >= decoded / (gamma + 1). `decoded` > 0 counts tokens without the first of each generation, which
+    comes from the prompt's forward.
+    """
+    _require(decoded > 0, "decoded", decoded)
+    _require(accepted >= 0, "accepted", accepted)
+    _require(gamma is None or gamma >= 0, "gamma", gamma)
+    by_length = 1.0 if gamma is None else math.ceil(decoded / (gamma + 1) * (1 - 1e-12))
+    return max(decoded - accepted, by_length)
+
+
+def cost_bound(tau: float, drafted_per_step: float, draft_cost: float) -> float:
+    """Speedup that remains after paying for the drafts of each step: tau / (1 + g c).
+
+    Assumes that drafts are made by a model, one token per forward, on the same device as the target, before the step
+    that verifies them: true for a plain draft model, not for n-gram tables (c is about 0), for drafters that emit a
+    block per forward, nor for a draft on another machine that works while the target verifies.
+
+    `tau` >= 1, `drafted_per_step` >= 0 (mean over the same forwards as tau), `draft_cost` >= 0 (draft forward / target
+    forward; rate of the target by itself / rate of the draft by itself).
+    """
+    _require(tau >= 1, "tau", tau)
+    _require(drafted_per_step >= 0, "drafted_per_step", drafted_per_step)
+    _require(draft_cost >= 0, "draft_cost", draft_cost)
+    return tau / (1 + drafted_per_step * draft_cost)
+
+
+def cost_bound_any_length(acceptance: float, gamma: float, draft_cost: float) -> float:
+    """The cost bound when only the longest draft is known: the best over all mean lengths g from 0 to gamma.
+
+    (1 + a g) / (1 + g c) grows with g where a > c and falls where a < c, so its largest value lies at one of the ends:
+    max(1, (1 + a gamma) / (1 + gamma c)). At a < c the best is not to draft, and the bound says only that nothing can
+    be gained. Where every draft has full length (no p_min, no n-gram misses), `cost_bound` with g = gamma is sharper,
+    but a table seldom says so.
+
+    `acceptance` in [0, 1], `gamma` >= 0, `draft_cost` >= 0.
+    """
+    return max(1.0, cost_bound(tau_from_acceptance(acceptance, gamma), gamma, draft_cost))
+
+
+def drafting_ms(drafted: float, draft_rate: float) -> float:
+    """Least time to draft that many tokens one after the other, in ms: 1000 drafted / draft rate.
+
+    A run that took less did not make those drafts with that model. `drafted` >= 0 tokens, `draft_rate` > 0 tokens per
+    second of the draft by itself, on the device where it ran. Same assumptions as `cost_bound`, except that the draft
+    may run elsewhere.
+    """
+    _require(drafted >= 0, "drafted", drafted)
+    _require(draft_rate > 0, "draft_rate", draft_rate)
+    return 1000 * drafted / draft_rate
+
+
+def traffic(bytes_per_forward: float, tokens_per_second: float, tau: float = 1.0) -> float:
+    """Least memory traffic of decoding, in bytes per second: weights of one forward x forwards per second.
+
+    Every target forward reads the weights it uses once; it emits tau tokens. Compare with the peak bandwidth of the
+    memory that holds them. `bytes_per_forward` > 0 are the weights read by a forward of one token: nearly the whole
+    file of a dense model (a token embedding that is not shared with the output layer is looked up, not read), but only
+    the shared part and the active experts of a mixture of experts, where the file size is no lower bound. Weights that
+    fit into caches escape the bound. `tokens_per_second` > 0 of one sequence; `tau` >= 1.
+    """
+    _require(bytes_per_forward > 0, "bytes_per_forward", bytes_per_forward)
+    _require(tokens_per_second > 0, "tokens_per_second", tokens_per_second)
+    _require(tau >= 1, "tau", tau)
+    return bytes_per_forward * tokens_per_second / tau
+
+
+def conservation_gap(decoded: int, accepted: int, forwards: int) -> int:
+    """decoded - (accepted + F): 0 where the counters agree.
+
+    Every successful target forward emits one token and the drafts that it accepts, so decoded = accepted + F.
+    `decoded` are the tokens after the first of each generation, `forwards` the *successful* target forwards after the
+    prompt; failed ones are counted elsewhere. Above 0, tokens were emitted that no successful forward stands behind.
+    Below 0, forwards emitted nothing (replays after a restored checkpoint), or accepted tokens were cut off at a stop
+    or limit (at most the length of one draft per generation).
+    """
+    _require(decoded >= 0, "decoded", decoded)
+    _require(accepted >= 0, "accepted", accepted)
+    _require(forwards >= 0, "forwards", forwards)
+    return decoded - (accepted + forwards)
+
+
+def window_rates(
+    predicted_n: int,
+    predicted_ms: float | None = None,
+    prompt_n: int | None = None,
+    prompt_ms: float | None = None,
+    wall_ms: float | None = None,
+    generations: int = 1,
+) -> dict[str, float]:
+    """Every rate (tokens per second) that somebody might print for the same generation, by what it divides by what.
+
+    Generated tokens over decode time, with or without the first (which decode time does not cover), or over the time
+    of the whole run; and tokens of prompt and output together over the time of both. A printed rate that none of them
+    reproduces was computed from something else. Counts >= 0, times > 0; `generations` >= 1 is how many were summed up.
+    """
+    _require(predicted_n >= 0, "predicted_n", predicted_n)
+    _require(generations >= 1, "generations", generations)
+    rates: dict[str, float] = {}
+    totals = {"wall_ms": wall_ms}
+    if predicted_ms is not None:
+        _require(predicted_ms > 0, "predicted_ms", predicted_ms)
+        rates["(n - 1) / predicted_ms"] = 1000 * max(0, predicted_n - generations) / predicted_ms
+        rates["n / predicted_ms"] = 1000 * predicted_n / predicted_ms
+        if prompt_ms is not None:
+            _require(prompt_ms >= 0, "prompt_ms", prompt_ms)
+            totals["(prompt_ms + predicted_ms)"] = prompt_ms + predicted_ms
+    for name, total in totals.items():
+        if total is None:
+            continue
+        _require(total > 0, name, total)
+        rates[f"n / {name}"] = 1000 * predicted_n / total
+        if prompt_n is not None:
+            _require(prompt_n >= 0, "prompt_n", prompt_n)
+            rates[f"(prompt_n + n) / {name}"] = 1000 * (prompt_n + predicted_n) / total
+    return rates
+
+
+def _require(holds: bool, name: str, value: object) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {value}")
