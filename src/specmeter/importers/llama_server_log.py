@@ -141,6 +141,7 @@ class _Log:
     finished: int = 0
     _open: dict[str, _Request] = field(default_factory=dict[str, _Request])
     _last_slot: str = ""
+    _last_task: str = ""
     _has_slots: bool = False
     _verified: dict[str, int] = field(default_factory=dict[str, int])
     """Verified drafts per method up to the last request: the server's statistics only ever grow."""
@@ -164,7 +165,7 @@ class _Log:
             request.longest = max(request.longest, int(found.group(2)))
             return None
         if slot is not None:
-            self._last_slot = slot
+            self._last_slot, self._last_task = slot, task or ""
         ended = None
         if found := _PROMPT.search(line):
             request, ended = self._printing(slot, task, "prompt")
@@ -199,7 +200,7 @@ class _Log:
         self._open[slot] = request
         if len(self._open) > _MAX_SLOTS:
             del self._open[next(iter(self._open))]
-        self._last_slot = slot
+        self._last_slot, self._last_task = slot, task
         return request
 
     def _printing(self, slot: str | None, task: str | None, what: str) -> tuple[_Request, Claim | None]:
@@ -213,7 +214,7 @@ class _Log:
         ):
             ended, request = self._finish(request), None
         if request is None:
-            request = self._new(slot, task or "")
+            request = self._new(slot, task or self._last_task)
         return request, ended
 
     def _working(self, slot: str | None, task: str | None) -> _Request:

@@ -22,9 +22,10 @@ several and single ones (a zero is printed as 1, with no time). What is missing,
 number of verifications that failed; the other failures in the log are the draft's. For the draft the same sum closes:
 it decodes the prompt, then R + 1 corrections and n_drafted drafts one at a time, the last of them uncounted.
 
-*Why some of them succeed.* A recurrent or hybrid model cannot take back part of a sequence. After one
-verification of gamma + 1 positions, the next ones start at positions it already holds and are refused, until one token
-per round has caught up: exactly one verification in gamma + 1 emitted positions takes place, whatever is accepted.
+*Why some of them succeed.* A recurrent or hybrid model cannot take back part of a sequence. After one verification
+of gamma + 1 positions the next ones start at positions it already holds and are refused, until the rounds have caught
+up, one token at a time, sampled from the same old logits: about one verification per gamma + 1 tokens takes place,
+whatever is accepted. (In the published Apple logs it is exactly that: 40 for 200 tokens at gamma 4.)
 
 The printed rate divides all emitted tokens by the time of the loop.
 """
@@ -309,9 +310,10 @@ class Counters:
         lost, exact = _lost(needed - took, self.rounds, self.drafted)
         lost = min(lost, self.rounds, self.failures)
         done, others = self.rounds - lost, self.failures - lost
+        share = f"{'' if exact else 'about '}{done} took place, {lost} failed ({lost / self.rounds:.0%})"
         notes = [
             f"{self.rounds} verifications were asked for; the target evaluated {took} tokens after the prompt where "
-            f"they need {needed}: {'' if exact else 'about '}{done} took place, {lost} failed ({lost / self.rounds:.0%})"
+            f"they need {needed}: {share}"
         ]
         if exact and self.target_graphs_reused is not None and self.target_graphs_reused + 1 == done:
             notes.append(f"{self.target_graphs_reused} graphs reused say the same: {done} forwards of one shape")
