@@ -39,12 +39,13 @@ FAULTS: dict[str, Any] = {
     "speculating": None,  # what `/slots` says; None: the truth
     "offloaded": None,  # [layers on the GPU, of how many]
     "kv_type": "f16",
+    "threads": None,  # in force, whatever was asked for
     "gamma": None,  # in force, whatever was asked for
     # How it generates.
     "failed_decodes": 0,  # verifications per request that fail, their stale tokens being taken all the same
     "draft_failures": 0,  # drafts per request that fail
     "replays": 0,  # restores in a row at one position, in each request
-    "only_full_rounds": False,  # counts drafts that were accepted whole and no others, as loops that replay once did
+    "counts_replays_only": False,  # cuts a draft that was accepted in part, verifies it again and counts only that
     "uncounted": 0,  # target forwards per request that the counter misses
     "stuck": False,  # the same token for ever
     "stop_at": None,  # the model ends after so many tokens
@@ -96,7 +97,7 @@ def gamma() -> int:
 
 def announce() -> None:
     """The log of a server that loads."""
-    threads = option("--threads", "1")
+    threads = WRONG["threads"] or option("--threads", "1")
     log(f"srv          init: build_info: {WRONG['build']}")
     log(f"cmn  common_param: system_info: n_threads = {threads} (n_threads_batch = {threads}) / 2 | CPU : AVX2 = 1 | ")
     announce_model(option("--model"), 11.52, WRONG["kv_type"])
@@ -211,16 +212,19 @@ def generate(play: Play) -> Iterator[tuple[int, int]]:
             log("llama_decode: failed to decode, ret = -1", "E")
         else:
             COUNTERS["n_decode_total"] += 1
-        replays = WRONG["replays"] if number == 0 else 0
-        for _ in range(replays):
+        for _ in range(replays := replays_of(number, part)):
             COUNTERS["n_decode_total"] += 1
-            log(f"slot   operator(): {slot} restoring speculative checkpoint (pos_min = 9, pos_max = 9, size = 6500)")
+            at = play.prompt_n + position - 1
+            log(
+                f"slot   operator(): {slot} restoring speculative checkpoint (pos_min = {at}, pos_max = {at}, size = 65)"
+            )
             log(
                 f"slot   operator(): {slot} accepted  {part.accepted}/ {part.drafted} draft tokens (restore checkpoint)"
             )
-        if counts(part):
-            COUNTERS["spec_decode_num_draft_tokens_total"] += part.drafted
-            COUNTERS["spec_decode_num_accepted_tokens_total"] += part.accepted
+        if part.drafted:
+            drafted, accepted = counted(part)
+            COUNTERS["spec_decode_num_draft_tokens_total"] += drafted
+            COUNTERS["spec_decode_num_accepted_tokens_total"] += accepted
             # A replay verifies what was accepted and the token that the target put after it.
             verified, of = (part.accepted + 1,) * 2 if replays else (part.accepted, part.drafted)
             log(f"slot   operator(): {slot} accepted  {verified}/ {of} draft tokens")
@@ -239,9 +243,14 @@ def generate(play: Play) -> Iterator[tuple[int, int]]:
     log(f"slot      release: {slot} stop processing: n_tokens = {play.prompt_n + play.wanted}, truncated = 0")
 
 
-def counts(part: Round) -> bool:
-    """Whether the server's counters see the round's draft."""
-    return part.drafted > 0 and (part.accepted == part.drafted or not WRONG["only_full_rounds"])
+def replays_of(number: int, part: Round) -> int:
+    """How often a round restores its checkpoint."""
+    return WRONG["replays"] if number == 0 else int(WRONG["counts_replays_only"] and part.accepted < part.drafted)
+
+
+def counted(part: Round) -> tuple[int, int]:
+    """(drafted, accepted) as the server's counters see the round."""
+    return part.accepted if WRONG["counts_replays_only"] else part.drafted, part.accepted
 
 
 def wait_until(due: float) -> None:
@@ -260,10 +269,9 @@ def timings(play: Play) -> dict[str, Any]:
         "predicted_ms": ms,
         "predicted_per_second": 1e3 * steps / window_ms if ms else 0.0,
     }
-    drafts = [part for part in play.rounds if counts(part)]
-    if drafts:
-        told["draft_n"] = sum(part.drafted for part in drafts)
-        told["draft_n_accepted"] = sum(part.accepted for part in drafts)
+    drafts = [counted(part) for part in play.rounds]
+    if drafted := sum(made for made, _ in drafts):
+        told |= {"draft_n": drafted, "draft_n_accepted": sum(accepted for _, accepted in drafts)}
     return told
 
 

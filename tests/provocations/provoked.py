@@ -1,10 +1,10 @@
 """Whole runs in which one thing is put wrong, and what the checks said of them.
 
     outcome = provoke(tmp_path, arms=[{"draft": "small", "gamma": 4, "synthetic_rates": [1, 1, 1, 1]}])
-    assert outcome.says("synthetic-on", "invalid")
+    assert outcome.found("synthetic-on", "invalid")
 
 A run goes the public way: an experiment file, `prepare`, `run`, and the certificate that is left in the run folder.
-`Tampered` stands between the loop and a real engine, and changes what is launched or asked for.
+What tampers with a real engine stands between the loop and it, and changes what is launched or asked for.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
+from specmeter.checks import CHECKS
+from specmeter.cli import invoke
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.experiment_file import load
 from specmeter.laboratory import prepare, run
 from specmeter.reading import RunReport, read_run
-from specmeter.record import Certificate, EngineIdentity, EngineSettings, Finding, Generation, Prompt, Reply, Severity
+from specmeter.record import Certificate, EngineSettings, Finding, Generation, Prompt, Reply, Severity
 from test_measure import Silent
+
+Evidence = dict[str, bool | int | float | str | None]
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"
 """Ids of the two arms of `EXPERIMENT`."""
@@ -76,6 +79,13 @@ class Outcome:
         return {finding.check for finding in self.report.findings if finding.severity == "invalid"}
 
     @property
+    def blind(self) -> set[str]:
+        """Checks that could have found a number false, and had nothing to look at."""
+        grave = {check.id for check in CHECKS if check.severity == "invalid"}
+        gaps = {outcome.check: [gap for gap in outcome.unchecked if gap.applies] for outcome in self.certificate.checks}
+        return {check for check in grave if gaps[check]}
+
+    @property
     def speedups(self) -> set[str]:
         """Arms that show a speedup anywhere."""
         return {
@@ -87,6 +97,25 @@ class Outcome:
         }
 
 
+def caught(outcome: Outcome, clean: Outcome, check: str, severity: Severity, arm_id: str | None = None) -> Evidence:
+    """Evidence of the first finding, after making sure that there is one, and none of that weight in the clean run."""
+    assert not clean.found(check, severity)
+    found = outcome.found(check, severity, arm_id)
+    assert found, outcome.told
+    assert found[0].message
+    assert found[0].remedy
+    return found[0].evidence
+
+
+def withheld(outcome: Outcome, arm_id: str = SD) -> bool:
+    """Whether an arm is invalid and shows no speedup, and commands say so by their exit code."""
+    return (
+        outcome.certificate.arms[arm_id] == "invalid"
+        and arm_id not in outcome.speedups
+        and invoke(["show", str(outcome.folder)]) == 1
+    )
+
+
 def write(folder: Path, **changes: Any) -> str:
     """An experiment file: `EXPERIMENT` with whole keys replaced, those of `engine` and `design` merged."""
     merged = {key: EXPERIMENT[key] | changes.pop(key, {}) for key in ("engine", "design")}
@@ -95,13 +124,16 @@ def write(folder: Path, **changes: Any) -> str:
     return str(path)
 
 
-def provoke(folder: Path, *, through: Callable[[Engine], Engine] | None = None, **changes: Any) -> Outcome:
-    """Run the experiment with `changes`, its engine put `through` something first."""
+def provoke(folder: Path, tamper: Callable[[Engine], None] = lambda _: None, **changes: Any) -> Outcome:
+    """Run the experiment with `changes`, after its engine was tampered with."""
     prepared = prepare(load(write(folder, **changes)))
-    if through is not None:
-        prepared = replace(prepared, engine=through(prepared.engine))
+    tamper(prepared.engine)
     run(prepared, folder / "run", Silent())
     return Outcome(folder / "run")
+
+
+UNQUIET = {"host-busy", "baseline-unstable", "bimodal", "within-run-only", "pooled-vs-mean"}
+"""What checks may say of a clean run, where the machine has other work or the run is as short as these are."""
 
 
 def acting(binary: Path) -> dict[str, Any]:
@@ -109,78 +141,51 @@ def acting(binary: Path) -> dict[str, Any]:
     return {"kind": "native", "binary": str(binary)}
 
 
-# --- what stands between the loop and an engine -----------------------------------------------------------------------
+# --- what stands between the loop and an engine ----------------------------------------------------------------------
+
+Change = Callable[[Engine], None]
+"""What is done to an engine before a run."""
 
 
-@dataclass
-class Tampered:
-    """An engine that launches or asks for something else than it was told to."""
+def launching(change: Callable[[Launch], Launch]) -> Change:
+    """Sessions are launched otherwise than on record."""
 
-    engine: Engine
-    launched: Callable[[Launch], Launch] = lambda launch: launch
-    asked: Callable[[Launch, Prompt, Generation], tuple[Prompt, Generation]] = lambda _, *asked: asked
+    def tamper(engine: Engine) -> None:
+        start = engine.start
+        engine.start = lambda launch: start(change(launch))
 
-    def identify(self) -> EngineIdentity:
-        return self.engine.identify()
-
-    def clock(self) -> float:
-        return self.engine.clock()
-
-    def start(self, launch: Launch) -> EngineSession:
-        return TamperedSession(self.engine.start(self.launched(launch)), self, launch)
+    return tamper
 
 
-@dataclass
-class TamperedSession:
-    session: EngineSession
-    by: Tampered
-    launch: Launch
-
-    @property
-    def facts(self) -> Any:
-        return self.session.facts
-
-    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
-        return self.session.generate(*self.by.asked(self.launch, prompt, generation))
-
-    def tokenize(self, text: str) -> tuple[int, ...]:
-        return self.session.tokenize(text)
-
-    def detokenize(self, token_ids: tuple[int, ...]) -> str:
-        return self.session.detokenize(token_ids)
-
-    def close(self) -> None:
-        self.session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def with_settings(arm_id: str, **settings: Any) -> Callable[[Engine], Engine]:
+def with_settings(arm_id: str, **settings: Any) -> Change:
     """Sessions of one arm are started with other settings than those on record."""
 
-    def launched(launch: Launch) -> Launch:
+    def change(launch: Launch) -> Launch:
         if launch.arm.id != arm_id:
             return launch
         engine = EngineSettings.model_validate(launch.arm.engine.model_dump() | settings)
         return replace(launch, arm=launch.arm.model_copy(update={"engine": engine}))
 
-    return lambda engine: Tampered(engine, launched=launched)
+    return launching(change)
 
 
-def asking(
-    arm_id: str, change: Callable[[Prompt, Generation], tuple[Prompt, Generation]]
-) -> Callable[[Engine], Engine]:
-    """Requests of one arm are not those on record (warm-ups stay as they are)."""
+def asking(arm_id: str, change: Callable[[Prompt, Generation], tuple[Prompt, Generation]]) -> Change:
+    """Requests of one arm are not those on record (warm-ups are)."""
 
-    def asked(launch: Launch, prompt: Prompt, generation: Generation) -> tuple[Prompt, Generation]:
-        return (
-            change(prompt, generation) if launch.arm.id == arm_id and prompt.id != "warm-up" else (prompt, generation)
-        )
+    def tamper(engine: Engine) -> None:
+        start = engine.start
 
-    return lambda engine: Tampered(engine, asked=asked)
+        def started(launch: Launch) -> EngineSession:
+            session = start(launch)
+            generate = session.generate
+
+            def generated(prompt: Prompt, generation: Generation) -> Reply:
+                return generate(*(change(prompt, generation) if prompt.id != "warm-up" else (prompt, generation)))
+
+            if launch.arm.id == arm_id:
+                session.generate = generated
+            return session
+
+        engine.start = started
+
+    return tamper

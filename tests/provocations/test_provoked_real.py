@@ -1,0 +1,232 @@
+"""The embedded engine, really running and really put wrong: the right check says so, and only then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provocations.provoked import BASE, SD, UNQUIET, Outcome, asking, caught, provoke, with_settings, withheld, write
+from specmeter import preflight
+from specmeter.cli import invoke
+from specmeter.engines import llama_embedded, llama_methods
+from specmeter.models.compare import compare
+from specmeter.record import DraftPair, Generation, ModelIdentity, Prompt, Severity
+from specmeter.store import RunStore
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return provoke(tmp_path_factory.mktemp("clean"))
+
+
+def test_a_clean_run(clean: Outcome) -> None:
+    assert not clean.false
+    assert {finding.check for finding in clean.report.findings if finding.severity != "note"} <= UNQUIET
+    assert not clean.blind
+    assert clean.certificate.state == "complete"
+    assert SD in clean.speedups
+    assert invoke(["check", str(clean.folder)]) == 0
+
+
+# --- speculation that does not take place ----------------------------------------------------------------------------
+
+
+def test_a_draft_model_that_is_loaded_and_never_used(
+    tmp_path: Path, clean: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def options(launch: Any, threads: int) -> dict[str, Any]:
+        return llama_methods.server_options(launch, threads) | {"methods": ["none"]}
+
+    monkeypatch.setattr(llama_embedded, "server_options", options)
+    outcome = provoke(tmp_path)
+    with RunStore.open(outcome.folder, readonly=True) as store:
+        sessions = [session for session in store.sessions() if session.arm_id == SD]
+        assert [session.speculating for session in sessions] == [False, False]
+        logs = [(outcome.folder / (session.log_file or "")).read_text("utf-8") for session in sessions]
+        assert all("draft-small.gguf" in text for text in logs)
+    caught(outcome, clean, "speculation-not-active", "invalid", SD)
+    assert withheld(outcome)
+
+
+@pytest.mark.parametrize(("draft", "condition"), [("other-vocab", "vocabulary-size"), ("other-special", "bos")])
+def test_a_draft_with_another_vocabulary_is_refused(
+    tmp_path: Path, draft: str, condition: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, drafts={"small": f"bench:draft-{draft}"})
+    assert invoke(["run", file, "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "llama.cpp would refuse it as a draft" in error
+    assert condition in error
+    assert not RunStore.exists(tmp_path / "run")
+
+
+@pytest.mark.parametrize("draft", ["other-vocab", "other-special"])
+def test_a_draft_with_another_vocabulary_that_got_through(
+    tmp_path: Path, clean: Outcome, draft: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server goes on without speculation; its log says why at a level that nobody reads."""
+
+    def compared(arms: Any, models: dict[str, ModelIdentity]) -> tuple[DraftPair, ...]:  # noqa: ARG001
+        conditions = compare(Path(models["dense"].path), Path(models["small"].path)).conditions
+        return (DraftPair(target="dense", draft="small", conditions=conditions),)
+
+    monkeypatch.setattr(preflight, "check", compared)
+    outcome = provoke(tmp_path, drafts={"small": f"bench:draft-{draft}"}, design={"blocks": 1})
+    assert outcome.report.state.state == "complete"
+    caught(outcome, clean, "speculation-not-active", "invalid", SD)
+    caught(outcome, clean, "vocab-mismatch", "invalid", SD)
+    assert withheld(outcome)
+
+
+def test_a_drafter_that_never_drafts(tmp_path: Path, clean: Outcome) -> None:
+    """Nothing in these prompts repeats twenty tokens."""
+    outcome = provoke(tmp_path, arms=[{"method": "ngram-simple", "ngram_n": 20, "gamma": 4}], design={"blocks": 1})
+    (arm_id,) = set(outcome.certificate.arms) - {BASE}
+    caught(outcome, clean, "drafter-idle", "suspect", arm_id)
+
+
+def test_a_draft_length_that_never_reached_the_engine(
+    tmp_path: Path, clean: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def options(launch: Any, threads: int) -> dict[str, Any]:
+        given = llama_methods.server_options(launch, threads)
+        given.pop("draft_n_max", None)
+        return given
+
+    monkeypatch.setattr(llama_embedded, "server_options", options)
+    outcome = provoke(tmp_path, design={"blocks": 1})
+    caught(outcome, clean, "flag-inert", "suspect", SD)
+
+
+# --- acceptance by dice ----------------------------------------------------------------------------------------------
+
+
+def test_acceptance_by_dice_is_no_result(tmp_path: Path, clean: Outcome) -> None:
+    outcome = provoke(tmp_path, arms=[{"draft": "small", "gamma": 4, "synthetic_rates": [1, 1, 1, 1]}])
+    (arm_id,) = set(outcome.certificate.arms) - {BASE}
+    caught(outcome, clean, "synthetic-on", "invalid", arm_id)
+    assert withheld(outcome, arm_id)
+    assert not outcome.speedups
+
+
+def test_controls_are_judged_and_pass(tmp_path: Path) -> None:
+    outcome = provoke(tmp_path, design={"controls": True}, generation={"max_tokens": 24})
+    again, everything, nothing = (f"{BASE}/{name}" for name in ("again", "accept-all", "accept-none"))
+    assert {again, everything, nothing} < set(outcome.certificate.arms)
+    assert not outcome.false
+    with RunStore.open(outcome.folder, readonly=True) as store:
+        drafted = [(row.arm_id, row.draft_n, row.draft_n_accepted) for row in store.rows() if row.draft_n]
+    assert {
+        (made, accepted) for arm_id, made, accepted in drafted if arm_id == everything and made != accepted
+    } == set()
+    assert {accepted for arm_id, _, accepted in drafted if arm_id == nothing} == {0}
+    assert not {again, everything, nothing} & outcome.speedups
+
+
+def test_a_control_that_does_not_accept_what_it_must(
+    tmp_path: Path, clean: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dice never reach the engine: the control drafts and accepts like any other arm."""
+
+    def options(launch: Any, threads: int) -> dict[str, Any]:
+        given = llama_methods.server_options(launch, threads)
+        given.pop("synthetic_rates", None)
+        return given
+
+    monkeypatch.setattr(llama_embedded, "server_options", options)
+    outcome = provoke(tmp_path, design={"controls": True, "blocks": 1})
+    caught(outcome, clean, "controls", "invalid")
+
+
+# --- arms that are not alike -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", [{"slots": 2, "context": 1024}, {"prompt_cache": True}], ids=["slots", "cache"])
+def test_a_server_that_is_shared(tmp_path: Path, clean: Outcome, engine: dict[str, Any]) -> None:
+    outcome = provoke(tmp_path, engine=engine, design={"blocks": 1})
+    caught(outcome, clean, "server-shared", "suspect")
+
+
+def test_arms_of_different_length(tmp_path: Path, clean: Outcome) -> None:
+    def shorter(prompt: Prompt, generation: Generation) -> tuple[Prompt, Generation]:
+        return prompt, generation.model_copy(update={"max_tokens": 30})
+
+    outcome = provoke(tmp_path, asking(SD, shorter))
+    caught(outcome, clean, "length-mismatch", "suspect", SD)
+
+
+@pytest.mark.parametrize(
+    ("settings", "check", "severity"),
+    [
+        ({"kv_type_k": "q8_0", "kv_type_v": "q8_0", "flash_attention": "on"}, "baseline-elsewhere", "invalid"),
+        ({"context": 1024}, "memory-fit", "suspect"),
+    ],
+    ids=["kv-type", "context"],
+)
+def test_a_baseline_with_other_settings(
+    tmp_path: Path, clean: Outcome, settings: dict[str, Any], check: str, severity: Severity
+) -> None:
+    outcome = provoke(tmp_path, with_settings(BASE, **settings), design={"blocks": 1})
+    caught(outcome, clean, check, severity)
+
+
+def test_another_text_than_the_baseline(tmp_path: Path, clean: Outcome) -> None:
+    """One arm samples at random while the record says greedy."""
+
+    def random(prompt: Prompt, generation: Generation) -> tuple[Prompt, Generation]:
+        return prompt, generation.model_copy(update={"temperature": 3.0})
+
+    outcome = provoke(tmp_path, asking(SD, random))
+    caught(outcome, clean, "output-differs", "suspect", SD)
+
+
+def test_random_tokens_for_prompts(tmp_path: Path, clean: Outcome) -> None:
+    outcome = provoke(tmp_path, workloads=[{"source": "random", "lengths": [32]}], design={"blocks": 1})
+    caught(outcome, clean, "random-prompts", "suspect", SD)
+
+
+def test_a_recurrent_target_pays_for_checkpoints(tmp_path: Path, clean: Outcome) -> None:
+    outcome = provoke(tmp_path, targets={"dense": "bench:hybrid"}, design={"blocks": 1})
+    caught(outcome, clean, "checkpoint-cost", "note")
+    assert not outcome.false
+
+
+# --- the machine, and the order --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def burning(processes: int) -> Iterator[None]:
+    """Other programs that use so many processors."""
+    code = "print(flush=True)\nwhile True: pass"
+    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(processes)]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+def test_a_busy_machine(tmp_path: Path, clean: Outcome) -> None:
+    with burning(2):
+        outcome = provoke(tmp_path, generation={"max_tokens": 250}, design={"blocks": 1})
+    assert outcome.found("host-busy", "suspect")
+    with RunStore.open(clean.folder, readonly=True) as store:
+        busiest = max(sample.other_cpu_percent for sample in store.telemetry())
+    if busiest > 5:
+        pytest.skip(f"other programs use {busiest:.0f} % of this machine: a clean run is busy too")
+    assert not clean.found("host-busy")
+
+
+def test_arms_in_the_same_order_in_every_block(tmp_path: Path, clean: Outcome) -> None:
+    outcome = provoke(tmp_path, design={"order": "as-written", "blocks": 3, "warmup": "none"})
+    caught(outcome, clean, "order-confounded", "suspect")
