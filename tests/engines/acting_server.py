@@ -214,10 +214,8 @@ def generate(play: Play) -> Iterator[tuple[int, int]]:
             COUNTERS["n_decode_total"] += 1
         for _ in range(replays := replays_of(number, part)):
             COUNTERS["n_decode_total"] += 1
-            at = play.prompt_n + position - 1
-            log(
-                f"slot   operator(): {slot} restoring speculative checkpoint (pos_min = {at}, pos_max = {at}, size = 65)"
-            )
+            at = f"pos_min = {play.prompt_n}, pos_max = {play.prompt_n + position - 1}"
+            log(f"slot   operator(): {slot} restoring speculative checkpoint ({at}, size = 6500)")
             log(
                 f"slot   operator(): {slot} accepted  {part.accepted}/ {part.drafted} draft tokens (restore checkpoint)"
             )
