@@ -16,12 +16,18 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from specmeter.checks.check import Findings
-from specmeter.checks.run_data import Load, RequestData, RunData
+from specmeter.checks.run_data import Load, RequestData, RunData, read_run_data
+from specmeter.errors import EngineError
 from specmeter.experiment import Experiment
+from specmeter.experiment_file import load as load_experiment
 from specmeter.importers.engine_log import LogSigns
+from specmeter.laboratory import prepare, run
 from specmeter.record import (
     Arm,
     Condition,
@@ -33,11 +39,12 @@ from specmeter.record import (
     ModelHeader,
     ModelIdentity,
     Prompt,
+    Request,
     Session,
     Unchecked,
 )
-from specmeter.schedule import plan
-from specmeter.store import RequestRow
+from specmeter.schedule import Cell, plan
+from specmeter.store import RequestRow, RunStore
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"
 """Ids of the two arms that a run has when nothing else is asked for."""
@@ -125,17 +132,51 @@ def before(data: RunData) -> RunData:
 
 
 def simulated(data: RunData) -> RunData:
-    """The same on the mock engine: no headers, no machine, and logs that say next to nothing."""
+    """The same on the mock engine: no headers, no machine, little read back, and logs that say next to nothing."""
     engine = data.experiment.engine.model_copy(update={"kind": "mock"})
     models = {name: it.model_copy(update={"origin": "mock", "header": None}) for name, it in data.models.items()}
+    kept = ("n_ctx", "total_slots")
+    sessions = {
+        name: it.model_copy(update={"resolved": {key: it.resolved[key] for key in kept}, "devices": ()})
+        for name, it in data.sessions.items()
+    }
     return replace(
         data,
         experiment=data.experiment.model_copy(update={"engine": engine}),
         models=models,
         pairs={},
         telemetry=(),
+        sessions=sessions,
         logs={name: LogSigns(lines=1) for name in data.logs},
     )
+
+
+def mocked(folder: Path, arms: Sequence[dict[str, Any]] | None = None, **mock: Any) -> RunData:
+    """A run on the mock engine as `mock` describes it, through the store, as checks get it."""
+    asked = {
+        "name": "mocked",
+        "targets": {"dense": "mock:dense"},
+        "drafts": {"small": "mock:small"},
+        "arms": arms or [{"draft": "small", "gamma": GAMMA}, {"method": "ngram-simple"}],
+        "workloads": [{"source": "bench", "kinds": ["edit"], "per_kind": 2}],
+        "generation": {"max_tokens": 48},
+        "engine": {"kind": "mock", "mock": mock},
+    }
+    file = folder / "mocked.yaml"
+    file.write_text(yaml.safe_dump(asked), encoding="utf-8")
+    run(prepare(load_experiment(str(file))), folder / "run", Silent())
+    with RunStore.open(folder / "run", readonly=True) as store:
+        return read_run_data(store)
+
+
+class Silent:
+    """An observer that looks away."""
+
+    def session_starting(self, cell: Cell, requests: int) -> None: ...
+
+    def request_done(self, request: Request) -> None: ...
+
+    def session_failed(self, arm_id: str, error: EngineError) -> None: ...
 
 
 # --- one thing wrong -------------------------------------------------------------------------------------------------
