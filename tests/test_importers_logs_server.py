@@ -223,7 +223,7 @@ def test_sums_over_the_life_of_a_process_are_no_requests(tmp_path: Path) -> None
     assert claim.problem == "no request of llama-server ended"
 
 
-def test_many_slots_and_requests_are_read_in_bounded_state(tmp_path: Path) -> None:
+def test_many_slots_and_requests_are_read_in_bounded_state() -> None:
     lines: list[str] = []
     for task in range(2000):
         lines.append(f"slot launch_slot_: id {task} | task {task} | processing task")

@@ -1,0 +1,389 @@
+"""The published studies: what must come out, worked out by hand from their numbers."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from functools import cache
+from importlib import resources
+from statistics import fmean
+
+import pytest
+
+from specmeter.audit import published
+from specmeter.audit.claim import Claim, Ruling
+from specmeter.audit.judge import judge
+from specmeter.errors import UsageError
+
+
+@cache
+def rulings(name: str) -> dict[tuple[str, str], Ruling]:
+    """(source, row) -> ruling."""
+    return {(claim.source, claim.row): judge(claim) for claim in published.claims(name)}
+
+
+def table(file: str) -> list[dict[str, str]]:
+    text = (resources.files("specmeter.audit.published") / "data" / file).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def verdicts(name: str, source: str) -> Counter[str]:
+    return Counter(ruling.verdict for (where, _), ruling in rulings(name).items() if where == source)
+
+
+def bounds_broken(ruling: Ruling) -> set[str]:
+    broken = {line.partition(":")[0] for line in ruling.others if ": broken, " in line}
+    return broken | {ruling.bound} if ruling.verdict == "impossible" else broken
+
+
+# --- the package -----------------------------------------------------------------------------------------------------
+
+
+def test_names_and_sizes() -> None:
+    assert published.names() == ("moe-306", "apple", "rtx3090-19")
+    assert {name: len(rulings(name)) for name in published.names()} == {"moe-306": 356, "apple": 118, "rtx3090-19": 49}
+    assert all(published.about(name) for name in published.names())
+    data = resources.files("specmeter.audit.published") / "data"
+    assert sum(len(entry.read_bytes()) for entry in data.iterdir()) < 300_000
+
+
+def test_rows_are_named_once() -> None:
+    for name in published.names():
+        assert len(list(published.claims(name))) == len(rulings(name))
+
+
+def test_an_unknown_study_names_the_known_ones() -> None:
+    with pytest.raises(UsageError) as problem:
+        published.claims("moe-307")
+    assert "moe-306" in problem.value.fix
+
+
+def test_every_file_has_its_source_told() -> None:
+    data = resources.files("specmeter.audit.published") / "data"
+    told = (data / "SOURCES.md").read_text(encoding="utf-8")
+    assert all(entry.name in told for entry in data.iterdir() if entry.name.endswith(".csv"))
+
+
+# --- moe-306 ---------------------------------------------------------------------------------------------------------
+
+MOE_TABLE = "moe-306/tables.csv"
+
+
+def moe(row: str) -> Ruling:
+    return rulings("moe-306")[MOE_TABLE, row]
+
+
+def test_moe_q4_gamma_16_is_impossible() -> None:
+    ruling = moe("Table 5, row 3")
+    assert (ruling.claim.speedup, ruling.claim.gamma, ruling.claim.acceptance) == (1.26, 16, pytest.approx(0.002))
+    # 0.2 % may be up to 0.25 %: at most 1 + 0.0025 x 16 = 1.04 tokens per target forward, against 1.255.
+    assert ruling.claim.speedup is not None
+    assert ruling.claim.speedup - 0.005 > 1 + 0.0025 * 16
+    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-tau")
+    assert "1.04" in ruling.arithmetic
+
+
+def test_moe_q4_gamma_4_is_impossible() -> None:
+    ruling = moe("Table 5, row 1")
+    assert 1.15 - 0.005 > 1 + 0.0265 * 4
+    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-tau")
+
+
+def test_dense_4b_gamma_4_breaks_only_the_cost_bound() -> None:
+    ruling = moe("Table 5, row 13")
+    assert ruling.claim.label.startswith("Dense 4B")
+    assert 1 + 0.0305 * 4 > 1.05
+    # Four drafts at 67.2 / 138.0 of a target forward each: no draft length gains anything at this acceptance.
+    cost = 67.2 / 138.0
+    assert (1 + 0.0305 * 4) / (1 + 4 * cost) < 0.4
+    assert cost > 0.0305
+    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-cost-bound")
+    assert bounds_broken(ruling) == {"speedup-above-cost-bound"}
+
+
+@pytest.mark.parametrize("number", range(1, 19))
+def test_each_row_of_table_5(number: int) -> None:
+    row = [row for row in table("moe306_tables.csv") if row["place"] == "Table 5"][number - 1]
+    speedup, gamma = float(row["speedup"]), int(row["gamma"])
+    most_tau = 1 + (float(row["acceptance_percent"]) + 0.05) / 100 * gamma
+    ruling = moe(f"Table 5, row {number}")
+    if speedup <= 1:
+        assert ruling.verdict == "possible"
+    elif speedup - 0.005 > most_tau * 1.01:
+        assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-tau")
+    else:
+        # Acceptance below the cost of a draft token: drafting can only lose.
+        baselines = {"moe_q4": 55.3, "moe_q8": 49.9, "dense_4b": 67.2, "dense_9b": 33.4}
+        draft = {"draft_0.8b": 138.0, "draft_2b": 110.4}[row["draft"]]
+        assert (float(row["acceptance_percent"]) + 0.05) / 100 < baselines[row["target"]] / draft
+        assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-cost-bound")
+
+
+def test_baselines_are_possible() -> None:
+    for number in range(1, 7):
+        ruling = moe(f"Table 4, row {number}")
+        assert (ruling.verdict, ruling.bound) == ("possible", "bandwidth-bound")
+    # What a token reads: about 3 of 35 billion parameters of a file of 20.6 GB.
+    assert moe("Table 4, row 3").claim.bytes_per_token == pytest.approx(20.6e9 * 3 / 35)
+    assert 20.6 * 3 / 35 * 55.3 < 800
+    assert 9.0 * 2 * 33.4 < 800
+
+
+def test_the_papers_own_bandwidth_is_above_the_machines() -> None:
+    ruling = rulings("moe-306")["moe-306/paper", "section 5.2, baseline"]
+    claimed = 20.6 / 0.0181
+    assert claimed == pytest.approx(1138, abs=0.5)
+    assert claimed > 800
+    assert (ruling.verdict, ruling.bound) == ("impossible", "bandwidth-bound")
+
+
+def test_the_papers_own_rounds_contradict_its_acceptance() -> None:
+    ruling = rulings("moe-306")["moe-306/paper", "section 5.2, gamma 16"]
+    # 256 tokens in 16 rounds are 16 per round; 0.2 % of 16 drafts and one of its own are 1.03.
+    assert 255 - (1 + 16) == 238
+    assert (ruling.verdict, ruling.bound) == ("impossible", "conservation")
+    assert "speedup-above-tau" in bounds_broken(ruling)
+
+
+def test_counts_of_runs_are_recovered() -> None:
+    recovered = 0
+    for row in table("moe306_runs.csv"):
+        if row["draft_model"] == "none":
+            continue
+        claim = rulings("moe-306")["moe-306/runs.csv", row["job_id"]].claim
+        if claim.predicted_n is None or claim.steps is None or claim.drafted is None or claim.accepted is None:
+            continue
+        recovered += 1
+        gamma = int(row["draft_len"])
+        time_ms = claim.predicted_n * float(row["eval_ms_per_token"])
+        assert time_ms == pytest.approx(round(time_ms), abs=1e-6)
+        assert 1000 * claim.predicted_n / time_ms == pytest.approx(float(row["tokens_per_sec"]), rel=3e-4)
+        assert claim.predicted_n == claim.steps + claim.accepted + 1
+        assert claim.drafted == gamma * claim.steps
+        assert claim.accepted / claim.drafted == pytest.approx(float(row["draft_acceptance_rate"]), abs=1.5e-5)
+        assert 256 < claim.predicted_n <= 256 + gamma + 1
+    assert recovered == 233
+
+
+def test_no_run_below_full_acceptance_could_draft_in_its_time() -> None:
+    """Apart from the sweep, drafting alone would have taken longer than the run, or cost more than it gained."""
+    for (source, row), ruling in rulings("moe-306").items():
+        claim = ruling.claim
+        if source != "moe-306/runs.csv" or claim.method == "none" or row.startswith("F_"):
+            continue
+        assert ruling.verdict == "impossible"
+        if claim.drafted is not None and claim.predicted_ms is not None:
+            draft = 138.0398 if "0.8B" in claim.label else 110.3962
+            too_long = 1000 * claim.drafted / draft > 1.01 * claim.predicted_ms
+            assert too_long == ("draft-time-bound" in bounds_broken(ruling))
+
+
+def test_the_sweep_accepted_everything_and_still_gained_little() -> None:
+    """9 tokens per round and a speedup of 1.2 say what a verification costs: possible runs, an impossible reading."""
+    sweep = [
+        ruling
+        for (source, row), ruling in rulings("moe-306").items()
+        if source == "moe-306/runs.csv" and row.startswith("F_sd")
+    ]
+    assert len(sweep) == 18
+    rates = {row["job_id"]: float(row["tokens_per_sec"]) for row in table("moe306_runs.csv")}
+    for ruling in sweep:
+        claim = ruling.claim
+        assert ruling.verdict == "possible"
+        assert claim.acceptance == 1
+        assert (claim.accepted, claim.drafted, claim.steps) == (232, 232, 29)
+        length = claim.row.split("_")[2]
+        baseline = fmean(rates[f"F_base_{length}_r{number}"] for number in range(3))
+        assert claim.baseline_rate == pytest.approx(baseline)
+        # A round takes 9 / rate; eight drafts at 138 tok/s are 58 ms of it. The rest is the verification of 9 tokens,
+        # in target forwards of one token: about four, where amortization would have it near one.
+        verification_ms = 9000 / rates[claim.row] - 8000 / 138.04
+        assert 3.5 < verification_ms / (1000 / baseline) < 4.5
+
+
+def test_verdicts_of_moe_306() -> None:
+    assert verdicts("moe-306", MOE_TABLE) == {"impossible": 16, "possible": 8}
+    assert verdicts("moe-306", "moe-306/summary.csv") == {"impossible": 16, "possible": 8}
+    assert verdicts("moe-306", "moe-306/runs.csv") == {"impossible": 216, "possible": 90}
+    assert verdicts("moe-306", "moe-306/paper") == {"impossible": 2}
+
+
+# --- apple -----------------------------------------------------------------------------------------------------------
+
+
+def apple(source: str, row: str) -> Ruling:
+    return rulings("apple")[f"apple/{source}", row]
+
+
+def test_the_headline_gain_is_above_what_its_acceptance_permits() -> None:
+    ruling = apple("page", "speculation, row 1")
+    assert ruling.claim.speedup == pytest.approx(1.257)
+    assert 1.257 > (1 + 0.0335 * 4) * 1.01
+    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-tau")
+
+
+def test_gains_of_the_larger_draft_break_the_cost_bound() -> None:
+    for row in ("speculation, row 3", "speculation, row 4"):
+        # Within noise of tau, but each draft costs 1 / 2.61 of a target forward, ten times what it is worth.
+        assert 0.0345 < 1 / 2.61
+        assert apple("page", row).bound == "speedup-above-cost-bound"
+
+
+def test_losses_of_the_variants_are_possible_as_a_table() -> None:
+    for number in range(1, 7):
+        ruling = apple("page", f"variants, row {number}")
+        assert ruling.claim.speedup is not None
+        assert ruling.claim.speedup < 1
+        assert ruling.verdict == "possible"
+
+
+def test_every_run_of_the_study_is_impossible() -> None:
+    """201 tokens each, or 202; the drafts that were counted would take longer than the whole run."""
+    drafts = {"0.8B_Q8": 140.19, "2B_Q8": 110.62, "4B_Q2": 72.77, "4B_Q3": 68.75, "4B_Q4": 58.47, "4B_Q6": 61.98}
+    prompts = {"code": 27, "text": 10, "math": 20}
+    for number, row in enumerate(table("apple_sd_runs.csv"), start=2):
+        drafted, accepted, gamma = int(row["n_drafted"]), int(row["n_accept"]), int(row["draft_k"])
+        assert drafted // gamma + accepted + 1 in (201, 202)
+        seconds = (prompts[row["prompt_type"]] + 201) / float(row["eff_tps"])
+        assert drafted / drafts[row["draft"]] > 1.1 * seconds
+        ruling = apple("sd_runs.csv", f"line {number}")
+        assert ruling.verdict == "impossible"
+        assert "draft-time-bound" in bounds_broken(ruling)
+
+
+def test_the_published_rate_counts_what_the_target_evaluated() -> None:
+    # 9B, 0.8B, math: the log prints 221 tokens in 4123.50 ms as total, and 61.356 tok/s for the generation.
+    log = next(row for row in table("apple_logs.csv") if row["log"] == "sd_9B_Q8_0.8B_Q8_k4")
+    row = table("apple_sd_runs.csv")[2]
+    assert float(row["eff_tps"]) == pytest.approx(221 / 4.1235)
+    assert float(log["target_total_ms"]) == 4123.50
+    assert float(log["decoded_tok_s"]) == pytest.approx(201 / 3.276, abs=0.01)
+    assert apple("sd_runs.csv", "line 4").claim.window == "with prompt"
+    assert apple("logs.csv", log["log"]).claim.window == "all tokens"
+
+
+@pytest.mark.parametrize(
+    ("log", "rounds", "failed"),
+    [
+        ("sd_9B_Q8_0.8B_Q8_k4", 708 // 4, 819),
+        ("crossdevice_103_M1Max_0.8B_Q8_math", 708 // 4, 819),
+        ("sd_35B_Q4_0.8B_Q8_k4", 696 // 4, 801),
+        ("sd_4B_Q8_4B_Q4_k4", 600 // 4, 657),
+    ],
+)
+def test_forty_verifications_took_place_in_each_log(log: str, rounds: int, failed: int) -> None:
+    ruling = apple("logs.csv", log)
+    claim = ruling.claim
+    assert claim.steps == rounds
+    assert claim.target_forwards == (220 - 20) // 5 == 40
+    assert claim.failed_forwards == rounds - 40
+    assert claim.failed_draft_forwards == failed - (rounds - 40)
+    assert (ruling.verdict, ruling.bound) == ("impossible", "target-decode-failed")
+    assert "conservation" in bounds_broken(ruling)
+
+
+def test_failures_of_all_logs_add_up() -> None:
+    claims = [ruling.claim for (source, _), ruling in rulings("apple").items() if source == "apple/logs.csv"]
+    target = sum(claim.failed_forwards or 0 for claim in claims)
+    draft = sum(claim.failed_draft_forwards or 0 for claim in claims)
+    assert (target, draft, target + draft) == (518, 2578, 3096)
+    assert target + draft == sum(int(row["failed_decodes"]) for row in table("apple_logs.csv"))
+
+
+def test_rows_whose_log_was_published_carry_its_failures() -> None:
+    carrying = [
+        (source, row)
+        for (source, row), ruling in rulings("apple").items()
+        if source != "apple/logs.csv" and ruling.claim.failed_forwards
+    ]
+    assert sorted(carrying) == [
+        ("apple/cross_first.csv", "line 7"),
+        ("apple/sd_runs.csv", "line 22"),
+        ("apple/sd_runs.csv", "line 28"),
+        ("apple/sd_runs.csv", "line 4"),
+    ]
+
+
+def test_remote_drafts_that_ran_locally() -> None:
+    for line, rate in (("line 6", 86.62), ("line 9", 62.94)):
+        ruling = apple("cross_first.csv", line)
+        claim = ruling.claim
+        assert claim.draft_elsewhere
+        assert claim.drafted is not None
+        assert claim.wall_ms is not None
+        assert claim.drafted / rate > 1.5 * claim.wall_ms / 1000
+        assert "draft-time-bound" in bounds_broken(ruling)
+    assert apple("cross_first.csv", "line 5").verdict == "cannot tell"
+
+
+def test_remote_drafts_measured_again() -> None:
+    # 584 drafts at the 16.0 tok/s that the source states for them are 36.5 s, in a run of 20.4 s.
+    assert 584 / 16.0 > 1.5 * 20.436
+    assert apple("cross_again.csv", "line 5").bound == "draft-time-bound"
+    # 221 tokens in total are 20 of the prompt, 200 verified and one of the counter: 40 forwards, 136 accepted.
+    assert 200 - (136 + (221 - 1 - 20) // 5) == 24
+    assert apple("cross_again.csv", "line 7").bound == "conservation"
+    # 240 drafts at 16.0 are 15 s of 18.9: nothing in the row says that anything is wrong.
+    assert apple("cross_again.csv", "line 6").verdict == "possible"
+
+
+def test_plain_decoding_is_possible() -> None:
+    for (source, row), ruling in rulings("apple").items():
+        if ruling.claim.method == "none" and ruling.claim.decode_rate is not None:
+            assert ruling.verdict == "possible", (source, row)
+    assert 12.974 * 42.42 < 800
+    assert 19.3294 * 27.273 < 800
+
+
+def test_verdicts_of_apple() -> None:
+    assert verdicts("apple", "apple/page") == {"possible": 18, "impossible": 4, "cannot tell": 1}
+    assert verdicts("apple", "apple/sd_runs.csv") == {"impossible": 30}
+    assert verdicts("apple", "apple/cross_first.csv") == {"impossible": 7, "cannot tell": 2}
+    assert verdicts("apple", "apple/cross_again.csv") == {"impossible": 7, "possible": 2}
+    assert verdicts("apple", "apple/logs.csv") == {"impossible": 4}
+    assert verdicts("apple", "apple/bench.csv") == {"possible": 10, "cannot tell": 10}
+
+
+# --- rtx3090-19 ------------------------------------------------------------------------------------------------------
+
+
+def test_every_loss_is_possible() -> None:
+    assert all(ruling.verdict == "possible" for ruling in rulings("rtx3090-19").values())
+    assert 21 * 3 / 35 * 135.7 < 936
+
+
+def test_rates_divide_all_tokens_by_the_time_of_all_but_the_first() -> None:
+    for row in table("rtx3090_19_requests_sample.csv"):
+        n, ms = int(row["predicted_n"]), float(row["predicted_ms"])
+        assert float(row["tok_s"]) == pytest.approx(1000 * n / ms, abs=0.001)
+    for row in table("rtx3090_19_summary.csv"):
+        pooled = 1000 * int(row["generated_tokens"]) / float(row["decode_ms"])
+        assert float(row["pooled_tok_s"]) == pytest.approx(pooled, abs=0.001)
+
+
+def test_full_acceptance_is_by_construction() -> None:
+    """Every arm and prompt at exactly 100 %, the slowest ones too: a counter that can say nothing else."""
+    with_drafts = [row for row in table("rtx3090_19_summary.csv") if int(row["counted_draft_tokens"])]
+    assert all(row["counted_draft_tokens"] == row["counted_draft_accepted"] for row in with_drafts)
+    assert all(float(row["pooled_delta_pct"]) < 0 for row in with_drafts)
+    said = {
+        claim.label
+        for (source, _), ruling in rulings("rtx3090-19").items()
+        if source == "rtx3090-19/summary.csv" and any("acceptance-by-construction" in line for line in ruling.others)
+        for claim in [ruling.claim]
+    }
+    # A few accepted drafts can be luck; fifty are none.
+    assert said == {row["config"] for row in with_drafts if int(row["counted_draft_tokens"]) >= 50}
+    assert len(said) == 13
+
+
+def test_a_draft_that_never_drafted() -> None:
+    ruling = rulings("rtx3090-19")["rtx3090-19/summary.csv", "line 4"]
+    claim: Claim = ruling.claim
+    assert (claim.label, claim.drafted, claim.acceptance) == ("draft-qwen3-0.6b", 0, None)
+    assert any("fails silently" in note for note in claim.notes)
+
+
+def test_verdicts_of_rtx3090_19() -> None:
+    assert verdicts("rtx3090-19", "rtx3090-19/summary.csv") == {"possible": 19}
+    assert verdicts("rtx3090-19", "rtx3090-19/requests.csv") == {"possible": 30}
