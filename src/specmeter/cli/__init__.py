@@ -21,6 +21,7 @@ COMMANDS = {
     "show": "Show what a run found.",
     "check": "Check a run again: can its numbers be believed?",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
+    "audit": "Say which rows of somebody's results can be true.",
     "models": "List, build, inspect and compare models.",
     "schema": "Print the JSON Schema of experiment files.",
     "doctor": "Say what this machine can measure, and what is missing.",

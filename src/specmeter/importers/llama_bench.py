@@ -1,8 +1,9 @@
 """Output of llama.cpp's `llama-bench`, in all its forms: `-o csv`, `json`, `jsonl`, `md` and `sql`.
 
 Every row is plain decoding (`tg`), prompt processing (`pp`), or both (`pg`), averaged over repetitions: `avg_ts` is the
-mean of their rates, tokens per second; `avg_ns` the mean of their times. `model_size` is the sum of all tensors in bytes,
-which every token reads only where the model is dense: a mixture of experts is told by its name (`qwen3moe 30B.A3B`).
+mean of their rates, tokens per second; `avg_ns` the mean of their times. `model_size` is the sum of all tensors in
+bytes, which every token reads only where the model is dense: a mixture of experts is told by its name
+(`qwen3moe 30B.A3B`).
 """
 
 from __future__ import annotations

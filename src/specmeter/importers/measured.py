@@ -18,11 +18,9 @@ def positive(item: Mapping[str, object], key: str) -> float | None:
             value = float(value) if len(value) < 64 else math.nan
         except ValueError:
             raise ValueError(f"{key} {value[:40]!r} is not a number") from None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{key} is not a number")
-    if not 0 < value < LARGEST:
-        raise ValueError(f"{key} is {str(value)[:40]}: it must be above 0 and finite")
-    return float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST:
+        return float(value)
+    raise ValueError(f"{key} is {str(value)[:40]}: it must be a number above 0, and finite")
 
 
 def count(item: Mapping[str, object], key: str) -> int | None:

@@ -24,7 +24,9 @@ def read_benchmarks(path: Path, fields_of: Callable[[Mapping[str, object]], dict
             continue
         label = text(item, "label") or text(item, "model_id") or text(item, "tag") or text(item, "model")
         try:
-            yield Claim(source=str(path), row=place, **{"label": label, **fields_of(item)})
+            fields: dict[str, Any] = {"label": label}
+            fields.update(fields_of(item))
+            yield Claim(source=str(path), row=place, **fields)
         except ValidationError as error:
             fault = error.errors(include_url=False, include_context=False)[0]
             reason = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"

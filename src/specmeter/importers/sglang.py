@@ -2,8 +2,9 @@
 
 `accept_length` (`acc_length` there) is the server's `avg_spec_accept_length`: tokens emitted per verification, the
 target's own included, so it is tau; it is counted since the server started, warm-up and earlier runs included. Newer
-versions add `server_info` with the server's arguments, among them `speculative_num_steps`: the longest chain that can be
-accepted, hence gamma. (`speculative_num_draft_tokens` counts every node that is verified, the root of the tree included.)
+versions add `server_info` with the server's arguments, among them `speculative_num_steps`: the longest chain that can
+be accepted, hence gamma. (`speculative_num_draft_tokens` counts every node that is verified, the root of the tree
+included.)
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _with_speculation(fields: dict[str, Any], item: Mapping[str, object], tau: f
         since_start = "acceptance length is counted since the server started, warm-up included"
         fields["notes"] = (*fields.get("notes", ()), since_start)
     raw = item.get("server_info")
-    server = cast("Mapping[str, object]", raw) if isinstance(raw, dict) else {}
+    server: Mapping[str, object] = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
     algorithm = text(server, "speculative_algorithm").lower()
     if algorithm:
         fields["method"] = _METHODS.get(algorithm, algorithm)

@@ -89,6 +89,8 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
         if readings:
             found = True
             yield from _claims(grid, readings, notes, path)
+    if found and not any(grid.rows or grid.faults for grid in grids):
+        raise UsageError(f"{path}: headings, but no row below them", fix="name a file with results")
     if not found:
         names = ", ".join(item.name for item in COLUMNS)
         seen = ", ".join(repr(text[:40]) for text in grids[0].headings[:12])

@@ -1,0 +1,79 @@
+"""What a user says on the command line about a foreign result, read like the numbers of its tables."""
+
+from __future__ import annotations
+
+from specmeter.audit.judge import NOISE
+from specmeter.audit.reading import Given
+from specmeter.errors import UsageError
+from specmeter.importers import numbers
+
+_RATE = {"": 1.0, "tok/s": 1.0, "t/s": 1.0, "tokens/s": 1.0, "tps": 1.0}
+_SPEED = {"": 1e9, "gb/s": 1e9, "tb/s": 1e12, "mb/s": 1e6}
+_SIZE = {"gb": 1e9, "mb": 1e6, "b": 1.0, "bytes": 1.0, "gib": float(2**30), "mib": float(2**20)}
+
+
+def from_options(
+    *,
+    baseline_rate: str | None = None,
+    draft_rate: str | None = None,
+    gamma: int | None = None,
+    device: str | None = None,
+    bandwidth: str | None = None,
+    bytes_per_token: str | None = None,
+) -> Given:
+    """What was given. Raises `UsageError` naming the option for a number that is none, or has the wrong unit."""
+    given = Given()
+    for field, option, text, units in (
+        ("baseline_rate", "--baseline-rate", baseline_rate, _RATE),
+        ("draft_rate", "--draft-rate", draft_rate, _RATE),
+        ("bandwidth_bytes_per_s", "--bandwidth", bandwidth, _SPEED),
+        ("bytes_per_token", "--bytes-per-token", bytes_per_token, _SIZE),
+    ):
+        if text is not None:
+            given.values[field], given.rounding[field] = _quantity(option, text, units)
+    if gamma is not None:
+        given.values["gamma"] = gamma
+    if device is not None:
+        _known_device(device)
+        given.values["device"] = device
+    return given
+
+
+def noise_share(text: str | None) -> float:
+    """Timing noise as a share, from percent. Raises `UsageError` for anything that is not between 0 and 50 %."""
+    if text is None:
+        return NOISE
+    value, _ = _quantity("--noise", text, {"": 0.01, "%": 0.01}, lowest=0.0)
+    if value > 0.5:
+        raise UsageError(f"--noise {text}: more than 50 %", fix="give the percentage by which repeated timings differ")
+    return value
+
+
+def _quantity(option: str, text: str, units: dict[str, float], lowest: float | None = None) -> tuple[float, float]:
+    try:
+        number = numbers.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text[:60]!r} {error}", fix="give one number, with its unit if you like") from None
+    if number is None or number.value < 0 or (lowest is None and number.value == 0):
+        raise UsageError(f"{option} {text[:60]!r} is not above 0", fix="give the value that was measured")
+    if number.unit not in units:
+        known = ", ".join(unit or "none" for unit in units)
+        said = f"has the unit {number.unit!r}" if number.unit else "has no unit"
+        raise UsageError(f"{option} {text[:60]!r} {said}", fix=f"use one of these units: {known}")
+    return number.value * units[number.unit], number.half * units[number.unit]
+
+
+def _known_device(name: str) -> None:
+    from specmeter.theory import catalogue
+
+    if catalogue.peak(name) is not None:
+        return
+    import difflib
+
+    names = [device.name for device in catalogue.devices()]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UsageError(
+        f"--device {name[:60]!r} is not in the catalogue of devices",
+        fix=f"{hint}give its peak memory bandwidth with --bandwidth instead",
+    )

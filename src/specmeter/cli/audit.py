@@ -1,0 +1,180 @@
+"""`specmeter audit`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specmeter.importers import FORMATS
+from specmeter.importers.columns import COLUMNS
+
+if TYPE_CHECKING:
+    from specmeter.audit.reading import Audit, Given
+    from specmeter.importers.table import TableOptions
+
+MAX_STDIN = 64 * 2**20
+
+_HELP = f"""Say which rows of somebody's results can be true.
+
+FILE is a table (CSV, TSV, Markdown, JSON or JSON Lines), a benchmark's output or an engine's log; `-` reads standard
+input. Each row is held against what arithmetic and hardware permit, with every printed number taken where it favours
+the row: impossible when a bound is broken, possible when one could have been and was not, else cannot tell. Possible
+does not mean true.
+
+Ends with exit code 1 when a row is impossible.
+
+\b
+Examples:
+  specmeter audit table.csv
+  specmeter audit table.md --baseline-rate 55.3 --device "M2 Ultra"
+  specmeter audit run1.log run2.log --details
+  specmeter audit results.json --json | jq '.counts'
+  llama-bench -o jsonl -m model.gguf | specmeter audit -
+  specmeter audit --published list
+
+Columns of tables, any of them, also under other names (see the documentation):
+{", ".join(column.name for column in COLUMNS)}.
+"""
+
+
+@click.command(name="audit", help=_HELP)
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option(
+    "--published", metavar="NAME", help="Audit a published data set that comes with specmeter, or `list` them."
+)
+@click.option(
+    "--format", "format_name", type=click.Choice(list(FORMATS)), help="What the files are; found out otherwise."
+)
+@click.option("--baseline-rate", metavar="TOK/S", help="Rate of the target by itself, for rows that have none.")
+@click.option("--draft-rate", metavar="TOK/S", help="Rate of the draft model by itself.")
+@click.option("--gamma", type=click.IntRange(0, 100_000), help="Most draft tokens per step.")
+@click.option("--device", metavar="NAME", help="Machine or GPU that the rows were measured on.")
+@click.option(
+    "--bandwidth", metavar="GB/S", help="Its peak memory bandwidth, for devices that specmeter does not know."
+)
+@click.option("--bytes-per-token", metavar="SIZE", help="Weights that one token reads, like 1.9GB: the active ones.")
+@click.option("--percent", multiple=True, metavar="COLUMN", help="The values of this column are percent.")
+@click.option("--fraction", multiple=True, metavar="COLUMN", help="The values of this column are fractions.")
+@click.option("--column", multiple=True, metavar="NAME=HEADING", help="Read the column NAME from this heading.")
+@click.option("--noise", metavar="PERCENT", help="What timing noise may explain; 1 if not given.")
+@click.option("--details", is_flag=True, help="Also show the other bounds that were tried, and notes on each row.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    published: str | None,
+    format_name: str | None,
+    baseline_rate: str | None,
+    draft_rate: str | None,
+    gamma: int | None,
+    device: str | None,
+    bandwidth: str | None,
+    bytes_per_token: str | None,
+    percent: tuple[str, ...],
+    fraction: tuple[str, ...],
+    column: tuple[str, ...],
+    noise: str | None,
+    details: bool,
+    as_json: bool,
+) -> None:
+    from specmeter.audit.given import from_options, noise_share
+    from specmeter.audit.reading import read_claims, rule
+    from specmeter.cli.audit_view import print_audits, print_names
+    from specmeter.cli.text import printable_lines
+    from specmeter.errors import SpecmeterError, UsageError
+
+    if not files and published is None:
+        raise UsageError("no file to audit", fix="name a file, `-` for standard input, or --published list")
+    given = from_options(
+        baseline_rate=baseline_rate,
+        draft_rate=draft_rate,
+        gamma=gamma,
+        device=device,
+        bandwidth=bandwidth,
+        bytes_per_token=bytes_per_token,
+    )
+    share = noise_share(noise)
+    options = _table_options(percent, fraction, column)
+    audits: list[Audit] = []
+    if published is not None:
+        names = _published_names()
+        if published == "list":
+            print_names(names, as_json=as_json)
+            return
+        audits.append(_audit_published(published, names, given, share))
+    unread = 0
+    for file in files:
+        try:
+            with _opened(file) as path:
+                name, claims = read_claims(path, format_name, options)
+                if file == "-":
+                    claims = (claim.model_copy(update={"source": "standard input"}) for claim in claims)
+                audits.append(rule(claims, "standard input" if file == "-" else file, name, given, share))
+        except SpecmeterError as error:
+            if len(files) == 1:
+                raise
+            unread += 1
+            click.echo(f"error: {printable_lines(str(error))}", err=True)
+    print_audits(audits, as_json=as_json, details=details)
+    ctx.exit(2 if unread else 1 if any(audit.count("impossible") for audit in audits) else 0)
+
+
+def _table_options(percent: tuple[str, ...], fraction: tuple[str, ...], columns: tuple[str, ...]) -> TableOptions:
+    from specmeter.errors import UsageError
+    from specmeter.importers.columns import column as find_column
+    from specmeter.importers.table import TableOptions
+
+    chosen: dict[str, str] = {}
+    for item in columns:
+        name, separator, heading = item.partition("=")
+        known = find_column(name.strip())
+        if not separator or not heading or known is None:
+            raise UsageError(
+                f"--column {item!r}: not of the form NAME=HEADING with a known NAME",
+                fix=f"NAME is one of {', '.join(column.name for column in COLUMNS)}",
+            )
+        chosen[known.name] = heading
+    if both := set(percent) & set(fraction):
+        raise UsageError(f"--percent and --fraction both name {min(both)!r}", fix="a column is one of the two")
+    return TableOptions(percent, fraction, chosen)
+
+
+@contextmanager
+def _opened(file: str) -> Generator[Path]:
+    """The path of a file; standard input goes into a file of its own first."""
+    import tempfile
+
+    from specmeter.errors import UsageError
+
+    if file != "-":
+        yield Path(file).expanduser()
+        return
+    content = sys.stdin.buffer.read(MAX_STDIN + 1)
+    if len(content) > MAX_STDIN:
+        raise UsageError(f"standard input: more than {MAX_STDIN // 2**20} MiB", fix="save it to a file")
+    with tempfile.TemporaryDirectory(prefix="specmeter-audit-") as folder:
+        path = Path(folder) / "standard-input"
+        path.write_bytes(content)
+        yield path
+
+
+def _published_names() -> tuple[str, ...]:
+    from specmeter.audit import published
+
+    return published.names()
+
+
+def _audit_published(name: str, names: tuple[str, ...], given: Given, noise: float) -> Audit:
+    from specmeter.audit import published
+    from specmeter.audit.reading import rule
+    from specmeter.errors import UsageError
+
+    if name not in names:
+        raise UsageError(f"there is no published data set {name!r}", fix=f"use one of {', '.join(names)}")
+    return rule(published.claims(name), name, "published", given, noise)

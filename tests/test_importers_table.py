@@ -1,0 +1,351 @@
+"""Tables in every form that people have them: what is read, how units are settled, and what is said about the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specmeter.audit.claim import Claim
+from specmeter.audit.judge import judge
+from specmeter.errors import UsageError
+from specmeter.importers import detect
+from specmeter.importers.table import TableOptions, read, read_table
+
+CSV = """target,draft,gamma,tok/s,Speedup,Acceptance
+MoE Q4,none,0,55.3,,
+MoE Q4,0.8B,16,69.7,1.26x,0.2%
+MoE Q4,0.8B,4,63.4,1.15x,2.6%
+"""
+
+
+def claims(text: str, tmp_path: Path, name: str = "table.csv", options: TableOptions | None = None) -> list[Claim]:
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return list(read(path, options))
+
+
+def verdicts(found: list[Claim]) -> list[str]:
+    return [judge(claim).verdict for claim in found]
+
+
+def test_a_csv_with_its_baseline(tmp_path: Path) -> None:
+    baseline, best, other = claims(CSV, tmp_path)
+    assert baseline.method == "none"
+    assert (best.row, best.label) == ("line 3", "MoE Q4 / 0.8B / gamma 16")
+    assert (best.speedup, best.gamma, best.decode_rate, best.baseline_rate) == (1.26, 16, 69.7, 55.3)
+    assert best.acceptance == pytest.approx(0.002)
+    assert best.rounding["acceptance"] == pytest.approx(0.0005)
+    assert best.rounding["speedup"] == pytest.approx(0.005)
+    assert verdicts([best, other]) == ["impossible", "impossible"]
+
+
+OBJECTS = (
+    {"target": "MoE Q4", "draft": "none", "tps": 55.3},
+    {"target": "MoE Q4", "draft": "0.8B", "gamma": 16, "tps": 69.7, "speedup": 1.26, "acceptance_pct": 0.2},
+    {"target": "MoE Q4", "draft": "0.8B", "gamma": 4, "tps": 63.4, "speedup": "1.15x", "acceptance_pct": "2.6%"},
+)
+LINES = [" | ".join(line.split(",")) for line in CSV.strip().split("\n")]
+MARKDOWN = "\n".join(f"| {line} |" for line in [LINES[0], "---|:-:|--:|---|---|---", *LINES[1:]])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.tsv", CSV.replace(",", "\t")),
+        ("a.csv", CSV.replace(",", ";")),
+        ("a.csv", "\ufeff# made by hand\n" + CSV.replace("\n", "\r\n")),
+        ("a.csv", CSV.replace("1.26x", '"1.26x"')),
+        ("a.csv", CSV.replace(",", ";").replace(".", ",")),
+        ("a.md", f"Text before.\n\n{MARKDOWN}\n\nText after."),
+        ("a.json", json.dumps(OBJECTS)),
+        ("a.json", json.dumps({"host": "here", "rows": OBJECTS}, indent=1)),
+        ("a.jsonl", "\n\n".join(json.dumps(item) for item in OBJECTS)),
+    ],
+)
+def test_every_form_says_the_same(name: str, text: str, tmp_path: Path) -> None:
+    found = claims(text, tmp_path, name)
+    assert detect(tmp_path / name) == "table"
+    assert [claim.method for claim in found] == ["none", None, None]
+    assert [claim.baseline_rate for claim in found] == [None, 55.3, 55.3]
+    assert found[1].acceptance == pytest.approx(0.002)
+    assert verdicts(found)[1:] == ["impossible", "impossible"]
+
+
+def test_utf_16_as_spreadsheets_save_it(tmp_path: Path) -> None:
+    path = tmp_path / "excel.txt"
+    path.write_bytes(CSV.replace(",", "\t").encode("utf-16"))
+    assert len(list(read(path))) == 3
+
+
+# --- units -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("heading", "cells", "share", "unsaid"),
+    [
+        ("acceptance", ("2.6%", "0.2%"), 0.002, False),
+        ("acceptance (%)", ("2.6", "0.2"), 0.002, False),
+        ("acceptance_pct", ("0.6", "0.2"), 0.002, False),
+        ("acceptance", ("2.6", "0.2"), 0.002, False),
+        ("acceptance", ("2.6%", "0.2"), 0.002, False),
+        ("acceptance", ("0.6", "0.2"), 0.2, True),
+        ("acceptance", ("0.0", "0"), 0.0, False),
+    ],
+)
+def test_percent_or_fraction(heading: str, cells: tuple[str, str], share: float, unsaid: bool, tmp_path: Path) -> None:
+    text = f"speedup,gamma,{heading}\n" + "".join(f"1.1,4,{cell}\n" for cell in cells)
+    last = claims(text, tmp_path)[-1]
+    assert last.acceptance == pytest.approx(share)
+    assert last.unit_unsaid == (("acceptance",) if unsaid else ())
+    assert any("read as a fraction" in note for note in last.notes) is unsaid
+
+
+def test_options_settle_the_unit(tmp_path: Path) -> None:
+    text = "speedup,gamma,mean_acceptance\n1.03,4,0.04\n"
+    assert verdicts(claims(text, tmp_path)) == ["cannot tell"]
+    fraction = claims(text, tmp_path, options=TableOptions(fraction=("mean_acceptance",)))
+    percent = claims(text, tmp_path, options=TableOptions(percent=("acceptance",)))
+    assert verdicts(fraction) == ["possible"]
+    assert verdicts(percent) == ["impossible"]
+    assert percent[0].acceptance == pytest.approx(0.0004)
+
+
+def test_counts_of_the_same_row_settle_the_unit(tmp_path: Path) -> None:
+    text = "speedup,gamma,n_drafted,n_accept,accept_rate\n1.03,4,732,17,{}\n"
+    assert claims(text.format("0.02322"), tmp_path)[0].unit_unsaid == ()
+    assert claims(text.format("2.322"), tmp_path)[0].acceptance == pytest.approx(0.02322)
+    assert claims(text.replace("17", "1").format("0.14"), tmp_path)[0].acceptance == pytest.approx(0.0014)
+
+
+def test_changes_and_ratios(tmp_path: Path) -> None:
+    text = "vs Baseline\n+25.7%\n−25.2%\n1.26×\nbaseline\n0.3\n-100%\n"
+    up, down, ratio, baseline, bare, stopped = claims(text, tmp_path)
+    assert up.speedup == pytest.approx(1.257)
+    assert up.rounding["speedup"] == pytest.approx(0.0005)
+    assert down.speedup == pytest.approx(0.748)
+    assert ratio.speedup == 1.26
+    assert baseline.method == "none"
+    assert bare.speedup is None
+    assert any("neither x nor %" in note for note in bare.notes)
+    assert stopped.problem is not None
+    unsigned = claims("speedup\n126%\n+26%\n", tmp_path)
+    assert unsigned[0].speedup is None
+    assert unsigned[1].speedup == pytest.approx(1.26)
+
+
+def test_sizes_times_and_bandwidths(tmp_path: Path) -> None:
+    text = "size (GB),device,Mem BW,eval_ms_per_token,duration_s,tokens\n20.6,M2 Ultra,800 GB/s,18.084,5.0,256\n"
+    claim = claims(text, tmp_path)[0]
+    assert claim.size_bytes == pytest.approx(20.6e9)
+    assert claim.rounding["size_bytes"] == pytest.approx(0.05e9)
+    assert claim.bandwidth_bytes_per_s == 800e9
+    assert claim.decode_rate == pytest.approx(1000 / 18.084)
+    assert claim.wall_ms == 5000
+    assert claims("model_size,size_note,tok/s\n3453087744,,61.98\n", tmp_path)[0].size_bytes == 3453087744
+    unsaid = claims("size,tok/s,duration\n3.45,61.98,4\n", tmp_path)[0]
+    assert unsaid.size_bytes is None
+    assert len([note for note in unsaid.notes if "unit is not said" in note]) == 2
+
+
+def test_a_speed_ratio_is_a_cost(tmp_path: Path) -> None:
+    text = "Draft Model,k,Speed Ratio,Avg Accept%,Avg TPS,vs Baseline\n2B Q8,4,2.61×,3.4%,48.5,+14.3%\n"
+    ruling = judge(claims(text, tmp_path)[0])
+    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-cost-bound")
+
+
+# --- baselines -------------------------------------------------------------------------------------------------------
+
+
+def test_baselines_are_those_of_the_same_target_machine_and_prompt(tmp_path: Path) -> None:
+    text = """target,machine,draft,prompt,gamma,tok/s
+a,m1,none,code,0,50
+a,m1,none,text,0,60
+a,m2,none,code,0,70
+a,m1,d,code,4,55
+a,m1,d,poem,4,55
+a,m2,d,text,4,75
+b,m1,d,code,4,75
+d,m1,none,code,0,200
+"""
+    found = {claim.row: claim for claim in claims(text, tmp_path)}
+    assert found["line 5"].baseline_rate == 50
+    assert found["line 6"].baseline_rate == 55
+    assert found["line 6"].rounding["baseline_rate"] == pytest.approx(5.5)
+    assert "baseline: mean of 2 rows" in found["line 6"].notes
+    assert found["line 7"].baseline_rate == 70
+    assert found["line 8"].baseline_rate is None
+    assert found["line 5"].draft_rate == 200
+    assert found["line 7"].draft_rate is None
+
+
+def test_a_reference_column_names_the_baseline(tmp_path: Path) -> None:
+    text = "config,reference,tok_s\nbase-a,base-a,100\nbase-b,base-b,50\nx,base-b,60\n"
+    assert claims(text, tmp_path)[-1].baseline_rate == 50
+
+
+@pytest.mark.parametrize("word", ["none", "Baseline", "**vanilla**", "no SD"])
+def test_words_for_a_baseline(word: str, tmp_path: Path) -> None:
+    assert claims(f"config,tok_s,acceptance\n{word},100,\nsd,120,0.5\n", tmp_path)[1].baseline_rate == 100
+
+
+# --- rows and files that are wrong -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("0,4,50%", "speedup is 0: it must be above 0"),
+        ("-1.2,4,50%", "speedup is -1.2"),
+        ("nan,4,50%", "is not finite"),
+        ("inf,4,50%", "is not finite"),
+        ("OOM,4,50%", "speedup 'OOM' is not a number"),
+        ("1.2,4.5,50%", "gamma is 4.5: it must be a whole number"),
+        ("1.2,-4,50%", "gamma is -4"),
+        ("1.2,4,150%", "not between none and all"),
+        ("1.2,4,-5%", "not between none and all"),
+        ("1.2,4", "2 cells under 3 headings"),
+        ("1.2,4,50%,7", "4 cells under 3 headings"),
+        ("1.2,4,<4%", "is a limit, not a value"),
+        ("1.2,1e300,50%", "is more than"),
+    ],
+)
+def test_a_bad_row_says_why_and_leaves_the_others(row: str, problem: str, tmp_path: Path) -> None:
+    bad, good = claims(f"speedup,gamma,acceptance\n{row}\n1.2,4,50%\n", tmp_path)
+    assert bad.problem is not None
+    assert problem in bad.problem
+    assert bad.row == "line 2"
+    assert (bad.speedup, bad.gamma) == (None, None)
+    assert good.problem is None
+    assert verdicts([bad, good]) == ["cannot tell", "possible"]
+
+
+def test_empty_trailing_cells_and_rows_are_nothing(tmp_path: Path) -> None:
+    found = claims("speedup,gamma,acceptance\n1.2,4,50%,,\n,,\n\n1.3,4,50%\n", tmp_path)
+    assert [claim.row for claim in found] == ["line 2", "line 5"]
+
+
+def test_unknown_columns_are_listed(tmp_path: Path) -> None:
+    assert claims("speedup,PPL,note\n1.2,11.0,good\n", tmp_path)[0].notes == ("columns not read: PPL, note",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "fix"),
+    [
+        (b"", "is empty", "results"),
+        (b"  \n\n", "is empty", "results"),
+        (b"PPL,note\n11.0,good\n", "no column of it is known", "speedup"),
+        (b"target,draft\nx,y\n", "no column of it is known", "speedup"),
+        (b"speedup\n1.2\xff\n", "not UTF-8 text (byte 0xff at position 11)", "UTF-8"),
+        (b"speedup\n1.2\0\n", "nul bytes", "CSV"),
+        (b"PK\x03\x04abc", "compressed or binary", "unpack"),
+        (b'speedup,note\n1.2,"open\n', "not CSV", "quote"),
+        (b"speedup,Speedup\n1,2\n", "both 'speedup' and 'Speedup' are read as speedup", "--column speedup=HEADING"),
+        (b"speedup,speedup\n1,2\n", "two columns 'speedup' are read as speedup", "rename"),
+        (b"[1, 2]", "no column", "speedup"),
+        (b'[{"speedup": 1.2},', "not JSON", "list of objects"),
+        (b'"speedup"', "no row below", "results"),
+        (b"[]", "no column", "speedup"),
+        (b"speedup\n" + b"1" * 5_000_000, "a line of", "table"),
+        (b"# nothing\n", "only comments", "results"),
+        (b"[" * 100_000, "not JSON", "list of objects"),
+        (b'[{"speedup": ' + b"1" * 5000 + b"}]", "not JSON", "list of objects"),
+    ],
+)
+def test_a_bad_file_says_why_and_what_to_do(content: bytes, message: str, fix: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        list(read(path))
+    assert message in caught.value.message
+    assert str(path) in caught.value.message
+    assert fix in caught.value.fix
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.csv", tmp_path):
+        with pytest.raises(UsageError, match="cannot be read"):
+            list(read(path))
+        with pytest.raises(UsageError, match="cannot be read"):
+            detect(path)
+
+
+def test_too_large_a_file_is_refused_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specmeter.importers.document.MAX_BYTES", 100)
+    with pytest.raises(UsageError, match="more than"):
+        claims(CSV + CSV, tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr("specmeter.importers.grid.MAX_ROWS", 2)
+    with pytest.raises(UsageError, match="rows"):
+        claims(CSV, tmp_path)
+
+
+def test_a_column_can_be_chosen_among_several(tmp_path: Path) -> None:
+    text = "Speedup 0.8B,speedup,PPL\n1.3,1.1,7\n"
+    chosen = claims(text, tmp_path, options=TableOptions(columns={"speedup": "Speedup 0.8B"}))
+    assert chosen[0].speedup == 1.3
+    with pytest.raises(UsageError, match="there is no column 'nonsense'"):
+        claims(text, tmp_path, options=TableOptions(columns={"nonsense": "PPL"}))
+
+
+def test_json_lines_that_are_broken_are_rows_with_a_problem(tmp_path: Path) -> None:
+    found = claims('{"speedup": 1.2}\n{"speedup": \n[1]\n{"speedup": NaN}\n{"speedup": {"a": 1}}\n', tmp_path)
+    assert [claim.row for claim in found] == ["line 1", "line 2", "line 3", "line 4"]
+    assert [claim.problem is None for claim in found] == [True, False, False, False]
+
+
+def test_a_page_with_several_tables(tmp_path: Path) -> None:
+    text = """# Results
+| Model | Note |
+|---|---|
+| a | b |
+
+| Target目标模型 | γ | tok/s | Speedup加速 | Acceptance接受率 |
+|---|---|---|---|---|
+| ★ MoE Q4 | 16 | 69.7 | 1.26× | 0.2% |
+| Speedup | Speedup | a |
+|---|---|---|
+| 1 | 2 | 3 |
+
+text with | a bar
+"""
+    found = claims(text, tmp_path, "page.md")
+    assert [claim.row for claim in found] == ["line 8", "table at line 9"]
+    assert found[0].label == "MoE Q4 / gamma 16"
+    assert found[1].problem is not None
+    assert "read as speedup" in found[1].problem
+
+
+def test_labels_are_bounded(tmp_path: Path) -> None:
+    assert len(claims(f"label,speedup\n{'x' * 5000},1.1\n", tmp_path)[0].label) <= 200
+
+
+def test_prompt_processing_is_no_decode_rate(tmp_path: Path) -> None:
+    text = """model_label,n_prompt,n_gen,avg_tps,stddev_tps,avg_ns
+9B_Q8,512,0,1163.9,1.5,439889833
+9B_Q8,0,128,42.42,0.04,3017368625
+"""
+    prompt, decode = claims(text, tmp_path)
+    assert prompt.decode_rate is None
+    assert (decode.decode_rate, decode.predicted_n) == (42.42, 128)
+    assert decode.predicted_ms == pytest.approx(3017.368625)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.one_of(
+        st.text(max_size=300),
+        st.lists(st.text(alphabet='speedup,gamma;\t|-"\n0123.%x{}[]:', max_size=40), max_size=12).map("\n".join),
+    )
+)
+def test_no_text_is_too_strange(text: str) -> None:
+    try:
+        found = list(read_table(text or " ", Path("table"), TableOptions()))
+    except UsageError as error:
+        str(error)
+    else:
+        for claim in found:
+            judge(claim)
