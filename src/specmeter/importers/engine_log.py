@@ -251,32 +251,38 @@ class LogSigns:
         return max(0, self.failed_decodes.count - self.failed_decodes_of_draft)
 
 
-_HINTS = (
-    "ailed",
-    " returned ",
-    "checkpoint",
-    "compatible",
-    "translated",
-    "ynthetic ",
-    "model buffer",
-    "build",
-    ": n_",
-    "required that the",
-    "loaded meta data",
-    "must ",
-    " W ",
-    " E ",
-    "arn",
-    "rror",
-    "not supported",
-    "no implementations",
-    "too small",
-    "exceed",
-    "kv_cache",
-    "bort",
-)
-"""Texts of which a line with a sign has at least one; everything else is passed over after these tests."""
-_HINT = re.compile("|".join(re.escape(hint) for hint in _HINTS))
+def _may_be_a_sign(line: str) -> bool:
+    """Whether a line has any of the texts of which each sign has at least one; most lines of a log have none.
+
+    One expression that looks for all of them takes three times as long.
+    """
+    return (
+        "ailed" in line
+        or "returned " in line
+        or "decode: " in line
+        or " batch" in line
+        or "checkpoint" in line
+        or "rror" in line
+        or "warn" in line
+        or "upport" in line
+        or "build" in line
+        or ": n_" in line
+        or "model buffer" in line
+        or "meta data" in line
+        or "required that" in line
+        or "compatible" in line
+        or "match" in line
+        or "translated" in line
+        or "ynthetic " in line
+        or "implementations" in line
+        or "too small" in line
+        or "exceeds" in line
+        or "on refused" in line
+        or "content differs" in line
+        or " W " in line[:24]
+        or " E " in line[:24]
+    )
+
 
 _DECODE_ERROR = re.compile(
     r"\bdecode: (?:failed to initialize batch|n_tokens == 0|could not reserve|unexpected memory|compute failed"
@@ -376,7 +382,7 @@ class SignReader:
     def feed(self, line: str) -> None:
         """Take the next line."""
         self._lines += 1
-        if _HINT.search(line) is not None:
+        if _may_be_a_sign(line):
             self._read(line)
 
     def _read(self, line: str) -> None:

@@ -37,7 +37,6 @@ from specmeter.importers.llama_setup import Setup
 _INT = r"(\d{1,12})"
 _NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
 
-_HINT = re.compile(r" time|acceptance|accepted|task|released|stop processing|graphs reused|statistics")
 _SLOT = re.compile(r"\bid +(-?\d{1,9}) \| task +(-?\d{1,12}) \|")
 _SLOT_FIELD = re.compile(r'"?\b(?:id_slot|slot_id)"?[=:] *(-?\d{1,9})')
 _TASK_FIELD = re.compile(r'"?\b(?:id_task|task_id)"?[=:] *(-?\d{1,12})')
@@ -90,7 +89,7 @@ def read_requests(path: Path) -> Iterator[Claim]:
     for line in engine_log.log_lines(path):
         log.signs.feed(line)
         log.setup.feed(line)
-        if _HINT.search(line) is not None and (claim := log.feed(line)) is not None:
+        if (claim := log.feed(line)) is not None:
             yield claim
     yield from log.rest()
     if log.finished == 0:
@@ -148,23 +147,32 @@ class _Log:
 
     def feed(self, line: str) -> Claim | None:
         """Take the next line; a claim when it ends a request."""
-        if "_perf_" in line or (_FORWARDS in line and self._has_slots):
-            return None  # sums over the life of a process, printed when it ends
+        if "draft tokens" in line:
+            if found := _STEP.search(line):
+                self._step(*_place(line), found)
+        elif "draft acceptance" in line or "statistics" in line:
+            self._more(line)
+        elif " time " in line or "print_timing" in line:
+            return self._times(line)
+        elif "processing" in line or "released" in line:
+            return self._begin_or_end(line)
+        return None
+
+    def _begin_or_end(self, line: str) -> Claim | None:
         slot, task = _place(line)
-        if slot is not None:
-            self._has_slots = True
         if _BEGIN.search(line):
             return self._begin(slot or "", task or "")
         if _END.search(line):
             request = self._open.get(self._last_slot if slot is None else slot)
             return self._finish(request) if request is not None and request.decode is not None else None
-        if found := _STEP.search(line):
-            request = self._working(slot, task)
-            request.rounds += 1
-            request.restores += found.group(3) is not None
-            request.longest = max(request.longest, int(found.group(2)))
-            return None
+        return None
+
+    def _times(self, line: str) -> Claim | None:
+        if "_perf_" in line or (_FORWARDS in line and self._has_slots):
+            return None  # sums over the life of a process, printed when it ends
+        slot, task = _place(line)
         if slot is not None:
+            self._has_slots = True
             self._last_slot, self._last_task = slot, task or ""
         ended = None
         if found := _PROMPT.search(line):
@@ -217,13 +225,17 @@ class _Log:
             request = self._new(slot, task or self._last_task)
         return request, ended
 
-    def _working(self, slot: str | None, task: str | None) -> _Request:
-        """The request that a step belongs to; one whose beginning is missing begins here."""
+    def _step(self, slot: str | None, task: str | None, found: re.Match[str]) -> None:
         slot = self._last_slot if slot is None else slot
-        return self._open.get(slot) or self._new(slot, task or "")
+        request = self._open.get(slot) or self._new(slot, task or "")
+        request.rounds += 1
+        request.restores += found.group(3) is not None
+        request.longest = max(request.longest, int(found.group(2)))
 
     def _more(self, line: str) -> None:
         """Lines that follow the times of the request that printed last."""
+        if (slot := _place(line)[0]) is not None:
+            self._last_slot = slot
         request = self._open.get(self._last_slot)
         if request is None or request.decode is None:
             return
@@ -334,8 +346,12 @@ class _Log:
 
 
 def _place(line: str) -> tuple[str | None, str | None]:
-    if found := _SLOT.search(line):
-        return found.group(1), found.group(2)
+    """(slot, task) that a line names, each None where it does not."""
+    if "| task" in line:
+        found = _SLOT.search(line)
+        return (found.group(1), found.group(2)) if found is not None else (None, None)
+    if "task" not in line and "slot" not in line:
+        return None, None
     slot, task = _SLOT_FIELD.search(line), _TASK_FIELD.search(line)
     return (slot.group(1) if slot else None), (task.group(1) if task else None)
 

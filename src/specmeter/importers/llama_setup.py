@@ -16,10 +16,6 @@ _GIB = 1024**3
 _MAX_MODELS = 8
 _MAX_ARGUMENTS = 400
 
-_HINT = re.compile(
-    r"loaded meta data|model size|file size|n_expert|using device|  Device \d|speculative implementation|n_max *="
-    r"|n_draft=|n_match=|size_n=|llama-s|srv +load: |/server |/speculative"
-)
 _LOADED = re.compile(r"loaded meta data with .{0,80}? from (.{1,2000}?)(?: \(version .*)?$")
 _SIZE = re.compile(r"(?:print_info: file size|llm_load_print_meta: model size) += *(\d{1,9}\.\d{1,4}) (MiB|GiB)")
 _EXPERTS = re.compile(r"(?:print_info|llm_load_print_meta): n_expert +=+ *(\d{1,9})\s*$")
@@ -44,6 +40,24 @@ _FLAGS = {
     "synthetic": ("--spec-synth-len", "--spec-synth-rates"),
 }
 _MEANING = {flag: name for name, flags in _FLAGS.items() for flag in flags}
+
+
+def _may_be_setup(line: str) -> bool:
+    """Whether a line has any of the texts that the expressions below need; most lines of a log have none."""
+    return (
+        "llama-s" in line
+        or "meta data" in line
+        or "file size" in line
+        or "model size" in line
+        or "n_expert" in line
+        or "device" in line
+        or "  Device " in line
+        or "implementation" in line
+        or ": - " in line
+        or "load: " in line
+        or "/server " in line
+        or "/speculative" in line
+    )
 
 
 @dataclass
@@ -81,8 +95,10 @@ class Setup:
 
     def feed(self, line: str) -> None:
         """Take the next line."""
-        if _HINT.search(line) is None:
-            return
+        if _may_be_setup(line):
+            self._read(line)
+
+    def _read(self, line: str) -> None:
         if found := _LOADED.search(line):
             path = sample(found.group(1))
             if len(self.models) < _MAX_MODELS and (not self.models or self.models[-1].path != path):
