@@ -64,11 +64,11 @@ def test_tau_from_steps_counts_plain_decodes_that_left_no_line() -> None:
     assert target_forwards(timings(11, drafted=8, accepted=2), [step(4, 2), step(4, 0)]) == 8
 
 
-def test_restored_round_emits_nothing_and_its_replay_does() -> None:
-    # The server counts 2 accepted here: 4 tokens, 2 accepted, 2 forwards.
-    steps = [step(4, 2, restored=True), step(3, 3)]
-    assert target_forwards(timings(5, drafted=4, accepted=2), steps) == 2
-    assert target_forwards(timings(5, drafted=4, accepted=2)) == 2
+def test_what_a_restored_round_accepts_its_replay_emits() -> None:
+    # The server counts 2 accepted here, and prints a replay with no draft: 3 tokens in 2 forwards, and one before them.
+    steps = [step(4, 2, restored=True), step(0, 0)]
+    assert target_forwards(timings(4, drafted=4, accepted=2), steps) == 2
+    assert tau(timings(4, drafted=4, accepted=2), steps) == pytest.approx(1.5)
 
 
 def test_tokens_cut_at_the_limit_do_not_add_forwards() -> None:

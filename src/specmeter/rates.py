@@ -49,9 +49,9 @@ def acceptance_rate(timings: Timings) -> float | None:
 def target_forwards(timings: Timings, steps: Sequence[Step] = ()) -> int | None:
     """F: target forwards after the prompt; None when that cannot be said.
 
-    Every step is one forward. A round that restored a checkpoint emits nothing, any other emits its accepted tokens
-    and one more; engines print no line for decodes without a draft, so tokens that no step accounts for are taken as
-    one forward each. Without steps this is the conservation law solved for F. Either way a failed forward goes
+    Every step is one forward. It emits its accepted tokens and one more; a round that restored a checkpoint leaves its
+    accepted tokens to the replay that follows, and emits no other. Engines print no line for decodes without a draft,
+    so tokens that no step accounts for are taken as one forward each. Without steps this is the conservation law solved for F. Either way a failed forward goes
     unnoticed here: the check `conservation` compares F with the engine's own counter.
     """
     decoded = timings.predicted_n - 1
@@ -60,7 +60,7 @@ def target_forwards(timings: Timings, steps: Sequence[Step] = ()) -> int | None:
     if not steps:
         forwards = decoded - timings.draft_n_accepted
     else:
-        emitted = sum(step.accepted + 1 for step in steps if not step.restored)
+        emitted = sum(step.accepted + (not step.restored) for step in steps)
         forwards = len(steps) + max(0, decoded - emitted)
     return forwards if forwards > 0 else None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from llama_fixtures import TEXT, alive, arm, gone_within, greedy, launch, prompt
 
+from specmeter import rates
 from specmeter.engines.llama_embedded import EmbeddedEngine
 from specmeter.engines.llama_server import LlamaSession
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
@@ -93,6 +94,9 @@ def test_restores_on_a_hybrid_target_add_up(engine: EmbeddedEngine, tmp_path: Pa
     assert 0 < timings.draft_n_accepted < timings.draft_n
     assert timings.predicted_n - 1 == timings.draft_n_accepted + target_forwards
     assert sum(step.drafted for step in reply.steps) == timings.draft_n
+    # The server's counter leaves out the verifications that were undone; the steps have them.
+    restores = sum(step.restored for step in reply.steps)
+    assert rates.target_forwards(timings, reply.steps) == target_forwards + restores
     assert sum(step.accepted for step in reply.steps) == timings.draft_n_accepted
 
 
