@@ -1,7 +1,632 @@
-"""Checks: to be filled."""
+"""Whether the engine was the one that was asked for, with the settings that were asked for, and alone.
+
+What was asked for lies in the arms; what was in force was read back from the engine and lies in the sessions. Engines
+of different age print different things, so a value that is not printed is a gap and no finding, unless its neighbours
+are printed and it alone is missing.
+"""
 
 from __future__ import annotations
 
-from specmeter.checks.check import Check
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
-CHECKS: tuple[Check, ...] = ()
+import numpy as np
+
+from specmeter.checks.check import Check, Findings, about_arm, about_run
+from specmeter.checks.evidence import not_applicable, unseen
+from specmeter.checks.run_data import RequestData, RunData
+from specmeter.checks.speeds import Cell
+from specmeter.engines.llama_methods import METHOD_OPTIONS
+from specmeter.record import Arm, DeviceUse, EngineIdentity, Session
+
+_NOT_READ_BACK = "the engine's values were not read back"
+_SHOWN = 6
+"""Differences that a finding lists at most."""
+
+
+class Value(NamedTuple):
+    """One value that should be the same as another."""
+
+    name: str
+    expected: object
+    seen: object
+    """None: the engine does not say."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} is {_shown(self.seen)}, not {_shown(self.expected)}"
+
+
+def sessions_by_arm(data: RunData) -> dict[str, list[Session]]:
+    """Arm id -> its sessions that answered something, in the order of starting; every arm has an entry."""
+    found: dict[str, list[Session]] = {arm_id: [] for arm_id in data.arms}
+    answered = {arm_id: {it.row.session_id for it in requests} for arm_id, requests in data.by_arm.items()}
+    for session in data.sessions.values():
+        if session.id in answered.get(session.arm_id, ()):
+            found[session.arm_id].append(session)
+    return found
+
+
+def beside_baseline(arm: Arm, by_arm: Mapping[str, Sequence[Session]]) -> Iterator[tuple[Session, Session]]:
+    """Each session of an arm with one of its baseline in the same block."""
+    baselines: dict[Cell, Session] = {}
+    for session in by_arm.get(arm.baseline_id or "", ()):
+        baselines.setdefault((session.invocation, session.block), session)
+    for session in by_arm.get(arm.id, ()):
+        if (baseline := baselines.get((session.invocation, session.block))) is not None:
+            yield session, baseline
+
+
+def target_devices_known(arm: Arm, session: Session) -> bool:
+    """Whether the devices are those of the target alone.
+
+    Logs of old builds do not say where the draft begins, so that its buffers are counted among the target's.
+    """
+    return bool(session.devices) and (arm.draft is None or bool(session.draft_devices))
+
+
+# --- default-drift ---------------------------------------------------------------------------------------------------
+
+_DRAFTING = {
+    "gamma": ("n_max", "size_m", "size_value", "n_draft"),
+    "gamma_min": ("n_min",),
+    "p_min": ("p_min",),
+    "ngram_n": ("size_n", "size_key", "n_match"),
+    "ngram_min_hits": ("min_hits",),
+}
+"""Field of `Arm` -> the engine's names for it."""
+_PRINTED_P = 0.005
+"""Some methods print p_min with two digits."""
+_VOLATILE = frozenset({"warnings"})
+"""Read back, but no settings."""
+
+
+def _default_drift(data: RunData) -> Findings:
+    """Values in force that change between sessions of one arm, or differ from what the arm set.
+
+    An engine's defaults are part of the configuration: the same command line once meant gamma 16 with p_min 0.75 and
+    means gamma 3 with p_min 0 today. All values are exact, so any difference is one; p_min is compared to half a
+    percent, because some methods print two digits of it.
+    """
+    by_arm = sessions_by_arm(data)
+    for arm in data.arms.values():
+        sessions = by_arm[arm.id]
+        if not any(session.resolved for session in sessions):
+            yield unseen(arm.id, _NOT_READ_BACK)
+            continue
+        changed = list(_changes(sessions))
+        if changed:
+            yield about_arm(
+                "default-drift",
+                "suspect",
+                arm.id,
+                f"values in force changed between sessions of the arm: {changed[0].name} was "
+                f"{_shown(changed[0].expected)} and then {_shown(changed[0].seen)}",
+                "set these values in the experiment, and measure all blocks with one engine",
+                **_evidence(changed),
+            )
+        other = _distinct(
+            it for session in sessions for it in _drafting(arm, session) if it.seen is not None and not _alike(it)
+        )
+        if other:
+            yield about_arm(
+                "default-drift",
+                "suspect",
+                arm.id,
+                f"the engine drafts with other values than the arm sets: {other[0].text}",
+                "give the arm the values that the engine can honour; its log says why it changed them",
+                **_evidence(other),
+            )
+
+
+def _changes(sessions: Sequence[Session]) -> Iterator[Value]:
+    """Values that a later session has otherwise than the first one, each once."""
+    first = sessions[0].resolved
+    reference = dict(_flat(first))
+    seen: set[str] = set()
+    for session in sessions[1:]:
+        if session.resolved == first:
+            continue
+        for name, value in _flat(session.resolved):
+            if name in reference and reference[name] != value and name not in seen and len(seen) < _SHOWN:
+                seen.add(name)
+                yield Value(name, reference[name], value)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(cast("dict[str, Any]", value), f"{prefix}{name}.")
+        elif name not in _VOLATILE:
+            yield prefix + name, value
+
+
+def _drafting(arm: Arm, session: Session) -> Iterator[Value]:
+    """What the arm sets about drafting, and what its methods have in force."""
+    methods = session.resolved.get("method_parameters")
+    for method in arm.methods:
+        own: object = cast("dict[str, object]", methods).get(method) if isinstance(methods, dict) else None
+        values = cast("dict[str, object]", own) if isinstance(own, dict) else {}
+        if not values:
+            values = {
+                name.removeprefix("speculative."): value
+                for name, value in session.resolved.items()
+                if name.startswith("speculative.")
+            }
+        if not values:
+            continue
+        for field in METHOD_OPTIONS[method]:
+            asked = getattr(arm, field)
+            if asked is not None:
+                seen = next((values[name] for name in _DRAFTING[field] if name in values), None)
+                yield Value(f"{field} of {method}", asked, seen)
+
+
+def _alike(value: Value) -> bool:
+    if isinstance(value.expected, float) and isinstance(value.seen, int | float):
+        return abs(value.expected - value.seen) <= _PRINTED_P
+    return value.expected == value.seen
+
+
+# --- flag-inert ------------------------------------------------------------------------------------------------------
+
+
+def _flag_inert(data: RunData) -> Findings:
+    """Options that were set, and that the engine changed, dropped or never mentions.
+
+    Engines round some values up or down on purpose, and that is no finding: the context to a multiple of 256 per slot,
+    a batch that is larger than the context down to it.
+    """
+    by_arm = sessions_by_arm(data)
+    for arm in data.arms.values():
+        sessions = by_arm[arm.id]
+        if not any(session.resolved for session in sessions):
+            yield unseen(arm.id, _NOT_READ_BACK)
+            continue
+        inert = _distinct(it for session in sessions for it in _inert(data, arm, session))
+        if inert:
+            yield about_arm(
+                "flag-inert",
+                "suspect",
+                arm.id,
+                f"the engine does not do what was set: {inert[0].text}",
+                "see the engine's log for the reason; leave the option out, or use a build that honours it",
+                **_evidence(inert),
+            )
+        if silent := sorted({name for session in sessions for name in _silent(data, arm, session)}):
+            yield unseen(arm.id, f"the engine does not say what is in force for {', '.join(silent)}")
+
+
+def _inert(data: RunData, arm: Arm, session: Session) -> Iterator[Value]:
+    for value in _settings(arm, session):
+        if value.seen is not None and value.seen != value.expected:
+            yield value
+    if session.speculating is not False and not data.simulated:
+        active = session.resolved.get("methods")
+        if isinstance(active, list) and active:
+            for method in arm.methods:
+                if method != "none" and method not in cast("list[object]", active):
+                    yield Value(f"method {method}", "active", "not started")
+    for value in _drafting(arm, session):
+        if value.seen is not None and not _alike(value):
+            yield value
+        elif value.seen is None and not data.simulated:
+            # Its neighbours are printed and it is not: the method does not know it.
+            yield value._replace(seen="not mentioned")
+    if arm.synthetic_rates and not data.simulated and session.id in data.logs and not data.logs[session.id].synthetic:
+        yield Value("synthetic_rates", "acceptance by dice", "not mentioned")
+
+
+def _silent(data: RunData, arm: Arm, session: Session) -> Iterator[str]:
+    """Options that were set and of which the engine says nothing at all."""
+    if data.simulated:
+        return
+    for value in _settings(arm, session):
+        if value.seen is None:
+            yield value.name
+    if arm.engine.extra_flags:
+        yield "extra_flags"
+    if arm.synthetic_rates and session.id not in data.logs:
+        yield "synthetic_rates"
+    if not session.resolved.get("method_parameters"):
+        asked = (field for method in arm.methods for field in METHOD_OPTIONS[method])
+        yield from (field for field in asked if getattr(arm, field) is not None)
+
+
+def _settings(arm: Arm, session: Session) -> Iterator[Value]:
+    """The engine's settings that the experiment names, with what is in force brought to the same form."""
+    asked, read = arm.engine, session.resolved
+    yield Value("context", asked.context, _rounded_up(read.get("n_ctx"), asked.context, 256 * asked.slots))
+    yield Value("slots", asked.slots, read.get("total_slots"))
+    if asked.threads is not None:
+        yield Value("threads", asked.threads, read.get("threads"))
+    if asked.batch is not None:
+        yield Value("batch", _least(asked.batch, read.get("n_ctx")), read.get("n_batch"))
+    if asked.ubatch is not None:
+        yield Value("ubatch", _least(asked.ubatch, read.get("n_batch")), read.get("n_ubatch"))
+    if asked.flash_attention in ("on", "off"):
+        yield Value("flash_attention", asked.flash_attention, _switch(read.get("flash_attention")))
+    if asked.mmap is not None:
+        yield Value("mmap", "mmap" if asked.mmap else "none", read.get("load_mode"))
+    for name in ("kv_type_k", "kv_type_v"):
+        if getattr(asked, name) is not None:
+            yield Value(name, getattr(asked, name), read.get(name))
+    yield from _placement("", asked.gpu_layers, asked.devices, session.layers_offloaded, session.devices)
+    if arm.draft is None:
+        return
+    for name in ("draft_kv_type_k", "draft_kv_type_v"):
+        if getattr(asked, name) is not None:
+            yield Value(name, getattr(asked, name), read.get(name))
+    yield from _placement(
+        "draft_", asked.draft_gpu_layers, asked.draft_devices, session.draft_layers_offloaded, session.draft_devices
+    )
+
+
+def _placement(
+    prefix: str,
+    gpu_layers: int | None,
+    devices: Sequence[str],
+    offloaded: tuple[int, int] | None,
+    uses: Sequence[DeviceUse],
+) -> Iterator[Value]:
+    holding = [use.device for use in uses if use.model_buffer_bytes > 0]
+    if gpu_layers is not None:
+        # An engine without any GPU says nothing of layers, whatever number it was given.
+        nothing = 0 if holding and all(device.startswith("CPU") for device in holding) else None
+        wanted = gpu_layers if offloaded is None else min(gpu_layers, offloaded[1])
+        yield Value(f"{prefix}gpu_layers", wanted, nothing if offloaded is None else offloaded[0])
+    for device in devices:
+        # Remote devices are printed with their address: `RPC0[10.0.0.2:50052]`.
+        used = any(name == device or name.startswith(f"{device}[") for name in holding)
+        yield Value(f"{prefix}devices", device, (device if used else ", ".join(holding)) if holding else None)
+
+
+def _rounded_up(value: object, asked: int, step: int) -> object:
+    return asked if isinstance(value, int) and asked <= value < asked + step else value
+
+
+def _least(asked: int, limit: object) -> int:
+    return min(asked, limit) if isinstance(limit, int) else asked
+
+
+def _switch(value: object) -> str | None:
+    words = {"enabled": "on", "on": "on", "1": "on", "true": "on"}
+    words |= {"disabled": "off", "off": "off", "0": "off", "false": "off"}
+    return words.get(str(value).lower())
+
+
+# --- two-binaries ----------------------------------------------------------------------------------------------------
+
+_BUILD = re.compile(r"\bb?(\d{1,9})[- ]\(?([0-9a-f]{6,40}|unknown)\b")
+_UNKNOWN = ("0", "unknown")
+
+
+def _two_binaries(data: RunData) -> Findings:
+    """More than one engine in a run, or a program that was built from another source than it says.
+
+    Identities are compared to the byte. A build is a number and a commit; builds without them (packages that were made
+    outside of a repository print `0 (unknown)`) agree with anything.
+    """
+    if not data.sessions:
+        yield unseen(None, "no session was recorded")
+        return
+    engines: dict[tuple[object, ...], EngineIdentity] = {}
+    known: dict[int, tuple[object, ...]] = {}
+    for session in data.sessions.values():
+        # Sessions share their engine's record; its libraries need not be sorted again for each of them.
+        key = known.get(id(session.engine)) or identity_of(session.engine)
+        known[id(session.engine)] = key
+        engines.setdefault(key, session.engine)
+    if len(engines) > 1:
+        first, second = list(engines.values())[:2]
+        yield about_run(
+            "two-binaries",
+            "suspect",
+            f"{len(engines)} different engines measured this run: {_what_differs(first, second)}",
+            "measure the whole run again with one engine; compare two builds with `specmeter compare`",
+            engines=len(engines),
+            **{f"engine {place}": f"{it.build} {it.binary_sha256[:16]}" for place, it in enumerate(engines.values())},
+        )
+    if data.simulated:
+        return
+    yield from _other_builds(data)
+
+
+def identity_of(engine: EngineIdentity) -> tuple[object, ...]:
+    """What makes an engine the same engine: kind, build, and the bytes of its binary and its libraries."""
+    return engine.kind, engine.build, engine.binary_sha256, tuple(sorted(engine.libraries.items()))
+
+
+def _what_differs(first: EngineIdentity, second: EngineIdentity) -> str:
+    if first.binary_sha256 != second.binary_sha256:
+        return f"binaries {first.binary_sha256[:12]} and {second.binary_sha256[:12]}"
+    libraries = sorted(
+        name
+        for name in {**first.libraries, **second.libraries}
+        if first.libraries.get(name) != second.libraries.get(name)
+    )
+    if libraries:
+        return f"the library {libraries[0]} is not the same"
+    return f"builds {first.build!r} and {second.build!r}"
+
+
+def _other_builds(data: RunData) -> Findings:
+    """Sessions whose log names another build than the engine's identity."""
+    wrong: list[tuple[Session, str]] = []
+    silent = 0
+    for session in data.sessions.values():
+        log = data.logs.get(session.id)
+        printed = [text for text in (log.build if log else "", session.resolved.get("build")) if isinstance(text, str)]
+        builds = [build for text in printed if (build := _build_of(text)) is not None]
+        silent += not builds
+        differing = [text for text in printed if _differ(_build_of(text), _build_of(session.engine.build))]
+        if differing:
+            wrong.append((session, differing[0]))
+    if wrong:
+        session, printed_build = wrong[0]
+        yield about_run(
+            "two-binaries",
+            "suspect",
+            f"the log of {len(wrong)} sessions names build {printed_build[:80]!r}, the engine was identified as "
+            f"{session.engine.build[:80]!r}",
+            "launcher and libraries come from different builds: install the engine afresh, in a folder of its own",
+            sessions=len(wrong),
+            build_in_log=printed_build[:200],
+            build_of_engine=session.engine.build[:200],
+            arm=session.arm_id,
+        )
+    elif silent == len(data.sessions):
+        yield unseen(None, "no log names a build")
+
+
+def _build_of(text: str) -> tuple[str, str] | None:
+    found = _BUILD.search(text)
+    return None if found is None else (found.group(1), found.group(2))
+
+
+def _differ(one: tuple[str, str] | None, other: tuple[str, str] | None) -> bool:
+    if one is None or other is None:
+        return False
+    numbers = one[0] != other[0] and _UNKNOWN[0] not in (one[0], other[0])
+    commits = not one[1].startswith(other[1]) and not other[1].startswith(one[1])
+    return numbers or (commits and _UNKNOWN[1] not in (one[1], other[1]))
+
+
+# --- memory-fit ------------------------------------------------------------------------------------------------------
+
+_SAME_SIZE = 0.01
+_SAME_BYTES = 2 * 2**20
+
+
+def _memory_fit(data: RunData) -> Findings:
+    """A target that lies otherwise in memory than its baseline's, because a draft took the room.
+
+    Layers on devices, the context of a slot, and the target's weights and KV cache per device are compared between
+    sessions of one block. Sizes may differ by 1 % or 2 MiB, since logs print them rounded. Compute buffers are left
+    out: verifying a draft may need larger ones, and they say nothing about where the target lies. Left out as well is
+    the size of weights for arms that load drafting heads into the target, and the cache of a recurrent target that
+    keeps snapshots for rolling back.
+    """
+    arms = [arm for arm in data.arms.values() if arm.baseline_id is not None]
+    if data.simulated or not arms:
+        yield not_applicable(None, "nothing lies in memory" if data.simulated else "no arm has a baseline")
+        return
+    by_arm = sessions_by_arm(data)
+    for arm in arms:
+        pairs = list(beside_baseline(arm, by_arm))
+        baseline = data.arms.get(arm.baseline_id or "")
+        known = [
+            pair
+            for pair in pairs
+            if target_devices_known(arm, pair[0]) and baseline and target_devices_known(baseline, pair[1])
+        ]
+        if not known:
+            yield unseen(arm.id, "the engine does not say where the target lies")
+            continue
+        moved = _distinct(it for mine, base in known for it in _moved(arm, mine, base))
+        if moved:
+            yield about_arm(
+                "memory-fit",
+                "suspect",
+                arm.id,
+                f"the target does not lie in memory as that of the baseline does: {moved[0].text}",
+                "set gpu_layers and context so that target and draft fit together, for all arms alike",
+                blocks=len({(mine.invocation, mine.block) for mine, _ in known}),
+                **_evidence(moved),
+            )
+
+
+def _moved(arm: Arm, mine: Session, base: Session) -> Iterator[Value]:
+    if mine.layers_offloaded is not None and base.layers_offloaded is not None:
+        # Drafting heads inside the target are layers more; what counts is what had to stay behind.
+        behind, usual = (total - there for there, total in (mine.layers_offloaded, base.layers_offloaded))
+        if behind != usual:
+            yield Value("layers not on a device", usual, behind)
+    elif mine.layers_offloaded != base.layers_offloaded:
+        yield Value("layers on a device", base.layers_offloaded, mine.layers_offloaded)
+    for name in ("n_ctx", "slot_context"):
+        expected, seen = base.resolved.get(name), mine.resolved.get(name)
+        if expected is not None and seen is not None and expected != seen:
+            yield Value(name, expected, seen)
+    heads = "draft-mtp" in arm.methods
+    snapshots = mine.resolved.get("n_rs_seq") != base.resolved.get("n_rs_seq")
+    for use in base.devices:
+        now = next((it for it in mine.devices if it.device == use.device), DeviceUse(device=use.device))
+        if not heads and not _same_size(use.model_buffer_bytes, now.model_buffer_bytes):
+            yield Value(f"weights on {use.device} in bytes", use.model_buffer_bytes, now.model_buffer_bytes)
+        if not snapshots and not _same_size(use.kv_buffer_bytes, now.kv_buffer_bytes):
+            yield Value(f"KV cache on {use.device} in bytes", use.kv_buffer_bytes, now.kv_buffer_bytes)
+
+
+def _same_size(one: int, other: int) -> bool:
+    return abs(one - other) <= max(_SAME_BYTES, _SAME_SIZE * max(one, other))
+
+
+# --- server-shared ---------------------------------------------------------------------------------------------------
+
+_KEEPS_A_TABLE = frozenset({"ngram-mod", "ngram-cache"})
+"""Methods whose table of n-grams lives as long as the server, not as long as the request."""
+_RISE = 0.02
+"""Least rise of the share of accepted tokens from the first to the last request of a session."""
+_RISE_T = 4.0
+"""Least ratio of the slope to its standard error."""
+
+
+def _server_shared(data: RunData) -> Findings:
+    """Servers that more than one request, client or arm left its traces in.
+
+    More than one slot, a prompt cache, prompt tokens found in the cache, a session that served another arm or block:
+    each is exact. Of the n-gram methods two keep their table for the server's life, so every request after the first
+    drafts from the texts of others; that is certain from the method alone. For all n-gram arms the share of accepted
+    tokens is also compared over the places of one prompt in the sessions of different blocks: greedy text repeats
+    itself exactly, so without a shared table it does not depend on the place at all. It is called a rise from 0.02 of
+    the tokens between first and last place on, at four times its standard error.
+    """
+    by_arm = sessions_by_arm(data)
+    if not data.sessions:
+        yield unseen(None, "no session was recorded")
+        return
+    for arm in data.arms.values():
+        requests = data.by_arm[arm.id]
+        if not requests:
+            yield unseen(arm.id, "no request was answered")
+            continue
+        evidence = _shared(data, arm, by_arm[arm.id], requests)
+        if evidence:
+            yield about_arm(
+                "server-shared",
+                "suspect",
+                arm.id,
+                "requests were not alone with their server: " + "; ".join(evidence.values()),
+                "use slots: 1 and prompt_cache: false, and design.session: request for methods that keep a table",
+                **evidence,
+            )
+
+
+def _shared(data: RunData, arm: Arm, sessions: Sequence[Session], requests: Sequence[RequestData]) -> dict[str, str]:
+    """What was shared -> how it shows."""
+    found: dict[str, str] = {}
+    slots = max(
+        (it for s in sessions if isinstance(it := s.resolved.get("total_slots"), int)), default=arm.engine.slots
+    )
+    if slots > 1:
+        found["slots"] = f"{slots} slots"
+    cached = [it.row.cache_n for it in requests if it.row.cache_n]
+    if cached:
+        found["cached"] = f"{len(cached)} of {len(requests)} requests found {max(cached)} prompt tokens or fewer cached"
+    elif arm.engine.prompt_cache:
+        found["cached"] = "the prompt cache is on"
+    strangers = sum(_strange(data.sessions.get(it.row.session_id), it) for it in requests)
+    if strangers:
+        found["sessions"] = f"{strangers} requests were answered by a session of another arm or block"
+    if any(method.startswith("ngram") for method in arm.methods):
+        found |= _shared_table(data, arm, requests)
+    return found
+
+
+def _strange(session: Session | None, request: RequestData) -> bool:
+    if session is None:
+        return False
+    row = request.row
+    return (session.arm_id, session.invocation, session.block) != (row.arm_id, row.invocation, row.block)
+
+
+def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> dict[str, str]:
+    places = _places(requests)
+    found: dict[str, str] = {}
+    kept = sorted(_KEEPS_A_TABLE & set(arm.methods))
+    if kept and max(places) > 0 and not data.simulated:
+        found["table"] = f"{kept[0]} keeps its table from request to request, {max(places) + 1} of them in a session"
+    rise = _rise(requests, places)
+    if rise is not None:
+        found["rise"] = f"{100 * rise:.1f} % more tokens are accepted at the end of a session than at its beginning"
+    return found
+
+
+def _places(requests: Sequence[RequestData]) -> list[int]:
+    """Of each request the number of requests that its session had answered before."""
+    counts: dict[str, int] = {}
+    places: list[int] = []
+    for request in requests:
+        place = counts.get(request.row.session_id, 0)
+        counts[request.row.session_id] = place + 1
+        places.append(place)
+    return places
+
+
+def _rise(requests: Sequence[RequestData], places: Sequence[int]) -> float | None:
+    """Rise of the share of accepted tokens over a session, prompts held fixed; None where there is none to speak of."""
+    rows = [it.row for it in requests]
+    numbers: dict[str, int] = {}
+    prompt = np.array([numbers.setdefault(row.prompt_id, len(numbers)) for row in rows])
+    share = np.array([(row.draft_n_accepted or 0) / max(1, (row.predicted_n or 0) - 1) for row in rows])
+    place = np.array(places, dtype=np.float64)
+    per_prompt = np.bincount(prompt)
+    share = share - (np.bincount(prompt, share) / per_prompt)[prompt]
+    moved = place - (np.bincount(prompt, place) / per_prompt)[prompt]
+    spread, freedom = float(moved @ moved), len(rows) - len(numbers) - 1
+    if spread == 0 or freedom < 5:
+        return None
+    slope = float(moved @ share) / spread
+    left = share - slope * moved
+    error = math.sqrt(float(left @ left) / freedom / spread)
+    rise = slope * float(place.max())
+    return rise if rise >= _RISE and slope >= _RISE_T * error else None
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _distinct(values: Iterable[Value]) -> list[Value]:
+    """The first value of each name, as many as are shown."""
+    return list({value.name: value for value in reversed(list(values))}.values())[::-1][:_SHOWN]
+
+
+def _evidence(values: Iterable[Value]) -> dict[str, str]:
+    return {value.name: f"{_shown(value.seen)}, not {_shown(value.expected)}" for value in values}
+
+
+def _shown(value: object) -> str:
+    text = "not said" if value is None else str(value)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        id="default-drift",
+        threat="defaults of the engine changed under a fixed command line",
+        severity="suspect",
+        look=_default_drift,
+        saw=("arms", "sessions", "requests"),
+    ),
+    Check(
+        id="flag-inert",
+        threat="an option was accepted and ignored",
+        severity="suspect",
+        look=_flag_inert,
+        saw=("arms", "sessions", "requests", "logs"),
+    ),
+    Check(
+        id="two-binaries",
+        threat="launcher and libraries from different builds, or several engines in one run",
+        severity="suspect",
+        look=_two_binaries,
+        saw=("engines", "sessions", "logs"),
+    ),
+    Check(
+        id="memory-fit",
+        threat="the target was offloaded less because a draft took the room",
+        severity="suspect",
+        look=_memory_fit,
+        saw=("arms", "sessions", "requests"),
+    ),
+    Check(
+        id="server-shared",
+        threat="slots, caches or tables shared between requests",
+        severity="suspect",
+        look=_server_shared,
+        saw=("arms", "sessions", "requests"),
+    ),
+)
