@@ -269,7 +269,7 @@ PARTS = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=6), max_size=100))
 def test_no_lines_break_it(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "x.log"

@@ -72,6 +72,22 @@ def test_the_beginning_of_a_published_log_is_recognised() -> None:
     assert not llama_server_log.sniff(head)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "type,target,draft,n_drafted,n_accept,accept_rate\nspeculative,9B,0.8B,680,30,0.04\n",
+        "config,engine,tok_s\nbase,llama-server,35.1\nspec,llama-speculative,44\n",
+        '{"tools": {"llama_cpp": "llama-bench / llama-speculative"}, "results": []}',
+        "| model | tok/s |\n|---|---|\n| main: 9B | 44 |\n",
+        "INFO 04-01 12:00:00 metrics.py:455] SpecDecoding metrics: Draft acceptance rate: 70.0%\n",
+    ],
+)
+def test_tables_and_other_engines_are_not_taken_for_logs(head: str) -> None:
+    assert not llama_speculative.sniff(head)
+    assert not llama_server_log.sniff(head)
+
+
 def test_runs_one_after_the_other_are_claims_of_their_own(tmp_path: Path) -> None:
     text = excerpt("apple_9b") + excerpt("apple_4b") + excerpt("apple_35b")
     claims = claims_of(text, tmp_path)
@@ -236,7 +252,7 @@ PARTS = [
 ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=8), max_size=80))
 def test_nothing_but_our_own_errors(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "x.log"
@@ -248,7 +264,7 @@ def test_nothing_but_our_own_errors(tmp_path_factory: pytest.TempPathFactory, pa
             continue
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_log_cut_anywhere_with_bytes_changed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     text = bytearray(SOUND.encode())

@@ -31,7 +31,7 @@ from pydantic import ValidationError
 
 from specmeter.audit.claim import Claim
 from specmeter.importers import engine_log
-from specmeter.importers.engine_log import SignReader
+from specmeter.importers.engine_log import SignReader, plain
 from specmeter.importers.llama_setup import Setup
 
 _INT = r"(\d{1,12})"
@@ -55,15 +55,15 @@ _STATISTICS = re.compile(rf"statistics +([\w-]{{1,60}}): #calls\(b,g,a\) = +{_IN
 _FORWARDS = "llama_print_timings"
 
 _SERVER = re.compile(
-    r"^(?:\S+ [IWED] )?(?:srv |slot ) *\w+:|print_timings?\b|llama[_ ]server|HTTP server|llama-server"
-    r"|\"function\":\"main\""
+    r"^(?:srv |slot ) *\w+(?:\(\))?:|\bprint_timings\]|\"function\":\"(?:print_timings|launch_slot_with_task|main)\""
+    r"|\bllama server listening|HTTP server (?:is )?listening|server is listening on http|^slot \d+ is processing"
 )
 _MAX_SLOTS = 256
 
 
 def sniff(head: str) -> bool:
     """Whether a file that begins like this is a log of `llama-server`."""
-    return "n_drafted" not in head and any(_SERVER.search(line) for line in head.splitlines())
+    return any(_SERVER.search(line) or _SERVER.search(plain(line)) for line in head.splitlines())
 
 
 def read(path: Path) -> Iterator[Claim]:

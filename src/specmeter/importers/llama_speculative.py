@@ -57,15 +57,19 @@ _STARTS = re.compile(
     r"loaded meta data with|\bencoded +\d+ tokens in|\bgenerated +\d+ tokens in|\bbuild: \d|build_info:"
 )
 
-_SERVER = re.compile(r"^(?:\S+ [IWED] )?(?:srv |slot ).{10,}?:|print_timings|llama_server|HTTP server|\"function\":\"")
-_LLAMA = re.compile(r"\b(?:ggml_|llama_|llm_load_|load_tensors|print_info|common_)\w*:|\bbuild: \d+ \(")
+_LLAMA = re.compile(r"^(?:ggml|llama|llm_load|load_tensors|print_info|common|main)\w*: |\bbuild: \d+ \(")
+_COMMAND = re.compile(r"llama-speculative(?:-simple)?(?:\.exe)? +-")
 
 
 def sniff(head: str) -> bool:
     """Whether a file that begins like this may be a log of these programs; their own words come last in it."""
-    if "n_drafted" in head or "llama-speculative" in head:
+    from specmeter.importers import llama_server_log
+
+    if re.search(r"\bn_drafted += *\d", head) or _COMMAND.search(head):
         return True
-    return _LLAMA.search(head) is not None and not any(_SERVER.search(line) for line in head.splitlines())
+    if not any(_LLAMA.search(engine_log.plain(line)) for line in head.splitlines()):
+        return False
+    return not llama_server_log.sniff(head)
 
 
 def read(path: Path) -> Iterator[Claim]:
