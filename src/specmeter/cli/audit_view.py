@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 VERDICTS = ("impossible", "possible", "cannot tell")
 _COLOURS = {"impossible": "red", "possible": "green", "cannot tell": "yellow"}
+MAX_ROWS = 1_000
+"""Shown per source; nobody reads more."""
 _WIDE = 110
 _ROW = 24
 _LABEL = 30
@@ -44,7 +46,7 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
 
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     for audit in audits:
-        _print_source(console, audit, details=details)
+        print_source(console, audit, details=details)
     if len(audits) > 1:
         console.print("all together: " + _tally(_counts(audits)), highlight=False)
 
@@ -54,7 +56,8 @@ def print_names(names: Sequence[str], *, as_json: bool) -> None:
     click.echo(json.dumps({"published": list(names)}) if as_json else "\n".join(names))
 
 
-def _print_source(console: Console, audit: Audit, *, details: bool) -> None:
+def print_source(console: Console, audit: Audit, *, details: bool) -> None:
+    """One source: its rulings as a table, notes below it, and the count."""
     from rich.markup import escape
 
     from specmeter.cli.text import printable
@@ -66,6 +69,8 @@ def _print_source(console: Console, audit: Audit, *, details: bool) -> None:
         return
     shared = _shared_notes(audit.rulings)
     _print_table(console, audit.rulings, shared, details=details)
+    if len(audit.rulings) > MAX_ROWS:
+        console.print(f"only the first {MAX_ROWS:,} rows are shown; --json prints all", highlight=False)
     for note, where in shared.items():
         console.print(f"note{where}: {escape(printable(note))}", highlight=False)
     console.print(_tally(_counts([audit])) + "\n", highlight=False)
@@ -84,7 +89,7 @@ def _print_table(console: Console, rulings: Sequence[Ruling], shared: dict[str, 
     if wide:
         table.add_column("bound", no_wrap=True)
     table.add_column("arithmetic", overflow="fold")
-    for ruling in rulings:
+    for ruling in rulings[:MAX_ROWS]:
         lines = [_styled(ruling.arithmetic if wide else f"{ruling.bound}: {ruling.arithmetic}", "")]
         if details:
             notes = [note for note in ruling.claim.notes if note not in shared]

@@ -24,6 +24,8 @@ FORMATS = {
     "table": "specmeter.importers.table",
 }
 """Name -> module, in the order in which a file is held against them; `table` takes what no other format claims."""
+LOGS = ("llama-speculative", "llama-server")
+"""Formats that are known by words that may also stand in a page with tables."""
 
 
 class Importer(Protocol):
@@ -48,10 +50,12 @@ def load(name: str) -> Importer:
 def detect(path: Path) -> str:
     """The format of a file, by how it begins. Raises `UsageError` when it cannot be read or is of none."""
     from specmeter.importers.document import read_head
+    from specmeter.importers.grid import known_headings
 
     head = read_head(path)
+    is_table = known_headings(head) >= 2
     for name in FORMATS:
-        if load(name).sniff(head):
+        if not (is_table and name in LOGS) and load(name).sniff(head):
             return name
     raise UsageError(
         f"{path}: neither a table with a known column nor a known log or benchmark result",

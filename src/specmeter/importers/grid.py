@@ -139,7 +139,10 @@ def _bounded(headings: list[str], path: Path) -> list[str]:
 
 
 def known_headings(head: str) -> int:
-    """How many known columns the first lines of a text seem to have, for telling tables from other files."""
+    """How many known columns a text that begins like this seems to have, for telling tables from other files."""
+    if head.lstrip("\ufeff \t\r\n").startswith(("[", "{")):
+        keys = dict.fromkeys(re.findall(r'"([^"\n]{1,60})"\s*:', head))
+        return sum(understand(key) is not None for key in list(keys)[:MAX_COLUMNS])
     lines = [line for line in head.split("\n")[:400] if line.strip() and not line.startswith("#")]
     rules = [number for number, line in enumerate(lines) if number > 0 and _RULE.fullmatch(line)]
     candidates: Iterator[str] = (lines[number - 1] for number in rules) if rules else iter(lines[:1])

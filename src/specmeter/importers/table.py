@@ -61,8 +61,7 @@ class _Reading:
 
 def sniff(head: str) -> bool:
     """Whether a file that begins like this may be a table of results."""
-    start = head.lstrip("\ufeff \t\r\n")
-    return start.startswith(("[", "{")) or known_headings(head) > 0
+    return head.lstrip("\ufeff \t\r\n").startswith(("[", "{")) or known_headings(head) > 0
 
 
 def read(path: Path, options: TableOptions | None = None) -> Iterator[Claim]:
@@ -112,6 +111,9 @@ def _headings(grid: Grid, path: Path, options: TableOptions) -> tuple[dict[str, 
         if heading is None or (index not in chosen and heading.name in options.columns):
             if text:
                 unknown.append(text)
+            continue
+        if heading.name in readings and (heading.column is None or heading.column.kind == "text"):
+            unknown.append(text)
             continue
         if heading.name in readings:
             first = readings[heading.name].text
@@ -380,15 +382,15 @@ def _change(value: numbers.Number, reading: _Reading, fields: dict[str, Any], ro
 
 
 def _share(value: numbers.Number, reading: _Reading, fields: dict[str, Any], rounding: dict[str, float]) -> str | None:
-    factor = 0.01 if reading.percent else 1.0
-    share = value.value * factor
+    whole = 100 if reading.percent else 1
+    share = value.value / whole
     if value.unit not in {"", "%"}:
         return f"{value.unit} is no unit of a share"
     if not 0 <= share <= 1:
         raise ValueError(
             f"{reading.text} is {value.value:g}{' %' if reading.percent else ''}: not between none and all"
         )
-    return _put("acceptance", share, value.half * factor, fields, rounding)
+    return _put("acceptance", share, value.half / whole, fields, rounding)
 
 
 def _count(value: numbers.Number, reading: _Reading, fields: dict[str, Any], rounding: dict[str, float]) -> str | None:

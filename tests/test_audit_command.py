@@ -1,0 +1,185 @@
+"""`specmeter audit` as a user types it: tables, logs, standard input, exit codes, and what a terminal gets to see."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from specmeter.audit.reading import Given, read_claims, rule
+from specmeter.cli import audit_view, invoke
+from specmeter.importers.columns import table_of_columns
+from specmeter.importers.table import TableOptions
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = """| Target | Draft | γ | tok/s | Speedup | Acceptance |
+|---|---|---|---|---|---|
+| MoE Q4 | none | 0 | 55.3 | | |
+| ★ MoE Q4 | 0.8B | 16 | 69.7 | **1.26×** | 0.2% |
+| MoE Q4 | 2B | 4 | 56.6 | 1.03× | 4.0% |
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "table.md").write_text(TABLE, encoding="utf-8")
+    (tmp_path / "honest.csv").write_text("speedup,gamma,acceptance\n1.9,4,70%\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_an_impossible_row_ends_with_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["audit", "table.md"]) == 1
+    out = capsys.readouterr().out
+    assert "S = 1.26 > tau = 1 + 0.0025 x 16 = 1.04" in out
+    assert "3 rows: 1 impossible, 1 possible, 1 cannot tell" in out
+    assert invoke(["audit", "honest.csv"]) == 0
+    assert "1 row: 0 impossible, 1 possible, 0 cannot tell" in capsys.readouterr().out
+
+
+def test_several_files_are_counted_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["audit", "table.md", "honest.csv"]) == 1
+    assert "all together: 4 rows: 1 impossible, 2 possible, 1 cannot tell" in capsys.readouterr().out
+    assert invoke(["audit", "honest.csv", "missing.csv"]) == 2
+    captured = capsys.readouterr()
+    assert "1 possible" in captured.out
+    assert "missing.csv: cannot be read" in captured.err
+
+
+def test_json_is_alone_on_stdout_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["audit", "table.md", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["counts"] == {"impossible": 1, "possible": 1, "cannot tell": 1}
+    source = document["sources"][0]
+    assert (source["source"], source["format"]) == ("table.md", "table")
+    ruling = source["rulings"][1]
+    assert (ruling["verdict"], ruling["bound"]) == ("impossible", "speedup-above-tau")
+    assert ruling["claim"]["baseline_rate"] == 55.3
+
+
+def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TABLE.encode())))
+    assert invoke(["audit", "-"]) == 1
+    out = capsys.readouterr().out
+    assert "standard input" in out
+    assert "specmeter-audit-" not in out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert invoke(["audit", "-"]) == 2
+
+
+def test_what_rows_lack_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rates.csv").write_text("tok_s,gamma,acceptance\n61.4,4,3.2%\n", encoding="utf-8")
+    assert invoke(["audit", "rates.csv"]) == 0
+    assert "no speedup or baseline rate" in capsys.readouterr().out
+    assert invoke(["audit", "rates.csv", "--baseline-rate", "42.4 tok/s"]) == 1
+    assert "S = 61.4 / 42.4 = 1.448 > tau" in capsys.readouterr().out
+    Path("plain.csv").write_text("method,tok_s,gamma\nnone,55.3,\nsd,69.7,\n", encoding="utf-8")
+    options = ["--bytes-per-token", "20.6 GB", "--device", "Apple M2 Ultra", "--gamma", "4", "--json"]
+    assert invoke(["audit", "plain.csv", *options]) == 1
+    plain, speculative = json.loads(capsys.readouterr().out)["sources"][0]["rulings"]
+    assert (plain["bound"], plain["claim"].get("gamma")) == ("bandwidth-bound", None)
+    assert speculative["claim"]["gamma"] == 4
+    assert invoke(["audit", "plain.csv", "--bytes-per-token", "20.6GB", "--bandwidth", "2000"]) == 0
+
+
+def test_units_of_shares_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("share.csv").write_text("speedup,gamma,mean_acceptance\n1.03,4,0.04\n", encoding="utf-8")
+    assert invoke(["audit", "share.csv"]) == 0
+    assert "the unit decides" in " ".join(capsys.readouterr().out.split())
+    assert invoke(["audit", "share.csv", "--fraction", "mean_acceptance"]) == 0
+    assert invoke(["audit", "share.csv", "--percent", "mean_acceptance"]) == 1
+    assert invoke(["audit", "share.csv", "--column", "acceptance=mean_acceptance", "--percent", "acceptance"]) == 1
+
+
+def test_noise_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("near.csv").write_text("speedup,gamma,acceptance\n1.16,16,0.90%\n", encoding="utf-8")
+    assert invoke(["audit", "near.csv"]) == 0
+    assert "timing noise may be 1.0%" in " ".join(capsys.readouterr().out.split())
+    assert invoke(["audit", "near.csv", "--noise", "0"]) == 1
+    assert invoke(["audit", "near.csv", "--noise", "3%"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "no file to audit"),
+        (["missing.csv"], "cannot be read"),
+        (["."], "cannot be read"),
+        (["table.md", "--format", "nonsense"], "nonsense"),
+        (["table.md", "--device", "RTX 3091"], "did you mean RTX 3090"),
+        (["table.md", "--bandwidth", "800 MHz"], "has the unit 'mhz'"),
+        (["table.md", "--bytes-per-token", "1.9"], "has no unit"),
+        (["table.md", "--baseline-rate", "0"], "is not above 0"),
+        (["table.md", "--draft-rate", "fast"], "is not a number"),
+        (["table.md", "--gamma", "-1"], "--gamma"),
+        (["table.md", "--noise", "80"], "more than 50 %"),
+        (["table.md", "--column", "speedup"], "NAME=HEADING"),
+        (["table.md", "--percent", "a", "--fraction", "a"], "both name 'a'"),
+        (["--published", "nonsense"], "there is no published data set 'nonsense'"),
+    ],
+)
+def test_usage_errors(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["audit", *argv]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_published_data_sets_are_listed_and_audited(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["audit", "--published", "list"]) == 0
+    names = capsys.readouterr().out.split()
+    assert names
+    assert invoke(["audit", "--published", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"published": names}
+    assert invoke(["audit", "--published", names[0], "--json"]) in {0, 1}
+    assert json.loads(capsys.readouterr().out)["sources"][0]["source"] == names[0]
+
+
+def test_text_from_files_can_do_nothing_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("evil.csv").write_text(
+        'label,speedup,gamma,acceptance,"\x1b[2Jx"\n"[red]a[/red] \x1b[31mb\u202e",1.3,4,50%,\n"[/bold]",x,4,50%,\n',
+        encoding="utf-8",
+    )
+    assert invoke(["audit", "evil.csv", "--details"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "[red]a[/red]" in out
+    assert "[/bold]" in out
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_every_width_shows_every_word(width: int, folder: Path) -> None:
+    name, claims = read_claims(folder / "table.md", None, TableOptions())
+    audit = rule(claims, "table.md", name, Given())
+    console = Console(width=width, file=io.StringIO())
+    audit_view.print_source(console, audit, details=True)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    together = " ".join(console.file.getvalue().split())
+    for word in ("impossible", "possible", "1.26", "0.0025", "1.04"):
+        assert word in together
+
+
+def test_many_rows_are_cut_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_view, "MAX_ROWS", 2)
+    assert invoke(["audit", "table.md"]) == 1
+    out = capsys.readouterr().out
+    assert "only the first 2 rows are shown" in out
+    assert "3 rows:" in out
+
+
+def test_a_page_that_speaks_of_logs_is_still_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "`llama-server` logged `draft acceptance = 0.5 (1 accepted / 2 generated)` and n_drafted = 2\n\n"
+    (tmp_path / "page.md").write_text(words + TABLE, encoding="utf-8")
+    assert invoke(["audit", "page.md", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["sources"][0]["format"] == "table"
+
+
+def test_the_page_lists_the_columns_that_are_read() -> None:
+    page = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")
+    assert table_of_columns() in page, "paste specmeter.importers.columns.table_of_columns() into the page"
