@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
@@ -223,7 +224,7 @@ class _Bench:
     ) -> None:
         started_at = self.engine.clock()
         try:
-            reply = session.generate(prompt, self._generation(prompt))
+            reply = session.generate(prompt, self._generation(prompt, cell))
         except EngineError as error:
             self._keep(_request(cell, session_id, item, prompt, started_at, error=error), _drain(samples))
             raise
@@ -233,11 +234,24 @@ class _Bench:
         self.store.add_request(request, samples)
         self.observer.request_done(request)
 
-    def _generation(self, prompt: Prompt) -> Generation:
+    def _generation(self, prompt: Prompt, cell: Cell | None = None) -> Generation:
+        """What is generated for a prompt; of a measured `cell`, with the seed of its block."""
         generation = self.work.experiment.generation
-        if prompt.max_tokens is None:
-            return generation
-        return generation.model_copy(update={"max_tokens": prompt.max_tokens})
+        changes: dict[str, int] = {}
+        if prompt.max_tokens is not None:
+            changes["max_tokens"] = prompt.max_tokens
+        if cell is not None and generation.temperature > 0:
+            changes["seed"] = block_seed(generation.seed, cell.invocation, cell.block)
+        return generation.model_copy(update=changes) if changes else generation
+
+
+def block_seed(seed: int, invocation: int, block: int) -> int:
+    """The seed of sampled generations in a block: another one in each, the same for all of its arms, on any machine.
+
+    So blocks are independent samples, which a comparison of distributions needs, and a resumed run goes on as it began.
+    """
+    digest = sha256(f"{seed}:{invocation}:{block}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % (2**32 - 1)  # 2**32 - 1 asks llama.cpp for a seed of its own
 
 
 def _request(

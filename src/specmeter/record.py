@@ -102,6 +102,8 @@ class Generation(Record):
     """0 switches it off. Only for temperature > 0."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     seed: Annotated[int, Field(ge=0, le=2**32 - 2)] = 1
+    """Where every sampled generation starts from. Each block has a seed of its own, made of this one, the invocation
+    and the block, and shared by all of its arms. Without effect at temperature 0."""
     ignore_eos: bool = True
     """Go on after an end-of-sequence token, so that every arm generates the same number of tokens."""
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from specmeter.differences import Text, find_differences, output_digest
 from specmeter.experiment import Experiment
 from specmeter.importers.engine_log import LogSigns, log_lines, scan
 from specmeter.record import Arm, DraftPair, Host, Margin, ModelIdentity, Prompt, Session
@@ -97,6 +96,9 @@ class RunData:
     """In the order of measurement; failed ones included."""
     telemetry: Sequence[Load] = ()
     margins: tuple[Margin, ...] = ()
+    left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
+    """Greedy requests whose text differs from that of their reference (`specmeter.differences`) -> the first generated
+    token that does, from 0."""
 
     @property
     def simulated(self) -> bool:
@@ -136,9 +138,13 @@ class RunData:
 def read_run_data(run: RunReader) -> RunData:
     """Everything that checks need of a run. Raises `StoreError` when it is damaged."""
     sessions = {session.id: session for session in run.sessions()}
+    experiment = Experiment.model_validate_json(run.experiment_json)
+    arms = {arm.id: arm for arm in run.arms()}
+    requests = tuple(_requests(run))
+    greedy = experiment.generation.temperature == 0
     return RunData(
-        experiment=Experiment.model_validate_json(run.experiment_json),
-        arms={arm.id: arm for arm in run.arms()},
+        experiment=experiment,
+        arms=arms,
         models={model.name: model for model in run.models()},
         hosts=tuple(run.hosts()),
         pairs={(pair.target, pair.draft): pair for pair in run.pairs()},
@@ -146,9 +152,10 @@ def read_run_data(run: RunReader) -> RunData:
         planned=run.planned(),
         sessions=sessions,
         logs=dict(_logs(run.folder, sessions.values())),
-        requests=tuple(_requests(run)),
+        requests=requests,
         telemetry=tuple(_telemetry(run)),
         margins=tuple(run.margins()),
+        left_at=_left_at(run, arms, requests) if greedy else {},
     )
 
 
@@ -185,9 +192,16 @@ def _requests(run: RunReader) -> Iterator[RequestData]:
         yield RequestData(row) if bulk is None else _read(row, json.loads(zlib.decompress(bulk)), repeated)
 
 
+def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:
+    ids = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0")
+    rows = {RequestKey(*key): row_id for row_id, *key in ids}
+    texts = {it.key: Text(rows[it.key], it.output) for it in requests if it.row.status == "ok"}
+    return {it.key: it.position for it in find_differences(run, arms, texts)}
+
+
 def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> RequestData:
     ids: list[int] = bulk.get("token_ids", [])
-    output = blake2b(array("q", ids).tobytes(), digest_size=12).digest() if ids else b""
+    output = output_digest(ids)
     if output not in known:
         known[output] = repetition(ids)
     restores, at_one_place, partial = _steps(bulk.get("steps", ()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     from specmeter.engines.mock import MockSpec
@@ -54,6 +54,14 @@ class SessionFacts:
     """Processes of the engine, for telemetry."""
 
 
+class Candidate(NamedTuple):
+    """A token that may come next."""
+
+    token: int
+    logprob: float
+    """Natural logarithm of the target's probability, before any sampling."""
+
+
 class EngineSession(Protocol):
     """One running engine with one target (and draft) loaded."""
 
@@ -62,6 +70,16 @@ class EngineSession(Protocol):
 
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
         """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`."""
+        ...
+
+    def candidates(
+        self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
+    ) -> tuple[Candidate, ...]:
+        """What the target thinks may follow `prompt` and the tokens `generated` after it, likeliest first.
+
+        At least one, at most `count`. The first is what greedy decoding says: likelier tokens that `generation` rules
+        out (the end, with `ignore_eos`) are not listed. Raises what `generate` raises.
+        """
         ...
 
     def tokenize(self, text: str) -> tuple[int, ...]:

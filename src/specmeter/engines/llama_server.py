@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from specmeter.engines import Launch, SessionFacts
+from specmeter.engines import Candidate, Launch, SessionFacts, llama_candidates
 from specmeter.engines.http_client import (
     Answer,
     Limits,
@@ -81,6 +81,21 @@ class LlamaSession:
             arrival_ms=received.arrival_ms(timings.predicted_n, started),
             steps=self._steps(log_at),
         )
+
+    def candidates(
+        self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
+    ) -> tuple[Candidate, ...]:
+        """What the target thinks may follow `prompt` and the tokens `generated`, likeliest first; see the protocol."""
+        text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
+        question = llama_candidates.question(text, generated, count, ignore_eos=generation.ignore_eos)
+        # The answer repeats the prompt as text; no token has more bytes than these.
+        size = len(text.encode()) + 64 * len(generated) + 512 * count
+        answer = self._stream(question, 1, size).final
+        chosen, listed = llama_candidates.read_chosen(answer), llama_candidates.read_listed(answer)
+        if not listed:
+            whole = self._canonical_ids("a")[0]
+            listed = llama_candidates.read_listed(self._stream(llama_candidates.forced(question, whole), 1, size).final)
+        return llama_candidates.from_chosen(listed, chosen, ignore_eos=generation.ignore_eos)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
         """Token ids of `text` without special tokens added."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from specmeter import __version__
-from specmeter.engines import Launch, SessionFacts
+from specmeter.engines import Candidate, Launch, SessionFacts
 from specmeter.engines.mock.play import Player, gamma
 from specmeter.engines.mock.spec import FaultKind, MockSpec
 from specmeter.engines.mock.words import detokenize, tokenize
@@ -121,6 +121,19 @@ class MockSession:
             self._break(breaking)
         engine.now_ms += reply.wall_ms
         return reply
+
+    def candidates(
+        self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
+    ) -> tuple[Candidate, ...]:
+        """What the target says at that place of its text, with probability 0.9, before words that it does not say."""
+        engine = self._engine
+        if not self._alive:
+            raise self._died()
+        breaking = engine.fault(self._launch.arm, self._block, BREAKING, prompt.id)
+        if breaking is not None:
+            self._break(breaking)
+        engine.now_ms += self._player.prompt_ms(prompt, generated)
+        return self._player.candidates(prompt, generation, len(generated), count)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
         """One id per byte, except for the words that the mock itself says."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from specmeter.engines import Launch
+from specmeter.engines import Candidate, Launch
 from specmeter.engines.mock.spec import Drafter, FaultKind, MockSpec
 from specmeter.engines.mock.words import BYTES, WORDS, detokenize, tokenize
 from specmeter.errors import EngineStartError
@@ -54,8 +54,8 @@ class Player:
         """One generation; `bent` is the fault that falsifies it, `repeat` counts generations for this prompt."""
         tokens, stop_reason = self._answer(prompt, generation, bent)
         pace = self._pace(prompt, block, repeat)
-        prompt_n = len(tokenize(prompt.text)) + (CHAT_TEMPLATE_TOKENS if prompt.format == "chat" else 0)
-        prompt_ms = pace * (self._target.base_ms + self._target.prompt_token_ms * prompt_n)
+        prompt_n = _prompt_tokens(prompt)
+        prompt_ms = pace * self.prompt_ms(prompt)
         tape = _Tape(prompt_ms, arrivals=[prompt_ms])
         dice = {source: self._dice(source, prompt, generation, len(tokens)) for _, source, _ in self._drafters}
         stuck = bent == "acceptance-stuck"
@@ -70,9 +70,9 @@ class Player:
             elif rejected and self._target.restore_ms > 0:
                 step_ms = draft.ms + self._target.forward_ms(draft.drafted + 1) + self._target.restore_ms
                 tape.step(draft, pace * step_ms, restored=True)
-                replay = Draft(draft.accepted, draft.accepted)
-                tape.step(replay, pace * self._target.forward_ms(replay.drafted + 1))
-                tape.count(replay if stuck else draft)
+                replay_ms = self._target.forward_ms(draft.accepted + 1)
+                tape.step(Draft(), pace * replay_ms, replayed=draft.accepted)
+                tape.count(Draft(draft.accepted, draft.accepted) if stuck else draft)
             else:
                 tape.step(draft, pace * (draft.ms + self._target.forward_ms(draft.drafted + 1)))
                 tape.count(Draft() if stuck and rejected else draft)
@@ -102,6 +102,19 @@ class Player:
             ttft_ms=prompt_ms,
             arrival_ms=tuple(tape.arrivals),
             steps=tuple(tape.steps),
+        )
+
+    def prompt_ms(self, prompt: Prompt, generated: tuple[int, ...] = ()) -> float:
+        """Time to read the prompt, and tokens `generated` after it."""
+        return self._target.base_ms + self._target.prompt_token_ms * (_prompt_tokens(prompt) + len(generated))
+
+    def candidates(self, prompt: Prompt, generation: Generation, at: int, count: int) -> tuple[Candidate, ...]:
+        """The token at place `at` of the text with probability 0.9, then others, each half as likely as the last."""
+        longer = generation.model_copy(update={"max_tokens": max(generation.max_tokens, at + 1), "ignore_eos": True})
+        said = self._answer(prompt, longer, None)[0][at] - BYTES
+        return tuple(
+            Candidate(BYTES + (said + place) % WORDS, math.log(0.9 if place == 0 else 0.1 * 0.5**place))
+            for place in range(min(count, WORDS))
         )
 
     def _answer(self, prompt: Prompt, generation: Generation, bent: FaultKind | None) -> tuple[tuple[int, ...], str]:
@@ -172,19 +185,26 @@ class _Tape:
     accepted: int = 0
     steps: list[Step] = field(default_factory=list[Step])
 
-    def step(self, draft: Draft, ms: float, *, failed: bool = False, restored: bool = False) -> None:
-        """A round of `ms`; one that `failed` is no forward, one that `restored` emits nothing."""
+    def step(self, draft: Draft, ms: float, *, failed: bool = False, restored: bool = False, replayed: int = 0) -> None:
+        """A round of `ms`; one that `failed` is no forward, one that `restored` emits nothing.
+
+        What a replay emits was accepted by the round before it: `replayed` tokens.
+        """
         self.decode_ms += ms
         at_ms = self.prompt_ms + self.decode_ms
         self.forwards += not failed
         self.steps.append(Step(drafted=draft.drafted, accepted=draft.accepted, at_ms=at_ms, restored=restored))
         if not restored:
-            self.arrivals += [at_ms] * (draft.accepted + 1)
+            self.arrivals += [at_ms] * (draft.accepted + replayed + 1)
 
     def count(self, draft: Draft) -> None:
         """What the engine's counters make of a draft."""
         self.drafted += draft.drafted
         self.accepted += draft.accepted
+
+
+def _prompt_tokens(prompt: Prompt) -> int:
+    return len(tokenize(prompt.text)) + (CHAT_TEMPLATE_TOKENS if prompt.format == "chat" else 0)
 
 
 def gamma(arm: Arm) -> int:
