@@ -132,8 +132,8 @@ def provoke(folder: Path, tamper: Callable[[Engine], None] = lambda _: None, **c
     return Outcome(folder / "run")
 
 
-UNQUIET = {"host-busy", "baseline-unstable", "bimodal", "within-run-only", "pooled-vs-mean"}
-"""What checks may say of a clean run, where the machine has other work or the run is as short as these are."""
+UNQUIET = {"host-busy", "free-cores", "baseline-unstable", "order-confounded", "control-baseline", "speedup-above-tau"}
+"""Checks that may call a clean run suspect where the machine has other work, and rightly so."""
 
 
 def acting(binary: Path) -> dict[str, Any]:
