@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from refused_batches import excerpt
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.importers import llama_server_log, llama_speculative
 from specmeter.importers.engine_log import MAX_LINE, MAX_SAMPLE, log_lines, plain, sample, scan, stream_lines
 
 
@@ -258,6 +259,34 @@ def test_no_lines_break_the_signs(parts: list[str]) -> None:
         return
     assert all(len(line) <= MAX_SAMPLE for line in signs.warnings)
     assert len(signs.context) <= 50
+
+
+UNKIND = [
+    " ",
+    "id ",
+    "build 1 (",
+    "loaded meta data with  from ",
+    "\x1b[",
+    "\x1b]",
+    '{"msg":',
+    "[",
+    ": - a=",
+    "eval time ",
+    "n_ctx ",
+]
+
+
+@pytest.mark.parametrize("piece", UNKIND)
+@pytest.mark.parametrize(
+    "end", ["", " eval time x", " batch build", " draft tokens", "\x1b", " n_drafted draft acceptance"]
+)
+def test_long_lines_of_one_piece_take_no_more_than_linear_time(piece: str, end: str, tmp_path: Path) -> None:
+    """Without it these take minutes each, and the test would end at its own limit."""
+    path = tmp_path / "unkind.log"
+    path.write_text(((piece * MAX_LINE)[: MAX_LINE - 40] + end + "\n") * 3, encoding="utf-8")
+    scan(log_lines(path))
+    assert list(llama_speculative.read_runs(path))
+    assert list(llama_server_log.read_requests(path))
 
 
 def test_a_large_log_streams_in_bounded_memory(tmp_path: Path) -> None:

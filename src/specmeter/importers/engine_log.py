@@ -322,9 +322,8 @@ _SLOT = re.compile(r"\bid +(\d{1,9}) \| task +(-?\d{1,12})")
 _AT = re.compile(r"pos_max = (-?\d{1,12})")
 _RPC = re.compile(r"(RPC\d*\[[^\]\s]{1,100}\]) +model buffer size *= *(\d{1,12}(?:\.\d{1,4})?) MiB")
 _CONNECT = re.compile(r"[Ff]ailed to connect|[Cc]onnection refused|failed to initialize RPC")
-_BUILD = re.compile(r"\bbuild_info: *(\S.*)$|\bbuild(?:: | = | )(\d{1,9} \([^)]*\).*)$")
+_BUILD = re.compile(r"\bbuild_info: *(\S.*)$|\bbuild(?:: | = | )(\d{1,9} \([^)]{0,80}\).*)$")
 _BUILD_JSON = re.compile(r'"build":(\d{1,9}),"commit":"([^"]{1,60})"')
-_LOADED = re.compile(r"loaded meta data with .{0,80} from (\S.*?)(?: \(version .*)?$")
 _CONTEXT = re.compile(r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch) += *(\d{1,12})$")
 _WARNING = re.compile(
     r"\b(?:warn(?:ing)?|error|fail(?:ed|ure)?|abort(?:ed)?)\b|exceeds the train|too small|backend offload"
@@ -355,6 +354,12 @@ def sample(line: str) -> str:
     text = plain(line)[: MAX_SAMPLE + 1]
     text = "".join(letter if letter.isprintable() else " " for letter in text)
     return text if len(text) <= MAX_SAMPLE else text[: MAX_SAMPLE - 3] + "..."
+
+
+def loaded_model(line: str) -> str:
+    """Path of the model file that a line says is being loaded; empty where it says none."""
+    _, _, rest = line.partition("loaded meta data with ")
+    return sample(rest.partition(" from ")[2].partition(" (version ")[0])
 
 
 class SignReader:
@@ -448,8 +453,7 @@ class SignReader:
             if len(self._rpc) < _MAX_KEPT:
                 size = round(float(found.group(2)) * 1024 * 1024)
                 self._rpc.append(RpcBuffer(sample(found.group(1)), size, max(0, len(self._models) - 1)))
-        elif found := _LOADED.search(line):
-            model = sample(found.group(1))
+        elif model := loaded_model(line):
             if len(self._models) < _MAX_KEPT and self._models[-1:] != [model]:
                 self._models.append(model)
         elif found := _CONTEXT.search(line.rstrip()):

@@ -44,7 +44,7 @@ _BEGIN = re.compile(r"processing task|slot is processing task")
 _END = re.compile(r"stop processing|slot released|released the slot")
 _PROMPT = re.compile(rf"prompt eval time += +{_NUMBER} ms / +{_INT} tokens")
 _EVAL = re.compile(
-    rf"(?:generation|[^t]) *eval time += +{_NUMBER} ms / +{_INT} (?:tokens|runs)"
+    rf"(?<!prompt )\beval time += +{_NUMBER} ms / +{_INT} (?:tokens|runs)"
     rf"(?: *\( *[\d.]+ ms per token, +{_NUMBER} )?"
 )
 _TOTAL = re.compile(rf"total time += +{_NUMBER} ms")

@@ -10,13 +10,12 @@ import shlex
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from specmeter.importers.engine_log import sample
+from specmeter.importers.engine_log import loaded_model, sample
 
 _GIB = 1024**3
 _MAX_MODELS = 8
 _MAX_ARGUMENTS = 400
 
-_LOADED = re.compile(r"loaded meta data with .{0,80}? from (.{1,2000}?)(?: \(version .*)?$")
 _SIZE = re.compile(r"(?:print_info: file size|llm_load_print_meta: model size) += *(\d{1,9}\.\d{1,4}) (MiB|GiB)")
 _EXPERTS = re.compile(r"(?:print_info|llm_load_print_meta): n_expert +=+ *(\d{1,9})\s*$")
 _DEVICE = re.compile(r"using device \S+ \(([^)]{1,100})\)")
@@ -99,8 +98,7 @@ class Setup:
             self._read(line)
 
     def _read(self, line: str) -> None:
-        if found := _LOADED.search(line):
-            path = sample(found.group(1))
+        if path := loaded_model(line):
             if len(self.models) < _MAX_MODELS and (not self.models or self.models[-1].path != path):
                 self.models.append(LoadedModel(path))
         elif found := _SIZE.search(line):

@@ -51,7 +51,7 @@ _NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
 _SUMMARY = re.compile(rf"\b(n_draft|n_predict|n_drafted|n_accept) +=+ *{_INT}\s*$")
 _SPEED = re.compile(rf"\b(encoded|decoded|generated) +{_INT} tokens in +{_NUMBER} seconds, speed: +{_NUMBER} t/s")
 _SECTION = re.compile(r"(?:^|[: ])(draft|target):\s*$")
-_PERF = re.compile(rf"(prompt eval|[^t] *eval) time = +{_NUMBER} ms / +{_INT} (?:tokens|runs)")
+_PERF = re.compile(rf"(prompt )?\beval time = +{_NUMBER} ms / +{_INT} (?:tokens|runs)")
 _REUSED = re.compile(rf"graphs reused = +{_INT}\s*$")
 _STARTS = re.compile(
     r"loaded meta data with|\bencoded +\d+ tokens in|\bgenerated +\d+ tokens in|\bbuild: \d|build_info:"
@@ -205,7 +205,7 @@ class _Run:
         perf = self.perf[self._section]
         if found := _PERF.search(line):
             count = 0 if float(found.group(2)) == 0.0 and found.group(3) == "1" else int(found.group(3))
-            if found.group(1) == "prompt eval":
+            if found.group(1) is not None:
                 perf.prompt_tokens = count
             else:
                 perf.single_tokens = count
