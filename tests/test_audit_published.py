@@ -212,6 +212,8 @@ def test_verdicts_of_moe_306() -> None:
 
 
 def apple(source: str, row: str) -> Ruling:
+    if row.startswith("line "):
+        row = f"{source.removesuffix('.csv')}, {row}"
     return rulings("apple")[f"apple/{source}", row]
 
 
@@ -297,10 +299,10 @@ def test_rows_whose_log_was_published_carry_its_failures() -> None:
         if source != "apple/logs.csv" and ruling.claim.failed_forwards
     ]
     assert sorted(carrying) == [
-        ("apple/cross_first.csv", "line 7"),
-        ("apple/sd_runs.csv", "line 22"),
-        ("apple/sd_runs.csv", "line 28"),
-        ("apple/sd_runs.csv", "line 4"),
+        ("apple/cross_first.csv", "cross_first, line 7"),
+        ("apple/sd_runs.csv", "sd_runs, line 22"),
+        ("apple/sd_runs.csv", "sd_runs, line 28"),
+        ("apple/sd_runs.csv", "sd_runs, line 4"),
     ]
 
 
@@ -378,7 +380,7 @@ def test_full_acceptance_is_by_construction() -> None:
 
 
 def test_a_draft_that_never_drafted() -> None:
-    ruling = rulings("rtx3090-19")["rtx3090-19/summary.csv", "line 4"]
+    ruling = rulings("rtx3090-19")["rtx3090-19/summary.csv", "summary, line 4"]
     claim: Claim = ruling.claim
     assert (claim.label, claim.drafted, claim.acceptance) == ("draft-qwen3-0.6b", 0, None)
     assert any("fails silently" in note for note in claim.notes)

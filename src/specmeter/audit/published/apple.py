@@ -172,7 +172,7 @@ def _bench() -> Iterator[Claim]:
         machine = _MACHINES[row["machine"]]
         common: dict[str, Any] = {
             "source": "apple/bench.csv",
-            "row": f"line {number}",
+            "row": f"bench, line {number}",
             "label": row["model_label"],
             "method": "none",
             "device": machine,
@@ -193,7 +193,7 @@ def _mlx() -> Iterator[Claim]:
     for number, row in enumerate(rows("apple_mlx.csv"), start=2):
         yield Claim(
             source="apple/mlx.csv",
-            row=f"line {number}",
+            row=f"mlx, line {number}",
             label=f"{row['model']} (MLX)",
             method="none",
             decode_rate=float(row["avg_tps"]),
@@ -210,7 +210,7 @@ def _devices() -> Iterator[Claim]:
         bandwidth = float(row["memory_bw_gbs"]) * 1e9
         yield Claim(
             source="apple/devices.csv",
-            row=f"line {number}",
+            row=f"devices, line {number}",
             label=f"9B Q8 on {row['chip']}",
             method="none",
             device=row["chip"],
@@ -236,7 +236,7 @@ def _multimodel() -> Iterator[Claim]:
             size = {"experts": 0, "size_bytes": sizes[row["model"]]}
         yield Claim(
             source="apple/multimodel.csv",
-            row=f"line {number}",
+            row=f"multimodel, line {number}",
             label=f"{row['model']} on {machine}",
             method="none",
             device=machine,
@@ -254,7 +254,7 @@ def _sd_runs() -> Iterator[Claim]:
     logs = {(row["log"].rpartition("_k")[0], row["n_drafted"], row["n_accept"]): row for row in rows("apple_logs.csv")}
     for number, row in enumerate(rows("apple_sd_runs.csv"), start=2):
         log = logs.get((f"sd_{row['target']}_{row['draft']}", row["n_drafted"], row["n_accept"]))
-        values = _run(row, row["prompt_type"], f"apple/sd_runs.csv, line {number}", log)
+        values = _run(row, row["prompt_type"], f"sd_runs, line {number}", log)
         yield Claim(
             draft_rate=_DRAFTS[row["draft"]],
             label=f"{row['target']}, {row['draft']} draft, gamma {row['draft_k']}, {row['prompt_type']}",
@@ -269,11 +269,14 @@ def _cross_first() -> Iterator[Claim]:
         label = f"{row['target']}, {row['draft']} draft on {where}, gamma {row['draft_k']}, {prompt}"
         if not row["n_drafted"]:
             yield Claim(
-                source="apple/cross_first.csv", row=f"line {number}", label=label, problem="the source has no values"
+                source="apple/cross_first.csv",
+                row=f"cross_first, line {number}",
+                label=label,
+                problem="the source has no values",
             )
             continue
         log = logs.get(f"crossdevice_{where}_{row['draft']}_{prompt}")
-        values = _run(row, prompt, f"apple/cross_first.csv, line {number}", log)
+        values = _run(row, prompt, f"cross_first, line {number}", log)
         if where in _THERE:
             values["notes"] += ("the source found later that this draft ran locally",)
         draft_rate = _THERE.get(where, _DRAFTS[row["draft"]])
@@ -283,7 +286,7 @@ def _cross_first() -> Iterator[Claim]:
 def _cross_again() -> Iterator[Claim]:
     for number, row in enumerate(rows("apple_cross_again.csv"), start=2):
         where, prompt, total_ms = row["rpc_backend"], row["prompt"], float(row["total_ms"])
-        values = _run({**row, "target": "9B_Q8", "draft_k": "4"}, prompt, f"apple/cross_again.csv, line {number}", None)
+        values = _run({**row, "target": "9B_Q8", "draft_k": "4"}, prompt, f"cross_again, line {number}", None)
         values |= {"wall_ms": total_ms, "notes": ()}
         if prompt == "math":
             evaluated = int(row["total_tokens"]) - 1 - _PROMPT_TOKENS[prompt]
@@ -303,13 +306,13 @@ def _cross_again() -> Iterator[Claim]:
 
 def _run(row: Row, prompt: str, place: str, log: Row | None) -> dict[str, Any]:
     """A run as its row has it, with what its log adds. It generated rounds + accepted + 1 tokens: 201, seldom 202."""
-    source, _, line = place.partition(", ")
+    file = place.partition(", ")[0]
     gamma, drafted, accepted = int(row["draft_k"]), int(row["n_drafted"]), int(row["n_accept"])
     rate, target = float(row["eff_tps"]), row["target"].partition("_")[0]
     total = _PROMPT_TOKENS[prompt] + _GENERATED
     values: dict[str, Any] = {
-        "source": source,
-        "row": line,
+        "source": f"apple/{file}.csv",
+        "row": place,
         "method": "draft-simple",
         "gamma": gamma,
         "runs": 1,

@@ -141,7 +141,9 @@ def _summary() -> Iterator[Claim]:
         runs = int(row["n_runs"])
         values["notes"] = (f"mean of {runs} runs, standard deviation {float(row['std_tps']):.2f} tok/s",)
         rate = float(row["mean_tps"])
-        yield Claim(source="moe-306/summary.csv", row=f"line {number + 1}", decode_rate=rate, runs=runs, **values)
+        yield Claim(
+            source="moe-306/summary.csv", row=f"summary, line {number + 1}", decode_rate=rate, runs=runs, **values
+        )
 
 
 def _runs() -> Iterator[Claim]:

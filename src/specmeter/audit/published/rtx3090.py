@@ -52,7 +52,7 @@ def _summary() -> Iterator[Claim]:
             )
         yield Claim(
             source="rtx3090-19/summary.csv",
-            row=f"line {number}",
+            row=f"summary, line {number}",
             decode_rate=float(row["pooled_tok_s"]),
             runs=int(row["requests"]),
             predicted_n=int(row["generated_tokens"]),
@@ -77,7 +77,7 @@ def _requests() -> Iterator[Claim]:
             values["rounding"] |= {"baseline_rate": half_digit(baseline[row["prompt"]])}
         yield Claim(
             source="rtx3090-19/requests.csv",
-            row=f"line {number}",
+            row=f"requests, line {number}",
             decode_rate=float(row["tok_s"]),
             runs=1,
             predicted_n=int(row["predicted_n"]),
@@ -88,16 +88,11 @@ def _requests() -> Iterator[Claim]:
 
 
 def _arm(arm: Row) -> dict[str, Any]:
-    settings = (("draft", "draft_model"), ("drafts up to", "draft_max"), ("at least", "draft_min"), ("n", "ngram_n"))
-    notes = [f"{what} {arm[column]}" for what, column in settings if arm[column]]
-    notes.append(f"KV type {arm['kv_type']}, up to {arm['max_tokens']} tokens")
-    if arm["note"]:
-        notes.append(arm["note"])
     return {
         "label": arm["config"],
         "method": arm["spec_type"],
         "gamma": int(arm["draft_max"]) if arm["draft_max"] else None,
         "rounding": dict(_ROUNDING),
-        "notes": tuple(notes),
+        "notes": (arm["note"],) if arm["note"] else (),
         **_COMMON,
     }
