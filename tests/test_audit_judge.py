@@ -90,8 +90,18 @@ def test_a_printed_tau_above_its_acceptance_speaks_of_something_else() -> None:
 def test_a_draft_that_costs_more_than_it_gives_leaves_no_gain() -> None:
     ruling = ruled(speedup=1.05, gamma=4, acceptance=0.03, baseline_rate=67.2, draft_rate=138)
     assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-cost-bound")
-    assert ruling.arithmetic == "S = 1.05 > max(1, 1.12 / (1 + 4 x 0.487)) = 1"
+    assert ruling.arithmetic == "S = 1.05 > tau / (1 + gamma c) = 1.12 / (1 + 4 x 0.487) = 0.3799"
     assert any(line.startswith("speedup-above-tau: S = 1.05 <=") for line in ruling.others)
+
+
+def test_drafts_that_may_stop_early_cost_less() -> None:
+    """At 3 % acceptance drafting does not pay; where it may stop, it may as well not begin, and S = 1 remains."""
+    rows = {"gamma": 4, "acceptance": 0.03, "baseline_rate": 67.2, "draft_rate": 138}
+    assert ruled(speedup=0.98, **rows).verdict == "impossible"
+    assert ruled(speedup=0.98, p_min=0.75, **rows).verdict == "possible"
+    ruling = ruled(speedup=1.05, p_min=0.75, **rows)
+    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-cost-bound")
+    assert ruling.arithmetic == "S = 1.05 > max(1, 1.12 / (1 + 4 x 0.487)) = 1"
 
 
 @pytest.mark.parametrize("spared", [{"method": "ngram-mod"}, {"draft_elsewhere": True}, {"method": "draft-dflash"}])
@@ -139,7 +149,7 @@ def test_most_verifications_failed() -> None:
 
 
 def test_a_few_failed_verifications_leave_doubt() -> None:
-    ruling = ruled(speedup=1.02, gamma=4, acceptance=0.1, steps=177, failed_forwards=3)
+    ruling = ruled(speedup=1.02, gamma=4, acceptance=0.1, steps=177, failed_forwards=1)
     assert (ruling.verdict, ruling.bound) == ("cannot tell", "target-decode-failed")
     assert ruled(failed_forwards=3).verdict == "cannot tell"
 

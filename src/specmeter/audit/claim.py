@@ -54,6 +54,9 @@ class Claim(Record):
 
     gamma: Annotated[int, Field(ge=0)] | None = None
     """Most draft tokens per step."""
+    p_min: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Drafting stops early when the draft is less sure than this; 0: every draft has gamma tokens. None: not said, and
+    taken for 0."""
     acceptance: Annotated[float, Field(ge=0, le=1)] | None = None
     """Accepted / drafted tokens."""
     tau: Annotated[float, Field(ge=1)] | None = None

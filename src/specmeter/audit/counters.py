@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
 
 FAILED, CONSERVATION, WINDOW = "target-decode-failed", "conservation", "window-mismatch"
+FEW_FAILURES = 0.01
+"""Share of failed forwards that a rate may survive: more of them, and what came out is neither text nor time of it."""
 MANY_DRAFTS = 50
 """Fewer drafted tokens than this can all be accepted by luck."""
 
@@ -30,7 +32,7 @@ def check_failed_forwards(claim: Claim) -> Outcome | None:
     share = (
         f"{failed} of {attempts} target forwards failed, {attempts - failed} succeeded ({1 - failed / attempts:.1%})"
     )
-    return Outcome(FAILED, "broken" if 2 * failed >= attempts else "doubtful", share)
+    return Outcome(FAILED, "broken" if failed > FEW_FAILURES * attempts else "doubtful", share)
 
 
 def _attempts(claim: Claim, failed: int) -> int | None:

@@ -157,12 +157,13 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
     share = acceptance_range(claim)
     if share is None or claim.gamma is None:
         return None
-    value = bounds.cost_bound_any_length(share.high, claim.gamma, cost.low)
     tau = bounds.tau_from_acceptance(share.high, claim.gamma)
     at_full_length = f"{number(tau)} / (1 + {claim.gamma} x {c})"
-    if value == 1:
-        return Limit(value, f"max(1, {at_full_length}) = 1")
-    return Limit(value, f"tau / (1 + g c) = {at_full_length} = {number(value)}")
+    if not claim.p_min:
+        value = bounds.cost_bound(tau, claim.gamma, cost.low)
+        return Limit(value, f"tau / (1 + gamma c) = {at_full_length} = {number(value)}")
+    value = bounds.cost_bound_any_length(share.high, claim.gamma, cost.low)
+    return Limit(value, f"max(1, {at_full_length}) = {number(value)}")
 
 
 def _compare(bound: str, claim: Claim, speedup: Range, limit: Limit, noise: float) -> Outcome:

@@ -72,6 +72,8 @@ COLUMNS = (
     _column("gamma", "count", "most draft tokens per step; 0 for a baseline",
             "γ k draft_len draft_length draft_k draft_max draft_n_max spec_draft_n_max n_draft num_draft_tokens "
             "num_speculative_tokens speculation_length lookahead"),
+    _column("p_min", "share", "drafting stops when the draft is less sure than this; not given: it never stops early",
+            "draft_p_min spec_draft_p_min"),
     _column("acceptance", "share", "accepted / drafted tokens",
             "acceptance_rate accept_rate accept acc_rate alpha α draft_acceptance draft_acceptance_rate "
             "token_acceptance_rate"),

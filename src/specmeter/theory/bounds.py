@@ -91,8 +91,7 @@ def cost_bound_any_length(acceptance: float, gamma: float, draft_cost: float) ->
 
     (1 + a g) / (1 + g c) grows with g where a > c and falls where a < c, so its largest value lies at one of the ends:
     max(1, (1 + a gamma) / (1 + gamma c)). At a < c the best is not to draft, and the bound says only that nothing can
-    be gained. Where every draft has full length (no p_min, no n-gram misses), `cost_bound` with g = gamma is sharper,
-    but a table seldom says so.
+    be gained. Where every draft has full length (no p_min, no n-gram misses), `cost_bound` with g = gamma is sharper.
 
     `acceptance` in [0, 1], `gamma` >= 0, `draft_cost` >= 0.
     """
