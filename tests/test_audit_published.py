@@ -93,7 +93,7 @@ def test_dense_4b_gamma_4_breaks_only_the_cost_bound() -> None:
     ruling = moe("Table 5, row 13")
     assert ruling.claim.label.startswith("Dense 4B")
     assert 1 + 0.0305 * 4 > 1.05
-    # Four drafts at 67.2 / 138.0 of a target forward each: no draft length gains anything at this acceptance.
+    # Four drafts at 67.2 / 138.0 of a target forward each; at this acceptance no length of drafts would gain anything.
     cost = 67.2 / 138.0
     assert (1 + 0.0305 * 4) / (1 + 4 * cost) < 0.4
     assert cost > 0.0305
@@ -107,16 +107,16 @@ def test_each_row_of_table_5(number: int) -> None:
     speedup, gamma = float(row["speedup"]), int(row["gamma"])
     most_tau = 1 + (float(row["acceptance_percent"]) + 0.05) / 100 * gamma
     ruling = moe(f"Table 5, row {number}")
-    if speedup <= 1:
-        assert ruling.verdict == "possible"
-    elif speedup - 0.005 > most_tau * 1.01:
-        assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-tau")
-    else:
-        # Acceptance below the cost of a draft token: drafting can only lose.
-        baselines = {"moe_q4": 55.3, "moe_q8": 49.9, "dense_4b": 67.2, "dense_9b": 33.4}
-        draft = {"draft_0.8b": 138.0, "draft_2b": 110.4}[row["draft"]]
-        assert (float(row["acceptance_percent"]) + 0.05) / 100 < baselines[row["target"]] / draft
-        assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-cost-bound")
+    assert ruling.verdict == "impossible"
+    if speedup - 0.005 > most_tau * 1.01:
+        assert ruling.bound == "speedup-above-tau"
+        return
+    # Every draft has gamma tokens (the counts of the runs say so), each at the cost of a forward of the draft model: a
+    # loss of two per cent is still far more than such drafts permit.
+    baseline = {"moe_q4": 55.3, "moe_q8": 49.9, "dense_4b": 67.2, "dense_9b": 33.4}[row["target"]]
+    cost = baseline / {"draft_0.8b": 138.0, "draft_2b": 110.4}[row["draft"]]
+    assert speedup - 0.005 > 1.01 * most_tau / (1 + gamma * cost)
+    assert ruling.bound == "speedup-above-cost-bound"
 
 
 def test_baselines_are_possible() -> None:
@@ -202,8 +202,8 @@ def test_the_sweep_accepted_everything_and_still_gained_little() -> None:
 
 
 def test_verdicts_of_moe_306() -> None:
-    assert verdicts("moe-306", MOE_TABLE) == {"impossible": 16, "possible": 8}
-    assert verdicts("moe-306", "moe-306/summary.csv") == {"impossible": 16, "possible": 8}
+    assert verdicts("moe-306", MOE_TABLE) == {"impossible": 18, "possible": 6}
+    assert verdicts("moe-306", "moe-306/summary.csv") == {"impossible": 18, "possible": 6}
     assert verdicts("moe-306", "moe-306/runs.csv") == {"impossible": 216, "possible": 90}
     assert verdicts("moe-306", "moe-306/paper") == {"impossible": 2}
 

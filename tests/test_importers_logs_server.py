@@ -196,6 +196,7 @@ draft acceptance rate = 0.50000 (    5 accepted /    10 generated)
 """
     (claim,) = claims_of(text, tmp_path)
     assert (claim.gamma, claim.method, claim.label) == (16, "draft-simple", "big + small draft")
+    assert claim.p_min == 0.4
     assert "p_min 0.4, temperature 0" in claim.notes
 
 

@@ -275,6 +275,7 @@ class _Log:
         values: dict[str, Any] = {
             "label": " + ".join(name for name in (self.setup.target_name, self.setup.draft_name) if name),
             "method": self.setup.method,
+            "p_min": self.setup.p_min,
             "synthetic": bool(signs.synthetic),
             "gamma": self.setup.gamma,
             "runs": 1,

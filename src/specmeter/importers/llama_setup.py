@@ -142,6 +142,12 @@ class Setup:
         return None
 
     @property
+    def p_min(self) -> float | None:
+        """Certainty below which drafting stops early, where the log says it."""
+        text = self.parameters.get("p_min") or self.flags.get("p_min") or ""
+        return min(1.0, float(text)) if re.fullmatch(r"\d(?:\.\d{1,9})?", text) else None
+
+    @property
     def method(self) -> str | None:
         """How drafts are made, where the log says it."""
         if self.methods:

@@ -235,6 +235,7 @@ class _Run:
         values: dict[str, Any] = {
             "label": " + ".join(name for name in (self.setup.target_name, self.setup.draft_name) if name),
             "method": self.setup.method,
+            "p_min": self.setup.p_min,
             "synthetic": bool(signs.synthetic),
             "gamma": self.counts.get("n_draft"),
             "predicted_n": predicted,
