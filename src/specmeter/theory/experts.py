@@ -191,7 +191,7 @@ class UnionFit:
     tokens: tuple[float, ...]
     """n of the measured points."""
     residuals: tuple[float, ...]
-    """Measured over fitted, minus 1, point by point."""
+    """(fitted - measured) / measured, point by point."""
 
     @property
     def rms(self) -> float:
@@ -234,7 +234,7 @@ def fit_union(tokens: Many, unions: Many, experts: int, used: int, model: Overla
     found = cast("Any", minimize_scalar)(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-9})
     best = min((0.0, 1.0, float(found.x)), key=loss)
     fitted = np.asarray(curve(n, total, k, best))
-    residuals = tuple(float(value) for value in u / fitted - 1)
+    residuals = tuple(float(value) for value in fitted / u - 1)
     return UnionFit(model, best, total, k, tuple(float(value) for value in n), residuals)
 
 
