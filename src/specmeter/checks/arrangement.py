@@ -59,7 +59,7 @@ _SAME_SETTINGS = ("context", "kv_type_k", "kv_type_v", "threads", "flash_attenti
 """The same as they were asked for."""
 
 
-def _baseline_elsewhere(data: RunData) -> Findings:
+def baseline_elsewhere(data: RunData) -> Findings:
     """Baselines of another engine, with other settings, in another place, or in another block.
 
     Everything here is compared exactly; what either side does not say is not compared. How much of the target lies
@@ -164,7 +164,7 @@ _WILD = 0.15
 """A baseline that varies by this much between blocks is no yardstick for anything."""
 
 
-def _baseline_unstable(data: RunData) -> Findings:
+def baseline_unstable(data: RunData) -> Findings:
     """Baselines whose rate varies from block to block by as much as the effect that is claimed.
 
     An effect is claimed where the interval of the speedup excludes 1, or where there is no interval. It is not to be
@@ -239,7 +239,7 @@ _BIAS = 0.02
 _PAUSE_S = 1800.0
 
 
-def _order_confounded(data: RunData) -> Findings:
+def order_confounded(data: RunData) -> Findings:
     """Orders that put an arm earlier or later than its baseline again and again, by the clock and not by the plan.
 
     Either the balance of all answered requests is below 0.4 (a complete Latin order has 0.5 or more, `as-written` has
@@ -275,14 +275,14 @@ def _order_confounded(data: RunData) -> Findings:
 
 def _starts(data: RunData) -> dict[Cell, dict[str, float]]:
     """Block -> arm -> mean start of its answered requests, in seconds since the epoch."""
-    totals: dict[Cell, dict[str, list[float]]] = {}
+    found: dict[Cell, dict[str, float]] = {}
     for arm_id, requests in data.by_arm.items():
-        for request in requests:
-            row = request.row
-            total = totals.setdefault((row.invocation, row.block), {}).setdefault(arm_id, [0.0, 0.0])
-            total[0] += row.started_at
-            total[1] += 1
-    return {cell: {arm: total / count for arm, (total, count) in row.items()} for cell, row in totals.items()}
+        starts: dict[Cell, list[float]] = {}
+        for row in [it.row for it in requests]:
+            starts.setdefault((row.invocation, row.block), []).append(row.started_at)
+        for cell, times in starts.items():
+            found.setdefault(cell, {})[arm_id] = sum(times) / len(times)
+    return found
 
 
 def _leaning(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], balance: Balance) -> Findings:
@@ -377,7 +377,7 @@ def _paused(data: RunData) -> Findings:
 # --- within-run-only -------------------------------------------------------------------------------------------------
 
 
-def _within_run_only(data: RunData) -> Findings:
+def within_run_only(data: RunData) -> Findings:
     """Runs of one invocation: what their intervals say holds for that afternoon."""
     invocations = {it.row.invocation for requests in data.by_arm.values() for it in requests}
     if not invocations:
@@ -395,7 +395,7 @@ def _within_run_only(data: RunData) -> Findings:
 # --- incomplete-matrix -----------------------------------------------------------------------------------------------
 
 
-def _incomplete_matrix(data: RunData) -> Findings:
+def incomplete_matrix(data: RunData) -> Findings:
     """Arms whose answered requests are not exactly what was planned: every prompt in every block, each once."""
     if not data.planned:
         yield unseen(None, "the plan is not recorded")
@@ -440,7 +440,7 @@ _LEAST_BLOCKS = 12
 _PROMPTS_DIFFER = math.log(1.25)
 
 
-def _bimodal(data: RunData) -> Findings:
+def bimodal(data: RunData) -> Findings:
     """Two speeds that a mean hides: a core of another kind, a clock that switches, memory that lies well or badly.
 
     Prompts differ in speed for good reasons (that is a note), so repetitions of one prompt are compared: the absolute
@@ -524,7 +524,7 @@ def _prompts_differ(arm_id: str, speeds: Speeds) -> Findings:
 _MEANS_DIFFER = 0.03
 
 
-def _pooled_vs_mean(data: RunData) -> Findings:
+def pooled_vs_mean(data: RunData) -> Findings:
     """Arms whose mean of request rates and pooled rate differ by more than 3 %: a reader must know which is which.
 
     The pooled rate is all tokens over all time, and the headline; the mean of rates counts a fast request as much as a
@@ -557,49 +557,49 @@ CHECKS: tuple[Check, ...] = (
         id="baseline-elsewhere",
         threat="a baseline from another tool, build, session or placement",
         severity="invalid",
-        look=_baseline_elsewhere,
+        look=baseline_elsewhere,
         saw=("arms", "engines", "sessions", "requests"),
     ),
     Check(
         id="baseline-unstable",
         threat="the baseline varies as much as the effect",
         severity="suspect",
-        look=_baseline_unstable,
+        look=baseline_unstable,
         saw=("arms", "requests"),
     ),
     Check(
         id="order-confounded",
         threat="arms always in the same place of a block",
         severity="suspect",
-        look=_order_confounded,
+        look=order_confounded,
         saw=("arms", "sessions", "requests"),
     ),
     Check(
         id="within-run-only",
         threat="spread within one invocation quoted as reproducibility",
         severity="note",
-        look=_within_run_only,
+        look=within_run_only,
         saw=("requests",),
     ),
     Check(
         id="incomplete-matrix",
         threat="arms that crashed, or results that overwrote each other",
         severity="suspect",
-        look=_incomplete_matrix,
+        look=incomplete_matrix,
         saw=("experiment", "plan", "prompts", "requests"),
     ),
     Check(
         id="bimodal",
         threat="two speeds hidden in a mean",
         severity="suspect",
-        look=_bimodal,
+        look=bimodal,
         saw=("arms", "requests"),
     ),
     Check(
         id="pooled-vs-mean",
         threat="the mean of rates and the pooled rate disagree",
         severity="note",
-        look=_pooled_vs_mean,
+        look=pooled_vs_mean,
         saw=("requests",),
     ),
 )

@@ -19,12 +19,12 @@ _NONE = "the experiment has no such control"
 # --- control-accept-all, control-accept-none -------------------------------------------------------------------------
 
 
-def _accept_all(data: RunData) -> Findings:
+def accept_all(data: RunData) -> Findings:
     """Every drafted token is to be accepted, in every request. Exact: dice that always fall well leave no chance."""
     return _dice(data, "control-accept-all", 1.0)
 
 
-def _accept_none(data: RunData) -> Findings:
+def accept_none(data: RunData) -> Findings:
     """No drafted token is to be accepted, in any request. Exact as well."""
     return _dice(data, "control-accept-none", 0.0)
 
@@ -64,7 +64,7 @@ _TOO_FAR = math.log(1.05)
 a run that shows 5 % where there is nothing can support no effect of 5 %."""
 
 
-def _baseline_again(data: RunData) -> Findings:
+def baseline_again(data: RunData) -> Findings:
     """The baseline's second measurement differs from the first by more than a run may that is to show small effects.
 
     Its interval lies beyond 3 % as a whole, or its point beyond 5 %. The farthest end of its interval is the least
@@ -130,21 +130,21 @@ CHECKS: tuple[Check, ...] = (
         id="control-accept-all",
         threat="counters that miss accepted tokens",
         severity="invalid",
-        look=_accept_all,
+        look=accept_all,
         saw=("arms", "requests"),
     ),
     Check(
         id="control-accept-none",
         threat="counters that count tokens nobody accepted",
         severity="invalid",
-        look=_accept_none,
+        look=accept_none,
         saw=("arms", "requests"),
     ),
     Check(
         id="control-baseline",
         threat="a run that shows an effect where there is none",
         severity="suspect",
-        look=_baseline_again,
+        look=baseline_again,
         saw=("arms", "requests"),
     ),
 )

@@ -83,7 +83,7 @@ _VOLATILE = frozenset({"warnings"})
 """Read back, but no settings."""
 
 
-def _default_drift(data: RunData) -> Findings:
+def default_drift(data: RunData) -> Findings:
     """Values in force that change between sessions of one arm, or differ from what the arm set.
 
     An engine's defaults are part of the configuration: the same command line once meant gamma 16 with p_min 0.75 and
@@ -173,7 +173,7 @@ def _alike(value: Value) -> bool:
 # --- flag-inert ------------------------------------------------------------------------------------------------------
 
 
-def _flag_inert(data: RunData) -> Findings:
+def flag_inert(data: RunData) -> Findings:
     """Options that were set, and that the engine changed, dropped or never mentions.
 
     Engines round some values up or down on purpose, and that is no finding: the context to a multiple of 256 per slot,
@@ -303,7 +303,7 @@ _BUILD = re.compile(r"\bb?(\d{1,9})[- ]\(?([0-9a-f]{6,40}|unknown)\b")
 _UNKNOWN = ("0", "unknown")
 
 
-def _two_binaries(data: RunData) -> Findings:
+def two_binaries(data: RunData) -> Findings:
     """More than one engine in a run, or a program that was built from another source than it says.
 
     Identities are compared to the byte. A build is a number and a commit; builds without them (packages that were made
@@ -400,7 +400,7 @@ _SAME_SIZE = 0.01
 _SAME_BYTES = 2 * 2**20
 
 
-def _memory_fit(data: RunData) -> Findings:
+def memory_fit(data: RunData) -> Findings:
     """A target that lies otherwise in memory than its baseline's, because a draft took the room.
 
     Layers on devices, the context of a slot, and the target's weights and KV cache per device are compared between
@@ -466,20 +466,21 @@ def _same_size(one: int, other: int) -> bool:
 
 # --- server-shared ---------------------------------------------------------------------------------------------------
 
-_KEEPS_A_TABLE = frozenset({"ngram-mod", "ngram-cache"})
-"""Methods whose table of n-grams lives as long as the server, not as long as the request."""
+_KEEPS_A_TABLE = "ngram-mod"
+"""The method whose table of n-grams lives as long as the server. Tried on the embedded engine: when a prompt comes
+again, this one drafts the whole answer, and all other n-gram methods what they drafted the first time."""
 _RISE = 0.02
 """Least rise of the share of accepted tokens from the first to the last request of a session."""
 _RISE_T = 4.0
 """Least ratio of the slope to its standard error."""
 
 
-def _server_shared(data: RunData) -> Findings:
+def server_shared(data: RunData) -> Findings:
     """Servers that more than one request, client or arm left its traces in.
 
     More than one slot, a prompt cache, prompt tokens found in the cache, a session that served another arm or block:
-    each is exact. Of the n-gram methods two keep their table for the server's life, so every request after the first
-    drafts from the texts of others; that is certain from the method alone. For all n-gram arms the share of accepted
+    each is exact. The method `ngram-mod` keeps its table for the server's life, so every request after the first drafts
+    from the texts of others; that is certain from the method alone. For all n-gram arms the share of accepted
     tokens is also compared over the places of one prompt in the sessions of different blocks: greedy text repeats
     itself exactly, so without a shared table it does not depend on the place at all. It is called a rise from 0.02 of
     the tokens between first and last place on, at four times its standard error.
@@ -536,9 +537,8 @@ def _strange(session: Session | None, request: RequestData) -> bool:
 def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> dict[str, str]:
     places = _places(requests)
     found: dict[str, str] = {}
-    kept = sorted(_KEEPS_A_TABLE & set(arm.methods))
-    if kept and max(places) > 0 and not data.simulated:
-        found["table"] = f"{kept[0]} keeps its table from request to request, {max(places) + 1} of them in a session"
+    if _KEEPS_A_TABLE in arm.methods and max(places) > 0 and not data.simulated:
+        found["table"] = f"{_KEEPS_A_TABLE} keeps its table, and a session answered up to {max(places) + 1} requests"
     rise = _rise(requests, places)
     if rise is not None:
         found["rise"] = f"{100 * rise:.1f} % more tokens are accepted at the end of a session than at its beginning"
@@ -598,35 +598,35 @@ CHECKS: tuple[Check, ...] = (
         id="default-drift",
         threat="defaults of the engine changed under a fixed command line",
         severity="suspect",
-        look=_default_drift,
+        look=default_drift,
         saw=("arms", "sessions", "requests"),
     ),
     Check(
         id="flag-inert",
         threat="an option was accepted and ignored",
         severity="suspect",
-        look=_flag_inert,
+        look=flag_inert,
         saw=("arms", "sessions", "requests", "logs"),
     ),
     Check(
         id="two-binaries",
         threat="launcher and libraries from different builds, or several engines in one run",
         severity="suspect",
-        look=_two_binaries,
+        look=two_binaries,
         saw=("engines", "sessions", "logs"),
     ),
     Check(
         id="memory-fit",
         threat="the target was offloaded less because a draft took the room",
         severity="suspect",
-        look=_memory_fit,
+        look=memory_fit,
         saw=("arms", "sessions", "requests"),
     ),
     Check(
         id="server-shared",
         threat="slots, caches or tables shared between requests",
         severity="suspect",
-        look=_server_shared,
+        look=server_shared,
         saw=("arms", "sessions", "requests"),
     ),
 )

@@ -45,7 +45,7 @@ _CLOCKS_APART = 0.9
 _LOW_MEMORY = 0.03
 
 
-def _host_busy(data: RunData) -> Findings:
+def host_busy(data: RunData) -> Findings:
     """Other programs, slowed processors, or memory running out while the requests of an arm ran.
 
     Others: 5 % of the machine in the mean over the arm's samples, or 10 % of it in a fifth of them. Where the engine's
@@ -194,7 +194,7 @@ _CORES = re.compile(r"\((\d+(?:\.\d+)?) cores\)$")
 _BUSY_CORES = 0.5
 
 
-def _free_cores(data: RunData) -> Findings:
+def free_cores(data: RunData) -> Findings:
     """More threads than cores, or cores that others were using when the run began.
 
     Threads beyond what the process may use wait for each other in every layer. Beyond the physical cores they share
@@ -289,7 +289,7 @@ _SAVING = frozenset({"low power", "power saver"})
 _X86 = frozenset({"x86_64", "amd64", "x86", "i686"})
 
 
-def _power_source(data: RunData) -> Findings:
+def power_source(data: RunData) -> Findings:
     """A machine on its battery, or told to save power.
 
     The governor `powersave` holds the clock at its lowest under most of Linux's drivers, but those of Intel and newer
@@ -348,7 +348,7 @@ class Need(NamedTuple):
     measured: bool
 
 
-def _memory_short(data: RunData) -> Findings:
+def memory_short(data: RunData) -> Findings:
     """Models and caches that fill nine tenths of the memory that was free, or more.
 
     What is mapped from a file and does not fit is read from disk again and again, token by token. Sizes are those that
@@ -419,14 +419,14 @@ CHECKS: tuple[Check, ...] = (
         id="host-busy",
         threat="other load, clocks, power or thermal limits while requests ran",
         severity="suspect",
-        look=_host_busy,
+        look=host_busy,
         saw=("hosts", "arms", "sessions", "requests", "telemetry"),
     ),
     Check(
         id="free-cores",
         threat="more threads than free cores",
         severity="suspect",
-        look=_free_cores,
+        look=free_cores,
         saw=("hosts", "arms", "sessions", "telemetry"),
         before=True,
     ),
@@ -434,7 +434,7 @@ CHECKS: tuple[Check, ...] = (
         id="power-source",
         threat="a battery, or a machine that saves power",
         severity="suspect",
-        look=_power_source,
+        look=power_source,
         saw=("hosts", "telemetry"),
         before=True,
     ),
@@ -442,7 +442,7 @@ CHECKS: tuple[Check, ...] = (
         id="memory-short",
         threat="models that do not fit into memory",
         severity="suspect",
-        look=_memory_short,
+        look=memory_short,
         saw=("hosts", "arms", "models", "sessions"),
         before=True,
     ),

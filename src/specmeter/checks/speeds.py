@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from specmeter.checks.run_data import RequestData
 from specmeter.stats import DIP_LIMIT, dip
+from specmeter.store import RequestRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,20 +45,21 @@ class Speeds(NamedTuple):
         return dict(zip(self.cells, effects.tolist(), strict=True))
 
 
+_COLUMNS = itemgetter(
+    *(RequestRow._fields.index(name) for name in ("invocation", "block", "prompt_id", "predicted_n", "predicted_ms"))
+)
+
+
 def speeds_of(requests: Sequence[RequestData]) -> Speeds:
     """Rates of requests that decoded anything, all of one arm."""
-    prompts: dict[str, int] = {}
-    rows = [it.row for it in requests if (it.row.predicted_n or 0) > 1 and (it.row.predicted_ms or 0.0) > 0]
-    cells = {cell: place for place, cell in enumerate(sorted({(row.invocation, row.block) for row in rows}))}
-    where = (
-        [prompts.setdefault(row.prompt_id, len(prompts)) for row in rows],
-        [cells[row.invocation, row.block] for row in rows],
-    )
-    tokens = np.array([row.predicted_n for row in rows], dtype=np.float64) - 1
-    ms = np.array([row.predicted_ms for row in rows], dtype=np.float64)
+    rows = [row for row in map(_COLUMNS, [it.row for it in requests]) if (row[3] or 0) > 1 and (row[4] or 0) > 0]
+    prompts = {prompt: place for place, prompt in enumerate(dict.fromkeys(row[2] for row in rows))}
+    cells = {cell: place for place, cell in enumerate(sorted({row[:2] for row in rows}))}
     logs = np.full((len(prompts), len(cells)), np.nan)
     if rows:
-        logs[where] = np.log(1000 * tokens / ms)
+        tokens, ms = np.array([row[3:] for row in rows], dtype=np.float64).T
+        where = [prompts[row[2]] for row in rows], [cells[row[:2]] for row in rows]
+        logs[where] = np.log(1000 * (tokens - 1) / ms)
     return Speeds(logs, tuple(prompts), tuple(cells))
 
 
