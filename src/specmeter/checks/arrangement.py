@@ -234,7 +234,7 @@ _BALANCED = 0.4
 """Complete Latin and Williams orders reach 0.5 or more in any number of blocks, the same order every time reaches 0."""
 _LEANS = 0.5
 """Share of places by which an arm lies on one side of its baseline: 1 is always before it, or always after."""
-_DRIFT_T = 4.0
+_DRIFT_T = 5.0
 _BIAS = 0.02
 _PAUSE_S = 1800.0
 
@@ -244,7 +244,7 @@ def order_confounded(data: RunData) -> Findings:
 
     Either the balance of all answered requests is below 0.4 (a complete Latin order has 0.5 or more, `as-written` has
     0, and a random one what it happens to have), and the arm leans to one side of its baseline by half of its places or
-    more. Or rates drift within blocks, at four standard errors, and what that does to an arm that was measured later
+    more. Or rates drift within blocks, at five standard errors, and what that does to an arm that was measured later
     than its baseline on average is 2 % or more of its speedup. A single block cannot be balanced; then, and where a
     block was interrupted for half an hour, it is a note.
     """

@@ -98,7 +98,7 @@ def variation(speeds: Speeds) -> Variation | None:
 
 # --- with the clock --------------------------------------------------------------------------------------------------
 
-_FREEDOM = 5
+_FREEDOM = 8
 """Least degrees of freedom for a drift."""
 _TURNS = 0.01
 """Least share of its place in the block that an arm's turns must move it by, for drift to be told from the arms."""
