@@ -154,7 +154,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
         store.begin(time.time())
         interrupted, reason = False, None
         try:
-            measure(work, prepared.engine, prepared.identity, store, observer)
+            measure(work, prepared.engine, store, observer)
         except (KeyboardInterrupt, SystemExit):
             interrupted, reason = True, "interrupted"
             raise

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
-from specmeter.record import Arm, EngineIdentity, Generation, ModelIdentity, Prompt, Reply, Request, Session, Telemetry
+from specmeter.record import Arm, Generation, ModelIdentity, Prompt, Reply, Request, Session, Telemetry
 from specmeter.schedule import Cell, item_order
 from specmeter.telemetry import TelemetrySampler
 
@@ -64,14 +64,14 @@ class Work:
                 yield cell.invocation, cell.block, cell.arm_id, prompt.id
 
 
-def measure(work: Work, engine: Engine, identity: EngineIdentity, store: RunStore, observer: Observer) -> None:
-    """Measure everything that `store` does not hold yet; `identity` is that of `engine`.
+def measure(work: Work, engine: Engine, store: RunStore, observer: Observer) -> None:
+    """Measure everything that `store` does not hold yet.
 
     Engine failures are recorded with their requests and do not stop the run, unless engines fail to start again and
     again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context. Any other exception
     (Ctrl-C included) ends the session at hand and passes on. Everything measured before is in the store.
     """
-    bench = _Bench(work, engine, identity, store, observer)
+    bench = _Bench(work, engine, store, observer)
     done = store.done_keys()
     failures = 0
     for cell in work.cells:
@@ -99,7 +99,6 @@ class _Bench:
 
     work: Work
     engine: Engine
-    identity: EngineIdentity
     store: RunStore
     observer: Observer
     fitting: set[str] = field(default_factory=set[str])
@@ -146,6 +145,7 @@ class _Bench:
         started_at = self.engine.clock()
         samples: SimpleQueue[Telemetry] = SimpleQueue()
         with ExitStack() as stack:
+            identity = self.engine.identify()  # anew each time: somebody may install another build while a run goes on
             session = stack.enter_context(self.engine.start(launch))
             facts = session.facts
             record = Session(
@@ -155,7 +155,7 @@ class _Bench:
                 block=cell.block,
                 position=cell.position,
                 argv=facts.argv,
-                engine=self.identity,
+                engine=identity,
                 started_at=started_at,
                 ready_ms=facts.ready_ms,
                 log_file=self.store.relative(launch.log_path),

@@ -41,10 +41,15 @@ class NativeEngine:
                 fix=f"give the path of a llama-server binary, set {BINARY_VARIABLE}, or use the embedded engine",
             )
         self.binary = Path(found).absolute()
+        self._versions: dict[str, str] = {}
+        """SHA-256 of the binary -> what it prints for `--version`."""
 
     def identify(self) -> EngineIdentity:
         """Which engine this is, to the byte. Raises `EngineStartError` when it cannot be run."""
-        lines = [line.strip() for line in self._probe("--version").splitlines()]
+        sha256 = sha256_of(self.binary)
+        if sha256 not in self._versions:  # each session is identified, and the same bytes say the same
+            self._versions[sha256] = self._probe("--version")
+        lines = [line.strip() for line in self._versions[sha256].splitlines()]
         version = next((line for line in lines if line.startswith("version:")), "")
         built = next((line for line in lines if line.startswith("built with")), "")
         if not version:
@@ -54,7 +59,7 @@ class NativeEngine:
             version=version.removeprefix("version:").strip()[:200],
             build=f"{version} {built}".strip()[:400],
             binary=str(self.binary),
-            binary_sha256=sha256_of(self.binary),
+            binary_sha256=sha256,
             libraries=checksums(binary_libraries(self.binary)),
         )
 
