@@ -33,6 +33,7 @@ from hypothesis import strategies as st
 from specmeter.checks import bounds
 from specmeter.checks.bounds import (
     bandwidth_bound,
+    clock_differs,
     conservation,
     counters_absurd,
     draft_time_bound,
@@ -89,12 +90,22 @@ def test_accepted_tokens_that_are_not_counted() -> None:
 
 
 def test_forwards_that_emit_nothing() -> None:
-    """A baseline has none; a draft's tail may be cut off at a stop; a restore may cost one."""
+    """A baseline has none; a draft's tail may be cut off at a stop that nobody foresaw; a restore may cost one."""
     assert len(found(conservation, more_forwards(CLEAN, 1, BASE))) == 12
-    assert found(conservation, more_forwards(CLEAN, 4)) == []
-    assert len(found(conservation, more_forwards(CLEAN, 5))) == 12
-    assert found(conservation, more_forwards(CLEAN, 7, restores=3)) == []
-    assert len(found(conservation, more_forwards(CLEAN, 8, restores=3))) == 12
+    assert len(found(conservation, more_forwards(CLEAN, 1))) == 12
+    assert found(conservation, more_forwards(CLEAN, 3, restores=3)) == []
+    ended = with_requests(CLEAN, stop_reason="eos")
+    assert len(found(conservation, more_forwards(ended, 1, BASE))) == 12
+    assert found(conservation, more_forwards(ended, 4)) == []
+    assert len(found(conservation, more_forwards(ended, 5))) == 12
+    assert found(conservation, more_forwards(ended, 7, restores=3)) == []
+    assert len(found(conservation, more_forwards(ended, 8, restores=3))) == 12
+
+
+def test_a_few_tokens_too_many_that_count_as_accepted() -> None:
+    """Three in each request are less than one draft, and enough to turn 55 % into 60 %."""
+    data = with_requests(CLEAN, SD, lambda it: {"draft_n_accepted": (it.row.draft_n_accepted or 0) + 3})
+    assert [finding.severity for finding in found(conservation, data)] == ["invalid"] * 12
 
 
 def test_one_request_is_enough() -> None:
@@ -110,7 +121,7 @@ def test_a_long_prompt_takes_one_forward_per_batch() -> None:
     def long(row: Any) -> bool:
         return row.item == 2
 
-    data = more_forwards(CLEAN, 2, long, prompt_n=5000)
+    data = more_forwards(with_requests(CLEAN, stop_reason="word"), 2, long, prompt_n=5000)
     assert found(conservation, data) == []
     # A baseline is exact to the forward; in an arm that drafts, a few may stand for a tail that was cut off.
     assert len(found(conservation, more_forwards(data, 1, long))) == 4
@@ -154,8 +165,9 @@ def test_nothing_generated_breaks_no_law() -> None:
     rounds=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=60),
     prompt_n=st.integers(1, 9000),
     off=st.integers(-3, 20),
+    stop=st.sampled_from(["limit", "eos"]),
 )
-def test_the_law(tokens: int, rounds: list[tuple[int, int]], prompt_n: int, off: int) -> None:
+def test_the_law(tokens: int, rounds: list[tuple[int, int]], prompt_n: int, off: int, stop: str) -> None:
     """Any honest sequence of rounds keeps it; any missing forward breaks it."""
     decoded = accepted = drafted = 0
     forwards = 0
@@ -170,12 +182,13 @@ def test_the_law(tokens: int, rounds: list[tuple[int, int]], prompt_n: int, off:
         "draft_n": drafted,
         "draft_n_accepted": accepted,
         "prompt_n": prompt_n,
+        "stop_reason": stop,
         "decodes": float(math.ceil(prompt_n / 2048) + forwards + plain + off),
     }
     data = with_sessions(with_arms(CLEAN, SD, gamma=8), prompt_forwards=math.ceil(prompt_n / 2048))
     data = with_requests(data, SD, **counts)
     # Some forwards may be those of a draft's tail that was cut off at a stop: no more than one draft.
-    honest = 0 <= off <= (8 if drafted else 0)
+    honest = 0 <= off <= (8 if drafted and stop == "eos" else 0)
     assert (found(conservation, data) == []) == honest
 
 
@@ -262,6 +275,49 @@ def test_no_rate_of_the_engines_own() -> None:
     assert [gap.applies for gap in gaps] == [False, False]
     single = with_requests(CLEAN, predicted_n=1, printed_rate=0.0)
     assert found(window_mismatch, single) == []
+
+
+# --- clock-differs ---------------------------------------------------------------------------------------------------
+
+
+def short(it: Any, share: float) -> dict[str, float]:
+    """The engine's clock sees only this share of the decode time."""
+    return {"predicted_ms": share * (it.row.predicted_ms or 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("share", "streamed", "expected"),
+    [
+        (0.9, True, ["invalid"]),
+        (0.97, True, []),
+        (0.9, False, ["suspect"]),
+        (0.97, False, []),
+        (1.0, False, []),
+    ],
+)
+def test_time_that_the_engine_leaves_out(share: float, streamed: bool, expected: list[str]) -> None:
+    data = CLEAN if streamed else with_requests(CLEAN, ttft_ms=None)
+    findings = found(clock_differs, with_requests(data, SD, lambda it: short(it, share)))
+    assert [finding.severity for finding in findings] == expected
+    assert {finding.arm_id for finding in findings} <= {SD}
+
+
+def test_single_hiccups_of_the_client_are_no_fault_of_the_clock() -> None:
+    data = with_requests(CLEAN, lambda row: row.block == 1, lambda it: {"wall_ms": 2 * (it.row.wall_ms or 0.0)})
+    assert found(clock_differs, data) == []
+
+
+def test_milliseconds_are_not_what_clocks_are_judged_by() -> None:
+    """Requests of a few milliseconds, in which the client waits as long again for the machine."""
+    data = with_requests(CLEAN, prompt_ms=2.0, predicted_ms=9.0, ttft_ms=4.0, wall_ms=28.0)
+    assert found(clock_differs, data) == []
+
+
+def test_a_clock_that_nobody_watched() -> None:
+    gaps = unchecked(clock_differs, with_requests(CLEAN, SD, wall_ms=None))
+    assert [(gap.arm_id, gap.applies) for gap in gaps] == [(SD, True)]
+    nothing = with_requests(CLEAN, SD, predicted_n=1, predicted_ms=0.0)
+    assert [gap.applies for gap in unchecked(clock_differs, nothing)] == [False]
 
 
 # --- speedup-above-tau -----------------------------------------------------------------------------------------------

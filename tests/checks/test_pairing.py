@@ -30,6 +30,7 @@ from specmeter.checks.judge import judge
 from specmeter.checks.pairing import (
     draft_not_smaller,
     draft_special_tokens,
+    prompt_differs,
     random_prompts,
     rpc_fallback,
     vocab_mismatch,
@@ -149,6 +150,26 @@ def test_random_tokens_alone_are_a_note() -> None:
     for other in (before(data), idle, dice, control):
         (finding,) = found(random_prompts, other)
         assert (finding.severity, finding.scope) == ("note", "run")
+
+
+# --- prompt-differs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{"prompt_n": 99}, {"cache_n": 1}, {"prompt_sha256": "0" * 64}])
+def test_other_prompts_than_the_baseline(changes: dict[str, Any]) -> None:
+    data = with_requests(CLEAN, lambda row: row.arm_id == SD and row.block == 2, **changes)
+    (finding,) = found(prompt_differs, data)
+    assert (finding.severity, finding.arm_id, finding.evidence["differ"]) == ("invalid", SD, 3)
+    assert judge(data, pairing.CHECKS).arms == {BASE: "valid", SD: "invalid"}
+
+
+def test_tokens_from_a_cache_are_tokens_of_the_prompt() -> None:
+    assert found(prompt_differs, with_requests(CLEAN, SD, prompt_n=10, cache_n=90)) == []
+
+
+def test_a_prompt_without_its_baseline_is_compared_with_nothing() -> None:
+    data = with_requests(CLEAN, BASE, status="failed")
+    assert [gap.applies for gap in unchecked(prompt_differs, data)] == [False]
 
 
 # --- rpc-fallback ----------------------------------------------------------------------------------------------------

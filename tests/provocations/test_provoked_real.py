@@ -178,6 +178,15 @@ def test_a_baseline_with_other_settings(
     caught(outcome, clean, check, severity)
 
 
+def test_another_prompt_than_the_baseline(tmp_path: Path, clean: Outcome) -> None:
+    def cut(prompt: Prompt, generation: Generation) -> tuple[Prompt, Generation]:
+        return prompt.model_copy(update={"text": prompt.text[40:]}), generation
+
+    outcome = provoke(tmp_path, asking(SD, cut), design={"blocks": 1})
+    caught(outcome, clean, "prompt-differs", "invalid", SD)
+    assert withheld(outcome)
+
+
 def test_another_text_than_the_baseline(tmp_path: Path, clean: Outcome) -> None:
     """One arm samples at random while the record says greedy."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specmeter.checks.check import Check, Findings, about_arm, about_run
 from specmeter.checks.evidence import Logs, answered, first_line, logs_of, not_applicable, unseen, used_sessions
-from specmeter.checks.run_data import RunData
+from specmeter.checks.run_data import RequestData, RunData
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, ModelHeader, Session, Unchecked
 
 AS_LARGE, LARGE = 0.8, 0.5
@@ -150,6 +150,40 @@ def random_prompts(data: RunData) -> Findings:
         )
 
 
+def prompt_differs(data: RunData) -> Findings:
+    """An arm and its baseline were not given the same prompt: the engine counts other tokens, or the text is another.
+
+    Tokens found in a cache count as well. They are those of one target, so the numbers are equal or something is wrong.
+    """
+    for arm, requests in answered(data):
+        pairs = [(it, base) for it in requests if (base := data.baseline_of(it)) is not None]
+        if not pairs:
+            yield not_applicable(arm.id, "no request has one of its baseline beside it")
+            continue
+        differ = [(it, base) for it, base in pairs if _prompt(it) != _prompt(base)]
+        if differ:
+            (it, base), count = differ[0], len(differ)
+            yield about_arm(
+                "prompt-differs",
+                "invalid",
+                arm.id,
+                f"{count} of {len(pairs)} requests were given another prompt than those of the baseline: "
+                f"{_prompt(it)[1]} tokens, and {_prompt(base)[1]}",
+                "measure again; where chat prompts are used, see whether both arms apply the same template",
+                compared=len(pairs),
+                differ=count,
+                example_prompt=it.row.prompt_id,
+                example_tokens=_prompt(it)[1],
+                example_baseline_tokens=_prompt(base)[1],
+                same_text=it.row.prompt_sha256 == base.row.prompt_sha256,
+            )
+
+
+def _prompt(request: RequestData) -> tuple[str, int]:
+    row = request.row
+    return row.prompt_sha256, (row.prompt_n or 0) + (row.cache_n or 0)
+
+
 # --- machines --------------------------------------------------------------------------------------------------------
 
 
@@ -280,6 +314,13 @@ CHECKS: tuple[Check, ...] = (
         random_prompts,
         saw=("arms", "prompts", "requests"),
         before=True,
+    ),
+    Check(
+        "prompt-differs",
+        "an arm and its baseline were not given the same prompts",
+        "invalid",
+        prompt_differs,
+        saw=("requests", "arms"),
     ),
     Check(
         "rpc-fallback",
