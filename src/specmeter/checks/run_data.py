@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from specmeter.differences import Text, find_differences, output_digest
 from specmeter.experiment import Experiment
 from specmeter.importers.engine_log import LogSigns, log_lines, scan
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 NGRAM = 8
 """Length of the runs of tokens whose repetition is counted."""
+BUCKETS = 256
+"""Into so many are tokens hashed where their counts are kept."""
 
 
 @dataclass(slots=True)
@@ -54,6 +58,8 @@ class RequestData:
     """The most restores in a row without a token in between."""
     partial: int = 0
     """Steps in which some but not all drafted tokens were accepted."""
+    histogram: bytes = b""
+    """How many tokens fall into each of the `BUCKETS`, 255 at most; only of sampled texts."""
 
     @property
     def key(self) -> RequestKey:
@@ -140,8 +146,8 @@ def read_run_data(run: RunReader) -> RunData:
     sessions = {session.id: session for session in run.sessions()}
     experiment = Experiment.model_validate_json(run.experiment_json)
     arms = {arm.id: arm for arm in run.arms()}
-    requests = tuple(_requests(run))
     greedy = experiment.generation.temperature == 0
+    requests = tuple(_requests(run, count_tokens=not greedy))
     return RunData(
         experiment=experiment,
         arms=arms,
@@ -183,13 +189,20 @@ def _telemetry(run: RunReader) -> Iterator[Load]:
         )
 
 
-def _requests(run: RunReader) -> Iterator[RequestData]:
+def _requests(run: RunReader, *, count_tokens: bool) -> Iterator[RequestData]:
     repeated: dict[bytes, float] = {}
     """Texts repeat from block to block; their repetition is counted once."""
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = shared(values)
-        yield RequestData(row) if bulk is None else _read(row, json.loads(zlib.decompress(bulk)), repeated)
+        if bulk is None:
+            yield RequestData(row)
+            continue
+        reply = json.loads(zlib.decompress(bulk))
+        request = _read(row, reply, repeated)
+        if count_tokens:
+            request.histogram = token_histogram(reply.get("token_ids", []))
+        yield request
 
 
 def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:
@@ -227,6 +240,16 @@ def repetition(token_ids: Sequence[int]) -> float:
         return 0.0
     runs = Counter(tuple(token_ids[at : at + NGRAM]) for at in range(len(token_ids) - NGRAM + 1))
     return 1 - len(runs) / runs.total()
+
+
+def token_histogram(token_ids: Sequence[int]) -> bytes:
+    """Counts of tokens by bucket, one byte each; empty for no tokens."""
+    if not token_ids:
+        return b""
+    # Fibonacci hashing: neighbouring ids, which are often alike, fall far apart.
+    hashed = np.asarray(token_ids, dtype=np.int64).astype(np.uint32) * np.uint32(2654435761)
+    counts = np.bincount(hashed >> np.uint32(24), minlength=BUCKETS)
+    return np.minimum(counts, 255).astype(np.uint8).tobytes()
 
 
 def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:

@@ -93,8 +93,11 @@ class LlamaSession:
         answer = self._stream(question, 1, size).final
         chosen, listed = llama_candidates.read_chosen(answer), llama_candidates.read_listed(answer)
         if not listed:
-            whole = self._canonical_ids("a")[0]
-            listed = llama_candidates.read_listed(self._stream(llama_candidates.forced(question, whole), 1, size).final)
+            whole = self._canonical_ids("a")
+            if not whole:
+                raise garbage("/tokenize", whole)
+            forced = self._stream(llama_candidates.forced(question, whole[0]), 1, size).final
+            listed = llama_candidates.read_listed(forced)
         return llama_candidates.from_chosen(listed, chosen, ignore_eos=generation.ignore_eos)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
