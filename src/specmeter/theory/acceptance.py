@@ -173,7 +173,7 @@ def position_rates(steps: Iterable[tuple[int, int]]) -> PositionRates:
     if not any(drafted for drafted, _ in pairs):
         raise UsageError("steps: nothing was drafted", fix="give the steps of an arm that speculates")
     for place, (drafted, accepted) in enumerate(pairs):
-        if not (0 <= accepted <= drafted and drafted == int(drafted) and accepted == int(accepted)):
+        if not (0 <= accepted <= drafted and float(drafted).is_integer() and float(accepted).is_integer()):
             raise UsageError(
                 f"steps[{place}] is ({drafted}, {accepted}): whole numbers with 0 <= accepted <= drafted are needed",
                 fix="give `step.drafted` first, `step.accepted` second",
@@ -222,7 +222,8 @@ def _geometric(alpha: Floats, gamma: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         # -expm1(n ln a) is 1 - a^n without cancellation; ln 0 = -inf gives 1, as it should.
         sums = -np.expm1((gamma + 1) * np.log(alpha)) / (1 - alpha)
-    return np.where(alpha == 1, gamma + 1, sums)
+    # Rounding may leave the range by one unit of the last digit.
+    return np.clip(np.where(alpha == 1, gamma + 1, sums), 1, gamma + 1)
 
 
 def _rates(name: str, value: Many) -> Floats:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.theory.arguments import numbers, plain, positive, same_length
+from specmeter.theory.arguments import numbers, plain, positive, positives, same_length
 
 if TYPE_CHECKING:
     from specmeter.theory.arguments import Floats, Many, Values
@@ -121,8 +121,7 @@ def fit_moesd(
 
     columns = _Columns.of(tokens, experts, used)
     _, times = same_length(tokens=columns.tokens, ms=ms)
-    if (times <= 0).any():
-        raise UsageError("ms: a forward takes more than 0 ms", fix="leave out points that were not measured")
+    positives("ms", times)
     if len(times) < _PARAMETERS:
         raise UsageError(
             f"{len(times)} points cannot determine {_PARAMETERS} parameters",

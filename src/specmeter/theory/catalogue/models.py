@@ -11,9 +11,9 @@ Tests hold the totals against the published ones.
     bytes                 parameters x bits / 8
 
 What a forward of one token reads of the weights: all matrices except the embedding (one row of it) and the experts that
-were not chosen. The output matrix is read even where it is the embedding. Bytes are estimates within a few per cent:
-quantizers keep some matrices at higher precision. Where a model's own file is at hand, its header is better
-(`specmeter.models.weights`).
+were not chosen. The output matrix is read even where it is the embedding. Bytes are estimates: exact for plain formats,
+within ten per cent for mixtures, whose quantizers choose a format for each matrix. Where a model's own file is at hand,
+its header is better (`specmeter.models.weights`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,174 @@
+"""Decisions that an engine can take between steps: how long to draft, when to stop, how much to verify."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specmeter.errors import UsageError
+from specmeter.theory import stopping, utility
+from specmeter.theory.cost import speedup
+from specmeter.theory.utility import Trial
+
+moderate = settings(max_examples=60, deadline=None)
+
+
+def test_utility_is_the_speedup() -> None:
+    tau, gamma, v, c = 2.4, 3, 1.7, 0.1
+    step_ms = 20 * (gamma * c + v)
+    assert utility.utility(tau, step_ms, 20) == pytest.approx(speedup(tau, gamma, v, draft_cost=c))
+
+
+@pytest.mark.parametrize(
+    ("rate", "baseline", "gain"),
+    [
+        # EVICT's table: Qwen3-30B on an A100, EAGLE-3, and with its own choice of nodes.
+        (176.3, 144.5, 1.22),
+        (202.8, 144.5, 1.40),
+        # 35B-A3B on an RTX 3090, llama.cpp: two drafts each, then methods that lose.
+        (146.2, 115.7, 1.26),
+        (141.9, 115.7, 1.23),
+        (103.1, 115.7, 0.89),
+        (30.0, 115.7, 0.26),
+    ],
+)
+def test_utility_of_published_rates(rate: float, baseline: float, gain: float) -> None:
+    # Per token: one token in 1000 / rate ms.
+    found = utility.utility(1, 1000 / rate, 1000 / baseline)
+    assert found == pytest.approx(gain, abs=0.006)
+    assert found <= 3  # two drafts per step can emit three tokens at most
+
+
+# --- Cascade ---------------------------------------------------------------------------------------------------------
+
+
+def _test_phase(curve: dict[int, float], start: int, longest: int = 8) -> list[Trial]:
+    trials: list[Trial] = []
+    while (gamma := utility.next_trial(trials, start=start, longest=longest)) is not None:
+        trials.append(Trial(gamma, curve[gamma]))
+        assert len(trials) <= utility.MOST_TRIALS
+    return trials
+
+
+def test_a_test_climbs_while_it_gains() -> None:
+    trials = _test_phase({2: 1.1, 3: 1.4, 4: 1.8, 5: 2.4, 6: 3.0}, start=2)
+    assert [trial.gamma for trial in trials] == [2, 3, 4, 5]
+    assert utility.chosen_gamma(trials) == 5
+
+
+def test_a_test_turns_to_the_other_side_and_stops_on_a_plateau() -> None:
+    trials = _test_phase({3: 1.3, 4: 1.1, 2: 1.6, 1: 1.2}, start=3)
+    assert [trial.gamma for trial in trials] == [3, 4, 2, 1]
+    assert utility.chosen_gamma(trials) == 2
+    plateau = _test_phase({3: 1.3, 4: 1.35}, start=3)
+    assert [trial.gamma for trial in plateau] == [3, 4]
+    assert utility.chosen_gamma(plateau) == 4
+
+
+def test_where_nothing_gains_the_choice_is_not_to_draft() -> None:
+    trials = _test_phase({2: 0.6, 1: 0.8}, start=2)
+    assert [trial.gamma for trial in trials] == [2, 1]
+    assert utility.chosen_gamma(trials) == 0
+    assert utility.chosen_gamma([]) == 0
+    assert utility.next_trial([], start=0, longest=4) == 1
+    assert utility.next_trial([], start=9, longest=4) == 4
+
+
+@moderate
+@given(st.integers(0, 12), st.integers(1, 8), st.lists(st.floats(0, 3), min_size=9, max_size=9))
+def test_a_test_ends_and_never_leaves_its_limits(start: int, longest: int, values: list[float]) -> None:
+    trials = _test_phase(dict(enumerate(values)), start, longest)
+    gammas = [trial.gamma for trial in trials]
+    assert len(set(gammas)) == len(gammas)
+    assert all(1 <= gamma <= longest for gamma in gammas)
+    chosen = utility.chosen_gamma(trials)
+    assert chosen == 0 or values[chosen] == max(trial.utility for trial in trials) > 1
+
+
+def test_back_off_doubles() -> None:
+    assert [utility.set_steps(falls) for falls in range(4)] == [16, 32, 64, 128]
+    assert utility.set_steps(1000) == 4096
+
+
+# --- EVICT -----------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_cost_more_than_they_bring_are_left_out() -> None:
+    probabilities = [0.2, 0.9, 0.5, 0.8]
+    flat, steep = [10.0] * 5, [10.0, 13.0, 17.0, 23.0, 32.0]
+    assert utility.nodes_to_verify(probabilities, flat) == 4
+    assert utility.tree_utilities(probabilities, steep) == pytest.approx(
+        [1, 1.9 / 1.3, 2.7 / 1.7, 3.2 / 2.3, 3.4 / 3.2]
+    )
+    assert utility.nodes_to_verify(probabilities, steep) == 2
+    assert utility.nodes_to_verify(probabilities, [10, 30, 50, 70, 90]) == 0
+
+
+@moderate
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 1000))
+def test_the_choice_is_the_best_of_all_sizes(probabilities: list[float], seed: int) -> None:
+    costs = np.cumsum(np.random.default_rng(seed).uniform(0.1, 2, len(probabilities) + 1))
+    chosen = utility.nodes_to_verify(probabilities, costs)
+    ordered = sorted(probabilities, reverse=True)
+    values = [(1 + sum(ordered[:size])) / costs[size] for size in range(len(costs))]
+    assert values[chosen] == pytest.approx(max(values))
+    assert utility.tree_utilities(probabilities, costs)[0] == 1
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------
+
+
+def test_confidence() -> None:
+    assert stopping.stops_by_confidence(0.5, 0.75)
+    assert not stopping.stops_by_confidence(0.75, 0.75)
+    assert not stopping.stops_by_confidence(0.0, 0.0)
+
+
+def test_entropy_rule() -> None:
+    assert stopping.entropy([1, 0, 0]) == 0
+    assert stopping.entropy([0.25] * 4) == pytest.approx(math.log(4))
+    assert np.asarray(stopping.entropy(np.array([[1, 0], [0.5, 0.5]]))) == pytest.approx([0, math.log(2)])
+    assert stopping.entropy_acceptance(0, 0.2) == 1
+    assert stopping.entropy_acceptance(1.25, 0.2) == pytest.approx(0.5)
+    assert stopping.stops_by_entropy(1.25, 0.2, 0.6)
+    assert not stopping.stops_by_entropy(1.25, 0.2, 0.5)
+
+
+@moderate
+@given(st.lists(st.floats(0, 1), max_size=12), st.floats(0, 1))
+def test_rejection_becomes_likelier_with_every_token(acceptance: list[float], threshold: float) -> None:
+    risks = [stopping.rejection_probability(acceptance[:size]) for size in range(len(acceptance) + 1)]
+    assert risks[0] == 0
+    assert risks == sorted(risks)
+    stops = [stopping.stops_by_rejection(acceptance[:size], threshold) for size in range(len(acceptance) + 1)]
+    assert stops == sorted(stops)  # once it stops, it would stop ever after
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: utility.utility(2, 0, 1), "step_ms"),
+        (lambda: utility.utility(2, 1, math.nan), "baseline_ms"),
+        (lambda: utility.utility(-2, 1, 1), "tokens_per_step"),
+        (lambda: utility.next_trial([], start=1, longest=0), "longest"),
+        (lambda: utility.chosen_gamma([Trial(1, math.nan)]), "utility"),
+        (lambda: utility.set_steps(-1), "falls"),
+        (lambda: utility.tree_utilities([0.5], [1]), "costs"),
+        (lambda: utility.tree_utilities([0.5], [1, 0]), "costs"),
+        (lambda: utility.tree_utilities([1.5], [1, 1]), "path_probabilities"),
+        (lambda: stopping.stops_by_confidence(1.5, 0.5), "top_probability"),
+        (lambda: stopping.entropy([0.5, 0.1]), "draft"),
+        (lambda: stopping.entropy_acceptance(-1, 1), "entropy"),
+        (lambda: stopping.rejection_probability([2]), "acceptance"),
+        (lambda: stopping.stops_by_rejection([0.5], -1), "threshold"),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Callable[[], object], named: str) -> None:
+    with pytest.raises(UsageError, match=named) as caught:
+        call()
+    assert caught.value.fix

@@ -1,0 +1,191 @@
+"""Speedups: published tables, the general form, break-even, and a claim beside what acceptance permits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specmeter.errors import UsageError
+from specmeter.theory import cost
+from specmeter.theory.acceptance import tokens_by_gamma, tokens_per_step
+from specmeter.theory.bounds import cost_bound, tau_from_acceptance
+
+moderate = settings(max_examples=60, deadline=None)
+probability = st.floats(0, 1)
+draft_costs = st.floats(0, 2)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "gamma", "operations", "speed"),
+    [
+        (0.6, 2, 1.53, 1.96),
+        (0.7, 3, 1.58, 2.53),
+        (0.8, 2, 1.23, 2.44),
+        (0.8, 5, 1.63, 3.69),
+        (0.9, 2, 1.11, 2.71),
+        (0.9, 10, 1.60, 6.86),
+    ],
+)
+def test_table_of_free_drafts(alpha: float, gamma: int, operations: float, speed: float) -> None:
+    assert cost.operations_factor(alpha, gamma) == pytest.approx(operations, abs=0.006)
+    assert cost.classical_speedup(alpha, gamma, 0) == pytest.approx(speed, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "gamma", "draft_cost", "predicted", "measured"),
+    [
+        (0.75, 7, 0.02, 3.2, 3.4),
+        (0.80, 7, 0.04, 3.3, 2.8),
+        (0.82, 7, 0.11, 2.5, 1.7),
+        (0.62, 7, 0.02, 2.3, 2.6),
+        (0.65, 5, 0.02, 2.4, 3.1),
+        (0.74, 3, 0.11, 2.0, 2.2),
+    ],
+)
+def test_table_of_t5(alpha: float, gamma: int, draft_cost: float, predicted: float, measured: float) -> None:
+    assert cost.classical_speedup(alpha, gamma, draft_cost) == pytest.approx(predicted, abs=0.07)
+    # Some of the measurements exceed the prediction (alpha is rounded, acceptance is not independent), none the bound.
+    assert measured < gamma + 1
+
+
+@moderate
+@given(probability, draft_costs)
+def test_some_gamma_helps_exactly_where_alpha_exceeds_the_draft_cost(alpha: float, draft_cost: float) -> None:
+    if abs(alpha - draft_cost) < 1e-6:
+        return
+    assert cost.some_gamma_helps(alpha, draft_cost) == (cost.optimal_gamma(alpha, draft_cost) > 0)
+
+
+@moderate
+@given(probability, st.floats(0.01, 2))
+def test_optimal_gamma_is_the_best_of_all(alpha: float, draft_cost: float) -> None:
+    best = cost.optimal_gamma(alpha, draft_cost, longest=40)
+    speeds = [cost.classical_speedup(alpha, gamma, draft_cost) for gamma in range(41)]
+    assert speeds[best] == max(speeds)
+
+
+def test_optimal_gamma_by_number() -> None:
+    assert cost.optimal_gamma(0.8, 0.05) == 8  # 3.092; 3.082 at 7, 3.078 at 9
+    assert cost.optimal_gamma(0.3, 0.4) == 0
+    assert cost.optimal_gamma(0.9, 0, longest=20) == 20
+
+
+@moderate
+@given(probability, st.integers(0, 40), draft_costs)
+def test_the_general_form_contains_the_classical_one(alpha: float, gamma: int, draft_cost: float) -> None:
+    general = cost.speedup(tokens_per_step(alpha, gamma), gamma, draft_cost=draft_cost)
+    assert general == pytest.approx(cost.classical_speedup(alpha, gamma, draft_cost))
+
+
+@moderate
+@given(probability, st.integers(0, 40), st.floats(1, 20), draft_costs, st.floats(0, 5))
+def test_no_speedup_exceeds_tau(alpha: float, gamma: int, v: float, draft_cost: float, rest: float) -> None:
+    tau = tokens_per_step(alpha, gamma)
+    gain = cost.speedup(tau, gamma, v, draft_cost=draft_cost, rest=rest)
+    assert gain <= tau
+    assert gain <= cost_bound(tau, gamma, draft_cost) * (1 + 1e-12)
+    assert gain >= cost.speedup(tau, gamma, v + 1, draft_cost=draft_cost, rest=rest)
+
+
+@moderate
+@given(probability, st.integers(0, 40), st.floats(0, 2))
+def test_speculation_never_saves_operations(alpha: float, gamma: int, draft_operations: float) -> None:
+    assert cost.operations_factor(alpha, gamma, draft_operations) >= 1 - 1e-12
+
+
+def test_arrays_of_lengths() -> None:
+    gammas = np.arange(4)
+    assert cost.classical_speedup(0.5, gammas, 0.1) == pytest.approx(
+        [cost.classical_speedup(0.5, int(gamma), 0.1) for gamma in gammas]
+    )
+    assert cost.operations_factor(0.5, gammas).shape == (4,)
+
+
+def test_speedup_by_gamma_with_dear_verification() -> None:
+    conditional = [0.9, 0.8, 0.7, 0.5]
+    flat, steep = [1.0] * 5, [1, 1.5, 2.2, 3.0, 4.0]
+    gains = cost.speedup_by_gamma(conditional, flat, draft_cost=0.05, rest=0.1)
+    assert gains[0] == 1
+    assert gains[2] == pytest.approx(tokens_by_gamma(conditional)[2] / (2 * 0.05 + 1 + 0.1))
+    assert cost.best_gamma(conditional, flat) == 4
+    assert cost.best_gamma(conditional, steep) == 1
+    assert cost.best_gamma([0.1, 0.1, 0.1, 0.1], steep) == 0
+
+
+# --- break-even ------------------------------------------------------------------------------------------------------
+
+
+@moderate
+@given(st.integers(1, 32), st.floats(1, 10), st.floats(0, 0.5))
+def test_at_break_even_nothing_is_gained(gamma: int, v: float, draft_cost: float) -> None:
+    rate = cost.break_even_rate(gamma, v, draft_cost=draft_cost)
+    alpha = cost.break_even_alpha(gamma, v, draft_cost=draft_cost)
+    if cost.step_cost(gamma, v, draft_cost=draft_cost) > gamma + 1 + 1e-9:
+        assert rate == alpha == math.inf
+    elif rate <= 1:
+        tau = 1 + rate * gamma
+        assert cost.speedup(tau, gamma, v, draft_cost=draft_cost) == pytest.approx(1)
+        assert tokens_per_step(alpha, gamma) == pytest.approx(tau)
+
+
+def test_break_even_by_number() -> None:
+    assert cost.break_even_rate(4, 1.6, draft_cost=0.1) == pytest.approx(0.25)
+    assert cost.break_even_alpha(1, draft_cost=0.3) == pytest.approx(0.3)
+    assert cost.break_even_rate(4, 0.98) == 0
+    assert cost.break_even_alpha(4, 0.98) == 0
+
+
+# --- a claim and what acceptance permits -----------------------------------------------------------------------------
+
+
+def test_the_claim_of_the_306_runs_is_its_own_formula() -> None:
+    # Of the paper: 18.1 ms per token plainly, 229 ms for a round of 16 drafts, acceptance 0.2 %, "speedup" 1.26.
+    claimed = cost.claimed_batch_speedup(16, 1000 / 55.3, 0, 229)
+    assert claimed == pytest.approx(1.26, abs=0.01)
+    permitted = cost.permitted_speedup(0.002, 16)
+    assert permitted == pytest.approx(1.032)
+    assert claimed > permitted
+    assert cost.permitted_speedup(0.002, 16, 55.3 / 138.0) == pytest.approx(0.139, abs=0.001)
+    # One round of that duration emits 1.032 tokens, not 16.
+    tau = tau_from_acceptance(0.002, 16)
+    assert cost.speedup(tau, 16, 229 / (1000 / 55.3)) == pytest.approx(0.081, abs=0.001)
+
+
+def test_the_claim_says_the_same_at_any_acceptance() -> None:
+    claimed = cost.claimed_batch_speedup(8, 10, 5, 15)
+    assert claimed == 4
+    truth = [cost.speedup(tokens_per_step(alpha, 8), 8, 1.5, draft_cost=0.0625) for alpha in (0.0, 0.5, 1.0)]
+    assert truth[0] == pytest.approx(0.5)
+    assert truth[2] == pytest.approx(4.5)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: cost.classical_speedup(1.2, 4, 0.1), "alpha"),
+        (lambda: cost.classical_speedup(0.5, 4, -0.1), "draft_cost"),
+        (lambda: cost.classical_speedup(0.5, 4, math.nan), "draft_cost"),
+        (lambda: cost.operations_factor(0.5, -4), "gamma"),
+        (lambda: cost.speedup(3, 1), "tau"),
+        (lambda: cost.speedup(0.5, 1), "tau"),
+        (lambda: cost.speedup(1.5, 2, math.nan), "verification"),
+        (lambda: cost.step_cost(0, 0), "verification"),
+        (lambda: cost.speedup_by_gamma([0.5], [1]), "verification"),
+        (lambda: cost.break_even_rate(0), "gamma"),
+        (lambda: cost.claimed_batch_speedup(4, 0, 1, 1), "sequential_ms"),
+        (lambda: cost.permitted_speedup(4, 4), "acceptance_rate"),
+        (lambda: cost.optimal_gamma(0.5, 0.1, longest=-1), "longest"),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Callable[[], object], named: str) -> None:
+    with pytest.raises(UsageError, match=named) as caught:
+        call()
+    assert caught.value.fix
