@@ -132,13 +132,15 @@ def foresee(prepared: Prepared) -> tuple[Finding, ...]:
 
 
 def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
-    """Measure what `folder` does not hold yet; create it if it is new. Then check and certify it.
+    """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ,
+    check everything and certify it.
 
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
     """
     from specmeter.host import read_host
     from specmeter.inspection import issue
+    from specmeter.losslessness import measure_margins
 
     work, loaded = prepared.work, prepared.loaded
     identity = RunIdentity(
@@ -164,6 +166,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
         finally:
             store.end(time.time(), interrupted=interrupted, reason=reason)
             store.write_environment(_environment(work, store))
+        measure_margins(work, prepared.engine, store)
         issue(store)
         return store.state()
 

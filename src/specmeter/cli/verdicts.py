@@ -97,9 +97,10 @@ def print_outcomes(console: Console, outcomes: Sequence[Outcome], *, every: bool
     for column in ("check", "status", "looks for" if every else "why not"):
         table.add_column(column, overflow="fold", header_style="bold")
     for outcome in shown:
-        reasons = dict.fromkeys(gap.reason for gap in outcome.unchecked if gap.applies or every)
+        idle = outcome in blind and outcome not in applicable
+        reasons = dict.fromkeys(gap.reason for gap in outcome.unchecked if gap.applies or idle)
         why = "; ".join(reasons)
-        status = "does not apply" if outcome in blind and outcome not in applicable else outcome.status
+        status = "does not apply" if idle else outcome.status
         told = f"{outcome.threat} ({why})" if every and why else outcome.threat if every else why
         table.add_row(escape(outcome.check), status, escape(printable(told)))
     console.print(table)
