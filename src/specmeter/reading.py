@@ -36,13 +36,13 @@ class RunReport:
         return _invalid(self.certificate)
 
 
-def read_run(folder: Path) -> RunReport:
-    """Read and summarise a run, finished or not. Raises `StoreError`."""
+def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
+    """Read and summarise a run, finished or not; `by_prompt` asks for speedups on every prompt. Raises `StoreError`."""
     with RunStore.open(folder, readonly=True) as store:
         arms, models = tuple(store.arms()), tuple(store.models())
         timing_only = {model.name for model in models if model.timing_only}
         certificate = store.certificate()
-        measured = summarize(store.rows(), arms, timing_only=timing_only, planned=store.planned())
+        measured = summarize(store.rows(), arms, timing_only=timing_only, planned=store.planned(), by_prompt=by_prompt)
         summary = _believable(measured, _invalid(certificate))
         return RunReport(
             folder=folder,
@@ -70,4 +70,6 @@ def _believable(summary: RunSummary, invalid: frozenset[str]) -> RunSummary:
 
 def _without_speedup(arm: ArmSummary) -> ArmSummary:
     kinds = {name: kind.model_copy(update={"speedup": None}) for name, kind in arm.kinds.items()}
-    return arm.model_copy(update={"speedup": None, "speedup_bootstrap": None, "speedup_range": None, "kinds": kinds})
+    of_speedup = ("speedup", "speedup_bootstrap", "speedup_range", "speedup_simultaneous", "comparison")
+    nothing = dict.fromkeys((*of_speedup, "units_advised", "prompts"))
+    return arm.model_copy(update={**nothing, "kinds": kinds})

@@ -15,32 +15,47 @@ No interval is better than an optimistic one. With one unit there is none. Neith
 digits: real clocks tick in microseconds and real machines are noisier than that, so no variance means that the units
 are copies (a virtual clock, greedy text repeated), and says nothing about the next one.
 
+Such an interval is known by its point, its half width in logarithms and its n, so what is asked of it next needs no
+measurement again: another level (`at_level`), one that holds for several arms together (`simultaneous`), whether arm
+and baseline are practically the same (`compare`), how many blocks would make it narrow (`units_for`).
+
 Sources: Kalibera & Jones 2013, "Rigorous Benchmarking in Reasonable Time" (invocations as units); Cochran 1977,
 "Sampling Techniques", ch. 6 (ratio estimator); Efron & Tibshirani 1993, ch. 13, and Hesterberg 2015,
-doi:10.1080/00031305.2015.1089789 (bootstrap of small samples).
+doi:10.1080/00031305.2015.1089789 (bootstrap of small samples); Schuirmann 1987, doi:10.1007/BF01068419 (two one-sided
+tests); Dunn 1961, doi:10.1080/01621459.1961.10482090 (Bonferroni's inequality for several means).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.record import Estimate
+from specmeter.record import Estimate, Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 
 SAME = 1e-9
 """Values whose relative spread is below this are copies of each other, not repetitions."""
 
 UNBOUNDED = 700.0
 """The largest logarithm that a bound may have: exp(700) is within a double's range and beyond any speedup."""
+
+MARGIN = 0.02
+"""A difference that nobody would act upon, and the half width that advice on the number of blocks aims at."""
+
+MOST_UNITS = 10_000
+"""Advice that asks for more blocks than this is none."""
+
+STUDENT = "Student t over "
+"""How the method of an interval begins that comes from Student's t on logarithms."""
 
 DIP_LIMIT = 0.65
 """A sample of n values from one hump has a dip above this / sqrt(n) at most once in a hundred times. The 99 % point of
@@ -74,17 +89,38 @@ class InvocationSpeedup(NamedTuple):
     """The plain range of the invocations' own speedups: what a reader who runs it once may see."""
 
 
+class Comparison(Record):
+    """What a speedup says about a stated margin: by how much an arm may differ before anybody minds.
+
+    Let a = 1 - level. `difference` is the two-sided interval at level 1 - a, `equivalence` the one at level 1 - 2a.
+    The latter lies between 1 / (1 + margin) and 1 + margin exactly when two one-sided tests at level a reject that the
+    arm is that much slower and that it is that much faster. Each conclusion is wrong with probability a at most.
+    """
+
+    conclusion: Literal["equivalent", "faster", "slower", "not worse", "undecided"]
+    """The first that is shown: `equivalent`: between 1 / (1 + margin) and 1 + margin; `faster`, `slower`: than the
+    baseline, by whatever amount; `not worse`: above 1 / (1 + margin). `undecided` is also what no interval says."""
+    margin: float
+    """Relative: 0.02 is 2 %. Its lower end 1 / (1 + margin) is a little stricter than 1 - margin."""
+    among: int
+    """Arms among which this one was chosen; both intervals hold for all of them together."""
+    difference: Estimate
+    equivalence: Estimate
+
+
 def t_critical(df: int, level: float) -> float:
     """Two-sided critical value of Student's t with `df` degrees of freedom: t_critical(2, 0.95) = 4.303."""
     from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
 
+    if df < 1:
+        raise UsageError("an interval needs at least two units", fix="measure more blocks")
     return float(stdtrit(df, (1 + level) / 2))
 
 
 def t_interval(values: Floats, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
     """(mean, low, high) of the last axis, by Student's t; many experiments at once when there are more axes.
 
-    Needs at least two values along that axis.
+    Raises `UsageError` for fewer than two values along that axis.
     """
     n = values.shape[-1]
     mean = values.mean(axis=-1)
@@ -99,7 +135,7 @@ def geometric_speedup(pairs: Sequence[Pair], *, level: float = 0.95) -> Estimate
     left out by the caller, in the open.
     """
     logs = _log_ratios(pairs, level)
-    return _over_units(logs, level, "block ratio", "Student t over blocks")
+    return _over_units(logs, level, "block ratio", "blocks")
 
 
 def speedup_over_invocations(invocations: Sequence[Sequence[Pair]], *, level: float = 0.95) -> InvocationSpeedup:
@@ -114,8 +150,127 @@ def speedup_over_invocations(invocations: Sequence[Sequence[Pair]], *, level: fl
     if not invocations:
         raise UsageError("speedup: no invocation holds the arm and its baseline", fix="measure both in the same blocks")
     logs = np.array([_log_ratios(pairs, level).mean() for pairs in invocations])
-    estimate = _over_units(logs, level, "invocation", "Student t over invocations")
+    estimate = _over_units(logs, level, "invocation", "invocations")
     return InvocationSpeedup(estimate, math.exp(logs.min()), math.exp(logs.max()))
+
+
+def speedups_by_group(
+    logs: Floats, groups: Ints, *, of: str = "block ratio", over: str = "blocks", level: float = 0.95
+) -> dict[int, Estimate]:
+    """One speedup per group (such as a prompt): `logs` are log ratios, `groups` says where each belongs.
+
+    The same as `geometric_speedup` of each group, for thousands of groups at once. Each interval is that of its own
+    group: among twenty of 95 %, one is expected to miss. Raises `UsageError` for a logarithm that is not finite.
+    """
+    _check_level(level)
+    if not np.isfinite(logs).all():
+        raise UsageError("speedup: a rate is not positive", fix="leave out what measured nothing")
+    if not len(logs):
+        return {}
+    order = np.argsort(groups, kind="stable")
+    names, starts, n = np.unique(groups[order], return_index=True, return_counts=True)
+    x = logs[order]
+    mean = np.add.reduceat(x, starts) / n
+    squares = np.add.reduceat((x - np.repeat(mean, n)) ** 2, starts)
+    varies = np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts) > SAME
+    critical = {int(count): t_critical(int(count) - 1, level) for count in np.unique(n[varies])}
+    return {
+        int(name): _student(
+            float(mean[g]),
+            critical[int(n[g])] * math.sqrt(squares[g] / (n[g] - 1) / n[g]) if varies[g] else None,
+            int(n[g]),
+            level,
+            of,
+            over,
+        )
+        for g, name in enumerate(names)
+    }
+
+
+def at_level(estimate: Estimate, level: float) -> Estimate:
+    """The same speedup with its interval at another level; without an interval it stays without.
+
+    The half width in logarithms is multiplied by t(n - 1, new level) / t(n - 1, old level). Raises `UsageError` for an
+    interval that is not Student's on logarithms.
+    """
+    _check_level(level)
+    half = _log_half(estimate)
+    if half is None:
+        return estimate.model_copy(update={"level": level, "low": None, "high": None})
+    half *= t_critical(estimate.n - 1, level) / t_critical(estimate.n - 1, estimate.level)
+    low, high = _bounds(math.log(estimate.point), half)
+    return estimate.model_copy(update={"level": level, "low": low, "high": high})
+
+
+def simultaneous(estimate: Estimate, among: int) -> Estimate:
+    """One of `among` intervals that all hold together with the estimate's level: for the best of several arms.
+
+    Bonferroni: each is made at level 1 - (1 - level) / among. Whatever the arms have in common (blocks and baseline),
+    the chance that any of them misses is at most the sum of the chances; shared blocks make it smaller still. Sidak's
+    1 - level^(1/among) would be under 1 % narrower and asks for more: it holds for dependent arms only where their
+    distribution is of the right kind.
+
+    Raises `UsageError` like `at_level`, and when there is no arm.
+    """
+    if among < 1:
+        raise UsageError(f"simultaneous intervals of {among} arms", fix="count the arms that share the baseline")
+    if among == 1:
+        return estimate
+    wide = at_level(estimate, 1 - (1 - estimate.level) / among)
+    method = f"{estimate.method}; together with {among - 1} more (Bonferroni)"
+    return wide.model_copy(update={"level": estimate.level, "method": method})
+
+
+def compare(estimate: Estimate, *, margin: float = MARGIN, among: int = 1) -> Comparison:
+    """Whether a speedup shows a difference, or that there is none beyond `margin`; see `Comparison`.
+
+    Raises `UsageError` like `simultaneous`, for a margin that is not positive, and for a level of 50 % or less.
+    """
+    if not 0 < margin < math.inf or estimate.level <= 0.5:
+        raise UsageError(
+            f"equivalence: margin {margin}, level {estimate.level}", fix="state a margin above 0 and a level above 0.5"
+        )
+    difference = simultaneous(estimate, among)
+    equivalence = simultaneous(at_level(estimate, 2 * estimate.level - 1), among)
+    return Comparison(
+        conclusion=_conclusion(difference, equivalence, margin),
+        margin=margin,
+        among=among,
+        difference=difference,
+        equivalence=equivalence,
+    )
+
+
+def units_for(estimate: Estimate, half_width: float = MARGIN, *, among: int = 1) -> int | None:
+    """About how many units (blocks, or invocations) would give an interval from 1 / (1 + half_width) to 1 + half_width
+    times the speedup: the smallest m, not below the present n, with
+
+        t(m - 1, level) * s / sqrt(m) <= ln(1 + half_width),    s = standard deviation of the n log ratios at hand.
+
+    s of few units is itself uncertain, and the m that it advises turns out enough in about half of all cases. None
+    where there is no interval, and above `MOST_UNITS`. With `among` for `simultaneous` intervals. Raises `UsageError`
+    like `simultaneous`, and for a half width that is not positive.
+    """
+    if not 0 < half_width < math.inf or among < 1:
+        raise UsageError(f"half width {half_width} among {among} arms", fix="ask for a half width above 0")
+    half = _log_half(estimate)
+    if half is None:
+        return None
+    spread = half * math.sqrt(estimate.n) / t_critical(estimate.n - 1, estimate.level)
+    level, wanted = 1 - (1 - estimate.level) / among, math.log1p(half_width)
+
+    def enough(m: int) -> bool:
+        return t_critical(m - 1, level) * spread / math.sqrt(m) <= wanted * (1 + SAME)
+
+    if enough(estimate.n):
+        return estimate.n
+    few, many = estimate.n, MOST_UNITS
+    if few >= many or not enough(many):
+        return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if enough(middle) else (middle, many)
+    return many
 
 
 def bootstrap_speedup(pairs: Sequence[Pair], *, level: float = 0.95, resamples: int = 9999, seed: int = 1) -> Estimate:
@@ -266,22 +421,48 @@ def _hull(x: Floats, y: Floats, low: int, high: int, sign: int) -> list[int]:
     return [low + corner for corner in corners]
 
 
-def _over_units(logs: Floats, level: float, of: str, interval: str) -> Estimate:
+def _over_units(logs: Floats, level: float, of: str, over: str) -> Estimate:
     """exp of the mean log with Student's t, or without an interval where there can be none."""
     n = len(logs)
-    mean = math.exp(logs.mean())
-    if _copies(logs):
-        return Estimate(point=mean, level=level, n=n, unit="x", method=f"{_mean_of(n, of)}; {_no_interval(n)}")
-    _, low, high = t_interval(logs, level)
-    return Estimate(
-        point=mean,
-        low=math.exp(low),
-        high=math.exp(min(float(high), UNBOUNDED)),
-        level=level,
-        n=n,
-        unit="x",
-        method=f"{_mean_of(n, of)}; {interval}",
-    )
+    half = None if _copies(logs) else t_critical(n - 1, level) * float(logs.std(ddof=1)) / math.sqrt(n)
+    return _student(float(logs.mean()), half, n, level, of, over)
+
+
+def _student(mean: float, half: float | None, n: int, level: float, of: str, over: str) -> Estimate:
+    """The estimate whose logarithm is mean +- half."""
+    low, high = (None, None) if half is None else _bounds(mean, half)
+    method = f"{_mean_of(n, of)}; {_no_interval(n) if half is None else STUDENT + over}"
+    return Estimate(point=math.exp(mean), low=low, high=high, level=level, n=n, unit="x", method=method)
+
+
+def _bounds(mean: float, half: float) -> tuple[float, float]:
+    return math.exp(mean - half), math.exp(min(mean + half, UNBOUNDED))
+
+
+def _log_half(estimate: Estimate) -> float | None:
+    """Half the width of a speedup's interval in logarithms; None without one, or where it says nothing at all."""
+    if estimate.low is None or estimate.high is None:
+        return None
+    if estimate.unit != "x" or STUDENT not in estimate.method:
+        raise UsageError(f"not Student's interval of a speedup: {estimate.method}", fix="use geometric_speedup")
+    if estimate.low <= 0 or estimate.high >= math.exp(UNBOUNDED):
+        return None
+    return (math.log(estimate.high) - math.log(estimate.low)) / 2
+
+
+def _conclusion(
+    difference: Estimate, equivalence: Estimate, margin: float
+) -> Literal["equivalent", "faster", "slower", "not worse", "undecided"]:
+    if difference.low is None or difference.high is None or equivalence.low is None or equivalence.high is None:
+        return "undecided"
+    not_worse = equivalence.low > 1 / (1 + margin)
+    if not_worse and equivalence.high < 1 + margin:
+        return "equivalent"
+    if difference.low > 1:
+        return "faster"
+    if difference.high < 1:
+        return "slower"
+    return "not worse" if not_worse else "undecided"
 
 
 def _mean_of(n: int, of: str) -> str:

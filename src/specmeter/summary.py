@@ -5,6 +5,8 @@
 - decode and prompt rate: all tokens over all time, interval over blocks (over invocations where there are several);
 - speedup: per block the ratio to the arm's own baseline over the prompts that *both* completed there; a block or a
   prompt that one of them lacks is left out, and `complete` says that something is missing;
+- several arms with one baseline: also the interval that holds for all of them together, for whoever picks the best;
+- on request the speedup on every prompt by itself;
 - acceptance and tau: interval over prompts, since greedy text repeats itself from block to block;
 - the balance of the order, from measured start times.
 
@@ -16,6 +18,7 @@ gains.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -26,13 +29,18 @@ from specmeter.errors import UsageError
 from specmeter.record import Arm, Estimate, Record
 from specmeter.schedule import Balance, achieved_balance
 from specmeter.stats import (
+    Comparison,
     Pair,
     Pool,
     bootstrap_speedup,
+    compare,
     geometric_speedup,
     pooled_rate,
     pooled_ratio,
+    simultaneous,
     speedup_over_invocations,
+    speedups_by_group,
+    units_for,
 )
 
 if TYPE_CHECKING:
@@ -109,6 +117,17 @@ class ArmSummary(KindSummary):
     """Second opinion on the interval of a single invocation, from resampled blocks."""
     speedup_range: tuple[float, float] | None
     """Lowest and highest speedup of one invocation; None where there was only one."""
+    speedup_simultaneous: Estimate | None
+    """The speedup with an interval that holds for all `compared` arms together. None for arms that are not among the
+    results to choose from: baselines, controls, cost probes."""
+    compared: int
+    """Arms of the experiment among which the best is chosen: those with this arm's baseline, this one included. 0 for
+    arms that are not among them."""
+    comparison: Comparison | None
+    """What the arm's speedup, taken by itself, says about a difference of 2 %."""
+    units_advised: int | None
+    """About how many blocks (invocations, where there are several) would make the speedup's interval +-2 %; not below
+    the number at hand, and None where there is no interval to learn from."""
     drafted: int
     accepted: int
     requests_ok: int
@@ -116,6 +135,8 @@ class ArmSummary(KindSummary):
     requests_missing: int | None
     """Planned and not there yet, or None where the plan is not known."""
     kinds: dict[str, KindSummary]
+    prompts: dict[str, Estimate] | None
+    """Prompt -> speedup on it alone, in the order of the prompts; None where that was not asked for."""
 
 
 class RunSummary(Record):
@@ -145,12 +166,13 @@ def summarize(
     timing_only: Collection[str] = (),
     planned: Mapping[str, int] | None = None,
     level: float = 0.95,
+    by_prompt: bool = False,
 ) -> RunSummary:
     """Summarise a run.
 
     `timing_only` names the models of the experiment that have random weights; `planned` gives for each arm the number
-    of requests that makes it complete. Raises `UsageError` for a request of an unknown arm, and for an arm whose
-    baseline is not among `arms`.
+    of requests that makes it complete; `by_prompt` asks for the speedup on every prompt. Raises `UsageError` for a
+    request of an unknown arm, and for an arm whose baseline is not among `arms`.
     """
     ids = {arm.id: index for index, arm in enumerate(arms)}
     for arm in arms:
@@ -159,9 +181,17 @@ def summarize(
                 f"arm {arm.id}: its baseline {arm.baseline_id!r} is not in the run", fix="measure the baseline as well"
             )
     table = _Table(rows, ids)
+    family = Counter(arm.baseline_id for arm in arms if _is_choice(arm, timing_only))
     summaries = [
         _summarize_arm(
-            table, arm, ids, _cost_probe(arm, timing_only), None if planned is None else planned.get(arm.id, 0), level
+            table,
+            arm,
+            ids,
+            cost_probe=_cost_probe(arm, timing_only),
+            compared=family[arm.baseline_id] if _is_choice(arm, timing_only) else 0,
+            planned=None if planned is None else planned.get(arm.id, 0),
+            level=level,
+            by_prompt=by_prompt,
         )
         for arm in arms
     ]
@@ -172,7 +202,7 @@ def summarize(
         controls=tuple(summary for summary in summaries if summary.role == "control"),
         invocations=len(table.invocations),
         blocks=len({block for _, block in table.cells}),
-        prompts=table.prompt_count,
+        prompts=len(table.prompts),
         requests_ok=sum(summary.requests_ok for summary in summaries),
         requests_failed=failed,
         requests_missing=missing,
@@ -215,7 +245,8 @@ class _Table:
         self.cells = list(cells)
         """Number -> (invocation, block)."""
         self.invocations = {invocation for invocation, _ in cells}
-        self.prompt_count = len(prompts)
+        self.prompts = list(prompts)
+        """Number -> prompt id."""
         self.key: Ints = self.cell * max(1, len(prompts)) + self.prompt
         """Which prompt in which block: where an arm and its baseline can meet."""
 
@@ -239,7 +270,15 @@ class _Table:
 
 
 def _summarize_arm(
-    table: _Table, arm: Arm, ids: Mapping[str, int], cost_probe: CostProbe | None, planned: int | None, level: float
+    table: _Table,
+    arm: Arm,
+    ids: Mapping[str, int],
+    *,
+    cost_probe: CostProbe | None,
+    compared: int,
+    planned: int | None,
+    level: float,
+    by_prompt: bool,
 ) -> ArmSummary:
     rows = table.of_arm(ids[arm.id])
     base = table.of_arm(ids[arm.baseline_id]) if arm.baseline_id is not None else rows[:0]
@@ -247,6 +286,8 @@ def _summarize_arm(
     pairs = _pairs(table, rows, base)
     single = len(table.invocations) == 1
     across = speedup_over_invocations(list(pairs.values()), level=level) if pairs and not single else None
+    estimates = _estimates(table, rows, base, level)
+    speedup = estimates["speedup"]
     return ArmSummary(
         arm_id=arm.id,
         role=arm.role,
@@ -254,6 +295,10 @@ def _summarize_arm(
         cost_probe=cost_probe,
         speedup_bootstrap=bootstrap_speedup(_flat(pairs), level=level) if pairs and single else None,
         speedup_range=(across.lowest, across.highest) if across else None,
+        speedup_simultaneous=simultaneous(speedup, compared) if speedup and compared else None,
+        compared=compared,
+        comparison=compare(speedup) if speedup else None,
+        units_advised=units_for(speedup) if speedup else None,
         drafted=int(table.drafted[ok].sum()),
         accepted=int(table.accepted[ok].sum()),
         requests_ok=len(ok),
@@ -264,7 +309,8 @@ def _summarize_arm(
             for kind, code in table.kinds.items()
             if len(of_kind := rows[table.kind[rows] == code])
         },
-        **_estimates(table, rows, base, level),
+        prompts=_speedups_by_prompt(table, rows, base, level) if by_prompt else None,
+        **estimates,
     )
 
 
@@ -296,9 +342,7 @@ def _estimates(table: _Table, rows: Ints, base: Ints, level: float) -> dict[str,
 
 def _pairs(table: _Table, rows: Ints, base: Ints) -> dict[int, list[Pair]]:
     """Invocation -> (arm, baseline) of each block, over the prompts that both completed in that block."""
-    rows, base = rows[table.decoded[rows]], base[table.decoded[base]]
-    mine, theirs = table.key[rows], table.key[base]
-    rows, base = rows[np.isin(mine, theirs)], base[np.isin(theirs, mine)]
+    rows, base = _shared(table, rows, base)
     arms = table.parts(rows, table.cell, table.tokens, table.ms)
     baselines = table.parts(base, table.cell, table.tokens, table.ms)
     pairs: dict[int, list[Pair]] = {}
@@ -308,8 +352,44 @@ def _pairs(table: _Table, rows: Ints, base: Ints) -> dict[int, list[Pair]]:
     return pairs
 
 
+def _shared(table: _Table, rows: Ints, base: Ints) -> tuple[Ints, Ints]:
+    """The rows of an arm and of its baseline whose prompt both completed in the same block."""
+    rows, base = rows[table.decoded[rows]], base[table.decoded[base]]
+    mine, theirs = table.key[rows], table.key[base]
+    return rows[np.isin(mine, theirs)], base[np.isin(theirs, mine)]
+
+
+def _speedups_by_prompt(table: _Table, rows: Ints, base: Ints, level: float) -> dict[str, Estimate]:
+    """The speedup on every prompt, with an interval over blocks, or over invocations where there are several."""
+    rows, base = _shared(table, rows, base)
+    if not len(rows):
+        return {}
+    meetings, place = np.unique(table.key[rows], return_inverse=True)
+    logs = _log_rates(table, rows, place) - _log_rates(table, base, np.searchsorted(meetings, table.key[base]))
+    cell, prompt = np.divmod(meetings, len(table.prompts))
+    of, over = "block ratio", "blocks"
+    if len(table.invocations) > 1:
+        invocation = np.array([table.cells[int(number)][0] for number in cell])
+        units, place = np.unique(np.stack([prompt, invocation]), axis=1, return_inverse=True)
+        place = place.reshape(-1)
+        logs, prompt = np.bincount(place, weights=logs) / np.bincount(place), units[0]
+        of, over = "invocation", "invocations"
+    found = speedups_by_group(logs, prompt, of=of, over=over, level=level)
+    return {table.prompts[number]: estimate for number, estimate in found.items()}
+
+
+def _log_rates(table: _Table, rows: Ints, place: Ints) -> Floats:
+    """Logarithm of tokens per ms at each place, where one or more rows lie."""
+    return np.log(np.bincount(place, weights=table.tokens[rows])) - np.log(np.bincount(place, weights=table.ms[rows]))
+
+
 def _flat(pairs: Mapping[int, list[Pair]]) -> list[Pair]:
     return [pair for blocks in pairs.values() for pair in blocks]
+
+
+def _is_choice(arm: Arm, timing_only: Collection[str]) -> bool:
+    """Whether the arm is one of those from which the best is picked."""
+    return arm.role == "speculative" and arm.baseline_id is not None and _cost_probe(arm, timing_only) is None
 
 
 def _cost_probe(arm: Arm, timing_only: Collection[str]) -> CostProbe | None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from specmeter.summary import ArmSummary, KindSummary
 
 
-def print_run(folder: Path, *, as_json: bool, by_kind: bool = False) -> Verdict | None:
+def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: bool = False) -> Verdict | None:
     """Write the run's summary to stdout, as JSON or for people; returns its verdict, None where it was not checked."""
     from specmeter.reading import read_run
 
-    report = read_run(folder)
+    report = read_run(folder, by_prompt=by_prompt)
     verdict = report.certificate.verdict if report.certificate else None
     if as_json:
         click.echo(json.dumps(_json(report), indent=2, ensure_ascii=False))
@@ -53,20 +53,48 @@ def sentence(answer: Answer) -> str:
     target = answer.baseline_id.replace("/none", "", 1)
     method = _label(answer.arm_id)
     where = f" on {', '.join(answer.only_workloads)}" if answer.only_workloads else ""
-    speedup = answer.speedup
-    if speedup is None:
+    alone, together, comparison = answer.speedup, answer.speedup_simultaneous, answer.comparison
+    if alone is None or together is None or comparison is None:
         return f"{target}{where}: nothing to compare"
-    if speedup.low is None or speedup.high is None:
+    if alone.low is None or alone.high is None:
         return (
-            f"{target}{where}: {method} was {speedup.point:.2f}x as fast, but there is no interval ({speedup.method}): "
-            "measure more blocks"
+            f"{target}{where}: {method} was {alone.point:.2f}x as fast, but there is no interval ({alone.method}): "
+            f"measure {'more' if alone.n > 1 else 'at least 3'} {answer.unit}s"
         )
-    found = f"{speedup.point:.2f}x as fast ({speedup.level:.0%} interval {speedup.low:.2f} to {speedup.high:.2f})"
-    if answer.decision == "speculate":
-        return f"{target}{where}: speculate with {method}: {found}"
     if answer.decision == "do not speculate":
-        return f"{target}{where}: do not speculate; even the best, {method}, is {found}"
-    return f"{target}{where}: no gain is shown; the best, {method}, is {found}"
+        return f"{target}{where}: do not speculate; even the best, {method}, is {_found(alone)}"
+    found = _found(together, answer.among)
+    if answer.decision == "speculate":
+        return f"{target}{where}: speculate with {method}: {found}{_advice(answer) if _is_wide(together) else ''}"
+    beyond, within = f"{comparison.margin:.0%}", _found(comparison.equivalence, answer.among)
+    if comparison.conclusion == "equivalent":
+        return f"{target}{where}: no difference beyond {beyond} for the best, {method}: {within}"
+    if comparison.conclusion == "not worse":
+        return f"{target}{where}: no gain is shown, nor a loss beyond {beyond}, for the best, {method}: {within}"
+    return f"{target}{where}: no gain is shown; the best, {method}, is {found}{_advice(answer)}"
+
+
+def _is_wide(speedup: Estimate) -> bool:
+    """Whether the interval leaves more than 5 % to either side."""
+    return speedup.low is None or speedup.high is None or speedup.high > 1.05**2 * speedup.low
+
+
+def _advice(answer: Answer) -> str:
+    """How much more measuring would help."""
+    from specmeter.stats import MARGIN, MOST_UNITS
+
+    if answer.units_advised is None:
+        return f"; not even {MOST_UNITS} {answer.unit}s would give +-{MARGIN:.0%}"
+    return f"; about {answer.units_advised} {answer.unit}s would give +-{MARGIN:.0%}"
+
+
+def _found(speedup: Estimate, among: int = 1) -> str:
+    """`1.93x as fast (95% interval 1.85 to 2.01, widened for the choice among 2 arms)`."""
+    widened = f", widened for the choice among {among} arms" if among > 1 else ""
+    if speedup.low is None or speedup.high is None:
+        return f"{speedup.point:.2f}x as fast"
+    low, high = _bound(speedup.low, 2), _bound(speedup.high, 2)
+    return f"{speedup.point:.2f}x as fast ({speedup.level:.0%} interval {low} to {high}{widened})"
 
 
 def _label(arm_id: str) -> str:
@@ -114,6 +142,8 @@ def _table(report: RunReport, group: list[ArmSummary], *, by_kind: bool, wide: b
         if by_kind:
             for kind, part in arm.kinds.items():
                 table.add_row(escape(f"  {kind}"), *_cells(part, is_baseline, wide, mark), "", style="dim")
+        for prompt, speedup in (arm.prompts or {}).items():
+            table.add_row(escape(f"  {prompt}"), "", interval(speedup, 2) + mark, "", "", "", style="dim")
     return table
 
 
