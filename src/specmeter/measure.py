@@ -68,7 +68,8 @@ def measure(work: Work, engine: Engine, store: RunStore, observer: Observer) -> 
     """Measure everything that `store` does not hold yet.
 
     Engine failures are recorded with their requests and do not stop the run, unless engines fail to start again and
-    again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context. Any other exception
+    again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context, and `ModelError` when a
+    model is no longer the file that it was. Any other exception
     (Ctrl-C included) ends the session at hand and passes on. Everything measured before is in the store.
     """
     bench = _Bench(work, engine, store, observer)
@@ -144,6 +145,7 @@ class _Bench:
         )
         started_at = self.engine.clock()
         samples: SimpleQueue[Telemetry] = SimpleQueue()
+        self._refuse_other_models(launch)
         with ExitStack() as stack:
             identity = self.engine.identify()  # anew each time: somebody may install another build while a run goes on
             session = stack.enter_context(self.engine.start(launch))
@@ -178,6 +180,14 @@ class _Bench:
                 stack.close()
                 self.store.update_session(record.model_copy(update={"ended_at": self.engine.clock()}))
                 self.store.add_telemetry(_drain(samples))
+
+    def _refuse_other_models(self, launch: Launch) -> None:
+        """Somebody may fetch or convert a model anew while a run goes on; two models are not one target."""
+        from specmeter.models.reference import refuse_changes
+
+        for model in (launch.target, launch.draft):
+            if model is not None and not self.work.simulated:
+                refuse_changes(model)
 
     def _refuse_too_long(self, session: EngineSession, arm: Arm) -> None:
         """Nothing is measured with a prompt that the engine would refuse or cut in the middle of a run."""

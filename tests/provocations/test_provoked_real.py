@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from provocations.provoked import BASE, SD, UNQUIET, Outcome, asking, caught, provoke, with_settings, withheld, write
+from provocations.provoked import (
+    BASE,
+    SD,
+    UNQUIET,
+    Outcome,
+    asking,
+    caught,
+    launching,
+    provoke,
+    with_settings,
+    withheld,
+    write,
+)
 from specmeter import preflight
 from specmeter.cli import invoke
-from specmeter.engines import llama_embedded, llama_methods
+from specmeter.engines import Launch, llama_embedded, llama_methods
+from specmeter.errors import ModelError
 from specmeter.models.compare import compare
+from specmeter.models.cores import shipped
 from specmeter.record import DraftPair, Generation, ModelIdentity, Prompt, Severity
 from specmeter.store import RunStore
 
@@ -208,6 +224,36 @@ def test_a_recurrent_target_pays_for_checkpoints(tmp_path: Path, clean: Outcome)
     assert not outcome.false
 
 
+def test_another_model_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    """The run stops before the new file is measured under the old one's name."""
+    model = tmp_path / "target.gguf"
+    shutil.copy(shipped()["dense"].path, model)
+
+    def exchange(prompt: Prompt, generation: Generation) -> tuple[Prompt, Generation]:
+        shutil.copy(shipped()["draft-large"].path, tmp_path / "new.gguf")
+        (tmp_path / "new.gguf").replace(model)
+        return prompt, generation
+
+    with pytest.raises(ModelError, match="another file than when the run began"):
+        provoke(tmp_path, asking(SD, exchange), targets={"dense": str(model)})
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        assert (store.state().state, store.state().ok) == ("failed", 2)
+        assert {session.arm_id for session in store.sessions()} == {SD}
+
+
+def test_a_baseline_that_speculates(tmp_path: Path, clean: Outcome) -> None:
+    def speculating(launch: Launch) -> Launch:
+        if launch.arm.id != BASE:
+            return launch
+        update = {"methods": ("ngram-simple",), "ngram_n": 2, "gamma": 4}
+        return replace(launch, arm=launch.arm.model_copy(update=update))
+
+    edit = [{"source": "bench", "name": "text", "kinds": ["edit"], "per_kind": 1}]
+    outcome = provoke(tmp_path, launching(speculating), workloads=edit, design={"blocks": 1})
+    caught(outcome, clean, "counters-absurd", "invalid", BASE)
+    assert withheld(outcome, SD)
+
+
 # --- the machine, and the order --------------------------------------------------------------------------------------
 
 
@@ -232,7 +278,7 @@ def test_a_busy_machine(tmp_path: Path, clean: Outcome) -> None:
         outcome = provoke(tmp_path, generation={"max_tokens": 250}, design={"blocks": 1})
     assert outcome.found("host-busy", "suspect")
     with RunStore.open(clean.folder, readonly=True) as store:
-        busiest = max(sample.other_cpu_percent for sample in store.telemetry())
+        busiest = max((sample.other_cpu_percent for sample in store.telemetry()), default=0.0)
     if busiest > 5:
         pytest.skip(f"other programs use {busiest:.0f} % of this machine: a clean run is busy too")
     assert not clean.found("host-busy")

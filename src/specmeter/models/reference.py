@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
@@ -40,17 +40,30 @@ def resolve(
     """
     path = locate(reference, base_dir=base_dir, offline=offline, progress=progress).absolute()
     parts = [header.path for header in read_parts(path)]
-    sums = [file_sha256(part) for part in parts]
     origin = origin_of(reference)
     return ModelIdentity(
         name=name,
         reference=reference,
         path=str(path),
-        sha256=sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest(),
+        sha256=_sha256(parts),
         size_bytes=sum(part.stat().st_size for part in parts),
         origin=origin,
         timing_only=origin == "bench" and _is_timing_only(reference),
     )
+
+
+def refuse_changes(model: ModelIdentity) -> None:
+    """Raise `ModelError` when what lies at the model's path is not what it was identified by (or no model at all)."""
+    if _sha256([header.path for header in read_parts(Path(model.path))]) != model.sha256:
+        raise ModelError(
+            f"{model.path}: this is another file than when the run began",
+            fix="put the old file back and run the same command again, or begin a new run (--new)",
+        )
+
+
+def _sha256(parts: Sequence[Path]) -> str:
+    sums = [file_sha256(part) for part in parts]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
 
 def peek(reference: str, *, base_dir: Path = Path(), offline: bool = False) -> tuple[int | None, bool]:
