@@ -111,7 +111,8 @@ def test_verification_costs_at_least_one_and_more_with_length(
     assert v[0] == pytest.approx(1)
     assert v[0] <= v[1] * (1 + 1e-9)
     assert v[1] <= v[2] * (1 + 1e-9)
-    assert v[2] <= gamma + 2 + machine.batch_ms / roofline.forward_ms(footprint, machine, 1, context=context)
+    most = gamma + 2 + machine.batch_ms / roofline.forward_ms(footprint, machine, 1, context=context)
+    assert v[2] <= most * (1 + 1e-9)
     assert 0 < roofline.target_efficiency(float(v[2])) <= 1 + 1e-9
 
 
