@@ -305,18 +305,17 @@ def _worse(it: RequestData, base: RequestData, usual: _Usual) -> bool:
 
 
 def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
-    looping = {it.row.prompt_id for it in requests if it.repeated >= HALF_A_LOOP}
-    prompts = {it.row.prompt_id for it in requests}
-    if len(looping) > len(prompts) / 2:
+    looping = sum(it.repeated >= HALF_A_LOOP for it in requests)
+    if looping > len(requests) / 2:
         yield about_arm(
             "output-degenerate",
             "note",
             arm.id,
-            f"plain decoding goes in circles on {len(looping)} of {len(prompts)} prompts: a loop is easily drafted, "
-            "and acceptance there says little about other text",
+            f"plain decoding goes in circles in {looping} of {len(requests)} texts: a loop is easily drafted, and "
+            "acceptance there says little about other text",
             "generate fewer tokens, let texts end (generation.ignore_eos: false), or choose other prompts",
-            prompts=len(prompts),
-            looping=len(looping),
+            texts=len(requests),
+            looping=looping,
             median_repeated=median(it.repeated for it in requests),
         )
 
