@@ -19,14 +19,19 @@ from specmeter.stats import (
     DIP_LIMIT,
     Pair,
     Pool,
+    at_level,
     bootstrap_speedup,
+    compare,
     dip,
     geometric_speedup,
     pooled_rate,
     pooled_ratio,
+    simultaneous,
     speedup_over_invocations,
+    speedups_by_group,
     t_critical,
     t_interval,
+    units_for,
 )
 
 BASE = Pool(1000, 10_000.0)
@@ -56,6 +61,18 @@ def test_speedup_agrees_with_scipy() -> None:
     assert bounds(estimate) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
     assert (estimate.n, estimate.unit, estimate.level) == (5, "x", 0.95)
     assert estimate.method == "geometric mean of 5 block ratios; Student t over blocks"
+
+
+def test_speedup_is_the_paired_t_test_on_logarithms() -> None:
+    rng = np.random.default_rng(7)
+    arm, base = rng.uniform(50, 60, 6), rng.uniform(40, 50, 6)
+    pairs = [(Pool(100, 1e5 / a), Pool(100, 1e5 / b)) for a, b in zip(arm, base, strict=True)]
+    for level in (0.9, 0.95, 0.99):
+        expected = scipy_stats.ttest_rel(np.log(arm), np.log(base)).confidence_interval(level)
+        assert np.log(bounds(geometric_speedup(pairs, level=level))) == pytest.approx((expected.low, expected.high))
+        logs = np.log(arm / base)
+        low, high = scipy_stats.t.interval(level, len(logs) - 1, logs.mean(), scipy_stats.sem(logs))
+        assert np.log(bounds(geometric_speedup(pairs, level=level))) == pytest.approx((low, high))
 
 
 def test_a_slow_block_cancels() -> None:
@@ -111,6 +128,11 @@ def test_nothing_is_refused() -> None:
         pooled_ratio([(0.0, 0.0)], unit="1", of="prompts")
     with pytest.raises(UsageError, match="level"):
         geometric_speedup(pairs_of([1.0, 2.0]), level=95)
+    with pytest.raises(UsageError, match="at least two units"):
+        t_interval(np.array([[1.0], [2.0]]))
+    assert speedups_by_group(np.array([]), np.array([], dtype=np.int64)) == {}
+    with pytest.raises(UsageError, match="not positive"):
+        speedups_by_group(np.log([1.0, math.inf]), np.array([0, 0]))
 
 
 def test_invocations_are_the_units() -> None:
@@ -158,36 +180,246 @@ def test_ratio_bounds_hold_and_empty_units_are_no_evidence() -> None:
     assert (same.point, same.low, same.high) == (1.0, None, None)
 
 
-def log_ratios(rng: np.random.Generator, experiments: int, blocks: int) -> NDArray[np.float64]:
-    """Log ratios, truth 0, as a run of four arms in Latin order sees them.
+# --- what is asked of an interval ------------------------------------------------------------------------------------
 
-    A block's own speed (3 %, shared by its arms), a trend through each block (1 % a place, either way), and noise
-    of 1 % with tails far heavier than the normal ones (Student t with 4 degrees of freedom).
+FIVE = [1.21, 1.27, 1.18, 1.25, 1.30]
+
+
+def test_groups_are_speedups_one_by_one() -> None:
+    rng = np.random.default_rng(5)
+    groups = rng.integers(0, 40, 200) * 3
+    logs = rng.normal(0, 0.1, 200)
+    logs[groups == 6] = 0.25  # copies
+    found = speedups_by_group(logs, groups)
+    assert list(found) == sorted(set(groups.tolist()))
+    for group, estimate in found.items():
+        one = geometric_speedup(pairs_of(np.exp(logs[groups == group]).tolist()))
+        assert (estimate.n, estimate.method) == (one.n, one.method)
+        assert estimate.point == pytest.approx(one.point)
+        if one.low is None:
+            assert (estimate.low, estimate.high) == (None, None)
+        else:
+            assert bounds(estimate) == pytest.approx(bounds(one))
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=9, unique=True), st.sampled_from([0.5, 0.9, 0.95, 0.999]))
+def test_another_level_is_what_it_would_have_been(ratios: list[float], level: float) -> None:
+    pairs = pairs_of(ratios)
+    estimate, direct = at_level(geometric_speedup(pairs), level), geometric_speedup(pairs, level=level)
+    assert (estimate.point, estimate.level, estimate.method) == (direct.point, direct.level, direct.method)
+    if direct.low is not None and direct.high is not None and direct.low > 0 and direct.high < 1e200:
+        assert np.log(bounds(estimate)) == pytest.approx(np.log(bounds(direct)), rel=1e-6, abs=1e-12)
+
+
+def test_simultaneous_intervals_share_the_error() -> None:
+    plain = geometric_speedup(pairs_of(FIVE))
+    assert simultaneous(plain, 1) == plain
+    both = simultaneous(plain, 2)
+    assert bounds(both) == pytest.approx(bounds(geometric_speedup(pairs_of(FIVE), level=0.975)))
+    assert (both.point, both.level, both.n) == (plain.point, 0.95, 5)
+    assert both.method == "geometric mean of 5 block ratios; Student t over blocks; together with 1 more (Bonferroni)"
+    assert bounds(simultaneous(plain, 3))[0] < bounds(both)[0] < bounds(plain)[0]
+
+
+@pytest.mark.parametrize(("blocks", "among", "cost"), [(4, 2, 1.31), (3, 2, 1.44), (8, 5, 1.48), (20, 10, 1.52)])
+def test_what_the_choice_costs(blocks: int, among: int, cost: float) -> None:
+    """The factors in docs/explanation/statistics.md."""
+    plain = geometric_speedup(pairs_of(np.exp(np.linspace(0, 0.1, blocks)).tolist()))
+    wide = np.diff(np.log(bounds(simultaneous(plain, among)))) / np.diff(np.log(bounds(plain)))
+    assert float(wide[0]) == pytest.approx(cost, abs=0.005)
+
+
+def around(point: float, half_width: float) -> Estimate:
+    """A speedup of eight blocks whose 95 % interval is from point / (1 + half_width) to point * (1 + half_width)."""
+    shape = np.array([-1.0, 1.0] * 4)
+    spread = math.log1p(half_width) * math.sqrt(8) / t_critical(7, 0.95) / shape.std(ddof=1)
+    return geometric_speedup(pairs_of((point * np.exp(spread * shape)).tolist()))
+
+
+@pytest.mark.parametrize(
+    ("point", "half_width", "conclusion"),
+    [
+        (1.000, 0.01, "equivalent"),
+        (1.010, 0.005, "equivalent"),  # faster too, by less than anybody minds
+        (0.990, 0.005, "equivalent"),
+        (1.020, 0.01, "faster"),
+        (1.5, 0.2, "faster"),
+        (0.97, 0.01, "slower"),
+        (1.010, 0.025, "not worse"),
+        (1.0, 0.1, "undecided"),
+        (0.985, 0.02, "undecided"),
+    ],
+)
+def test_conclusions(point: float, half_width: float, conclusion: str) -> None:
+    found = compare(around(point, half_width))
+    assert found.conclusion == conclusion
+    mirrored = {"faster": "slower", "slower": "faster"}
+    if conclusion != "not worse":
+        other = compare(around(1 / point, half_width)).conclusion
+        assert other == mirrored.get(conclusion, conclusion) or {other, conclusion} == {"not worse", "undecided"}
+
+
+def test_equivalence_is_two_one_sided_tests() -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(200):
+        logs = rng.normal(0.005, rng.uniform(0.005, 0.03), 6)
+        margin = math.log(1.02)
+        not_slower = scipy_stats.ttest_1samp(logs, -margin, alternative="greater").pvalue < 0.05
+        not_faster = scipy_stats.ttest_1samp(logs, margin, alternative="less").pvalue < 0.05
+        differs = scipy_stats.ttest_1samp(logs, 0).pvalue < 0.05
+        found = compare(geometric_speedup(pairs_of(np.exp(logs).tolist())))
+        assert (found.conclusion == "equivalent") == (not_slower and not_faster)
+        if not (not_slower and not_faster):
+            assert (found.conclusion in ("faster", "slower")) == differs
+            assert (found.conclusion == "not worse") == (not_slower and not differs)
+        assert (found.difference.level, found.equivalence.level) == (0.95, pytest.approx(0.9))
+
+
+def test_a_choice_among_arms_needs_more_evidence() -> None:
+    found = [compare(around(1.03, 0.02), among=among).conclusion for among in (1, 2, 20)]
+    assert found == ["faster", "faster", "not worse"]
+    assert compare(around(1.0, 0.019), among=20).conclusion == "undecided"
+
+
+@pytest.mark.parametrize("ratios", [[1.5], [1.5, 1.5, 1.5]])
+def test_nothing_follows_from_no_interval(ratios: list[float]) -> None:
+    estimate = geometric_speedup(pairs_of(ratios))
+    assert (at_level(estimate, 0.9).low, simultaneous(estimate, 3).high) == (None, None)
+    assert compare(estimate).conclusion == "undecided"
+    assert units_for(estimate) is None
+
+
+def test_advice_is_the_smallest_number_that_is_enough() -> None:
+    estimate = around(1.9, 0.06)
+    for half_width, among in ((0.02, 1), (0.05, 1), (0.02, 4), (0.002, 1)):
+        advised = units_for(estimate, half_width, among=among)
+        assert advised is not None
+        spread = math.log1p(0.06) * math.sqrt(8) / t_critical(7, 0.95)
+        level = 1 - 0.05 / among
+        half = [math.expm1(t_critical(n - 1, level) * spread / math.sqrt(n)) for n in (advised - 1, advised)]
+        assert half[1] <= half_width < half[0]
+    assert units_for(estimate, 0.06) == 8  # reached: what is there
+    assert units_for(estimate, 0.5) == 8  # never less than what is there
+    assert units_for(estimate, 1e-6) is None
+
+
+def test_nonsense_is_refused() -> None:
+    estimate = geometric_speedup(pairs_of(FIVE))
+    other = bootstrap_speedup(pairs_of([1.2, 1.25, 1.31, 1.22, 1.27, 1.18]))
+    rate = pooled_rate([Pool(1000, 10_000.0), Pool(1000, 11_000.0)])
+    refused = [
+        lambda: simultaneous(estimate, 0),
+        lambda: units_for(estimate, among=0),
+        lambda: units_for(estimate, 0.0),
+        lambda: units_for(estimate, math.nan),
+        lambda: compare(estimate, margin=0.0),
+        lambda: compare(estimate, margin=math.inf),
+        lambda: compare(geometric_speedup(pairs_of(FIVE), level=0.5)),
+        lambda: at_level(estimate, 1.0),
+        lambda: at_level(other, 0.9),
+        lambda: compare(rate),
+    ]
+    for attempt in refused:
+        with pytest.raises(UsageError):
+            attempt()
+
+
+def test_bounds_beyond_all_numbers_are_no_ground_for_more() -> None:
+    absurd = geometric_speedup([(Pool(1, 1e-200), BASE), (Pool(1, 1e200), BASE)])
+    assert units_for(absurd) is None
+    assert compare(absurd).conclusion == "undecided"
+
+
+# --- simulated runs: 10,000 each -------------------------------------------------------------------------------------
+
+
+def log_ratios(
+    rng: np.random.Generator,
+    experiments: int,
+    blocks: int,
+    *,
+    tails: float = 4,
+    drift: float = 0.0,
+    compared: int = 3,
+) -> Floats:
+    """Log ratios of `compared` arms to one baseline, truth 0, as runs in Latin order see them: (arm, run, block).
+
+    A block's own speed (3 %, shared by its arms), a trend through each block (1 % a place, either way), noise of 1 %
+    with tails far heavier than the normal ones (Student t with `tails` degrees of freedom), and a linear `drift` from
+    the first cell of the run to its last.
     """
-    arms = ("base", "a", "b", "c")
+    arms = ("base", *(f"arm-{index}" for index in range(compared)))
     cells = plan(arms, blocks, 1, "latin", 1)
-    places = np.array(
-        [[c.position for c in cells if c.block == b and c.arm_id == a] for b in range(blocks) for a in arms]
-    )
-    places = places.reshape(blocks, len(arms))
+    places = np.empty((blocks, len(arms)))
+    for cell in cells:
+        places[cell.block, arms.index(cell.arm_id)] = cell.position
+    when = places + len(arms) * np.arange(blocks)[:, None]
     shape = (experiments, blocks, len(arms))
-    rates = 0.01 * rng.standard_t(4, shape) + 0.03 * rng.standard_normal((experiments, blocks, 1))
-    rates += 0.01 * rng.standard_normal((experiments, blocks, 1)) * places
-    return rates[..., 1] - rates[..., 0]
+    rates = 0.01 * rng.standard_t(tails, shape) + 0.03 * rng.standard_normal((experiments, blocks, 1))
+    rates += 0.01 * rng.standard_normal((experiments, blocks, 1)) * places + drift * when / when.max()
+    return np.moveaxis(rates[..., 1:] - rates[..., :1], 2, 0)
 
 
-@pytest.mark.parametrize("blocks", [3, 4, 8, 20])
-def test_t_intervals_cover(blocks: int) -> None:
-    logs = log_ratios(np.random.default_rng(blocks), 10_000, blocks)
+def estimates_of(logs: Floats) -> list[Estimate]:
+    """The speedup of every run, from log ratios of shape (run, block)."""
+    return list(speedups_by_group(logs.ravel(), np.repeat(np.arange(len(logs)), logs.shape[1])).values())
+
+
+@pytest.mark.parametrize(
+    ("tails", "drift", "blocks"),
+    [*((4, 0.0, n) for n in (3, 4, 8, 20)), *((3, 0.0, n) for n in (3, 8, 20)), *((3, 0.05, n) for n in (4, 8, 20))],
+)
+def test_t_intervals_cover(tails: float, drift: float, blocks: int) -> None:
+    logs = log_ratios(np.random.default_rng(blocks), 10_000, blocks, tails=tails, drift=drift)[0]
     _, low, high = t_interval(logs)
     covered = np.mean((low <= 0) & (high >= 0))
     assert 0.93 <= covered <= 0.97
 
 
+def test_a_strong_drift_in_balanced_order_makes_intervals_wide_and_not_wrong() -> None:
+    logs = log_ratios(np.random.default_rng(1), 10_000, 8, drift=0.2)[0]
+    assert abs(logs.mean()) < 0.001
+    _, low, high = t_interval(logs)
+    assert np.mean((low <= 0) & (high >= 0)) >= 0.95
+
+
+@pytest.mark.parametrize(("blocks", "compared"), [(3, 2), (4, 2), (4, 5), (8, 10), (20, 5)])
+def test_the_best_of_several_arms_is_not_taken_for_a_gain(blocks: int, compared: int) -> None:
+    """Family-wise error: all arms equal the baseline, and any interval that misses is an error."""
+    logs = log_ratios(np.random.default_rng(blocks), 10_000, blocks, tails=3, compared=compared)
+    _, low, high = t_interval(logs, 1 - 0.05 / compared)
+    assert np.mean(((low > 0) | (high < 0)).any(axis=0)) <= 0.05 + 0.005
+    assert np.mean((low > 0).any(axis=0)) <= 0.025 + 0.004
+    _, low, high = t_interval(logs)
+    assert np.mean(((low > 0) | (high < 0)).any(axis=0)) > 0.06  # what goes wrong without
+
+
+@pytest.mark.parametrize("blocks", [4, 8, 20])
+def test_equivalence_keeps_its_level(blocks: int) -> None:
+    """An arm that is exactly as much faster or slower as is minded is seldom called equivalent, or not worse."""
+    logs = log_ratios(np.random.default_rng(blocks), 10_000, blocks, tails=3)[0]
+    for truth in (1.02, 1 / 1.02):
+        words = [compare(estimate).conclusion for estimate in estimates_of(logs + math.log(truth))]
+        assert words.count("equivalent") / len(words) <= 0.05 + 0.005
+    assert sum(word in ("equivalent", "not worse", "faster") for word in words) / len(words) <= 0.05 + 0.005
+    words = [compare(estimate).conclusion for estimate in estimates_of(logs)]
+    assert (words.count("faster") + words.count("slower")) / len(words) <= 0.05 + 0.005
+
+
+def test_equivalence_of_the_best_of_several_arms_keeps_its_level() -> None:
+    logs = log_ratios(np.random.default_rng(6), 10_000, 8, tails=3, compared=4)
+    _, low, high = t_interval(logs + math.log(1.02), 1 - 0.1 / 4)
+    assert np.mean((high < math.log(1.02)).any(axis=0)) <= 0.05 + 0.005
+    estimate = estimates_of(logs[0])[0]
+    assert np.log(bounds(compare(estimate, among=4).equivalence)) + math.log(1.02) == pytest.approx(
+        (low[0, 0], high[0, 0])
+    )
+
+
 def test_hierarchical_intervals_cover_where_pooled_blocks_do_not() -> None:
     rng = np.random.default_rng(1)
     experiments, invocations, blocks = 10_000, 5, 4
-    logs = log_ratios(rng, experiments * invocations, blocks).reshape(experiments, invocations, blocks)
+    logs = log_ratios(rng, experiments * invocations, blocks)[0].reshape(experiments, invocations, blocks)
     logs += 0.03 * rng.standard_normal((experiments, invocations, 1))
     _, low, high = t_interval(logs.mean(axis=2))
     assert 0.93 <= np.mean((low <= 0) & (high >= 0)) <= 0.97
@@ -196,7 +428,7 @@ def test_hierarchical_intervals_cover_where_pooled_blocks_do_not() -> None:
 
 
 def test_bootstrap_intervals_cover_from_eight_blocks_on() -> None:
-    logs = log_ratios(np.random.default_rng(2), 1000, 8)
+    logs = log_ratios(np.random.default_rng(2), 1000, 8)[0]
     estimates = [bounds(bootstrap_speedup(pairs_of(list(np.exp(row))), resamples=999)) for row in logs]
     assert 0.92 <= np.mean([low <= 1 <= high for low, high in estimates]) <= 0.97
 

@@ -10,9 +10,11 @@ from typing import Literal
 
 import pytest
 
+from specmeter.answer import Answer, answers
+from specmeter.cli.run_view import sentence
 from specmeter.errors import UsageError
 from specmeter.record import Arm, Estimate
-from specmeter.stats import Pool, geometric_speedup, speedup_over_invocations
+from specmeter.stats import Pool, compare, geometric_speedup, simultaneous, speedup_over_invocations, units_for
 from specmeter.store import RequestRow
 from specmeter.summary import ArmSummary, Row, RunSummary, summarize
 
@@ -186,6 +188,156 @@ def test_strangers_are_refused() -> None:
         summarize([], [DRAFT])
 
 
+# --- every prompt by itself ------------------------------------------------------------------------------------------
+
+
+def test_speedups_by_prompt_are_those_of_stats() -> None:
+    times = {"p": [(1000.0, 800.0), (1100.0, 820.0), (1050.0, 850.0)], "q": [(900.0, 1000.0), (910.0, 1040.0)]}
+    rows = [
+        row
+        for prompt, blocks in times.items()
+        for b, (base, fast) in enumerate(blocks)
+        for row in (Fake(BASE.id, b, prompt, base), drafted(b, prompt, fast))
+    ]
+    rows += [drafted(2, "q", 1.0), failed(BASE.id, 2, "q"), Fake(BASE.id, 0, "r", 5.0)]
+    assert arm_of(summarize(rows, ARMS), DRAFT.id).prompts is None
+    summary = summarize(reversed(rows), ARMS, by_prompt=True)
+    found = arm_of(summary, DRAFT.id).prompts
+    assert found is not None
+    assert set(found) == {"p", "q"}  # r has no partner
+    for prompt, blocks in times.items():
+        expected = geometric_speedup([(Pool(100, fast), Pool(100, base)) for base, fast in blocks])
+        assert found[prompt].point == pytest.approx(expected.point)
+        assert (found[prompt].low, found[prompt].high) == pytest.approx((expected.low, expected.high))
+        assert (found[prompt].n, found[prompt].method) == (expected.n, expected.method)
+    assert arm_of(summary, BASE.id).prompts == {}
+
+
+def test_speedups_by_prompt_over_invocations() -> None:
+    ratios = [[1.5, 1.6], [1.7, 1.8, 1.75], [1.4]]
+    rows = [
+        row
+        for i, blocks in enumerate(ratios)
+        for b, ratio in enumerate(blocks)
+        for row in (Fake(BASE.id, b, "p", 1000.0, invocation=i), drafted(b, "p", 1000 / ratio, invocation=i))
+    ]
+    found = arm_of(summarize(rows, ARMS, by_prompt=True), DRAFT.id).prompts
+    assert found is not None
+    expected = speedup_over_invocations(
+        [[(Pool(100, 1000 / ratio), Pool(100, 1000.0)) for ratio in blocks] for blocks in ratios]
+    ).estimate
+    assert (found["p"].n, found["p"].method) == (3, expected.method)
+    assert (found["p"].low, found["p"].high) == pytest.approx((expected.low, expected.high))
+
+
+# --- the choice among arms -------------------------------------------------------------------------------------------
+
+
+OTHER = DRAFT.model_copy(update={"id": "moe/other"})
+EDIT = DRAFT.model_copy(update={"id": "moe/edit", "workloads": ("edit",)})
+
+
+def run_of(*ratios: list[float], arms: tuple[Arm, ...] = (DRAFT, OTHER, EDIT)) -> RunSummary:
+    """A run in which arm k is ratios[k][b] times as fast as the baseline in block b."""
+    rows = [Fake(BASE.id, b, "p", 1000.0) for b in range(len(ratios[0]))]
+    rows += [
+        Fake(arm.id, b, "p", 1000 / ratio)
+        for arm, blocks in zip(arms, ratios, strict=False)
+        for b, ratio in enumerate(blocks)
+    ]
+    return summarize(rows, (BASE, *arms[: len(ratios)]))
+
+
+def answer_of(*ratios: list[float]) -> Answer:
+    return answers(run_of(*ratios), (BASE, DRAFT, OTHER, EDIT))[0]
+
+
+CLEAR = [1.30, 1.33, 1.28, 1.31]
+CLOSE = [1.02, 1.05, 1.01, 1.04]  # by itself above 1, among three no more
+SLOW = [0.90, 0.92, 0.88, 0.91]
+
+
+def test_arms_of_one_baseline_are_a_family() -> None:
+    control = DRAFT.model_copy(update={"id": "moe/control", "role": "control"})
+    probe = DRAFT.model_copy(update={"id": "moe/probe", "synthetic_rates": (0.8,)})
+    summary = run_of(CLEAR, CLOSE, SLOW, SLOW, SLOW, arms=(DRAFT, OTHER, EDIT, control, probe))
+    for arm in (DRAFT, OTHER, EDIT):
+        found = arm_of(summary, arm.id)
+        assert found.speedup is not None
+        assert found.compared == 3
+        assert found.speedup_simultaneous == simultaneous(found.speedup, 3)
+        assert found.comparison == compare(found.speedup)
+        assert found.units_advised == units_for(found.speedup)
+    for arm in (BASE, control, probe):
+        found = arm_of(summary, arm.id)
+        assert (found.compared, found.speedup_simultaneous) == (0, None)
+    assert [answer.arm_id for answer in answers(summary, (BASE, DRAFT, OTHER, EDIT, probe))] == [DRAFT.id, EDIT.id]
+
+
+def test_arms_that_measured_nothing_are_still_among_those_compared() -> None:
+    summary = summarize([Fake(BASE.id, 0, "p", 1.0), drafted(0, "p", 1.0)], (BASE, DRAFT, OTHER))
+    assert arm_of(summary, DRAFT.id).compared == 2
+
+
+def test_one_arm_is_believed_where_the_best_of_three_is_not() -> None:
+    alone = answer_of(CLOSE)
+    assert (alone.decision, alone.arm_id, alone.among) == ("speculate", DRAFT.id, 1)
+    assert alone.speedup == alone.speedup_simultaneous
+    assert sentence(alone).startswith("moe: speculate with draft: 1.03x as fast (95% interval 1.00 to 1.06)")
+    best = answer_of(CLOSE, SLOW, SLOW)
+    assert (best.decision, best.arm_id, best.among) == ("not shown", DRAFT.id, 3)
+    assert best.speedup == alone.speedup
+    assert "no gain is shown" in sentence(best)
+    assert answer_of(CLEAR, CLOSE, SLOW).decision == "speculate"
+    assert "widened for the choice among 3 arms" in sentence(answer_of(CLEAR, CLOSE, SLOW))
+
+
+def test_all_slower_needs_each_arm_alone() -> None:
+    almost = [0.95, 0.98, 0.94, 0.97]  # by itself below 1, among three no more
+    answer = answer_of(almost, SLOW, SLOW)
+    assert (answer.decision, answer.arm_id) == ("do not speculate", DRAFT.id)
+    assert answer.speedup_simultaneous is not None
+    assert answer.speedup_simultaneous.high is not None
+    assert answer.speedup_simultaneous.high > 1
+    assert sentence(answer) == (
+        "moe: do not speculate; even the best, draft, is 0.96x as fast (95% interval 0.93 to 0.99)"
+    )
+
+
+def test_no_difference_is_said_only_when_it_is_shown() -> None:
+    same = answer_of([1.001, 0.999, 1.002, 0.998], [0.97, 0.96, 0.98, 0.97])
+    assert same.decision == "not shown"
+    assert same.comparison is not None
+    assert same.comparison.conclusion == "equivalent"
+    assert sentence(same) == (
+        "moe: no difference beyond 2% for the best, draft: "
+        "1.00x as fast (90% interval 1.00 to 1.00, widened for the choice among 2 arms)"
+    )
+    unknown = answer_of([1.1, 0.9, 1.05, 0.95])
+    assert unknown.comparison is not None
+    assert (unknown.decision, unknown.comparison.conclusion) == ("not shown", "undecided")
+    assert f"about {unknown.units_advised} blocks would give +-2%" in sentence(unknown)
+    no_loss = answer_of([1.00, 1.03, 1.02, 0.99])
+    assert no_loss.comparison is not None
+    assert no_loss.comparison.conclusion == "not worse"
+    assert "no gain is shown, nor a loss beyond 2%, for the best, draft: 1.01x" in sentence(no_loss)
+
+
+def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:
+    wide = answer_of([1.4, 1.9, 1.6, 1.7])
+    assert wide.decision == "speculate"
+    assert sentence(wide).endswith(f"; about {wide.units_advised} blocks would give +-2%")
+    assert "would give" not in sentence(answer_of(CLEAR))
+    single = answer_of([1.5])
+    assert (single.decision, single.units_advised) == ("cannot tell", None)
+    assert sentence(single).endswith("measure at least 3 blocks")
+    copies = answer_of([1.5, 1.5, 1.5])
+    assert (copies.decision, copies.units_advised) == ("cannot tell", None)
+    assert sentence(copies).endswith("measure more blocks")
+    hopeless = answer_of([1.5, 30.0, 0.2, 900.0])
+    assert "not even 10000 blocks would give +-2%" in sentence(hopeless)
+
+
 def many(count: int, arms: int, blocks: int) -> Iterator[Fake]:
     prompts = count // (arms * blocks)
     for arm in range(arms):
@@ -200,6 +352,8 @@ def test_a_hundred_thousand_requests() -> None:
     arms += [Arm(id=f"arm-{index}", target="t", baseline_id="arm-0") for index in range(1, 20)]
     summary = summarize(many(100_000, 20, 10), arms)
     assert summary.requests_ok == 100_000
+    detailed = summarize(many(100_000, 20, 10), arms, by_prompt=True)
+    assert len(arm_of(detailed, "arm-7").prompts or {}) == 500
     tracemalloc.start()
     summarize(many(20_000, 20, 10), arms)
     peak = tracemalloc.get_traced_memory()[1]

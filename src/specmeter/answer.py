@@ -2,8 +2,8 @@
 
 Picking the best of k arms favours luck: with arms that all equal the baseline, the best of two intervals of 95 % lies
 above 1 nearly twice as often as one does. So "speculate with X" needs X's simultaneous interval above 1, which holds
-for all arms of this baseline together (`stats.simultaneous`): somebody who follows such answers, whatever the number of
-arms, is wrong about the gain in at most 5 % of runs. "Do not speculate" claims that every arm is slower, and for that
+for all arms of this baseline together (`stats.simultaneous`): where nothing helps, one run in forty at most says that
+something does, whatever the number of arms. "Do not speculate" claims that every arm is slower, and for that
 each arm's own interval is enough: if one arm is not slower, only that arm's error could lead to the claim (Berger 1982,
 doi:10.1080/00401706.1982.10487790: intersection-union test).
 """
