@@ -7,6 +7,7 @@ difference of their logits.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,6 +83,8 @@ class _Answers:
     """What the targets of a run said."""
 
     margins: Mapping[RequestKey, Margin]
+    departures: Mapping[str, Sequence[_Departure]]
+    """By arm; arms whose texts all are as they should be are missing."""
     near_ties: Mapping[str, float]
     """Baseline id -> gap up to which its target is taken to be undecided, where that is not the usual one."""
 
@@ -137,8 +140,7 @@ def output_differs(data: RunData) -> Findings:
 
 
 def _texts(data: RunData, arm: Arm, requests: Sequence[RequestData], answers: _Answers) -> _Texts:
-    keys = [it.key for it in requests if it.key in data.left_at]
-    departures = tuple(_Departure(key, data.left_at[key], answers.margins.get(key)) for key in keys)
+    departures = tuple(answers.departures.get(arm.id, ()))
     return _Texts(arm, _compared(data, arm, requests), departures, answers.near_tie(arm))
 
 
@@ -146,7 +148,7 @@ def _compared(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> int:
     if arm.baseline_id is None:
         texts = [it for it in requests if it.output]
         return len(texts) - len({it.row.prompt_id for it in texts})
-    return sum(bool(it.output and (base := data.baseline_of(it)) is not None and base.output) for it in requests)
+    return sum(bool(it.output and base.output) for it, base in data.beside_baseline[arm.id])
 
 
 def _answers(data: RunData) -> _Answers:
@@ -157,12 +159,16 @@ def _answers(data: RunData) -> _Answers:
     """
     keyed = ((RequestKey(it.invocation, it.block, it.arm_id, it.prompt_id), it) for it in data.margins)
     margins = {key: it for key, it in keyed if data.left_at.get(key) == it.position and it.arm_id in data.arms}
+    departures: dict[str, list[_Departure]] = defaultdict(list)
+    for key, position in data.left_at.items():
+        departures[key.arm_id].append(_Departure(key, position, margins.get(key)))
     sway: dict[str, float] = {}
     for it in margins.values():
         if it.arm_logprob is not None and it.baseline_logprob is not None:
             name = data.arms[it.arm_id].baseline_id or it.arm_id
             sway[name] = max(sway.get(name, 0.0), it.arm_logprob - it.baseline_logprob)
-    return _Answers(margins, {name: min(WIDEST_NEAR_TIE, max(NEAR_TIE, SWAY * gap)) for name, gap in sway.items()})
+    near_ties = {name: min(WIDEST_NEAR_TIE, max(NEAR_TIE, SWAY * gap)) for name, gap in sway.items()}
+    return _Answers(margins, departures, near_ties)
 
 
 def _different(texts: _Texts, plain: _Texts | None) -> Findings:
@@ -251,7 +257,7 @@ def output_degenerate(data: RunData) -> Findings:
         elif arm.baseline_id is None:
             yield from _plain_loops(arm, requests)
         else:
-            pairs = [(it, base) for it in requests if (base := data.baseline_of(it)) is not None]
+            pairs = data.beside_baseline[arm.id]
             if not pairs:
                 yield unseen(arm.id, _NO_BASELINE)
             yield from _loops(arm, pairs, answers, usual)
@@ -326,14 +332,14 @@ def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
 def length_mismatch(data: RunData) -> Findings:
     """Arm and baseline generated different numbers of tokens, or ended differently."""
     chance = data.experiment.generation.temperature > 0
-    for arm, requests in answered(data):
+    for arm, _ in answered(data):
         if arm.baseline_id is None:
             yield not_applicable(arm.id, "it is the baseline")
             continue
         if arm.synthetic_rates:
             yield not_applicable(arm.id, _SYNTHETIC)
             continue
-        pairs = [(it, base) for it in requests if (base := data.baseline_of(it)) is not None]
+        pairs = data.beside_baseline[arm.id]
         if not pairs:
             yield unseen(arm.id, _NO_BASELINE)
             continue

@@ -130,6 +130,22 @@ class RunData:
         baseline_id = self.arms[request.row.arm_id].baseline_id
         return None if baseline_id is None else self.by_key.get(request.key._replace(arm_id=baseline_id))
 
+    @cached_property
+    def beside_baseline(self) -> dict[str, list[tuple[RequestData, RequestData]]]:
+        """Arm id -> (request, `baseline_of` it) for its answered requests that have one; every arm has an entry."""
+        found: dict[str, list[tuple[RequestData, RequestData]]] = {}
+        plain: dict[tuple[int, int, str], RequestData] = {}
+        of: str | None = None
+        for arm in sorted(self.arms.values(), key=lambda arm: arm.baseline_id or ""):
+            if arm.baseline_id != of:
+                of = arm.baseline_id
+                rows = ((it, it.row) for it in self.by_arm.get(of or "", ()))
+                plain = {(row.invocation, row.block, row.prompt_id): it for it, row in rows}
+            asked = ((it, it.row) for it in self.by_arm[arm.id]) if plain else ()
+            both = ((it, plain.get((row.invocation, row.block, row.prompt_id))) for it, row in asked)
+            found[arm.id] = [(it, base) for it, base in both if base is not None]
+        return found
+
     def sessions_of(self, arm_id: str) -> list[Session]:
         return [session for session in self.sessions.values() if session.arm_id == arm_id]
 

@@ -22,6 +22,9 @@ LEVEL = 0.01
 FEWEST_ARRANGEMENTS = 1000
 """With fewer ways to call a text the one arm's or the other's, no p-value could be small."""
 MOST_DRAWN = 9_999
+"""Assignments of texts to arms that are tried."""
+MOST_TEXTS = 1_000
+"""Of an arm; more would tell little, and cost seconds."""
 
 
 def sampled_distribution(data: RunData) -> Findings:
@@ -76,7 +79,8 @@ def _pairs(requests: Sequence[RequestData], plain: Sequence[RequestData]) -> Pai
     """Counts of tokens of arm and baseline for each prompt that both have answered at least twice."""
     own, others = _by_prompt(requests), _by_prompt(plain)
     both = [name for name in own if len(own[name]) >= 2 and len(others.get(name, ())) >= 2]
-    return [(_counts(own[name]), _counts(others[name])) for name in both]
+    most = max(4, MOST_TEXTS // max(1, len(both)))
+    return [(_counts(own[name][:most]), _counts(others[name][:most])) for name in both]
 
 
 def _by_prompt(requests: Sequence[RequestData]) -> dict[str, list[bytes]]:
