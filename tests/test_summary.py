@@ -289,7 +289,7 @@ def test_one_arm_is_believed_where_the_best_of_three_is_not() -> None:
     assert best.speedup == alone.speedup
     assert "no gain is shown" in sentence(best)
     assert answer_of(CLEAR, CLOSE, SLOW).decision == "speculate"
-    assert "widened for the choice among 3 arms" in sentence(answer_of(CLEAR, CLOSE, SLOW))
+    assert "widened: the best of 3 arms" in sentence(answer_of(CLEAR, CLOSE, SLOW))
 
 
 def test_all_slower_needs_each_arm_alone() -> None:
@@ -311,7 +311,7 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     assert same.comparison.conclusion == "equivalent"
     assert sentence(same) == (
         "moe: no difference beyond 2% for the best, draft: "
-        "1.00x as fast (90% interval 1.00 to 1.00, widened for the choice among 2 arms)"
+        "1.00x as fast (90% interval 1.00 to 1.00, widened: the best of 2 arms)"
     )
     unknown = answer_of([1.1, 0.9, 1.05, 0.95])
     assert unknown.comparison is not None

@@ -89,8 +89,8 @@ def _advice(answer: Answer) -> str:
 
 
 def _found(speedup: Estimate, among: int = 1) -> str:
-    """`1.93x as fast (95% interval 1.85 to 2.01, widened for the choice among 2 arms)`."""
-    widened = f", widened for the choice among {among} arms" if among > 1 else ""
+    """`1.93x as fast (95% interval 1.85 to 2.01, widened: the best of 2 arms)`."""
+    widened = f", widened: the best of {among} arms" if among > 1 else ""
     if speedup.low is None or speedup.high is None:
         return f"{speedup.point:.2f}x as fast"
     low, high = _bound(speedup.low, 2), _bound(speedup.high, 2)
