@@ -54,6 +54,7 @@ FAULTS: dict[str, Any] = {
     "dies_at": None,  # the how manieth request kills it
     # What it claims.
     "slower": 1.0,  # claimed decode times, times this
+    "two_speeds": 1.0,  # how much slower every other request is, or so
     "left_out": 0.0,  # share of the decode time that its clock does not see
     "inflated": 0,  # tokens per request that count as accepted and were not
     "printed": "decode",  # window of the rate it prints: `decode`, or `all` with the prompt in it
@@ -174,8 +175,9 @@ class Play:
     @property
     def decode_ms(self) -> float:
         a_round = STEP_MS if WRONG["speculates"] else TOKEN_MS
-        jitter = 1 + 0.01 * (sha256(self.digest + bytes([self.task % 256])).digest()[0] / 255 - 0.5)
-        return len(self.rounds) * a_round * jitter * WRONG["slower"]
+        luck = sha256(self.digest + bytes([self.task % 256])).digest()
+        slower = WRONG["slower"] * (WRONG["two_speeds"] if luck[1] % 2 else 1)
+        return len(self.rounds) * a_round * slower * (1 + 0.01 * (luck[0] / 255 - 0.5))
 
     @property
     def claimed_ms(self) -> float:
@@ -321,8 +323,9 @@ class Handler(StandIn):
             "timings": timings(play),
         }
         if not asked["stream"]:
-            ids = [token for _, token in generate(play)]
-            self.answer(200, final | {"tokens": ids, "content": "".join(map(text_of, ids))})
+            told = list(generate(play))
+            text = "".join(text_of(token, position) for position, token in told)
+            self.answer(200, final | {"tokens": [token for _, token in told], "content": text})
             return
         self.begin_stream()
         for position, token in generate(play):
@@ -332,7 +335,7 @@ class Handler(StandIn):
         self.end_stream()
 
 
-def text_of(token: int, position: int = 0) -> str:
+def text_of(token: int, position: int) -> str:
     if WRONG["reply"] is not None:
         return WRONG["reply"] if position == 1 else ""
     return f" w{token}"

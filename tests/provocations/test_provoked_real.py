@@ -30,6 +30,8 @@ from specmeter import preflight
 from specmeter.cli import invoke
 from specmeter.engines import Launch, llama_embedded, llama_methods
 from specmeter.errors import ModelError
+from specmeter.experiment_file import load
+from specmeter.laboratory import foresee, prepare
 from specmeter.models.compare import compare
 from specmeter.models.cores import shipped
 from specmeter.record import DraftPair, Generation, ModelIdentity, Prompt, Severity
@@ -211,6 +213,27 @@ def test_another_text_than_the_baseline(tmp_path: Path, clean: Outcome) -> None:
 
     outcome = provoke(tmp_path, asking(SD, random))
     caught(outcome, clean, "output-differs", "suspect", SD)
+
+
+def test_samples_of_another_distribution(tmp_path: Path, clean: Outcome) -> None:
+    def hotter(prompt: Prompt, generation: Generation) -> tuple[Prompt, Generation]:
+        return prompt, generation.model_copy(update={"temperature": 3.0})
+
+    prompts = [{"source": "bench", "name": "text", "kinds": ["fact", "code", "reason"], "per_kind": 1}]
+    sampled = {"max_tokens": 24, "temperature": 0.8}
+    outcome = provoke(
+        tmp_path, asking(SD, hotter), workloads=prompts, generation=sampled, design={"blocks": 4, "warmup": "none"}
+    )
+    caught(outcome, clean, "sampled-distribution", "suspect", SD)
+    assert not outcome.found("output-differs")
+
+
+def test_a_draft_that_is_larger_than_its_target(tmp_path: Path) -> None:
+    """Said before anything is measured."""
+    mixed_up = write(tmp_path, targets={"dense": "bench:draft-small"}, drafts={"small": "bench:dense"})
+    assert [finding.check for finding in foresee(prepare(load(mixed_up))) if finding.check == "draft-not-smaller"]
+    usual = write(tmp_path)
+    assert not [finding.check for finding in foresee(prepare(load(usual))) if finding.check == "draft-not-smaller"]
 
 
 def test_random_tokens_for_prompts(tmp_path: Path, clean: Outcome) -> None:
