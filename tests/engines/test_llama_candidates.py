@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from llama_fixtures import arm, greedy, launch, prompt
 
-from specmeter import workloads
 from specmeter.engines import Candidate
 from specmeter.engines.llama_candidates import forced, from_chosen, question, read_chosen, read_listed
 from specmeter.engines.llama_embedded import EmbeddedEngine
 from specmeter.engines.llama_reply import Received
 from specmeter.engines.llama_server import LlamaSession
 from specmeter.errors import EngineProtocolError
-from specmeter.record import Prompt
-from specmeter.workloads.spec import BenchWorkload, Kind
 
 
 def answer(*listed: tuple[Any, Any], chosen: Any = 7) -> dict[str, Any]:
@@ -100,27 +96,19 @@ def test_in_the_middle_of_a_character_another_token_is_forced(tmp_path: Path, mo
     assert [body.get("logit_bias", [[None]])[0][0] for body in asked] == [None, 64]
 
 
-def bench(*kinds: Kind) -> Sequence[Prompt]:
-    return workloads.load([BenchWorkload(source="bench", name="b", kinds=kinds, per_kind=8)])
-
-
-@pytest.mark.parametrize("target", ["dense", "moe"])
+@pytest.mark.parametrize("target", ["dense", "moe", "draft-other-vocab"])
 def test_the_first_candidate_is_what_greedy_decoding_says(tmp_path: Path, target: str) -> None:
-    """At every place, the middle of a character included, where the server lists nothing by itself."""
-    with EmbeddedEngine().start(launch(tmp_path, arm(), target=target)) as session:
-        broken = 0
-        for text in bench("zh"):
-            said = session.generate(text, greedy(48)).token_ids
-            pieces = [session.detokenize((token,)) for token in said]
-            places = [at for at, piece in enumerate(pieces) if "\ufffd" in piece]
-            broken += len(places)
-            for at in (0, 1, len(said) - 1, *places):
-                best, second, *others = session.candidates(text, said[:at], greedy(), 16)
-                # The prompt is read in one piece here, and came token by token there: near ties may turn.
-                assert said[at] == best.token or best.logprob - second.logprob < 0.25
-                assert len(others) == 14
-    if target == "moe" and not broken:
-        pytest.skip("none of these texts breaks a character")
+    """In the middle of a character too, where the server lists nothing by itself: one core has no words for these."""
+    text = prompt("水車水車水車水車水車水車")
+    with EmbeddedEngine().start(launch(tmp_path, arm(engine={"stream_tokens": False}), target=target)) as session:
+        said = session.generate(text, greedy(24)).token_ids
+        for at in range(24):
+            best, second, *others = session.candidates(text, said[:at], greedy(), 16)
+            # The prompt is read in one piece here, and came token by token there: near ties may turn.
+            assert said[at] == best.token or best.logprob - second.logprob < 0.25
+            assert len(others) == 14
+        pieces = [session.detokenize((token,)) for token in said]
+    assert target != "draft-other-vocab" or any("\ufffd" in piece for piece in pieces)
 
 
 def test_a_chat_prompt_is_rendered_as_it_is_for_generation(tmp_path: Path) -> None:
@@ -128,22 +116,6 @@ def test_a_chat_prompt_is_rendered_as_it_is_for_generation(tmp_path: Path) -> No
     with EmbeddedEngine().start(launch(tmp_path, arm())) as session:
         said = session.generate(chat, greedy(4)).token_ids
         assert [session.candidates(chat, said[:at], greedy(), 4)[0].token for at in range(4)] == list(said)
-
-
-def test_the_end_is_a_candidate_only_where_it_may_come(tmp_path: Path) -> None:
-    with EmbeddedEngine().start(launch(tmp_path, arm(engine={"context": 1024}))) as session:
-        for text in bench("edit"):
-            reply = session.generate(text, greedy(256, ignore_eos=False))
-            if reply.stop_reason == "eos":
-                break
-        else:
-            pytest.skip("none of these texts ends by itself")
-        before = reply.token_ids[:-1]
-        (end, *_) = session.candidates(text, before, greedy(ignore_eos=False), 4)
-        (other, *_) = session.candidates(text, before, greedy(ignore_eos=True), 4)
-    assert end.token == reply.token_ids[-1]
-    assert other.token != end.token
-    assert other.logprob < end.logprob
 
 
 def test_impossible_tokens_are_refused(tmp_path: Path) -> None:
