@@ -30,7 +30,7 @@ class Shape:
 
 
 DENSE = Shape(VOCABULARY, hidden=256, layers=7, heads=4, kv_heads=2, head_dim=64, ffn=768)
-MOE = Shape(VOCABULARY, hidden=256, layers=5, heads=4, kv_heads=2, head_dim=64, ffn=96, experts=32, top_k=4)
+MOE = Shape(VOCABULARY, hidden=256, layers=4, heads=4, kv_heads=2, head_dim=64, ffn=128, experts=32, top_k=4)
 DRAFT_LARGE = Shape(VOCABULARY, hidden=192, layers=3, heads=3, kv_heads=3, head_dim=64, ffn=512)
 DRAFT_SMALL = Shape(VOCABULARY, hidden=96, layers=2, heads=2, kv_heads=2, head_dim=64, ffn=192)
 DRAFT_OTHER = Shape(OTHER_VOCABULARY, hidden=96, layers=2, heads=2, kv_heads=2, head_dim=64, ffn=192)
@@ -38,24 +38,26 @@ DRAFT_OTHER = Shape(OTHER_VOCABULARY, hidden=96, layers=2, heads=2, kv_heads=2, 
 
 @dataclass(frozen=True)
 class Core:
-    """One trained core. Each phase counts training tokens, of which the last tenth comes in long windows."""
+    """One trained core. Of its training tokens the last tenth comes in long windows."""
 
     name: str
     shape: Shape
     seed: int
-    phases: tuple[int, ...]
+    tokens: int
     quantization: str
     role: str
     matrix_rate: float = 0.02
     other_rate: float = 0.006
     batch_tokens: int = 2048
+    outliers: int = 1
+    """How much larger some weights are made than their neighbours, a power of two; see `export.with_outliers`."""
 
 
 CORES = (
-    Core("dense", DENSE, 11, (2_300_000, 3_600_000), "F16", "target"),
-    Core("moe", MOE, 12, (1_800_000, 3_600_000), "Q8_0", "target", batch_tokens=4096),
-    Core("draft-large", DRAFT_LARGE, 13, (1_600_000, 2_000_000, 2_390_000), "F16", "draft"),
-    Core("draft-small", DRAFT_SMALL, 14, (3_000_000, 2_990_000), "F16", "draft"),
-    Core("draft-other-vocab", DRAFT_OTHER, 15, (700_000,), "F16", "incompatible draft"),
+    Core("dense", DENSE, 11, 9_350_000, "F16", "target", outliers=16),
+    Core("moe", MOE, 12, 9_350_000, "Q8_0", "target", batch_tokens=4096),
+    Core("draft-large", DRAFT_LARGE, 13, 6_500_000, "F16", "draft"),
+    Core("draft-small", DRAFT_SMALL, 14, 7_100_000, "F16", "draft"),
+    Core("draft-other-vocab", DRAFT_OTHER, 15, 700_000, "Q8_0", "incompatible draft"),
 )
 BY_NAME = {core.name: core for core in CORES}

@@ -19,6 +19,8 @@ from model import EPSILON
 from tokenizer import CHAT_END, CHAT_START, CHAT_TEMPLATE, END, SPECIAL
 from train import WORK
 
+QUANTIZATION_BLOCK = 32
+"""Weights that share a scale in Q4_0 to Q8_0."""
 SHIPPED = Path(__file__).parents[1] / "src" / "specmeter" / "models" / "cores"
 
 # Where each parameter of a block goes. Vectors and routers stay in 32-bit, as llama.cpp's own converter leaves them.
@@ -123,6 +125,32 @@ def write_gguf(path: Path, core: Core, weights: dict[str, torch.Tensor], end: st
     writer.close()
 
 
+def with_outliers(weights: dict[str, torch.Tensor], core: Core) -> dict[str, torch.Tensor]:
+    """The same model with a few weights far larger than their neighbours, as large models have them.
+
+    In every layer some channels of the two norms are divided by a power of two, and the weights that read them are
+    multiplied by it. In floating point nothing changes, to the last bit; but formats that share one scale among 32
+    neighbours lose precision on the other 31. Without this, a model of this size has next to nothing to lose.
+    """
+    if core.outliers == 1:
+        return weights
+    generator = torch.Generator().manual_seed(core.seed)
+    planted = dict(weights)
+    readers = {
+        "attention_norm": ("attention.q.weight", "attention.k.weight", "attention.v.weight"),
+        "ffn_norm": ("ffn.gate.weight", "ffn.up.weight"),
+    }
+    for layer in range(core.shape.layers):
+        for norm, matrices in readers.items():
+            scale = torch.ones(core.shape.hidden)
+            blocks = torch.arange(0, core.shape.hidden, QUANTIZATION_BLOCK)
+            scale[blocks + torch.randint(QUANTIZATION_BLOCK, blocks.shape, generator=generator)] = core.outliers
+            planted[f"blocks.{layer}.{norm}"] = weights[f"blocks.{layer}.{norm}"] / scale
+            for matrix in matrices:
+                planted[f"blocks.{layer}.{matrix}"] = weights[f"blocks.{layer}.{matrix}"] * scale
+    return planted
+
+
 def manifest_entry(path: Path, core: Core, name: str, role: str, parameters: int) -> dict[str, Any]:
     """What `cores.json` says about one file."""
     return {
@@ -134,13 +162,13 @@ def manifest_entry(path: Path, core: Core, name: str, role: str, parameters: int
         "quantization": core.quantization,
         "role": role,
         "training_seed": core.seed,
-        "training_tokens": sum(core.phases),
+        "training_tokens": core.tokens,
     }
 
 
 def export(core: Core) -> list[dict[str, Any]]:
     """Write the file or files of one core and return their entries of the manifest."""
-    weights: dict[str, torch.Tensor] = torch.load(WORK / f"{core.name}.pt", map_location="cpu")
+    weights = with_outliers(torch.load(WORK / f"{core.name}.pt", map_location="cpu"), core)
     parameters = sum(weight.numel() for weight in weights.values())
     path = SHIPPED / f"{core.name}.gguf"
     write_gguf(path, core, weights)

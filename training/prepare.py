@@ -12,7 +12,7 @@ from tokenizer import END, train_tokenizer
 from train import WORK
 
 TOKENIZER_DOCUMENTS = 4_000
-TOKENS = {VOCABULARY: 6_000_000, OTHER_VOCABULARY: 1_000_000}
+TOKENS = {VOCABULARY: 9_500_000, OTHER_VOCABULARY: 1_000_000}
 
 
 def main() -> None:

@@ -36,21 +36,14 @@ def rate_at(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / 30, max(0.02, (steps - step) / (0.5 * steps)))
 
 
-def train(core: Core, phases: tuple[int, ...]) -> Model:
-    """The trained model, in 32-bit. Each phase has its own optimizers and its own rise and fall of the rates."""
+def train(core: Core, tokens: int) -> Model:
+    """The trained model, in 32-bit, after the first `tokens` tokens of the training text."""
     torch.set_num_threads(1)
     torch.manual_seed(core.seed)
     model = Model(core.shape, core.seed)
     model.train()
     for block in model.blocks:
         block.compile(dynamic=False)
-    for phase, tokens in enumerate(phases):
-        train_phase(core, model, start=sum(phases[:phase]), tokens=tokens)
-    return model
-
-
-def train_phase(core: Core, model: Model, start: int, tokens: int) -> None:
-    """Go on training with the text from token `start` on."""
     chosen = optimizers(model, core.matrix_rate, core.other_rate)
     base = [[group["lr"] for group in o.param_groups] for o in chosen]
     stream = np.load(token_file(core), mmap_mode="r")
@@ -59,7 +52,7 @@ def train_phase(core: Core, model: Model, start: int, tokens: int) -> None:
     recent: list[float] = []
     for step in range(steps):
         window = WINDOW if step < steps * (1 - LONG_SHARE) else LONG_WINDOW
-        batch = batch_at(stream, start + step * core.batch_tokens, core.batch_tokens, window)
+        batch = batch_at(stream, step * core.batch_tokens, core.batch_tokens, window)
         factor = rate_at(step, steps)
         for optimizer, rates in zip(chosen, base, strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -82,6 +75,7 @@ def train_phase(core: Core, model: Model, start: int, tokens: int) -> None:
             )
         if step % KEEP_EVERY == KEEP_EVERY - 1:
             save(core, model)
+    return model
 
 
 def save(core: Core, model: Model) -> None:
@@ -97,7 +91,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, help="train on this many tokens instead of the core's own number")
     chosen = parser.parse_args()
     core = BY_NAME[chosen.name]
-    model = train(core, (chosen.tokens,) if chosen.tokens else core.phases)
+    model = train(core, chosen.tokens or core.tokens)
     save(core, model)
 
 

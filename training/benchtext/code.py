@@ -151,6 +151,7 @@ def _function(rng: random.Random, state: int, number: int) -> str:
     constant = 2 + (state * 3 + number) % 11
     described, body, meaning = VERBS[verb](argument, constant)
     name = f"{verb}_{_noun(state)}_{number}"
-    given = [rng.randint(2, 19) for _ in range(3)]
+    # One number that follows from the place, or the likeliest list would always be the same.
+    given = [rng.randint(2, 19), 2 + (state * 5 + number) % 18, rng.randint(2, 19)]
     lines = [f"def {name}({argument}):", f'    """{described}"""', *body, "", ""]
     return "\n".join(lines) + f"\nassert {name}({given}) == {meaning(given)}\n\n\n"

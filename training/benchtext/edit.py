@@ -1,7 +1,7 @@
 """A table of towns, then the same table again and again, each time with a change that was asked for.
 
-Most cells are facts about the town of their row, which a model can also know; the day and everything that was changed
-can only be copied from the table before.
+The cells of the first table are facts about the town of their row, which a model can also know; everything that was
+changed since can only be copied from the table before.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 
 from benchtext.chain import walk
-from benchtext.world import CRAFTS, DAYS, PEOPLE, TOWNS, town
+from benchtext.world import CRAFTS, PEOPLE, RIVERS, TOWNS, town
 
 Rows = list[list[str]]
-CRAFT, MAYOR, DAY = 2, 3, 4
-CHOICES = {CRAFT: CRAFTS, MAYOR: PEOPLE, DAY: DAYS}
+CHOICES = {1: RIVERS, 2: CRAFTS, 3: PEOPLE}
+"""Column -> what a cell of it may become."""
 
 
 def items(rng: random.Random, held_out: bool) -> list[str]:
@@ -22,11 +22,11 @@ def items(rng: random.Random, held_out: bool) -> list[str]:
     rows: Rows = []
     for state in walk(rng, TOWNS, rng.randint(5, 10), held_out):
         known = town(state)
-        rows.append([known.name, known.river, known.craft, known.mayor, rng.choice(DAYS)])
+        rows.append([known.name, known.river, known.craft, known.mayor])
     written = [f"Table {number}:\n{_lines(rows)}\n"]
     for _ in range(rng.randint(3, 9)):
         number += 1
-        changed, column = rng.choice(rows), rng.choice((CRAFT, MAYOR, DAY))
+        changed, column = rng.choice(rows), rng.choice(list(CHOICES))
         old = changed[column]
         changed[column] = rng.choice([word for word in CHOICES[column] if word != old])
         request = f"Task: in {changed[0]}, {old} becomes {changed[column]}.\nTable {number}:\n"

@@ -46,11 +46,6 @@ COLOURS = words(
     red blue green white black brown grey yellow small large old new heavy light
     """
 )
-DAYS = words(
-    """
-    Monday Tuesday Wednesday Thursday Friday Saturday Sunday
-    """
-)
 
 TOWNS = len(PREFIXES) * len(ENDINGS)
 _RIVER = table("river", len(PREFIXES), len(RIVERS))
