@@ -186,14 +186,17 @@ def clock_differs(data: RunData) -> Findings:
         if not rows:
             yield not_applicable(arm.id, "nothing was decoded")
             continue
-        timed = [(row, row.wall_ms, row.predicted_ms) for row in rows]
-        known = [(row, wall, ms) for row, wall, ms in timed if wall is not None and ms is not None]
+        times = [(row.wall_ms, row.ttft_ms, row.prompt_ms or 0.0, row.predicted_ms) for row in rows]
+        streamed = all(first is not None for _, first, _, _ in times)
+        known = [
+            (ms, wall - ms - (first if streamed and first is not None else prompt))
+            for wall, first, prompt, ms in times
+            if wall is not None and ms is not None
+        ]
         if not known:
             yield unseen(arm.id, "the times of engine and client are not both on record")
             continue
-        streamed = all(row.ttft_ms is not None for row, _, _ in known)
-        left_out = median(wall - ms - ((row.ttft_ms if streamed else row.prompt_ms) or 0.0) for row, wall, ms in known)
-        usual = median(ms for _, _, ms in known)
+        usual, left_out = median(ms for ms, _ in known), median(left for _, left in known)
         if left_out > SLACK_MS + TOLERANCE * usual:
             yield about_arm(
                 "clock-differs",

@@ -155,8 +155,8 @@ def prompt_differs(data: RunData) -> Findings:
 
     Tokens found in a cache count as well. They are those of one target, so the numbers are equal or something is wrong.
     """
-    for arm, requests in answered(data):
-        pairs = [(it, base) for it in requests if (base := data.baseline_of(it)) is not None]
+    for arm, _ in answered(data):
+        pairs = data.beside_baseline[arm.id]
         if not pairs:
             yield not_applicable(arm.id, "no request has one of its baseline beside it")
             continue
