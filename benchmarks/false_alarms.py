@@ -4,8 +4,8 @@
 
 Small experiments like the demo, on the embedded engine: a dense or an MoE target in turn, a draft model and an n-gram
 table, three blocks, other prompts and another order each time. The targets: no `invalid` finding at all, and on a quiet
-machine at most one `suspect` finding per 100 requests. Where other programs are busy, doubts are justified; the share of
-the processors that others used is shown.
+machine at most one `suspect` finding per 100 requests. Where other programs are busy, doubts are justified; the share
+of the processors that others used is shown.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ def checks_page() -> str:
     """Every validity check."""
     parts = [
         "# Validity checks\n",
-        "What `specmeter check` looks for, and what a finding makes of the number it is about at most: `invalid` (it is "
-        "false), `suspect` (it may not mean what it says) or a `note`. How verdicts follow from findings is told in "
+        "What `specmeter check` looks for, and what a finding makes of the number it is about at most: `invalid` (it "
+        "is false), `suspect` (it may not mean what it says) or a `note`. How verdicts follow from findings is told in "
         "[Can it be believed?](../explanation/validity.md).\n",
         "| check | looks for | at most | also before the run | reads |\n|---|---|---|---|---|",
     ]
@@ -127,7 +127,12 @@ def checks_page() -> str:
     return NOTE + "\n".join(parts)
 
 
-PAGES = {"checks.md": checks_page, "commands.md": commands_page, "experiment.md": experiment_page, "columns.md": columns_page}
+PAGES = {
+    "checks.md": checks_page,
+    "commands.md": commands_page,
+    "experiment.md": experiment_page,
+    "columns.md": columns_page,
+}
 
 
 def main() -> int:

@@ -128,7 +128,7 @@ def edit_log(folder: Path) -> None:
         log.write("one line more\n")
 
 
-CHANGES: dict[str, Callable[[Path], None]] = {
+CHANGES: dict[str, Callable[[Path], object]] = {
     "requests": sql("UPDATE request SET predicted_ms = predicted_ms * 0.9 WHERE id = 3"),
     "a request is gone": sql("DELETE FROM request WHERE id = 3"),
     "replies": sql(
@@ -153,7 +153,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_any_change_of_the_data_is_noticed(folder: Path, change: Callable[[Path], None]) -> None:
+def test_any_change_of_the_data_is_noticed(folder: Path, change: Callable[[Path], object]) -> None:
     change(folder)
     with RunStore.open(folder, readonly=True) as store:
         inspection = inspect(store)

@@ -51,8 +51,9 @@ def target_forwards(timings: Timings, steps: Sequence[Step] = ()) -> int | None:
 
     Every step is one forward. It emits its accepted tokens and one more; a round that restored a checkpoint leaves its
     accepted tokens to the replay that follows, and emits no other. Engines print no line for decodes without a draft,
-    so tokens that no step accounts for are taken as one forward each. Without steps this is the conservation law solved for F. Either way a failed forward goes
-    unnoticed here: the check `conservation` compares F with the engine's own counter.
+    so tokens that no step accounts for are taken as one forward each. Without steps this is the conservation law solved
+    for F. Either way a failed forward goes unnoticed here: the check `conservation` compares F with the engine's own
+    counter.
     """
     decoded = timings.predicted_n - 1
     if decoded < 1:
