@@ -37,12 +37,6 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
 
 
-def _estimates(data: RunData) -> dict[str, Estimate]:
-    """Speedups by arm, controls included."""
-    found = ((arm.arm_id, arm.speedup) for arm in (*data.summary.arms, *data.summary.controls))
-    return {arm_id: speedup for arm_id, speedup in found if speedup is not None}
-
-
 def _percent(log: float) -> float:
     return round(100 * math.expm1(log), 2)
 
@@ -178,7 +172,7 @@ def baseline_unstable(data: RunData) -> Findings:
     if not arms:
         yield not_applicable(None, "no arm has a baseline")
         return
-    speedups = _estimates(data)
+    speedups = data.speedups
     names = dict.fromkeys(arm.baseline_id or "" for arm in arms)
     noises = {name: variation(speeds_of(data.by_arm.get(name, ()))) for name in names}
     for name, noise in noises.items():

@@ -271,18 +271,11 @@ def _excess(data: RunData, arm: Arm, requests: Sequence[RequestData], draft_ms: 
     With draft_ms = 0, floor / time is S / tau; summing over requests and not over their means makes it exact where
     prompts differ in speed. F is the fewest forwards that the counters permit, so a tau too large makes no alarm.
     """
-    plain = {
-        (row.invocation, row.block, row.prompt_id): row
-        for row in (request.row for request in data.by_arm.get(arm.baseline_id or "", ()))
-    }
     sessions = used_sessions(data, requests)
     gamma = longest_draft(arm, sessions[0] if sessions else None)
     sums = _Invocations()
-    for request in requests:
-        row = request.row
-        base = plain.get((row.invocation, row.block, row.prompt_id))
-        if base is None:
-            continue
+    for request, plain in data.beside_baseline[arm.id]:
+        row, base = request.row, plain.row
         tokens, base_tokens = (row.predicted_n or 0) - 1, (base.predicted_n or 0) - 1
         if tokens < 1 or base_tokens < 1 or not row.predicted_ms or not base.predicted_ms:
             continue
@@ -424,7 +417,7 @@ class _DraftTime(NamedTuple):
 def bandwidth_bound(data: RunData) -> Findings:
     """Weights are read faster than the memory can deliver them: time, count or the idea of the bytes is wrong."""
     for arm, requests in answered(data):
-        header = data.models[arm.target].header if arm.target in data.models else None
+        header = data.header(arm.target)
         if data.simulated:
             yield not_applicable(arm.id, "a simulated engine reads no memory")
             continue
@@ -465,7 +458,7 @@ def _draft_floor(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> _D
         return _Blind("no draft model that makes one token after the other drafts alone for it", applies=False)
     if data.simulated:
         return _Blind("a simulated draft reads no memory", applies=False)
-    header = data.models[arm.draft].header if arm.draft in data.models else None
+    header = data.header(arm.draft)
     if header is None:
         return _Blind(f"the header of {arm.draft} is not on record, nor was its rate measured by itself")
     peak = _peak_of_sessions(data, used_sessions(data, requests), draft=True)

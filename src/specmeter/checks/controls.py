@@ -74,7 +74,7 @@ def baseline_again(data: RunData) -> Findings:
     if not again:
         yield not_applicable(None, _NONE)
         return
-    speedups = {arm.arm_id: arm.speedup for arm in (*data.summary.arms, *data.summary.controls)}
+    speedups = data.speedups
     for arm in again:
         speedup = speedups.get(arm.id)
         if speedup is None:

@@ -308,7 +308,7 @@ def replay_livelock(data: RunData) -> Findings:
 def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings:
     logs = logs_of(data, requests)
     worst = max((log for _, log in logs.read), key=lambda log: log.longest_replay, default=None)
-    header = data.models[arm.target].header if arm.target in data.models else None
+    header = data.header(arm.target)
     stepped = any(request.row.step_n for request in requests) or not any(request.row.draft_n for request in requests)
     if worst is not None and worst.longest_replay > 1:
         yield about_arm(
@@ -336,7 +336,7 @@ def checkpoint_cost(data: RunData) -> Findings:
         created = [log.checkpoints_created for _, log in logs.read]
         in_log = sum(log.checkpoints_restored.count for _, log in logs.read)
         restores = sum(request.restores for request in requests)
-        header = data.models[arm.target].header if arm.target in data.models else None
+        header = data.header(arm.target)
         if restores or in_log or any(created):
             yield _cost(arm, requests, restores, in_log, sum(it.count for it in created), _size(created))
         elif header is not None and header.recurrent and logs.missing:

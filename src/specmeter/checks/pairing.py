@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specmeter.checks.check import Check, Findings, about_arm, about_run
 from specmeter.checks.evidence import Logs, answered, first_line, logs_of, not_applicable, unseen, used_sessions
 from specmeter.checks.run_data import RequestData, RunData
-from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, ModelHeader, Session, Unchecked
+from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
 
 AS_LARGE, LARGE = 0.8, 0.5
 """Bytes read per token, draft / target: above the first a draft is no smaller, above the second it is no bargain."""
@@ -25,7 +25,7 @@ def vocab_mismatch(data: RunData) -> Findings:
         if arm.draft is None:
             yield not_applicable(arm.id, _NO_DRAFT)
             continue
-        pair = data.pairs.get((arm.target, arm.draft))
+        pair = _pair(data, arm)
         logs = logs_of(data, data.by_arm[arm.id])
         refused = [] if pair is None else [it for it in pair.conditions if it.status == "refused"]
         translated, mismatch = logs.all("tokens_translated"), logs.all("vocabulary_mismatch")
@@ -89,7 +89,7 @@ def draft_not_smaller(data: RunData) -> Findings:
         if arm.draft is None:
             yield not_applicable(arm.id, _NO_DRAFT)
             continue
-        target, draft = (_header(data, name) for name in (arm.target, arm.draft))
+        target, draft = (data.header(name) for name in (arm.target, arm.draft))
         if data.simulated:
             yield not_applicable(arm.id, "simulated models have no weights")
         elif target is None or draft is None or not target.bytes_per_token:
@@ -108,10 +108,6 @@ def draft_not_smaller(data: RunData) -> Findings:
                 target_bytes_per_token=target.bytes_per_token,
                 share=share,
             )
-
-
-def _header(data: RunData, name: str) -> ModelHeader | None:
-    return data.models[name].header if name in data.models else None
 
 
 # --- prompts ---------------------------------------------------------------------------------------------------------

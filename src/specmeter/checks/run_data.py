@@ -16,7 +16,7 @@ import numpy as np
 from specmeter.differences import Text, find_differences, output_digest
 from specmeter.experiment import Experiment
 from specmeter.importers.engine_log import LogSigns, log_lines, scan
-from specmeter.record import Arm, DraftPair, Host, Margin, ModelIdentity, Prompt, Session
+from specmeter.record import Arm, DraftPair, Estimate, Host, Margin, ModelHeader, ModelIdentity, Prompt, Session
 from specmeter.store import RequestKey, RequestRow
 from specmeter.store.rows import REQUEST_COLUMNS, shared
 from specmeter.summary import RunSummary, summarize
@@ -125,14 +125,10 @@ class RunData:
         """Answered requests by (invocation, block, arm id, prompt id)."""
         return {request.key: request for requests in self.by_arm.values() for request in requests}
 
-    def baseline_of(self, request: RequestData) -> RequestData | None:
-        """The answered request of the same prompt in the same block by the arm's baseline."""
-        baseline_id = self.arms[request.row.arm_id].baseline_id
-        return None if baseline_id is None else self.by_key.get(request.key._replace(arm_id=baseline_id))
-
     @cached_property
     def beside_baseline(self) -> dict[str, list[tuple[RequestData, RequestData]]]:
-        """Arm id -> (request, `baseline_of` it) for its answered requests that have one; every arm has an entry."""
+        """Arm id -> (request, that of its baseline for the same prompt in the same block) for its answered requests
+        that have one; every arm has an entry."""
         found: dict[str, list[tuple[RequestData, RequestData]]] = {}
         plain: dict[tuple[int, int, str], RequestData] = {}
         of: str | None = None
@@ -146,8 +142,9 @@ class RunData:
             found[arm.id] = [(it, base) for it, base in both if base is not None]
         return found
 
-    def sessions_of(self, arm_id: str) -> list[Session]:
-        return [session for session in self.sessions.values() if session.arm_id == arm_id]
+    def header(self, name: str) -> ModelHeader | None:
+        """What the file of a model says about itself, by its name in the experiment; None where it is not on record."""
+        return self.models[name].header if name in self.models else None
 
     @cached_property
     def summary(self) -> RunSummary:
@@ -155,6 +152,12 @@ class RunData:
         timing_only = {name for name, model in self.models.items() if model.timing_only}
         rows = (request.row for request in self.requests)
         return summarize(rows, tuple(self.arms.values()), timing_only=timing_only, planned=self.planned)
+
+    @cached_property
+    def speedups(self) -> dict[str, Estimate]:
+        """Speedups by arm id, controls included; arms without one are missing."""
+        found = ((arm.arm_id, arm.speedup) for arm in (*self.summary.arms, *self.summary.controls))
+        return {arm_id: speedup for arm_id, speedup in found if speedup is not None}
 
 
 def read_run_data(run: RunReader) -> RunData:
