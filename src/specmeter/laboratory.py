@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from specmeter.engines import Engine, Launch, load_engine
 from specmeter.errors import SpecmeterError, StoreError
 from specmeter.experiment_file import LoadedExperiment
 from specmeter.measure import Observer, Work, measure
-from specmeter.record import Arm, DraftPair, EngineIdentity, Finding, ModelHeader, ModelIdentity, Prompt
+from specmeter.record import Arm, DraftPair, EngineIdentity, Finding, Host, ModelHeader, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ class Prepared:
     @property
     def experiment(self) -> Experiment:
         return self.work.experiment
+
+    @cached_property
+    def host(self) -> Host:
+        """The machine now; looking for busy programs takes half a second, so it is read once per start."""
+        from specmeter.host import read_host
+
+        return read_host()
 
 
 def prepare(loaded: LoadedExperiment, *, offline: bool = False, progress: ModelProgress | None = None) -> Prepared:
@@ -115,7 +123,6 @@ def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:
 def foresee(prepared: Prepared) -> tuple[Finding, ...]:
     """What validity checks have to say about an experiment on this machine before anything is measured."""
     from specmeter.checks.run_data import RunData
-    from specmeter.host import read_host
     from specmeter.inspection import foresee as look
 
     work = prepared.work
@@ -124,7 +131,7 @@ def foresee(prepared: Prepared) -> tuple[Finding, ...]:
             experiment=work.experiment,
             arms=work.arms,
             models=work.models,
-            hosts=() if work.simulated else (read_host(),),
+            hosts=() if work.simulated else (prepared.host,),
             pairs={(pair.target, pair.draft): pair for pair in prepared.pairs},
             prompts={prompt.id: prompt for prompt in _distinct(work)},
         )
@@ -138,7 +145,6 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
     """
-    from specmeter.host import read_host
     from specmeter.inspection import issue
     from specmeter.losslessness import measure_margins
 
@@ -151,7 +157,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
         arms=tuple(work.arms.values()),
     )
     with _opened(folder, loaded, work, identity) as store:
-        store.set_host(read_host())
+        store.set_host(prepared.host)
         store.set_pairs(prepared.pairs)
         store.begin(time.time())
         interrupted, reason = False, None

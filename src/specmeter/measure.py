@@ -69,8 +69,8 @@ def measure(work: Work, engine: Engine, store: RunStore, observer: Observer) -> 
 
     Engine failures are recorded with their requests and do not stop the run, unless engines fail to start again and
     again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context, and `ModelError` when a
-    model is no longer the file that it was. Any other exception
-    (Ctrl-C included) ends the session at hand and passes on. Everything measured before is in the store.
+    model is no longer the file that it was. Any other exception (Ctrl-C included) ends the session at hand and passes
+    on. Everything measured before is in the store.
     """
     bench = _Bench(work, engine, store, observer)
     done = store.done_keys()
