@@ -313,6 +313,18 @@ class Step(Record):
     """When the step ended, from the start of the request."""
     restored: bool = False
     """A checkpoint was restored and replayed (recurrent and hybrid targets)."""
+    context: Annotated[int, Field(ge=0)] | None = None
+    """Tokens in the target's context before the step. This and the times below: only from instrumented engines."""
+    draft_ms: float | None = None
+    """Time to make the draft, the draft model's catching up with accepted tokens included."""
+    verify_ms: float | None = None
+    """Time of the target forward, from its start until its logits could be read."""
+    sample_ms: float | None = None
+    """Time to choose tokens from the target's logits and to compare them with the draft."""
+    restore_ms: float | None = None
+    """Time to forget rejected tokens: cutting the caches, or saving, restoring and replaying a checkpoint."""
+    other_ms: float | None = None
+    """The rest of the step."""
 
 
 class Timings(Record):

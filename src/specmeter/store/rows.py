@@ -86,7 +86,7 @@ def insert(db: sqlite3.Connection, request: Request, attempt: int) -> None:
     """Write both halves of a request; the caller holds the transaction."""
     row_id = db.execute(_INSERT, _row(request, attempt)).lastrowid
     if request.reply is not None:
-        bulk = request.reply.model_dump_json(include=_BULK)
+        bulk = request.reply.model_dump_json(include=_BULK, exclude_none=True)
         db.execute("INSERT INTO reply VALUES (?, ?)", (row_id, zlib.compress(bulk.encode())))
 
 

@@ -1,0 +1,57 @@
+"""Probes: what a target forward over n tokens costs on this machine, measured before anything is compared.
+
+A probe is a cost curve T(n) of one target (and of one draft), with the machine, engine and settings that it holds for.
+Predictions and explanations read it; they never measure. Who measures: `probe.instrumented` through the C interface of
+llama.cpp, and `probe.served` through a server's synthetic acceptance, with wider intervals.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity, Record
+from specmeter.theory.curves import CostCurve
+
+
+class UnionPoint(Record):
+    """Experts that so many consecutive tokens choose."""
+
+    tokens: int
+    """n: consecutive tokens of real text."""
+    union: Estimate
+    """Distinct experts of a layer, mean over layers and places of the text."""
+
+
+class ExpertUnion(Record):
+    """U(n) of an MoE target, measured on text."""
+
+    experts: int
+    """Experts of a layer to choose from."""
+    used: int
+    """Experts chosen for a token."""
+    points: tuple[UnionPoint, ...]
+
+
+class Probe(Record):
+    """Costs of one target, and of one draft, on one machine with one engine."""
+
+    format: Literal[1] = 1
+    made_at: float
+    """Seconds since the epoch."""
+    source: Literal["libllama", "server"]
+    """Measured directly, or estimated through a server."""
+    host: Host
+    engine: EngineIdentity
+    settings: EngineSettings
+    target: ModelIdentity
+    draft: ModelIdentity | None = None
+    depth: int
+    """Tokens in the context before each forward that was timed."""
+    target_ms: CostCurve
+    """T(n): a target forward over n tokens, logits of all of them read."""
+    draft_ms: CostCurve | None = None
+    """The same of the draft model; its T(1) is what a drafted token costs."""
+    overhead_ms: Estimate | None = None
+    """What a step costs beside its forwards (choosing tokens, cutting caches); None where it was not measured."""
+    union: ExpertUnion | None = None
+    """None for dense targets, and where routing could not be read."""
