@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.theory.catalogue import devices, find, peak
+from specmeter.errors import UsageError
+from specmeter.theory.catalogue import devices, find, named, peak
 
 
 def test_every_entry_is_sane_and_has_a_source() -> None:
@@ -86,3 +87,12 @@ def test_several_devices_add_up() -> None:
 @given(st.text(max_size=60))
 def test_no_name_is_too_strange(name: str) -> None:
     peak(name)
+
+
+def test_unknown_names_are_refused_with_the_nearest() -> None:
+    assert named("NVIDIA GeForce RTX 3090") == find("RTX 3090")
+    assert len(named("M3 Max")) == 2
+    with pytest.raises(UsageError, match=r"(?s)'RTX 3091' is not in the catalogue.*RTX 3090"):
+        named("RTX 3091")
+    with pytest.raises(UsageError, match="is not in the catalogue"):
+        named("")

@@ -23,6 +23,7 @@ COMMANDS = {
     "export": "Export a run as CSV, JSON Lines or Parquet.",
     "audit": "Say which rows of somebody's results can be true.",
     "models": "List, build, inspect and compare models.",
+    "devices": "Measure this machine's memory bandwidth; show it beside the catalogue.",
     "schema": "Print the JSON Schema of experiment files.",
     "doctor": "Say what this machine can measure, and what is missing.",
     "completion": "Print the script that switches on shell completion.",

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Annotated
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
+
+from specmeter.errors import UsageError
 
 MAX_NAME = 200
 """Characters of a device's name; a longer one is no name."""
@@ -76,6 +79,19 @@ def find(name: str) -> tuple[Device, ...]:
     exact, plain = _key(name, sizes=True), _key(name, sizes=False)
     index = _index()
     return index.get(exact) or index.get(plain) or ()
+
+
+def named(name: str) -> tuple[Device, ...]:
+    """The entries that a name fits, at least one; raises `UsageError` that names the nearest ones."""
+    found = find(name)
+    if not found:
+        known = {key: entries[0].name for key, entries in _index().items()}
+        near = get_close_matches(_key(name[:MAX_NAME], sizes=True), known, n=3, cutoff=0.5)
+        names = [known[key] for key in near] or [device.name for device in devices()]
+        raise UsageError(
+            f"device {name[:MAX_NAME]!r} is not in the catalogue", fix=f"use one of {', '.join(dict.fromkeys(names))}"
+        )
+    return found
 
 
 def peak(name: str) -> Peak | None:
