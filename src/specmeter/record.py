@@ -327,6 +327,21 @@ class Step(Record):
     """The rest of the step."""
 
 
+class Drafting(Record):
+    """What the engine's own statistics say about one method during one request."""
+
+    method: str
+    """By the engine's name: `draft-simple`, `ngram-mod`, ..."""
+    calls: Annotated[int, Field(ge=0)]
+    """How often it was asked for a draft."""
+    begin_ms: Annotated[float, Field(ge=0)]
+    """Time to get ready for the request."""
+    generate_ms: Annotated[float, Field(ge=0)]
+    """Time to make drafts. What a draft model computes to catch up with the target's tokens is not in it."""
+    accept_ms: Annotated[float, Field(ge=0)]
+    """Time to take in what was accepted."""
+
+
 class Timings(Record):
     """Counts and times as the engine reports them; every rate is computed from these by one rule."""
 
@@ -369,6 +384,8 @@ class Reply(Record):
     arrival_ms: tuple[float, ...] = ()
     """When each token arrived at the client, from the start of the request."""
     steps: tuple[Step, ...] = ()
+    drafting: tuple[Drafting, ...] = ()
+    """Time of each drafting method; empty where the engine does not say."""
 
 
 class Request(Record):
@@ -602,6 +619,26 @@ class Estimate(Record):
     """`x`, `tok/s`, `1`, ..."""
     method: str
     """How point and interval were obtained."""
+
+
+class Prediction(Record):
+    """What was expected of an arm, written down before it was measured; or openly nothing."""
+
+    arm_id: str
+    """The arm."""
+    made_at: float
+    """When it was made, by the clock of the engine that measures."""
+    speedup: Estimate | None
+    """None where there is no prediction; `reason` says why."""
+    reason: str = ""
+    """Why there is no prediction; empty where there is one."""
+    cost: str = ""
+    """Where the cost of a step was taken from: a probe, or the bytes of both models."""
+    acceptance: str = ""
+    """Where acceptance was taken from: arms measured before in the same run, given rates, or an assumed range."""
+    inputs: dict[str, bool | int | float | str | None] = {}
+    """The numbers behind it: `gamma`, `tau`, `drafted` tokens per step, and the parts of a step's cost in target
+    forwards of one token: `draft`, `verify`, `restore`, `rest`."""
 
 
 Telemetry.model_rebuild()

@@ -71,6 +71,11 @@ def test_counters_and_steps_add_up(engine: EmbeddedEngine, tmp_path: Path, specu
     assert sum(step.accepted for step in reply.steps) == timings.draft_n_accepted
     assert len(reply.steps) == reply.counters.get("spec_decode_num_drafts_total", 0)
     assert reply.counters["spec_decode_num_draft_tokens_total"] == timings.draft_n
+    # The server's own statistics are there for each method, of this request alone.
+    assert {drafting.method for drafting in reply.drafting} == set(speculating.methods)
+    for drafting in again.drafting:
+        assert 0 < drafting.calls <= again.timings.predicted_n - again.timings.draft_n_accepted
+        assert 0 < drafting.generate_ms < again.timings.predicted_ms
     times = [step.at_ms for step in reply.steps]
     assert times == sorted(times)
     assert all(0 < at <= reply.wall_ms for at in times)

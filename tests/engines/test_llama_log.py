@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.engines.llama_log import last_words, log_time_ms, parse_load, parse_request
+from specmeter.engines.llama_log import drafting_between, last_words, log_time_ms, parse_load, parse_request
 from specmeter.record import DeviceUse
 
 LOAD = """\
@@ -153,3 +153,36 @@ def test_any_text_is_read(text: str) -> None:
     parse_load(text)
     parse_request(text)
     assert all(len(line) <= 400 for line in last_words(text))
+
+
+# --- the server's statistics -----------------------------------------------------------------------------------------
+
+STATISTICS = """\
+0.00.143.729 I slot launch_slot_: id  0 | task 2 | processing task, is_child = 0
+0.02.786.910 I spec common_specu: statistics     draft-simple: #calls(b,g,a) =    1     46     46, #gen drafts = 46, \
+#acc drafts =    26, #gen tokens =    179, #acc tokens =    81, #mean acc len = 2.76, #acc rate/pos = (0.565, 0.435), \
+dur(b,g,a) = 0.007, 29.179, 0.020 ms
+0.02.786.911 I spec common_specu: statistics     ngram-mod: #calls(b,g,a) =    1    126      0, #gen drafts =      0, \
+#acc drafts =     0, #gen tokens =      0, #acc tokens =     0, dur(b,g,a) = 0.000, 0.155, 0.000 ms
+0.02.786.931 I slot      release: id  0 | task 2 | stop processing: n_tokens = 182, truncated = 0
+"""
+
+
+def test_statistics_of_one_request_are_what_they_grew_by():
+    first = parse_request(STATISTICS).totals
+    assert [drafting.method for drafting in drafting_between({}, first)] == ["draft-simple", "ngram-mod"]
+    later = parse_request(STATISTICS.replace("1     46     46", "3     90     90").replace("29.179", "70.593")).totals
+    draft, ngram = drafting_between(first, later)
+    assert (draft.calls, round(draft.generate_ms, 6), draft.accept_ms) == (44, 41.414, 0)
+    assert (ngram.calls, ngram.generate_ms) == (0, 0)
+
+
+def test_statistics_of_a_server_that_was_started_anew_count_from_zero():
+    earlier = parse_request(STATISTICS.replace("1     46     46", "9    500    500")).totals
+    assert drafting_between(earlier, parse_request(STATISTICS).totals)[0].generate_ms == 29.179
+
+
+@given(st.text(alphabet="0123456789. ,ms", max_size=60))
+def test_statistics_that_make_no_sense_do_no_harm(times: str):
+    log = parse_request(STATISTICS.replace("0.007, 29.179, 0.020 ms", times))
+    assert all(drafting.generate_ms >= 0 for drafting in drafting_between({}, log.totals))

@@ -10,12 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specmeter import rates
+from specmeter.checks.hashes import changed, hash_data
 from specmeter.errors import StoreError
 from specmeter.record import (
     Arm,
+    Estimate,
     GpuSample,
     Host,
     ModelIdentity,
+    Prediction,
     Prompt,
     Reply,
     Request,
@@ -102,7 +105,7 @@ def test_row_fields_are_the_record_fields():
     names = set(RequestRow._fields)
     assert set(Request.model_fields) - {"reply"} <= names
     assert set(Timings.model_fields) <= names
-    bulk = {"text", "reasoning", "token_ids", "raw_timings", "counters", "arrival_ms", "steps"}
+    bulk = {"text", "reasoning", "token_ids", "raw_timings", "counters", "arrival_ms", "steps", "drafting"}
     assert set(Reply.model_fields) - {"timings"} == bulk | (set(Reply.model_fields) & names)
 
 
@@ -234,3 +237,29 @@ def test_any_reply_survives_exactly(tmp_path_factory, make_request, plan, reply)
     with RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=plan) as store:
         store.add_request(request)
         assert list(store.requests()) == [request]
+
+
+def prediction(arm_id: str = "sd/g4", speedup: float | None = 1.5) -> Prediction:
+    estimate = None if speedup is None else Estimate(point=speedup, low=1.2, high=1.9, n=3, unit="x", method="draws")
+    reason = "" if estimate else "nothing is known"
+    return Prediction(arm_id=arm_id, made_at=1.0, speedup=estimate, reason=reason, inputs={"gamma": 4, "tau": 3.25})
+
+
+def test_predictions_are_written_once_and_before_the_measurement(store, make_request):
+    assert store.predictions() == []
+    store.add_prediction(prediction())
+    store.add_request(make_request())
+    with pytest.raises(StoreError, match="prediction of sd/g4: is stored already"):
+        store.add_prediction(prediction(speedup=2.0))
+    with pytest.raises(StoreError, match="prediction of base: comes after its measurement"):
+        store.add_prediction(prediction("base"))
+    store.add_prediction(prediction("base", speedup=None))
+    assert store.predictions() == [prediction(), prediction("base", speedup=None)]
+
+
+def test_a_changed_prediction_changes_the_hash_of_the_run_and_a_run_without_any_has_none(store):
+    assert "predictions" not in hash_data(store)
+    store.add_prediction(prediction())
+    before = hash_data(store)
+    store._db.execute("UPDATE prediction SET json = replace(json, '1.5', '1.6')")
+    assert changed(before, hash_data(store)) == ["predictions"]

@@ -24,13 +24,16 @@ _TABLES = {
     "telemetry": "SELECT at, json FROM telemetry ORDER BY id",
     "margins": "SELECT json FROM margin ORDER BY id",
 }
-PARTS = (*_TABLES, "logs")
+_LATER = {"predictions": "SELECT arm_id, json FROM prediction ORDER BY seq"}
+"""Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""
+PARTS = (*_TABLES, *_LATER, "logs")
 """Parts that checks name; each log has a hash of its own, `logs/NAME`."""
 
 
 def hash_data(run: RunReader) -> dict[str, str]:
     """Part -> SHA-256, computed from what lies in the run folder now. Raises `StoreError` when it is damaged."""
     hashes = {part: _hash_rows(run, query) for part, query in _TABLES.items()}
+    hashes |= {part: _hash_rows(run, query) for part, query in _LATER.items() if any(True for _ in run.raw(query))}
     logs = run.folder / "logs"
     for path in sorted(logs.iterdir()) if logs.is_dir() else ():
         if path.is_file() and not path.is_symlink():

@@ -7,11 +7,11 @@ passed over. The forms are those of builds from 2025 to late 2026; older builds 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specmeter.record import DeviceUse, Step
+from specmeter.record import DeviceUse, Drafting, Step
 
 _STAMP = re.compile(r"^(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) ([DIWE]) +")
 _MIB = 1024 * 1024
@@ -31,6 +31,11 @@ def log_time_ms(line: str) -> float | None:
 _BEGIN = re.compile(r"processing task(?:, |$)")
 _END = re.compile(r"stop processing: ")
 _STEP = re.compile(r"accepted +(\d+)/ *(\d+) draft tokens( \(restore checkpoint\))?\s*$")
+_STATISTICS = re.compile(
+    r"statistics +([\w-]{1,60}): #calls\(b,g,a\) = +\d+ +(\d{1,15}) "
+    r".*dur\(b,g,a\) = *([\d.]{1,20}), *([\d.]{1,20}), *([\d.]{1,20}) ms"
+)
+_MAX_METHODS = 16
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class RequestLog:
     steps: tuple[Step, ...]
     complete: bool
     """Its last line is there (the server writes its log from a thread of its own, a little later)."""
+    totals: Mapping[str, Drafting] = field(default_factory=dict[str, Drafting])
+    """Statistics of each drafting method since the server started, as printed at the end of the request."""
 
 
 def parse_request(text: str) -> RequestLog:
@@ -51,6 +58,7 @@ def parse_request(text: str) -> RequestLog:
     """
     start_ms = 0.0
     rounds: list[tuple[int, int, bool, float]] = []
+    totals: dict[str, Drafting] = {}
     complete = False
     for line in text.splitlines():
         if _BEGIN.search(line):
@@ -59,9 +67,33 @@ def parse_request(text: str) -> RequestLog:
         elif found := _STEP.search(line):
             at_ms = max(0.0, (log_time_ms(line) or start_ms) - start_ms)
             rounds.append((int(found.group(1)), int(found.group(2)), found.group(3) is not None, at_ms))
+        elif (found := _STATISTICS.search(line)) and len(totals) < _MAX_METHODS:
+            method, calls, *times = found.groups()
+            begin_ms, generate_ms, accept_ms = map(_number, times)
+            totals[method] = Drafting(
+                method=method, calls=int(calls), begin_ms=begin_ms, generate_ms=generate_ms, accept_ms=accept_ms
+            )
         elif _END.search(line):
             complete = True
-    return RequestLog(tuple(_steps(rounds)), complete)
+    return RequestLog(tuple(_steps(rounds)), complete, totals)
+
+
+def drafting_between(before: Mapping[str, Drafting], after: Mapping[str, Drafting]) -> tuple[Drafting, ...]:
+    """What each method did between two requests' ends; statistics that went back to zero count from there."""
+    return tuple(_since(before.get(method), total) for method, total in after.items())
+
+
+def _since(before: Drafting | None, after: Drafting) -> Drafting:
+    if before is None or after.calls < before.calls:
+        return after
+    return Drafting(
+        method=after.method,
+        calls=after.calls - before.calls,
+        # Printed with three decimals: a difference may be off by one of the last, and below zero by as much.
+        begin_ms=max(0.0, after.begin_ms - before.begin_ms),
+        generate_ms=max(0.0, after.generate_ms - before.generate_ms),
+        accept_ms=max(0.0, after.accept_ms - before.accept_ms),
+    )
 
 
 def _steps(rounds: Iterable[tuple[int, int, bool, float]]) -> Iterable[Step]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -22,12 +23,12 @@ from specmeter.engines.http_client import (
     garbage,
     json_object,
 )
-from specmeter.engines.llama_log import last_words, parse_request
+from specmeter.engines.llama_log import RequestLog, drafting_between, last_words, parse_request
 from specmeter.engines.llama_metrics import differences, parse_counters
 from specmeter.engines.llama_reply import Received, read_answer, read_events, read_timings, split_reasoning, stop_reason
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
-from specmeter.record import Generation, Prompt, Reply, Step
+from specmeter.record import Drafting, Generation, Prompt, Reply
 
 _LOG_TAIL = 256 * 1024
 _MAX_REQUEST_LOG = 256 * 1024 * 1024
@@ -44,6 +45,8 @@ class LlamaSession:
         self._client = client
         self._facts = facts
         self._token_ids_of: dict[str, tuple[int, ...]] = {}
+        self._drafted: Mapping[str, Drafting] | None = {}
+        """The server's statistics at the end of the last request; None where that was not seen."""
 
     @property
     def facts(self) -> SessionFacts:
@@ -67,6 +70,7 @@ class LlamaSession:
         received = self._stream(body, max_tokens, prompt_bytes=len(text.encode()))
         timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
         after = self._counters()
+        log = self._log(log_at)
         shown, reasoning = split_reasoning(received.text, text) if prompt.format == "chat" else (received.text, "")
         return Reply(
             text=shown,
@@ -79,7 +83,8 @@ class LlamaSession:
             wall_ms=received.wall_ms(started),
             ttft_ms=(received.first_at - started) * 1e3 if received.first_at is not None else None,
             arrival_ms=received.arrival_ms(timings.predicted_n, started),
-            steps=self._steps(log_at),
+            steps=log.steps,
+            drafting=self._drafting(log),
         )
 
     def candidates(
@@ -182,16 +187,21 @@ class LlamaSession:
     def _log_size(self) -> int:
         return self._process.log_path.stat().st_size
 
-    def _steps(self, log_at: int) -> tuple[Step, ...]:
-        """Steps of the request whose log begins at byte `log_at`."""
+    def _log(self, log_at: int) -> RequestLog:
+        """What the log says about the request whose part of it begins at byte `log_at`."""
         if not self._launch.arm.engine.trace_steps or self._facts.speculating is False:
-            return ()
+            return RequestLog((), complete=False)
         deadline = time.perf_counter() + _LOG_PATIENCE_S
         while True:
             log = parse_request(_read(self._process.log_path, log_at, _MAX_REQUEST_LOG))
             if log.complete or time.perf_counter() > deadline:
-                return log.steps
+                return log
             time.sleep(0.001)
+
+    def _drafting(self, log: RequestLog) -> tuple[Drafting, ...]:
+        """What drafting took since the last request; nothing where the end of one of the two was not seen."""
+        before, self._drafted = self._drafted, log.totals if log.complete else None
+        return () if before is None or not log.complete else drafting_between(before, log.totals)
 
     # --- plain calls and failures ------------------------------------------------------------------------------------
 

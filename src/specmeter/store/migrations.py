@@ -107,7 +107,12 @@ def m002_validity(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (m001_run, m002_validity)
+def m003_predictions(db: sqlite3.Connection) -> None:
+    """What was expected of each arm before its first session; written once, never replaced."""
+    db.execute("CREATE TABLE prediction (seq INTEGER PRIMARY KEY, arm_id TEXT NOT NULL UNIQUE, json TEXT NOT NULL)")
+
+
+MIGRATIONS: tuple[Migration, ...] = (m001_run, m002_validity, m003_predictions)
 
 
 def schema_version(db: sqlite3.Connection) -> int:

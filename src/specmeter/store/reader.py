@@ -19,6 +19,7 @@ from specmeter.record import (
     Host,
     Margin,
     ModelIdentity,
+    Prediction,
     Prompt,
     Record,
     Request,
@@ -94,6 +95,10 @@ class RunReader:
     def pairs(self) -> list[DraftPair]:
         """How each draft goes with its target; empty in runs of early versions and of mocks."""
         return list(self._documents(DraftPair, "pair"))
+
+    def predictions(self) -> list[Prediction]:
+        """What was expected of each arm before it was measured; empty in runs of early versions."""
+        return list(self._documents(Prediction, "prediction", "ORDER BY seq"))
 
     def identity(self) -> RunIdentity:
         """What the run has been measuring so far."""

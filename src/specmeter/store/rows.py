@@ -13,7 +13,7 @@ from specmeter.rates import target_forwards
 from specmeter.record import Reply, Request, Timings
 
 _TIMINGS = tuple(Timings.model_fields)
-_BULK = {"text", "reasoning", "token_ids", "raw_timings", "counters", "arrival_ms", "steps"}
+_BULK = {"text", "reasoning", "token_ids", "raw_timings", "counters", "arrival_ms", "steps", "drafting"}
 
 
 class RequestKey(NamedTuple):

@@ -24,6 +24,7 @@ from specmeter.record import (
     Host,
     Margin,
     ModelIdentity,
+    Prediction,
     Prompt,
     Record,
     Request,
@@ -227,6 +228,19 @@ class RunStore(RunReader):
         with self._transaction() as db:
             db.execute("UPDATE run SET finished_at = ?, interrupted = ?, reason = ?", (at, interrupted, reason))
             db.execute("UPDATE run SET state = ?", (self.state().state,))
+
+    def add_prediction(self, prediction: Prediction) -> None:
+        """Keep what is expected of an arm. Raises `StoreError` for an arm that has a prediction, or was measured."""
+        name = f"prediction of {prediction.arm_id}"
+        with self._transaction() as db:
+            measured = db.execute("SELECT 1 FROM request WHERE arm_id = ? LIMIT 1", (prediction.arm_id,)).fetchone()
+            if measured is not None and prediction.speedup is not None:
+                raise StoreError(f"{name}: comes after its measurement", fix="predict an arm before its first session")
+            row = (prediction.arm_id, prediction.model_dump_json())
+            try:
+                db.execute("INSERT INTO prediction (arm_id, json) VALUES (?, ?)", row)
+            except sqlite3.IntegrityError:
+                raise StoreError(f"{name}: is stored already", fix="predict each arm once") from None
 
     def add_session(self, session: Session) -> None:
         """A session is ready; `update_session` completes it."""
