@@ -1,0 +1,101 @@
+"""Probes as files: JSON, one probe each, kept in a folder of this machine where runs look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from specmeter.errors import UsageError
+from specmeter.probe import Probe
+from specmeter.record import EngineIdentity, ModelIdentity
+
+MAX_BYTES = 8 * 1024 * 1024
+"""A probe takes some ten kilobytes; a file larger than this is none."""
+_MOST_FILES = 1_000
+"""Of the probes folder, the newest ones; nobody has more."""
+
+
+def probes_folder() -> Path:
+    """Where probes are kept unless a file is named; it may not exist yet. Raises `ModelError` without a home folder."""
+    from specmeter.models.cache import cache_dir
+
+    return cache_dir() / "probes"
+
+
+def load_probe(path: Path) -> Probe:
+    """Read a probe. Raises `UsageError` that names the file and what is wrong in it."""
+    try:
+        size = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size <= MAX_BYTES else ""
+    except OSError as error:
+        raise UsageError(
+            f"{path}: the probe cannot be read ({error.strerror or error})", fix="name a file made by `specmeter probe`"
+        ) from None
+    except UnicodeDecodeError:
+        raise _no_probe(path, "it is no text") from None
+    if size > MAX_BYTES:
+        raise _no_probe(path, f"it has {size} bytes")
+    try:
+        return Probe.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise _no_probe(path, f"{where}: {first['msg']}") from None
+    except UsageError as error:  # a curve that is none says so itself
+        raise _no_probe(path, error.message) from None
+
+
+def save_probe(probe: Probe, path: Path | None = None) -> Path:
+    """Write a probe, whole or not at all, and return its place: `path`, or a name of its own in the probes folder."""
+    if path is None:
+        models = "-".join(model.sha256[:8] for model in (probe.target, probe.draft) if model is not None)
+        path = probes_folder() / f"{models}-{probe.made_at * 1000:.0f}.json"
+    temporary = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(probe.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(
+            f"{path}: the probe cannot be written ({error.strerror or error})", fix="name another file with --out"
+        ) from None
+    return path
+
+
+def find_probe(
+    target: ModelIdentity, draft: ModelIdentity | None, engine: EngineIdentity, folder: Path | None = None
+) -> tuple[Path, Probe] | None:
+    """The newest probe of these very models by this engine, and where it lies; None where there is none.
+
+    Models are compared by their bytes. The engine must have the same version or the same binary: a probe through the
+    C interface and a server of one package have different binaries. A probe with a draft serves an arm without one;
+    files that are no probes are passed over.
+    """
+    fitting = (
+        (probe.made_at, str(path), path, probe)
+        for path, probe in _probes(folder or probes_folder())
+        if probe.target.sha256 == target.sha256
+        and (draft is None or (probe.draft is not None and probe.draft.sha256 == draft.sha256))
+        and (probe.engine.version == engine.version or probe.engine.binary_sha256 == engine.binary_sha256)
+    )
+    newest = max(fitting, key=lambda found: found[:2], default=None)
+    return None if newest is None else (newest[2], newest[3])
+
+
+def _probes(folder: Path) -> Iterator[tuple[Path, Probe]]:
+    try:
+        files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[-_MOST_FILES:]
+    except OSError:
+        return
+    for path in files:
+        try:
+            yield path, load_probe(path)
+        except UsageError:
+            continue
+
+
+def _no_probe(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path}: is no probe ({why})", fix="name a file made by `specmeter probe`")
