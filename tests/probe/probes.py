@@ -1,0 +1,58 @@
+"""Probes made up for tests: a host, an engine, models, and curves that follow a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from specmeter.probe import Probe
+from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity
+from specmeter.theory.curves import CostCurve, CostPoint
+
+HOST = Host(
+    hostname_sha256="a" * 64,
+    os="Linux",
+    os_version="12",
+    kernel="6",
+    machine="x86_64",
+    python="3.12",
+    specmeter="0",
+    cpu="A processor",
+    physical_cores=2,
+    logical_cores=2,
+    memory_bytes=8 * 10**9,
+    memory_available_bytes=6 * 10**9,
+)
+ENGINE = EngineIdentity(kind="libllama", version="1", build="", binary="/usr/lib/libllama.so", binary_sha256="e" * 64)
+
+
+def model(name: str = "target", sha256: str = "1" * 64) -> ModelIdentity:
+    return ModelIdentity(
+        name=name,
+        reference=f"models/{name}.gguf",
+        path=f"/models/{name}.gguf",
+        sha256=sha256,
+        size_bytes=10**8,
+        origin="path",
+    )
+
+
+def curve(ms: Callable[[int], float], tokens: tuple[int, ...] = (1, 2, 3, 5, 9, 17, 33)) -> CostCurve:
+    def at(n: int) -> Estimate:
+        return Estimate(point=ms(n), low=0.98 * ms(n), high=1.02 * ms(n), n=12, unit="ms", method="made up")
+
+    return CostCurve(points=tuple(CostPoint(tokens=n, ms=at(n)) for n in tokens))
+
+
+def probe(**changes: Any) -> Probe:
+    values: dict[str, Any] = {
+        "made_at": 1_000_000.0,
+        "source": "libllama",
+        "host": HOST,
+        "engine": ENGINE,
+        "settings": EngineSettings(threads=2, context=512),
+        "target": model(),
+        "depth": 128,
+        "target_ms": curve(lambda n: 10.0 + n),
+    }
+    return Probe(**(values | changes))

@@ -1,0 +1,125 @@
+"""Probes as files: names, what is refused, and which probe holds for a measurement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from probe.probes import HOST, curve, model, probe
+from specmeter.errors import UsageError
+from specmeter.probe.files import default_path, find_probe, plain_name, read_probe, write_probe
+
+TARGET = "1" * 64
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    made = probe(draft=model("draft", "2" * 64), draft_ms=curve(lambda n: 0.1 * n))
+    path = write_probe(made, tmp_path / "deep" / "it.json")
+    assert read_probe(path) == made
+    assert [entry.name for entry in path.parent.iterdir()] == ["it.json"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("bench:dense-400m", "dense-400m"),
+        ("bench:dense?size=2GiB&quant=Q8_0", "dense-size-2GiB-quant-Q8_0"),
+        ("hf:someone/some-model-GGUF/model.Q4_K_M.gguf@main", "model.Q4_K_M.gguf-main"),
+        ("../../etc/passwd", "passwd"),
+        ("C:\\models\\x.gguf", "x"),
+        ("a\x1b[31m\nb\u202e.gguf", "a-31m-b"),
+        ("...", "model"),
+        ("x" * 500, "x" * 80),
+    ],
+)
+def test_references_become_harmless_names(reference: str, name: str) -> None:
+    assert plain_name(reference) == name
+
+
+def test_a_new_probe_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    first = default_path("bench:moe", "bench:draft-small", tmp_path, at=0)
+    first.touch()
+    second = default_path("bench:moe", "bench:draft-small", tmp_path, at=0)
+    assert first.name.startswith("moe+draft-small-")
+    assert second != first
+    assert second.parent == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "format"),
+        ({"target_ms": {"points": []}}, "without points"),
+        ({"target_ms": None}, "target_ms"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+def test_malformed_probes_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    content = json.loads(probe().model_dump_json()) | change
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UsageError, match=message):
+        read_probe(path)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), 0.0, -1.0])
+def test_times_that_are_none_are_refused(tmp_path: Path, time: float) -> None:
+    content = json.loads(probe().model_dump_json())
+    content["target_ms"]["points"][2]["ms"]["point"] = time
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"bad\.json"):
+        read_probe(path)
+
+
+def test_points_out_of_order_are_refused(tmp_path: Path) -> None:
+    content = json.loads(probe().model_dump_json())
+    content["target_ms"]["points"].reverse()
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UsageError, match="do not ascend"):
+        read_probe(path)
+
+
+def test_other_files_are_no_probes(tmp_path: Path) -> None:
+    missing, empty, large = tmp_path / "missing", tmp_path / "empty", tmp_path / "large"
+    empty.touch()
+    large.write_bytes(b" " * (10 * 2**20 + 1))
+    for path in (missing, empty, large, tmp_path):
+        with pytest.raises(UsageError, match="specmeter probe"):
+            read_probe(path)
+
+
+def test_a_place_that_cannot_be_written_to_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="--out"):
+        write_probe(probe(), tmp_path / "file" / "it.json")
+
+
+def test_the_newest_probe_that_fits_is_found(tmp_path: Path) -> None:
+    draft = model("draft", "2" * 64)
+    write_probe(probe(made_at=1.0), tmp_path / "z.json")
+    write_probe(probe(made_at=2.0, draft=draft, draft_ms=curve(lambda n: 0.1 * n)), tmp_path / "b.json")
+    write_probe(probe(made_at=3.0), tmp_path / "a.json")
+    write_probe(probe(made_at=4.0, host=HOST.model_copy(update={"cpu": "another"})), tmp_path / "c.json")
+    write_probe(probe(made_at=5.0, source="server"), tmp_path / "d.json")
+    (tmp_path / "no-probe.json").write_text("{}", encoding="utf-8")
+
+    def made_at(**conditions: object) -> float | None:
+        found = find_probe(TARGET, host=HOST, folder=tmp_path, **conditions)  # pyright: ignore[reportArgumentType]
+        return found.made_at if found else None
+
+    assert made_at() == 3.0
+    assert made_at(draft_sha256="2" * 64) == 2.0
+    assert made_at(draft_sha256="3" * 64) is None
+    assert made_at(engine_sha256="0" * 64) is None
+    assert made_at(engine_sha256="e" * 64, threads=2) == 3.0
+    assert made_at(threads=1) is None
+    assert find_probe("9" * 64, host=HOST, folder=tmp_path) is None
+    assert find_probe(TARGET, host=HOST, folder=tmp_path / "nowhere") is None
+    (tmp_path / "z.json").unlink()
+    (tmp_path / "a.json").unlink()
+    (tmp_path / "b.json").unlink()
+    assert made_at() == 5.0
