@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from probe.probes import HOST, curve, model, probe
+from probe.probes import ENGINE, HOST, curve, model, probe
 from specmeter.errors import UsageError
-from specmeter.probe.files import default_path, find_probe, plain_name, read_probe, write_probe
-
-TARGET = "1" * 64
+from specmeter.probe.files import file_name, find_probe, load_probe, plain_name, probes_folder, save_probe
+from specmeter.record import EngineIdentity, Host, ModelIdentity
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     made = probe(draft=model("draft", "2" * 64), draft_ms=curve(lambda n: 0.1 * n))
-    path = write_probe(made, tmp_path / "deep" / "it.json")
-    assert read_probe(path) == made
+    path = save_probe(made, tmp_path / "deep" / "it.json")
+    assert load_probe(path) == made
     assert [entry.name for entry in path.parent.iterdir()] == ["it.json"]
 
 
@@ -38,13 +37,14 @@ def test_references_become_harmless_names(reference: str, name: str) -> None:
     assert plain_name(reference) == name
 
 
-def test_a_new_probe_gets_a_name_of_its_own(tmp_path: Path) -> None:
-    first = default_path("bench:moe", "bench:draft-small", tmp_path, at=0)
-    first.touch()
-    second = default_path("bench:moe", "bench:draft-small", tmp_path, at=0)
-    assert first.name.startswith("moe+draft-small-")
-    assert second != first
-    assert second.parent == tmp_path
+def test_a_probe_without_a_place_gets_one_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path))
+    made = probe(target=model("../mo\x1b[31mdel"))
+    path = save_probe(made)
+    assert path.parent == probes_folder()
+    assert path.name == "mo-31mdel-11111111-1000000000.json"
+    assert save_probe(probe(made_at=2.0)) != path
+    assert file_name(probe(draft=model("draft", "2" * 64))) == "target-11111111+draft-22222222-1000000000"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_malformed_probes_are_refused(tmp_path: Path, change: dict[str, object],
     path = tmp_path / "bad.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(UsageError, match=message):
-        read_probe(path)
+        load_probe(path)
 
 
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), 0.0, -1.0])
@@ -71,7 +71,7 @@ def test_times_that_are_none_are_refused(tmp_path: Path, time: float) -> None:
     path = tmp_path / "bad.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(UsageError, match=r"bad\.json"):
-        read_probe(path)
+        load_probe(path)
 
 
 def test_points_out_of_order_are_refused(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_points_out_of_order_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(UsageError, match="do not ascend"):
-        read_probe(path)
+        load_probe(path)
 
 
 def test_other_files_are_no_probes(tmp_path: Path) -> None:
@@ -89,37 +89,38 @@ def test_other_files_are_no_probes(tmp_path: Path) -> None:
     large.write_bytes(b" " * (10 * 2**20 + 1))
     for path in (missing, empty, large, tmp_path):
         with pytest.raises(UsageError, match="specmeter probe"):
-            read_probe(path)
+            load_probe(path)
 
 
 def test_a_place_that_cannot_be_written_to_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="--out"):
-        write_probe(probe(), tmp_path / "file" / "it.json")
+        save_probe(probe(), tmp_path / "file" / "it.json")
 
 
 def test_the_newest_probe_that_fits_is_found(tmp_path: Path) -> None:
     draft = model("draft", "2" * 64)
-    write_probe(probe(made_at=1.0), tmp_path / "z.json")
-    write_probe(probe(made_at=2.0, draft=draft, draft_ms=curve(lambda n: 0.1 * n)), tmp_path / "b.json")
-    write_probe(probe(made_at=3.0), tmp_path / "a.json")
-    write_probe(probe(made_at=4.0, host=HOST.model_copy(update={"cpu": "another"})), tmp_path / "c.json")
-    write_probe(probe(made_at=5.0, source="server"), tmp_path / "d.json")
+    save_probe(probe(made_at=1.0), tmp_path / "z.json")
+    save_probe(probe(made_at=2.0, draft=draft, draft_ms=curve(lambda n: 0.1 * n)), tmp_path / "b.json")
+    save_probe(probe(made_at=3.0), tmp_path / "a.json")
+    save_probe(probe(made_at=4.0, host=HOST.model_copy(update={"cpu": "another"})), tmp_path / "c.json")
     (tmp_path / "no-probe.json").write_text("{}", encoding="utf-8")
 
-    def made_at(**conditions: object) -> float | None:
-        found = find_probe(TARGET, host=HOST, folder=tmp_path, **conditions)  # pyright: ignore[reportArgumentType]
-        return found.made_at if found else None
+    def made_at(
+        draft: ModelIdentity | None = None,
+        engine: EngineIdentity = ENGINE,
+        target: ModelIdentity | None = None,
+        host: Host | None = None,
+    ) -> float | None:
+        found = find_probe(target or model(), draft, engine, tmp_path, host=host)
+        return found[1].made_at if found else None
 
-    assert made_at() == 3.0
-    assert made_at(draft_sha256="2" * 64) == 2.0
-    assert made_at(draft_sha256="3" * 64) is None
-    assert made_at(engine_sha256="0" * 64) is None
-    assert made_at(engine_sha256="e" * 64, threads=2) == 3.0
-    assert made_at(threads=1) is None
-    assert find_probe("9" * 64, host=HOST, folder=tmp_path) is None
-    assert find_probe(TARGET, host=HOST, folder=tmp_path / "nowhere") is None
-    (tmp_path / "z.json").unlink()
-    (tmp_path / "a.json").unlink()
-    (tmp_path / "b.json").unlink()
-    assert made_at() == 5.0
+    assert made_at() == 4.0
+    assert made_at(host=HOST) == 3.0
+    assert made_at(draft) == 2.0
+    assert made_at(model("other", "3" * 64)) is None
+    assert made_at(target=model("other", "3" * 64)) is None
+    newer = ENGINE.model_copy(update={"version": "2"})
+    assert made_at(engine=newer) == 4.0
+    assert made_at(engine=newer.model_copy(update={"binary_sha256": "0" * 64})) is None
+    assert find_probe(model(), None, ENGINE, tmp_path / "nowhere") is None

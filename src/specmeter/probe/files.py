@@ -1,112 +1,123 @@
-"""Probes as files: where they are kept, how they are read back, and which of them holds for a measurement."""
+"""Probes as files: JSON, one probe each, kept in a folder of this machine where runs look for them."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from specmeter.errors import SpecmeterError, UsageError
+from specmeter.errors import UsageError
 from specmeter.probe import Probe
-from specmeter.record import Host
+from specmeter.record import EngineIdentity, Host, ModelIdentity
 
-FOLDER = Path("specmeter-probes")
-"""Where probes go without `--out`, relative to the current folder."""
-MAX_BYTES = 10 * 2**20
-"""A larger file is no probe."""
-_MAX_FILES = 10_000
+MAX_BYTES = 8 * 1024 * 1024
+"""A probe takes some ten kilobytes; a file larger than this is none."""
 _NAME_LENGTH = 80
+_MOST_FILES = 1_000
+"""Of the probes folder, the newest ones; nobody has more."""
 
 
-def default_path(target: str, draft: str | None = None, folder: Path = FOLDER, *, at: float | None = None) -> Path:
-    """A file that does not exist yet, named after the models' references and the time."""
-    names = "+".join(plain_name(name) for name in (target, draft) if name is not None)
-    stamp = datetime.fromtimestamp(time.time() if at is None else at, UTC).astimezone().strftime("%Y%m%d-%H%M%S")
-    for attempt in range(1000):
-        path = folder / (f"{names}-{stamp}" + (f"-{attempt}" if attempt else "") + ".json")
-        if not path.exists():
-            return path
-    raise UsageError(f"{folder}: no free file name for {names}-{stamp}", fix="name one with --out")
+def probes_folder() -> Path:
+    """Where probes are kept unless a file is named; it may not exist yet. Raises `ModelError` without a home folder."""
+    from specmeter.models.cache import cache_dir
+
+    return cache_dir() / "probes"
+
+
+def load_probe(path: Path) -> Probe:
+    """Read a probe. Raises `UsageError` that names the file and what is wrong in it."""
+    try:
+        size = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size <= MAX_BYTES else ""
+    except OSError as error:
+        raise UsageError(
+            f"{path}: the probe cannot be read ({error.strerror or error})", fix="name a file made by `specmeter probe`"
+        ) from None
+    except UnicodeDecodeError:
+        raise _no_probe(path, "it is no text") from None
+    if size > MAX_BYTES:
+        raise _no_probe(path, f"it has {size} bytes")
+    try:
+        return Probe.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise _no_probe(path, f"{where}: {first['msg']}") from None
+    except UsageError as error:  # a curve that is none says so itself
+        raise _no_probe(path, error.message) from None
+
+
+def save_probe(probe: Probe, path: Path | None = None) -> Path:
+    """Write a probe, whole or not at all, and return its place: `path`, or a name of its own in the probes folder."""
+    if path is None:
+        path = probes_folder() / f"{file_name(probe)}.json"
+    temporary = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(probe.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise UsageError(
+            f"{path}: the probe cannot be written ({error.strerror or error})", fix="name another file with --out"
+        ) from None
+    return path
+
+
+def file_name(probe: Probe) -> str:
+    """A name for its file, without an ending: names of the models in harmless characters, their hashes, the time."""
+    models = (model for model in (probe.target, probe.draft) if model is not None)
+    names = "+".join(f"{plain_name(model.reference)}-{model.sha256[:8]}" for model in models)
+    return f"{names}-{probe.made_at * 1000:.0f}"
 
 
 def plain_name(reference: str) -> str:
-    """A model reference as part of a file name: letters, digits, `.`, `_` and `-`, of what follows the last `/`."""
+    """What follows the last `/` of a model reference, in letters, digits, `.`, `_` and `-`."""
     last = re.split(r"[/\\]", reference.removeprefix("bench:").removeprefix("hf:"))[-1].removesuffix(".gguf")
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last[:_NAME_LENGTH]).strip(".-") or "model"
 
 
-def write_probe(probe: Probe, path: Path) -> Path:
-    """Write it whole or not at all; folders are made. Raises `UsageError` when that is not possible."""
-    temporary = path.with_name(f".{path.name[:100]}.{time.time_ns()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(probe.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        return temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise UsageError(f"{path}: cannot be written ({error.strerror})", fix="name another file with --out") from error
-
-
-def read_probe(path: Path) -> Probe:
-    """The probe in a file. Raises `UsageError` when it is missing, too large, or no probe of this version.
-
-    A curve that is empty, does not ascend, or holds a time that is no positive number is none either.
-    """
-    fix = "make one with `specmeter probe TARGET`"
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})", fix=fix) from error
-    if len(content) > MAX_BYTES:
-        raise UsageError(f"{path}: more than {MAX_BYTES // 2**20} MiB; this is no probe", fix=fix)
-    try:
-        return Probe.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UsageError(f"{path}: no probe of this version: {where}: {first['msg'][:200]}", fix=fix) from error
-    except SpecmeterError as error:
-        raise UsageError(f"{path}: {error.message}", fix=fix) from error
-
-
 def find_probe(
-    target_sha256: str,
+    target: ModelIdentity,
+    draft: ModelIdentity | None,
+    engine: EngineIdentity,
+    folder: Path | None = None,
     *,
-    host: Host,
-    draft_sha256: str | None = None,
-    engine_sha256: str | None = None,
-    threads: int | None = None,
-    folder: Path = FOLDER,
-) -> Probe | None:
-    """The newest probe of this target on this machine; None where there is none.
+    host: Host | None = None,
+) -> tuple[Path, Probe] | None:
+    """The newest probe of these very models by this engine, and where it lies; None where there is none.
 
-    With `draft_sha256` one that knows this draft's cost, with `engine_sha256` (of the binary) one of this engine, with
-    `threads` one that was made with so many. A probe that was measured directly is preferred to one that was estimated
-    through a server. Files that are no probes are passed over.
+    Models are compared by their bytes. The engine must have the same version or the same binary: a probe through the
+    C interface and a server of one package have different binaries. A probe with a draft serves an arm without one;
+    files that are no probes are passed over. With `host` it must have been made on that machine.
     """
-    fitting = [
-        probe
-        for probe in _probes(folder)
-        if probe.target.sha256 == target_sha256
-        and (probe.host.hostname_sha256, probe.host.cpu) == (host.hostname_sha256, host.cpu)
-        and (draft_sha256 is None or (probe.draft and probe.draft_ms and probe.draft.sha256 == draft_sha256))
-        and (engine_sha256 is None or probe.engine.binary_sha256 == engine_sha256)
-        and (threads is None or probe.settings.threads == threads)
-    ]
-    return max(fitting, key=lambda probe: (probe.source == "libllama", probe.made_at), default=None)
+    fitting = (
+        (probe.made_at, str(path), path, probe)
+        for path, probe in _probes(folder or probes_folder())
+        if probe.target.sha256 == target.sha256
+        and (draft is None or (probe.draft is not None and probe.draft.sha256 == draft.sha256))
+        and (probe.engine.version == engine.version or probe.engine.binary_sha256 == engine.binary_sha256)
+        and (host is None or (probe.host.hostname_sha256, probe.host.cpu) == (host.hostname_sha256, host.cpu))
+    )
+    newest = max(fitting, key=lambda found: found[:2], default=None)
+    return None if newest is None else (newest[2], newest[3])
 
 
-def _probes(folder: Path) -> Iterator[Probe]:
-    for path in islice(sorted(folder.glob("*.json")), _MAX_FILES):
+def _probes(folder: Path) -> Iterator[tuple[Path, Probe]]:
+    try:
+        files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[-_MOST_FILES:]
+    except OSError:
+        return
+    for path in files:
         try:
-            yield read_probe(path)
+            yield path, load_probe(path)
         except UsageError:
             continue
+
+
+def _no_probe(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path}: is no probe ({why})", fix="name a file made by `specmeter probe`")
