@@ -325,6 +325,8 @@ class Step(Record):
     """Time to forget rejected tokens: cutting the caches, or saving, restoring and replaying a checkpoint."""
     other_ms: float | None = None
     """The rest of the step."""
+    experts: tuple[tuple[int, ...], ...] | None = None
+    """Of each MoE layer, the experts that the forward's tokens chose, token after token; only where it was asked for."""
 
 
 class Drafting(Record):

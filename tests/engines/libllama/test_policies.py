@@ -22,7 +22,7 @@ def test_fixed_is_fixed() -> None:
     for _ in range(3):
         policy.begin()
         assert policy.length() == 5
-        assert policy.goes_on(0.0, never)
+        assert policy.goes_on(never, never)
         policy.observe(5, 0, 1e9)
 
 
@@ -30,7 +30,7 @@ def test_fixed_is_fixed() -> None:
 def test_confidence_is_llama_cpps_rule(p: float, p_min: float) -> None:
     policy = Confidence(8, p_min)
     assert policy.length() == 8
-    assert policy.goes_on(p, never) is not stopping.stops_by_confidence(p, p_min)
+    assert policy.goes_on(lambda: p, never) is not stopping.stops_by_confidence(p, p_min)
 
 
 @given(entropy=st.floats(0, 13), threshold=st.floats(-3, 1), scale=st.floats(0, 5))
@@ -39,7 +39,7 @@ def test_entropy_stop_is_the_rule_of_theory(entropy: float, threshold: float, sc
     if math.isclose(score, threshold, abs_tol=1e-9):
         return
     policy = EntropyStop(8, threshold, scale)
-    assert policy.goes_on(0.0, lambda: entropy) is not stopping.stops_by_entropy(entropy, scale, threshold)
+    assert policy.goes_on(never, lambda: entropy) is not stopping.stops_by_entropy(entropy, scale, threshold)
 
 
 @pytest.mark.parametrize("gamma", [-1, 1025, 2.5])

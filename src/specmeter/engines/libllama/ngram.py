@@ -50,7 +50,7 @@ class NgramLookup:
         grow at its end (`reset` otherwise; a shorter history is noticed and raises `UsageError`).
         """
         n, last_start = self._n, len(history) - self._n - 2
-        if 1 < len(self._before) and last_start < len(self._before) - 1:
+        if len(self._before) > 1 and last_start < len(self._before) - 1:
             raise UsageError("the history became shorter between two drafts", fix="call reset() before another text")
         for start in range(len(self._before), last_start + 1):
             key = hash(tuple(history[start : start + n]))

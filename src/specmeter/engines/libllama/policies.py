@@ -35,12 +35,13 @@ class DraftPolicy(Protocol):
         nothing, a request that is nearly over."""
         ...
 
-    def goes_on(self, top_probability: float, entropy: Callable[[], float]) -> bool:
+    def goes_on(self, confidence: Callable[[], float], entropy: Callable[[], float]) -> bool:
         """Whether the token that the draft model just proposed belongs to the draft, and another may follow.
 
         False: the draft ends *before* this token. Its forward is paid for and the token thrown away, as llama.cpp's
-        drafter does. `top_probability` is the confidence of `sampling.confidence`; `entropy` computes that of the
-        draft's distribution in nats, if anybody wants it. Lookups, which have no distribution, do not ask.
+        drafter does. `confidence` computes that of `sampling.confidence`, `entropy` that of the draft's distribution in
+        nats: with a large vocabulary either takes a millisecond, so call what you need. Lookups, which have no
+        distribution, do not ask.
         """
         ...
 
@@ -62,7 +63,7 @@ class Fixed:
     def length(self) -> int:
         return self._gamma
 
-    def goes_on(self, top_probability: float, entropy: Callable[[], float]) -> bool:  # noqa: ARG002
+    def goes_on(self, confidence: Callable[[], float], entropy: Callable[[], float]) -> bool:  # noqa: ARG002
         return True
 
     def observe(self, drafted: int, accepted: int, step_ms: float) -> None:
@@ -76,8 +77,8 @@ class Confidence(Fixed):
         super().__init__(gamma)
         self._p_min = fraction("p_min", p_min)
 
-    def goes_on(self, top_probability: float, entropy: Callable[[], float]) -> bool:  # noqa: ARG002
-        return top_probability >= self._p_min
+    def goes_on(self, confidence: Callable[[], float], entropy: Callable[[], float]) -> bool:  # noqa: ARG002
+        return confidence() >= self._p_min
 
 
 class EntropyStop(Fixed):
@@ -96,7 +97,7 @@ class EntropyStop(Fixed):
         # The same as theory.stopping.stops_by_entropy, solved for the entropy once.
         self._most_entropy = (1 - threshold) ** 2 / scale if scale > 0 else math.inf
 
-    def goes_on(self, top_probability: float, entropy: Callable[[], float]) -> bool:  # noqa: ARG002
+    def goes_on(self, confidence: Callable[[], float], entropy: Callable[[], float]) -> bool:  # noqa: ARG002
         return entropy() <= self._most_entropy
 
 

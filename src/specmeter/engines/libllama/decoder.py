@@ -1,0 +1,241 @@
+"""The loop of speculative decoding: draft, verify in one forward, accept, roll back. It says where the time went.
+
+One step, with h the text so far and t its last token, which is not in the target's memory yet:
+
+    draft    d_1 ... d_n after h                                 n <= what the policy allows, or none
+    verify   one target forward over t, d_1 ... d_n              n + 1 rows of logits
+    sample   a <= n drafts are accepted, and one token is the target's own
+    restore  the target forgets d_(a+1) ... d_n
+
+and a + 1 tokens come out. A memory that cannot forget (recurrent and hybrid models) is saved before the forward; after
+a rejection it is put back, and a forward over t, d_1 ... d_a brings it to where it should be. Such a round counts as
+two steps, as in llama.cpp's server: one that restored, and the replay, so that every step is one target forward.
+
+Leviathan, Kalman & Matias 2023, arXiv 2211.17192, algorithm 1; what is drafted and how it is verified is up to
+`drafting`, `policies` and `verification`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from specmeter.engines.libllama import verification
+from specmeter.engines.libllama.drafting import NOTHING
+from specmeter.engines.libllama.policies import Fixed
+from specmeter.engines.libllama.sampling import Rows
+from specmeter.errors import ExperimentError
+from specmeter.record import Step
+
+if TYPE_CHECKING:
+    from specmeter.engines.libllama.context import Context
+    from specmeter.engines.libllama.context import Rows as LogitRows
+    from specmeter.engines.libllama.drafting import Draft, Drafter
+    from specmeter.engines.libllama.policies import DraftPolicy
+    from specmeter.engines.libllama.routing import RoutingTap
+    from specmeter.engines.libllama.verification import Verification
+    from specmeter.record import Generation
+
+Rule = Literal["rejection", "sample-match"]
+"""How drafts are verified above temperature 0; at temperature 0 both are the greedy rule."""
+Progress = Callable[[int], None]
+"""Called with the number of tokens generated so far, after every step."""
+
+
+@dataclass
+class Generated:
+    """What came out, and where the time went. Times in ms."""
+
+    tokens: list[int] = field(default_factory=list[int])
+    at_ms: list[float] = field(default_factory=list[float])
+    """When each token was known, from the start of the generation."""
+    steps: list[Step] = field(default_factory=list[Step])
+    """One per target forward after the prompt; their times are those of the steps alone."""
+    prompt_n: int = 0
+    prompt_ms: float = 0.0
+    """Until the first token was known, the draft's prompt included."""
+    decode_ms: float = 0.0
+    """From there to the end."""
+    stop_reason: Literal["limit", "eos", "context"] = "limit"
+    forwards: int = 0
+    """Target forwards, those of the prompt and of replays included."""
+
+    @property
+    def drafted(self) -> int:
+        return sum(step.drafted for step in self.steps)
+
+    @property
+    def accepted(self) -> int:
+        return sum(step.accepted for step in self.steps)
+
+
+class Decoder:
+    """Generates with one target, one text after the other."""
+
+    def __init__(
+        self,
+        target: Context,
+        generation: Generation,
+        *,
+        drafter: Drafter | None = None,
+        policy: DraftPolicy | None = None,
+        rule: Rule = "rejection",
+        gamma_min: int = 0,
+        rng: np.random.Generator | None = None,
+        tap: RoutingTap | None = None,
+    ) -> None:
+        """Without a `drafter` this is plain decoding. `rng` draws above temperature 0 (default: of `generation.seed`).
+
+        Drafts shorter than `gamma_min` are thrown away. With `tap`, the experts of every step are recorded. Raises
+        `ExperimentError` when the target's context gives back too few rows for any draft.
+        """
+        self._target = target
+        self._generation = generation
+        self._drafter = drafter
+        self._policy = policy or Fixed(0)
+        self._rule: Rule = rule
+        self._gamma_min = gamma_min
+        self._rng = rng or np.random.default_rng(generation.seed)
+        self._tap = tap
+        self._ends = target.model.end_tokens
+        self._most_drafted = min(target.rows, target.batch_size) - 1
+        if drafter is not None and self._most_drafted < 1:
+            raise ExperimentError(
+                f"a batch of {target.batch_size} tokens has no room for a draft", fix="set engine.batch to gamma + 1"
+            )
+
+    def generate(self, prompt: Sequence[int], *, progress: Progress | None = None) -> Generated:
+        """Generate after `prompt`, up to `generation.max_tokens`, the end of the text or that of the context.
+
+        Raises `ContextFullError` when the prompt itself does not fit, `EngineProtocolError` when it is empty.
+        """
+        target, out = self._target, Generated(prompt_n=len(prompt))
+        before = target.forwards
+        started = time.perf_counter()
+        target.cut(0)
+        logits = target.extend(prompt)
+        self._policy.begin()
+        if self._drafter is not None:
+            self._drafter.begin(prompt)
+        history = [*prompt]
+        self._emit(out, history, [self._choose([], NOTHING, logits).token])
+        if self._tap is not None:
+            self._tap.take()
+        now = time.perf_counter()
+        out.prompt_ms = (now - started) * 1e3
+        out.at_ms.append(out.prompt_ms)
+        first = now
+        while not self._over(out):
+            now = self._step(out, history, started, now)
+            if progress is not None:
+                progress(len(out.tokens))
+        out.decode_ms = (now - first) * 1e3
+        out.forwards = target.forwards - before
+        return out
+
+    def _over(self, out: Generated) -> bool:
+        """Whether the generation ends here; says why."""
+        if not self._generation.ignore_eos and self._target.model.is_end(out.tokens[-1]):
+            out.stop_reason = "eos"
+        elif len(out.tokens) >= self._generation.max_tokens:
+            out.stop_reason = "limit"
+        elif self._target.length >= self._target.capacity:
+            out.stop_reason = "context"
+        else:
+            return False
+        return True
+
+    def _step(self, out: Generated, history: list[int], started: float, begun: float) -> float:
+        """One step; returns when it ended, which is when the next one begins."""
+        target, length = self._target, self._target.length
+        draft = self._draft(out, history)
+        drafted = len(draft.tokens)
+        drafting_done = time.perf_counter()
+        checkpoint = target.save() if drafted and not target.can_cut else None
+        saved = time.perf_counter()
+        logits = target.decode((history[-1], *draft.tokens), "all")
+        verified = time.perf_counter()
+        accepted, token = self._choose(draft.tokens, draft, logits)
+        sampled = time.perf_counter()
+        experts = self._experts()
+        kept = length + 1 + accepted
+        replayed = checkpoint is not None and accepted < drafted
+        if checkpoint is None:
+            target.cut(kept)
+        elif replayed:
+            target.restore(checkpoint)
+            target.decode((history[-1], *draft.tokens[:accepted]), "none")
+            self._experts()
+        restored = time.perf_counter()
+        emitted = self._emit(out, history, [*draft.tokens[:accepted], token])
+        # Tokens beyond the end of the text were verified, but they are not part of it.
+        accepted = emitted - 1
+        self._policy.observe(drafted, accepted, (restored - begun) * 1e3)
+        ended = time.perf_counter()
+        at_ms = (ended - started) * 1e3
+        out.at_ms += [at_ms] * emitted
+        timed = Step(
+            drafted=drafted,
+            accepted=accepted,
+            at_ms=at_ms,
+            restored=replayed,
+            context=length,
+            draft_ms=(drafting_done - begun) * 1e3,
+            verify_ms=(verified - saved) * 1e3,
+            sample_ms=(sampled - verified) * 1e3,
+            restore_ms=(saved - drafting_done + restored - sampled) * 1e3,
+            other_ms=(ended - restored) * 1e3,
+            experts=experts,
+        )
+        out.steps.append(timed)
+        if replayed:
+            out.steps.append(timed.model_copy(update=_OF_A_REPLAY))
+        return ended
+
+    def _draft(self, out: Generated, history: list[int]) -> Draft:
+        if self._drafter is None:
+            return NOTHING
+        left = self._generation.max_tokens - len(out.tokens) - 1
+        room = self._target.capacity - self._target.length - 1
+        most = min(self._policy.length(), left, room, self._most_drafted)
+        draft = self._drafter.draft(history, most, self._policy) if most > 0 else NOTHING
+        return draft if len(draft.tokens) >= self._gamma_min else NOTHING
+
+    def _choose(self, drafted: Sequence[int], draft: Draft, logits: LogitRows) -> Verification:
+        if self._generation.ignore_eos:
+            logits[:, self._ends] = -np.inf
+        if self._generation.temperature == 0:
+            return verification.greedy(drafted, logits)
+        rows = Rows(logits, self._generation)
+        if self._rule == "sample-match":
+            return verification.sample_match(drafted, rows, self._rng)
+        return verification.rejection(drafted, draft.probabilities, rows, self._rng)
+
+    def _emit(self, out: Generated, history: list[int], tokens: list[int]) -> int:
+        """Add what a step brought, up to the end of the text; how many tokens that were."""
+        if not self._generation.ignore_eos:
+            end = next((place for place, it in enumerate(tokens) if self._target.model.is_end(it)), None)
+            if end is not None:
+                del tokens[end + 1 :]
+        out.tokens += tokens
+        history += tokens
+        return len(tokens)
+
+    def _experts(self) -> tuple[tuple[int, ...], ...] | None:
+        if self._tap is None:
+            return None
+        return tuple(tuple(ids.ravel().tolist()) for ids in self._tap.take().values())
+
+
+_OF_A_REPLAY = {
+    "drafted": 0,
+    "accepted": 0,
+    "restored": False,
+    "experts": None,
+    **dict.fromkeys(("draft_ms", "verify_ms", "sample_ms", "restore_ms", "other_ms"), 0.0),
+}
+"""A replay is a step of its own, whose time the step that restored has already."""
