@@ -22,6 +22,8 @@ from specmeter.store import RunIdentity, RunState, RunStore
 
 if TYPE_CHECKING:
     from specmeter.experiment import Experiment
+    from specmeter.prediction.forecast import Forecaster
+    from specmeter.probe import Probe
 
 RUNS_FOLDER = Path("specmeter-runs")
 """Where runs go without `--out`, relative to the current folder."""
@@ -66,7 +68,7 @@ def prepare(loaded: LoadedExperiment, *, offline: bool = False, progress: ModelP
     identity = engine.identify()  # an engine that does not work at all says so now, before models are made for it
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
     simulated = experiment.engine.kind == "mock"
-    pairs = () if simulated else preflight.check(arms, models)
+    pairs = () if simulated else preflight.check(arms, models, experiment.engine.kind)
     prompts = _prompts(loaded, arms, models, engine)
     design = experiment.design
     cells = schedule.plan([arm.id for arm in arms], design.blocks, design.invocations, design.order, design.seed)
@@ -138,9 +140,12 @@ def foresee(prepared: Prepared) -> tuple[Finding, ...]:
     )
 
 
-def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
+def run(prepared: Prepared, folder: Path, observer: Observer, *, probe: tuple[str, Probe] | None = None) -> RunState:
     """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ,
     check everything and certify it.
+
+    What is expected of each arm is written down before it is measured, by a `probe` (its name and what it says) or by
+    whatever else is known. Raises `UsageError` for a probe of other models.
 
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
@@ -149,6 +154,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
     from specmeter.losslessness import measure_margins
 
     work, loaded = prepared.work, prepared.loaded
+    forecaster = _forecaster(prepared, probe)
     identity = RunIdentity(
         experiment=json.loads(work.experiment.model_dump_json()),
         engine=prepared.identity,
@@ -162,7 +168,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
         store.begin(time.time())
         interrupted, reason = False, None
         try:
-            measure(work, prepared.engine, store, observer)
+            measure(work, prepared.engine, store, observer, forecaster)
         except (KeyboardInterrupt, SystemExit):
             interrupted, reason = True, "interrupted"
             raise
@@ -175,6 +181,23 @@ def run(prepared: Prepared, folder: Path, observer: Observer) -> RunState:
         measure_margins(work, prepared.engine, store)
         issue(store)
         return store.state()
+
+
+def _forecaster(prepared: Prepared, probe: tuple[str, Probe] | None) -> Forecaster:
+    from specmeter.prediction.forecast import Forecaster, refuse_misfit
+    from specmeter.probe.files import probes_folder
+
+    work = prepared.work
+    if probe is not None:
+        refuse_misfit(probe[1], probe[0], work.models, work.arms.values())
+    return Forecaster(
+        work.arms,
+        work.models,
+        prepared.identity,
+        host=None if work.simulated else prepared.host,
+        probe=probe,
+        probes=None if work.simulated else probes_folder(),
+    )
 
 
 def choose_folder(name: str, experiment_json: str, *, new: bool = False, runs: Path = RUNS_FOLDER) -> tuple[Path, bool]:

@@ -8,7 +8,7 @@ costs the request it was working on; the rest of the cell goes on with a fresh s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
-from specmeter.record import Arm, Generation, ModelIdentity, Prompt, Reply, Request, Session, Telemetry
+from specmeter.record import Arm, Generation, ModelIdentity, Prediction, Prompt, Reply, Request, Session, Telemetry
 from specmeter.schedule import Cell, item_order
 from specmeter.telemetry import TelemetrySampler
 
@@ -43,6 +43,21 @@ class Observer(Protocol):
         """A session ended before its time."""
 
 
+class Foresight(Protocol):
+    """Says what is expected of an arm before its first session; `prediction.forecast.Forecaster` is one."""
+
+    def saw(self, requests: Iterable[Request]) -> None:
+        """Requests that were measured."""
+
+    def predict(self, arm: Arm, now: float) -> Prediction:
+        """What is expected of an arm that was not measured yet."""
+        ...
+
+    def too_late(self, arm: Arm, now: float) -> Prediction:
+        """For an arm that was measured already."""
+        ...
+
+
 @dataclass(frozen=True)
 class Work:
     """All that is needed to measure one experiment."""
@@ -64,16 +79,19 @@ class Work:
                 yield cell.invocation, cell.block, cell.arm_id, prompt.id
 
 
-def measure(work: Work, engine: Engine, store: RunStore, observer: Observer) -> None:
-    """Measure everything that `store` does not hold yet.
+def measure(
+    work: Work, engine: Engine, store: RunStore, observer: Observer, foresight: Foresight | None = None
+) -> None:
+    """Measure everything that `store` does not hold yet; keep what `foresight` says of an arm before its first session.
 
     Engine failures are recorded with their requests and do not stop the run, unless engines fail to start again and
     again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context, and `ModelError` when a
     model is no longer the file that it was. Any other exception (Ctrl-C included) ends the session at hand and passes
     on. Everything measured before is in the store.
     """
-    bench = _Bench(work, engine, store, observer)
+    bench = _Bench(work, engine, store, observer, foresight)
     done = store.done_keys()
+    bench.recall()
     failures = 0
     for cell in work.cells:
         prompts = work.prompts[cell.arm_id]
@@ -85,6 +103,7 @@ def measure(work: Work, engine: Engine, store: RunStore, observer: Observer) -> 
         ]
         if not missing:
             continue
+        bench.foresee(work.arms[cell.arm_id])
         observer.session_starting(cell, len(missing))
         error = bench.measure_cell(cell, missing)
         failures = failures + 1 if error else 0
@@ -102,8 +121,30 @@ class _Bench:
     engine: Engine
     store: RunStore
     observer: Observer
+    foresight: Foresight | None = None
+    predicted: set[str] = field(default_factory=set[str])
+    """Arms whose prediction is on record."""
+    begun: set[str] = field(default_factory=set[str])
+    """Arms that had a session before this start of the run."""
     fitting: set[str] = field(default_factory=set[str])
     """Arms whose prompts are known to fit the context."""
+
+    def recall(self) -> None:
+        """What an earlier start of the run left."""
+        if self.foresight is None:
+            return
+        self.predicted = {prediction.arm_id for prediction in self.store.predictions()}
+        self.begun = {session.arm_id for session in self.store.sessions()}
+        if self.begun:
+            self.foresight.saw(self.store.requests())
+
+    def foresee(self, arm: Arm) -> None:
+        """Write down what is expected of an arm, once, before its first session."""
+        if self.foresight is None or not arm.speculates or arm.id in self.predicted:
+            return
+        ask = self.foresight.too_late if arm.id in self.begun else self.foresight.predict
+        self.store.add_prediction(ask(arm, self.engine.clock()))
+        self.predicted.add(arm.id)
 
     def measure_cell(self, cell: Cell, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
         """Measure the items, with a new session after every death of the engine.
@@ -242,6 +283,8 @@ class _Bench:
 
     def _keep(self, request: Request, samples: Sequence[Telemetry] = ()) -> None:
         self.store.add_request(request, samples)
+        if self.foresight is not None:
+            self.foresight.saw((request,))
         self.observer.request_done(request)
 
     def _generation(self, prompt: Prompt, cell: Cell | None = None) -> Generation:

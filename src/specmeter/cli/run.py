@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from specmeter.laboratory import Prepared
+    from specmeter.probe import Probe
     from specmeter.store import RunState
 
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only say what would be run and what it needs.")
 @click.option("--new", is_flag=True, help="Start a new run even if one of this experiment is unfinished.")
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@click.option(
+    "--probe",
+    "probe_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Predict every arm from this probe before it is measured. Default: the newest one that fits, if any.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
 @click.pass_context
 def command(
@@ -35,6 +42,7 @@ def command(
     dry_run: bool,
     new: bool,
     offline: bool,
+    probe_file: Path | None,
     as_json: bool,
 ) -> int:
     """Run EXPERIMENT (a bundled name or a YAML file), or resume it where it was left.
@@ -57,6 +65,11 @@ def command(
     from specmeter.experiment_file import load
 
     loaded = load(experiment, overrides)
+    probe = None
+    if probe_file is not None:
+        from specmeter.probe.files import load_probe
+
+        probe = (probe_file.name, load_probe(probe_file))
     if dry_run:
         if out is not None and out.exists():
             ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
@@ -82,7 +95,7 @@ def command(
         if resumed and new:
             ctx.fail(f"--new: {out} holds a run already; name another folder")
     print_findings(console, foresee(prepared), notes=False)
-    state = _measure(prepared, folder, resumed, console)
+    state = _measure(prepared, folder, resumed, console, probe)
     verdict = print_run(folder, as_json=as_json)
     if state.state != "complete":
         console.print(
@@ -92,7 +105,9 @@ def command(
     return 1 if verdict == "invalid" else 0
 
 
-def _measure(prepared: Prepared, folder: Path, resumed: bool, console: Console) -> RunState:
+def _measure(
+    prepared: Prepared, folder: Path, resumed: bool, console: Console, probe: tuple[str, Probe] | None
+) -> RunState:
     from rich.markup import escape
 
     from specmeter.cli.progress import RunProgress
@@ -110,7 +125,7 @@ def _measure(prepared: Prepared, folder: Path, resumed: bool, console: Console) 
     _stop_like_ctrl_c()
     try:
         with observer.shown():
-            return run(prepared, folder, observer)
+            return run(prepared, folder, observer, probe=probe)
     except KeyboardInterrupt:
         console.print(escape(f"stopped; the same command resumes {folder}"), highlight=False, soft_wrap=True)
         raise

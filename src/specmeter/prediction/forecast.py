@@ -1,0 +1,229 @@
+"""Predictions of a run's own arms, made before each is measured, from the best that is known at that moment.
+
+Cost: the probe that was named, else the newest one of these models, this engine, this machine and these settings, else
+the bytes in the headers of both models.
+
+Acceptance: rates that the arm prescribes (synthetic acceptance), else what other arms of the run with the same target,
+draft and drafting have shown on the same prompts so far, whatever their gamma; else an assumed range, said to be one.
+
+All that takes time (files, first use of a library) happens when the forecaster is made. Between sessions a prediction
+takes milliseconds, and taking in a request less than its own bookkeeping.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from specmeter.errors import SpecmeterError, UsageError
+from specmeter.prediction.costs import Costs, by_bytes, footprint_of, probed
+from specmeter.prediction.drafts import Counted, Given, count_steps
+from specmeter.prediction.speedup import predict
+from specmeter.probe.files import find_probe
+from specmeter.record import Arm, ModelIdentity, Prediction, Request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from specmeter.prediction.drafts import Acceptance
+    from specmeter.prediction.speedup import AtGamma
+    from specmeter.probe import Probe
+    from specmeter.record import EngineIdentity, EngineSettings, Host
+
+ASSUMED = (0.7, 0.5, 0.85)
+"""(point, low, high) of alpha for a draft model nobody knows: what published pairs of one family lie between."""
+ASSUMED_HITS = (0.2, 0.0, 0.6)
+"""The same of how often an n-gram method has a draft at all; text that repeats itself lies above."""
+LEAST_DRAFTED = 50
+"""Tokens drafted by other arms, below which an assumed range says as much."""
+_COST_SETTINGS = (
+    "threads",
+    "kv_type_k",
+    "kv_type_v",
+    "flash_attention",
+    "gpu_layers",
+    "draft_gpu_layers",
+    "devices",
+    "draft_devices",
+    "batch",
+    "ubatch",
+)
+"""Settings on which the cost of a forward depends."""
+
+
+class Forecaster:
+    """Knows what was seen of a run so far. One per start of the run."""
+
+    def __init__(
+        self,
+        arms: Mapping[str, Arm],
+        models: Mapping[str, ModelIdentity],
+        engine: EngineIdentity,
+        *,
+        host: Host | None = None,
+        probe: tuple[str, Probe] | None = None,
+        probes: Path | None = None,
+    ) -> None:
+        """`probe` is one that was named, with its name; `probes` the folder to look for others."""
+        self._arms = arms
+        self._models = models
+        self._seen: dict[tuple[object, ...], Counted] = {}
+        self._sources: dict[tuple[object, ...], list[str]] = {}
+        self._costs: dict[str, Costs | str] = {}
+        for arm in arms.values():
+            if arm.speculates:
+                self._costs[arm.id] = self._cost(arm, engine, host, probe, probes)
+        self._first_use()
+
+    def saw(self, requests: Iterable[Request]) -> None:
+        """Take in requests that were measured; failed ones say nothing."""
+        for request in requests:
+            arm = self._arms.get(request.arm_id)
+            if arm is None or arm.gamma is None or request.reply is None or not _shows_acceptance(arm):
+                continue
+            key = _drafting(arm)
+            self._seen.setdefault(key, Counted()).add(request.prompt_id, count_steps(request.reply, arm.gamma))
+            sources = self._sources.setdefault(key, [])
+            if arm.id not in sources:
+                sources.append(arm.id)
+
+    def too_late(self, arm: Arm, now: float) -> Prediction:
+        """For an arm that was measured by a version that predicted nothing."""
+        return _nothing(arm, now, "it was measured before predictions were made")
+
+    def predict(self, arm: Arm, now: float) -> Prediction:
+        """What is expected of an arm at `now`, by the clock of the engine; never raises for what is not known."""
+        costs = self._costs[arm.id]
+        if isinstance(costs, str):
+            return _nothing(arm, now, costs)
+        if arm.gamma is None:
+            return _nothing(arm, now, "gamma is left to the engine, whose default is not known before it runs")
+        acceptance, source = self._acceptance(arm)
+        by_model = arm.draft is not None
+        try:
+            (found,) = predict(acceptance, costs, [arm.gamma], by_model=by_model).by_gamma
+        except SpecmeterError as error:
+            return _nothing(arm, now, error.message)
+        return Prediction(
+            arm_id=arm.id,
+            made_at=now,
+            speedup=found.speedup,
+            cost=costs.basis,
+            acceptance=source,
+            inputs=inputs(found),
+        )
+
+    def _acceptance(self, arm: Arm) -> tuple[Acceptance, str]:
+        gamma = arm.gamma or 1
+        if arm.synthetic_rates:
+            return synthetic(arm.synthetic_rates), "rates of the synthetic acceptance that the arm asks for"
+        key = _drafting(arm)
+        seen = self._seen.get(key)
+        if seen is not None and seen.drafted >= LEAST_DRAFTED:
+            where = f"measured in this run: {', '.join(self._sources[key])}"
+            further = "" if seen.longest >= gamma else f", rates beyond position {seen.longest} continued"
+            return seen, f"{where} ({seen.drafted} tokens drafted on {len(seen.prompts)} prompts{further})"
+        if arm.draft is None and all(method.startswith("ngram") for method in arm.methods):
+            given = Given((ASSUMED[0],), (ASSUMED[1],), (ASSUMED[2],), hits=ASSUMED_HITS)
+            return given, (
+                f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}, "
+                f"a draft in {ASSUMED_HITS[1]:.0%} to {ASSUMED_HITS[2]:.0%} of the steps"
+            )
+        return Given.alpha(*ASSUMED), f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}"
+
+    def _cost(
+        self,
+        arm: Arm,
+        engine: EngineIdentity,
+        host: Host | None,
+        named: tuple[str, Probe] | None,
+        probes: Path | None,
+    ) -> Costs | str:
+        """Costs, or why there are none."""
+        target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
+        if any(method not in ("draft-simple", "none") and not method.startswith("ngram") for method in arm.methods):
+            return f"the cost of drafting by {'+'.join(arm.methods)} is not modelled"
+        if named is not None and fits(named[1], target, draft):
+            return probed(named[1], f"probe {named[0]}{_unlike(named[1].settings, arm.engine)}")
+        if probes is not None:
+            found = find_probe(target, draft, engine, probes)
+            same = found is not None and (host is None or found[1].host.hostname_sha256 == host.hostname_sha256)
+            if found is not None and same and not _unlike(found[1].settings, arm.engine):
+                return probed(found[1], f"probe {found[0].name}")
+        if target.header is None or (draft is not None and draft.header is None):
+            return "nothing is known about the cost of its models: there is no probe, and no header to count bytes in"
+        if target.header.bytes_per_token <= 0:
+            return "the header of its target does not say what a forward reads"
+        return by_bytes(
+            footprint_of(target, target.header),
+            footprint_of(draft, draft.header) if draft is not None and draft.header is not None else None,
+            "bytes that the models' headers name, without a probe",
+            processor=host is not None and not host.gpus,
+            recurrent=target.header.recurrent,
+            context=0,
+        )
+
+    def _first_use(self) -> None:
+        """Whatever a library does when it is used first happens now."""
+        for arm in self._arms.values():
+            if arm.speculates and arm.gamma is not None:
+                self.predict(arm, 0.0)
+                return
+
+
+def fits(probe: Probe, target: ModelIdentity, draft: ModelIdentity | None) -> bool:
+    """Whether a probe is of these very models; one with a draft serves an arm without."""
+    same_draft = draft is None or (probe.draft is not None and probe.draft.sha256 == draft.sha256)
+    return probe.target.sha256 == target.sha256 and same_draft
+
+
+def refuse_misfit(probe: Probe, name: str, models: Mapping[str, ModelIdentity], arms: Iterable[Arm]) -> None:
+    """Raises `UsageError` for a probe that was named for a run, and fits none of its arms."""
+    speculating = [arm for arm in arms if arm.speculates]
+    if speculating and not any(
+        fits(probe, models[arm.target], models[arm.draft] if arm.draft else None) for arm in speculating
+    ):
+        draft = f" with {probe.draft.reference}" if probe.draft else ""
+        raise UsageError(
+            f"{name}: is a probe of {probe.target.reference}{draft}, which no arm of this experiment runs",
+            fix="probe the experiment's own models, or leave --probe out",
+        )
+
+
+def synthetic(rates: tuple[float, ...]) -> Given:
+    """Acceptance by dice: the rates that an engine is given are marginal, P(position i accepted)."""
+    conditional = [rates[0]]
+    for before, rate in itertools.pairwise(rates):
+        conditional.append(rate / before if before > 0 else 0.0)
+    return Given(tuple(conditional), basis="synthetic rates")
+
+
+def inputs(found: AtGamma) -> dict[str, bool | int | float | str | None]:
+    """The numbers behind a prediction, for the record."""
+    return {
+        "gamma": found.gamma,
+        "tau": found.tau,
+        "drafted": found.drafted,
+        "extrapolated": found.extrapolated,
+        **{name: getattr(found.parts, name) for name in ("draft", "verify", "restore", "rest")},
+    }
+
+
+def _shows_acceptance(arm: Arm) -> bool:
+    return arm.speculates and not arm.synthetic_rates
+
+
+def _drafting(arm: Arm) -> tuple[object, ...]:
+    """What two arms must have in common for the acceptance of one to be that of the other."""
+    return (arm.target, arm.methods, arm.draft, arm.gamma_min, arm.p_min, arm.ngram_n, arm.ngram_min_hits)
+
+
+def _unlike(probe: EngineSettings, arm: EngineSettings) -> str:
+    """A remark where the probe was made with other settings, else nothing."""
+    names = [name for name in _COST_SETTINGS if getattr(probe, name) != getattr(arm, name)]
+    return f" (made with other {', '.join(names)})" if names else ""
+
+
+def _nothing(arm: Arm, now: float, reason: str) -> Prediction:
+    return Prediction(arm_id=arm.id, made_at=now, speedup=None, reason=reason)

@@ -1,0 +1,196 @@
+"""A speedup from yields and costs: at one gamma, over a range of them, and over gamma and alpha together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specmeter.errors import UsageError
+from specmeter.prediction import DRAWS, LEVEL, LONGEST, SEED
+from specmeter.prediction.drafts import Given
+from specmeter.record import Estimate, Record
+from specmeter.theory.acceptance import alpha_from_acceptance_rate
+from specmeter.theory.arguments import numbers, probabilities
+
+if TYPE_CHECKING:
+    from specmeter.prediction.costs import Costs, Table
+    from specmeter.prediction.drafts import Acceptance, Yields
+    from specmeter.theory.arguments import Floats
+
+
+class Parts(Record):
+    """What a step costs, in plain tokens; points."""
+
+    draft: float
+    """Making drafts."""
+    verify: float
+    """The target's forward over the drafts and one token more."""
+    restore: float
+    """Restoring and replaying a recurrent target's state."""
+    rest: float
+    """Choosing tokens and the like."""
+
+    @property
+    def total(self) -> float:
+        """The whole step."""
+        return self.draft + self.verify + self.restore + self.rest
+
+
+class AtGamma(Record):
+    """What is predicted for one gamma."""
+
+    gamma: int
+    speedup: Estimate
+    tau: float
+    """Tokens emitted per step, forwards without a draft among the steps."""
+    drafted: float
+    """Tokens drafted per step."""
+    parts: Parts
+    extrapolated: bool
+    """Acceptance or cost was not measured for drafts this long, and goes on from shorter ones."""
+
+
+class Surface(Record):
+    """Points of the speedup over gamma and alpha, for drafts of full length; no intervals."""
+
+    gammas: tuple[int, ...]
+    alphas: tuple[float, ...]
+    speedups: tuple[tuple[float, ...], ...]
+    """One row for each gamma, one column for each alpha."""
+    break_even: tuple[Estimate | None, ...]
+    """The alpha at which each gamma gains nothing and loses nothing; None where no acceptance suffices."""
+    best: tuple[int, ...]
+    """The gamma among them with the highest speedup, for each alpha; 0 where none gains."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions for several gammas from one source of costs and one of acceptance."""
+
+    by_gamma: tuple[AtGamma, ...]
+    cost: str
+    """Where costs are from."""
+    acceptance: str
+    """Where acceptance is from."""
+
+    @property
+    def best(self) -> AtGamma | None:
+        """The gamma with the highest speedup; None where none gains."""
+        best = max(self.by_gamma, key=lambda at: at.speedup.point)
+        return best if best.speedup.point > 1 else None
+
+
+def predict(acceptance: Acceptance, costs: Costs, gammas: Sequence[int], *, by_model: bool) -> Predicted:
+    """The speedup at each of `gammas`; `by_model` says that a draft model makes the drafts.
+
+    Raises `UsageError` for a gamma below 1 or above `LONGEST`, and where the costs do not know the draft model.
+    """
+    wanted = check_gammas(gammas)
+    yields, table = _draw(acceptance, costs, max(wanted), by_model)
+    return Predicted(tuple(_at(gamma, yields, table) for gamma in wanted), costs.basis, acceptance.basis)
+
+
+def surface(costs: Costs, gammas: Sequence[int], alphas: Sequence[float], *, by_model: bool) -> Surface:
+    """Speedups over gamma x alpha, the break-even alpha of each gamma and the best gamma of each alpha."""
+    wanted = check_gammas(gammas)
+    columns = tuple(float(alpha) for alpha in np.atleast_1d(probabilities("alpha", list(alphas))))
+    rows = np.empty((len(wanted), len(columns)))
+    table = costs.draw(max(wanted), DRAWS, np.random.default_rng(SEED), by_model)
+    only = _first(table)
+    for column, alpha in enumerate(columns):
+        yields = Given.alpha(alpha).draw(max(wanted), 1, np.random.default_rng(SEED))
+        for row, gamma in enumerate(wanted):
+            rows[row, column] = _speedup(gamma, yields, only)[0][0]
+    best = tuple(wanted[int(np.argmax(column))] if column.max() > 1 else 0 for column in rows.T)
+    return Surface(
+        gammas=wanted,
+        alphas=columns,
+        speedups=tuple(tuple(float(value) for value in row) for row in rows),
+        break_even=tuple(_break_even(gamma, table) for gamma in wanted),
+        best=best,
+    )
+
+
+def check_gammas(gammas: Sequence[int]) -> tuple[int, ...]:
+    """`gammas` in order, each once. Raises `UsageError` for none, or for one that is no draft length."""
+    if not gammas:
+        raise UsageError("gamma: there is none", fix="give at least one draft length")
+    values = np.atleast_1d(numbers("gamma", list(gammas), least=1, most=LONGEST, whole=True))
+    return tuple(sorted({int(value) for value in values}))
+
+
+def _draw(acceptance: Acceptance, costs: Costs, longest: int, by_model: bool) -> tuple[Yields, Table]:
+    if by_model and not costs.has_draft:
+        raise UsageError(
+            f"{costs.basis}: it does not say what the draft model costs",
+            fix="probe the target together with its draft, or name the draft model",
+        )
+    rng = np.random.default_rng(SEED)
+    return acceptance.draw(longest, DRAWS, rng), costs.draw(longest, DRAWS, rng, by_model)
+
+
+def _at(gamma: int, yields: Yields, table: Table) -> AtGamma:
+    speedups, parts = _speedup(gamma, yields, table)
+    return AtGamma(
+        gamma=gamma,
+        speedup=estimate(speedups),
+        tau=float(yields.tau(gamma)[0]),
+        drafted=float(yields.drafted[0, :gamma].sum()),
+        parts=parts,
+        extrapolated=gamma > min(yields.measured, table.measured),
+    )
+
+
+def _speedup(gamma: int, yields: Yields, table: Table) -> tuple[Floats, Parts]:
+    """Drawn speedups, and the parts of a step's cost at the point."""
+    lengths = yields.lengths(gamma)
+    draft = (lengths * table.draft[:, : gamma + 1]).sum(axis=1)
+    verify = (lengths * table.verify[:, : gamma + 1]).sum(axis=1)
+    restore = np.zeros(len(lengths))
+    if table.recurrent:
+        chance, kept = yields.rejected(gamma)
+        restore = chance * (table.verify_at(kept) + table.restore)
+    parts = Parts(draft=float(draft[0]), verify=float(verify[0]), restore=float(restore[0]), rest=float(table.rest[0]))
+    return yields.tau(gamma) / (draft + verify + restore + table.rest), parts
+
+
+def estimate(values: Floats, unit: str = "x") -> Estimate:
+    """The first value, and where `LEVEL` of all of them lie."""
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    point = float(values[0])
+    return Estimate(
+        point=point,
+        low=min(point, float(low)),
+        high=max(point, float(high)),
+        level=LEVEL,
+        n=1,
+        unit=unit,
+        method=f"prediction; {LEVEL:.0%} of {len(values)} draws of its inputs",
+    )
+
+
+def _break_even(gamma: int, table: Table) -> Estimate | None:
+    """The alpha at which a step of full drafts yields what it costs."""
+    cost = table.draft[:, gamma] + table.verify[:, gamma] + table.rest
+    if table.recurrent:
+        # A rejection costs about what it costs at the middle of the draft; a step near break-even has one.
+        cost = cost + table.verify_at(np.full(len(cost), gamma / 2)) + table.restore
+    rates = (cost - 1) / gamma
+    if rates[0] > 1:
+        return None
+    return estimate(np.asarray(alpha_from_acceptance_rate(np.clip(rates, 0.0, 1.0), gamma)), unit="1")
+
+
+def _first(table: Table) -> Table:
+    """The point alone."""
+    return type(table)(
+        verify=table.verify[:1],
+        draft=table.draft[:1],
+        rest=table.rest[:1],
+        restore=table.restore[:1],
+        recurrent=table.recurrent,
+        measured=table.measured,
+    )
