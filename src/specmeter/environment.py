@@ -146,7 +146,7 @@ def _models(models: Iterable[ModelIdentity]) -> str:
     rows = [
         (
             code(model.name),
-            code(_private(model.reference)),
+            code(private(model.reference)),
             _size(model.size_bytes),
             code(model.sha256),
             "random weights: timing only" if model.timing_only else "",
@@ -188,7 +188,7 @@ def _resolved(sessions: Sequence[Session]) -> Iterable[tuple[str, ...]]:
     all_arms = dict.fromkeys(session.arm_id for session in sessions)
     for session in sessions:
         for name, value in _flat(session.resolved):
-            shown = _MASK if _SECRET_FLAG.fullmatch(name) else _private(value)[:_LONGEST_VALUE]
+            shown = _MASK if _SECRET_FLAG.fullmatch(name) else private(value)[:_LONGEST_VALUE]
             arms = arms_by_value.setdefault(name, {}).setdefault(shown, [])
             if session.arm_id not in arms:
                 arms.append(session.arm_id)
@@ -211,12 +211,12 @@ def _masked(argv: Sequence[str]) -> str:
     shown: list[str] = []
     secret_follows = False
     for word in argv:
-        shown.append(_MASK if secret_follows else _private(_plain(word)))
+        shown.append(_MASK if secret_follows else private(_plain(word)))
         secret_follows = _SECRET_FLAG.fullmatch(word) is not None and not secret_follows
     return shlex.join(shown)
 
 
-def _private(text: str) -> str:
+def private(text: str) -> str:
     """`text` without keys, tokens and the name of the home folder."""
     masked = _SECRET_SHAPES.sub(_MASK, _SECRET_VALUE.sub(rf"\1{_MASK}", text))
     home = str(Path.home())
@@ -229,7 +229,7 @@ def _plain(text: str) -> str:
 
 
 def _facts(facts: Mapping[str, str | None]) -> str:
-    rows = [(escape(name), escape(_private(value))) for name, value in facts.items() if value is not None]
+    rows = [(escape(name), escape(private(value))) for name, value in facts.items() if value is not None]
     return _table(("", ""), rows)
 
 

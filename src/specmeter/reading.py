@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specmeter.answer import Answer, answers
-from specmeter.record import Arm, Certificate, Finding, ModelIdentity
+from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity
 from specmeter.store import RunState, RunStore
 from specmeter.summary import ArmSummary, RunSummary, summarize
 
@@ -29,6 +29,8 @@ class RunReport:
     """None for a run that was not checked, because it is running or was interrupted."""
     findings: tuple[Finding, ...]
     """What the checks found when the certificate was issued."""
+    withheld: dict[str, Estimate]
+    """Arm -> the speedup that was measured and is false, where its verdict is invalid: to be shown struck out only."""
 
     @property
     def invalid(self) -> frozenset[str]:
@@ -43,7 +45,8 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         timing_only = {model.name for model in models if model.timing_only}
         certificate = store.certificate()
         measured = summarize(store.rows(), arms, timing_only=timing_only, planned=store.planned(), by_prompt=by_prompt)
-        summary = _believable(measured, _invalid(certificate))
+        invalid = _invalid(certificate)
+        summary = _believable(measured, invalid)
         return RunReport(
             folder=folder,
             name=str(json.loads(store.experiment_json)["name"]),
@@ -54,6 +57,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             answers=answers(summary, arms),
             certificate=certificate,
             findings=tuple(store.findings()),
+            withheld={arm.arm_id: arm.speedup for arm in measured.arms if arm.arm_id in invalid and arm.speedup},
         )
 
 

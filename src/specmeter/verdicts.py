@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from specmeter.record import Finding, Severity, Verdict
 
@@ -12,6 +13,9 @@ _RANK: dict[Verdict, int] = {"valid": 0, "suspect": 1, "invalid": 2}
 
 RequestId = tuple[int, int, str, str]
 """(invocation, block, arm id, prompt id); equal to `store.RequestKey`."""
+
+_ORDER: tuple[Severity, ...] = ("invalid", "suspect", "note")
+_ARMS_SHOWN = 3
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -29,3 +33,35 @@ def request_verdicts(findings: Iterable[Finding]) -> dict[RequestId, Verdict]:
             key = (finding.invocation or 0, finding.block or 0, finding.arm_id or "", finding.prompt_id or "")
             found[key] = worst((found.get(key, "valid"), verdict))
     return found
+
+
+@dataclass
+class Group:
+    """Findings of one check and severity; the first one speaks for all."""
+
+    first: Finding
+    count: int
+    arms: list[str]
+    """Ids of the arms it is about."""
+
+    @property
+    def where(self) -> str:
+        """`dense/none, dense/draft-simple/small/g4 (12 requests)`, or `the whole run`."""
+        if not self.arms:
+            return "the whole run"
+        shown = ", ".join(self.arms[:_ARMS_SHOWN])
+        more = f" and {len(self.arms) - _ARMS_SHOWN} more arms" if len(self.arms) > _ARMS_SHOWN else ""
+        requests = f" ({self.count} requests)" if self.first.scope == "request" and self.count > 1 else ""
+        return shown + more + requests
+
+
+def grouped(findings: Iterable[Finding]) -> list[Group]:
+    """Findings by check and severity, the worst first."""
+    groups: dict[tuple[str, str, str], Group] = {}
+    for finding in findings:
+        key = (finding.check, finding.severity, finding.scope)
+        group = groups.setdefault(key, Group(finding, 0, []))
+        group.count += 1
+        if finding.arm_id is not None and finding.arm_id not in group.arms:
+            group.arms.append(finding.arm_id)
+    return sorted(groups.values(), key=lambda group: _ORDER.index(group.first.severity))

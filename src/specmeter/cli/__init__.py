@@ -20,6 +20,7 @@ COMMANDS = {
     "list": "List bundled experiments and runs.",
     "show": "Show what a run found.",
     "check": "Check a run again: can its numbers be believed?",
+    "report": "Write what a run found as a web page, figures and tables.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
     "audit": "Say which rows of somebody's results can be true.",
     "models": "List, build, inspect and compare models.",

@@ -50,56 +50,10 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: 
 
 def sentence(answer: Answer) -> str:
     """The answer in words, like `dense: speculate with draft-simple/small/g4: 1.93x as fast (95 % interval ...)`."""
-    target = answer.baseline_id.replace("/none", "", 1)
-    method = _label(answer.arm_id)
-    where = f" on {', '.join(answer.only_workloads)}" if answer.only_workloads else ""
-    alone, together, comparison = answer.speedup, answer.speedup_simultaneous, answer.comparison
-    if alone is None or together is None or comparison is None:
-        return f"{target}{where}: nothing to compare"
-    if alone.low is None or alone.high is None:
-        return (
-            f"{target}{where}: {method} was {alone.point:.2f}x as fast, but there is no interval ({alone.method}): "
-            f"measure {'more' if alone.n > 1 else 'at least 3'} {answer.unit}s"
-        )
-    if answer.decision == "do not speculate":
-        return f"{target}{where}: do not speculate; even the best, {method}, is {_found(alone)}"
-    found = _found(together, answer.among)
-    if answer.decision == "speculate":
-        return f"{target}{where}: speculate with {method}: {found}{_advice(answer) if _is_wide(together) else ''}"
-    beyond, within = f"{comparison.margin:.0%}", _found(comparison.equivalence, answer.among)
-    if comparison.conclusion == "equivalent":
-        return f"{target}{where}: no difference beyond {beyond} for the best, {method}: {within}"
-    if comparison.conclusion == "not worse":
-        return f"{target}{where}: no gain is shown, nor a loss beyond {beyond}, for the best, {method}: {within}"
-    return f"{target}{where}: no gain is shown; the best, {method}, is {found}{_advice(answer)}"
+    from specmeter.report.sentence import sentence as say
+    from specmeter.report.words import words
 
-
-def _is_wide(speedup: Estimate) -> bool:
-    """Whether the interval leaves more than 5 % to either side."""
-    return speedup.low is None or speedup.high is None or speedup.high > 1.05**2 * speedup.low
-
-
-def _advice(answer: Answer) -> str:
-    """How much more measuring would help."""
-    from specmeter.stats import MARGIN, MOST_UNITS
-
-    if answer.units_advised is None:
-        return f"; not even {MOST_UNITS} {answer.unit}s would give +-{MARGIN:.0%}"
-    return f"; about {answer.units_advised} {answer.unit}s would give +-{MARGIN:.0%}"
-
-
-def _found(speedup: Estimate, among: int = 1) -> str:
-    """`1.93x as fast (95% interval 1.85 to 2.01, widened: the best of 2 arms)`."""
-    widened = f", widened: the best of {among} arms" if among > 1 else ""
-    if speedup.low is None or speedup.high is None:
-        return f"{speedup.point:.2f}x as fast"
-    low, high = _bound(speedup.low, 2), _bound(speedup.high, 2)
-    return f"{speedup.point:.2f}x as fast ({speedup.level:.0%} interval {low} to {high}{widened})"
-
-
-def _label(arm_id: str) -> str:
-    """An arm's id without its target."""
-    return arm_id.partition("/")[2]
+    return say(answer, words("en"))
 
 
 def _print_state(console: Console, report: RunReport) -> None:
@@ -126,6 +80,8 @@ def _table(report: RunReport, group: list[ArmSummary], *, by_kind: bool, wide: b
     from rich.markup import escape
     from rich.table import Table
 
+    from specmeter.report.sentence import label
+
     arms = {arm.id: arm for arm in report.arms}
     table = Table(box=None, pad_edge=False)
     table.add_column(escape(arms[group[0].arm_id].target), overflow="fold", header_style="bold")
@@ -138,7 +94,7 @@ def _table(report: RunReport, group: list[ArmSummary], *, by_kind: bool, wide: b
         count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
         is_baseline = arm.role == "baseline"
         mark = _mark(report, arm.arm_id)
-        table.add_row(escape(_label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide, mark), count)
+        table.add_row(escape(label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide, mark), count)
         if by_kind:
             for kind, part in arm.kinds.items():
                 table.add_row(escape(f"  {kind}"), *_cells(part, is_baseline, wide, mark), "", style="dim")
@@ -166,16 +122,9 @@ def _cells(part: KindSummary, is_baseline: bool, wide: bool, mark: str) -> tuple
 
 def interval(estimate: Estimate | None, digits: int) -> str:
     """`1.93 [1.85, 2.01]`, `1.93 [?]` without an interval, or `-` without an estimate."""
-    if estimate is None:
-        return "-"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.point:.{digits}f} [?]"
-    return f"{estimate.point:.{digits}f} [{_bound(estimate.low, digits)}, {_bound(estimate.high, digits)}]"
+    from specmeter.report.numbers import brackets
 
-
-def _bound(value: float, digits: int) -> str:
-    """Bounds of an interval that says nothing are not worth their digits."""
-    return f"{value:.{digits}f}" if value < 1e4 else f"{value:.0e}"
+    return "-" if estimate is None else f"{estimate.point:.{digits}f} {brackets(estimate, digits)}"
 
 
 def _print_notes(console: Console, report: RunReport) -> None:
@@ -231,6 +180,7 @@ def _json(report: RunReport) -> dict[str, Any]:
         "reason": report.state.reason,
         "verdict": report.certificate.verdict if report.certificate else None,
         "verdicts": report.certificate.arms if report.certificate else None,
+        "withheld": {arm: speedup.model_dump(mode="json") for arm, speedup in report.withheld.items()},
         "findings": [finding.model_dump(mode="json", exclude_none=True) for finding in report.findings],
         "answers": [answer.model_dump(mode="json") for answer in report.answers],
         "summary": report.summary.model_dump(mode="json"),

@@ -1,10 +1,11 @@
-"""Prints verdicts and findings: grouped, so that one cause that hit many requests is told once."""
+"""Prints verdicts and findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from specmeter.verdicts import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,40 +14,6 @@ if TYPE_CHECKING:
 
 STYLES: dict[Verdict, str] = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 _SEVERITY_STYLES: dict[Severity, str] = {"note": "dim", "suspect": "yellow", "invalid": "red"}
-_ORDER: tuple[Severity, ...] = ("invalid", "suspect", "note")
-_ARMS_SHOWN = 3
-
-
-@dataclass
-class Group:
-    """Findings of one check and severity; the first one speaks for all."""
-
-    first: Finding
-    count: int
-    arms: list[str]
-    """Ids of the arms it is about."""
-
-    @property
-    def where(self) -> str:
-        """`dense/none, dense/draft-simple/small/g4 (12 requests)`, or `the whole run`."""
-        if not self.arms:
-            return "the whole run"
-        shown = ", ".join(self.arms[:_ARMS_SHOWN])
-        more = f" and {len(self.arms) - _ARMS_SHOWN} more arms" if len(self.arms) > _ARMS_SHOWN else ""
-        requests = f" ({self.count} requests)" if self.first.scope == "request" and self.count > 1 else ""
-        return shown + more + requests
-
-
-def grouped(findings: Iterable[Finding]) -> list[Group]:
-    """Findings by check and severity, the worst first."""
-    groups: dict[tuple[str, str, str], Group] = {}
-    for finding in findings:
-        key = (finding.check, finding.severity, finding.scope)
-        group = groups.setdefault(key, Group(finding, 0, []))
-        group.count += 1
-        if finding.arm_id is not None and finding.arm_id not in group.arms:
-            group.arms.append(finding.arm_id)
-    return sorted(groups.values(), key=lambda group: _ORDER.index(group.first.severity))
 
 
 def print_findings(console: Console, findings: Iterable[Finding], *, notes: bool = True) -> None:

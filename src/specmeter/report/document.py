@@ -1,0 +1,181 @@
+"""What a page about a run tells, read once from the run folder (and from a probe, where one is given)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from specmeter.environment import private, render_environment
+from specmeter.errors import UsageError
+from specmeter.probe import Probe
+from specmeter.reading import RunReport, read_run
+from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session
+from specmeter.store import RequestRow, RunStore
+from specmeter.verdicts import VERDICTS, Group, grouped
+
+if TYPE_CHECKING:
+    from specmeter.summary import ArmSummary
+
+MOST_PROMPTS = 200
+"""Runs with more prompts are told by kinds of text."""
+MOST_POINTS = 3_000
+"""Runs with more requests show how many there are at each rate, not every one."""
+BINS = 60
+_LARGEST_PROBE = 16 * 2**20
+
+
+class RequestPoint(NamedTuple):
+    """The decode rate of one request."""
+
+    arm_id: str
+    prompt_id: str
+    kind: str
+    block: int
+    rate: float
+    """tok/s."""
+
+
+class RateBin(NamedTuple):
+    """How many requests of an arm had a rate between `low` and `high` tok/s."""
+
+    arm_id: str
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """A run with everything that is told about it."""
+
+    run: RunReport
+    hosts: tuple[Host, ...]
+    """The machine at each start."""
+    engines: tuple[EngineIdentity, ...]
+    argvs: Mapping[str, tuple[str, ...]]
+    """Arm -> the command line that was started."""
+    prompts: Mapping[str, Prompt]
+    """By id; empty where there are more than `MOST_PROMPTS`."""
+    prompt_count: int
+    experiment_yaml: str
+    environment: str
+    """The text of BENCHMARK_ENV.md, made anew."""
+    groups: tuple[Group, ...]
+    """Findings by check and severity, the worst first."""
+    points: tuple[RequestPoint, ...]
+    """Every request, or none where there are too many."""
+    bins: tuple[RateBin, ...]
+    """Rates counted, where there are too many requests to show each."""
+    probe: Probe | None
+
+    def targets(self) -> list[list[ArmSummary]]:
+        """Each baseline with the arms that are compared with it."""
+        arms = self.run.summary.arms
+        baselines = [arm for arm in arms if arm.role == "baseline"]
+        return [[base, *(arm for arm in arms if arm.baseline_id == base.arm_id)] for base in baselines]
+
+    def because(self, arm_id: str) -> list[Finding]:
+        """What makes an arm's verdict worse than valid: its own findings, else its baseline's, else the run's."""
+        certificate = self.run.certificate
+        verdict = certificate.arms.get(arm_id, "valid") if certificate else "valid"
+        if verdict == "valid":
+            return []
+        baseline = next((arm.baseline_id for arm in self.run.arms if arm.id == arm_id), None)
+        guilty = [finding for finding in self.run.findings if VERDICTS[finding.severity] == verdict]
+        for about in (arm_id, baseline, None):
+            found = {finding.check: finding for finding in reversed(guilty) if finding.arm_id == about}
+            if found:
+                return list(reversed(found.values()))
+        return []
+
+
+def read_document(folder: Path, *, probe: Path | None = None) -> Document:
+    """Read a run for a page. Raises `StoreError` for the run, `UsageError` for the probe."""
+    costs = None if probe is None else read_probe(probe)
+    with RunStore.open(folder, readonly=True) as store:
+        prompt_count = sum(1 for _ in store.raw("SELECT 1 FROM prompt"))
+        few = prompt_count <= MOST_PROMPTS
+        prompts = {prompt.id: prompt for prompt in store.prompts()} if few else {}
+        hosts, sessions = tuple(store.hosts()), tuple(store.sessions())
+        experiment_yaml, planned = private(store.experiment_yaml), sum(store.planned().values())
+        points, bins = _rates(store.rows(), count=planned)
+    run = read_run(folder, by_prompt=few)
+    engines = tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values())
+    return Document(
+        run=run,
+        hosts=hosts,
+        engines=engines,
+        argvs={session.arm_id: session.argv for session in sessions},
+        prompts=prompts,
+        prompt_count=prompt_count,
+        experiment_yaml=experiment_yaml,
+        environment=_environment(run, hosts, engines, sessions),
+        groups=tuple(grouped(run.findings)),
+        points=points,
+        bins=bins,
+        probe=costs,
+    )
+
+
+def read_probe(path: Path) -> Probe:
+    """A probe from its JSON file. Raises `UsageError` that names the file."""
+    fix = "name a file that `specmeter probe` wrote"
+    try:
+        if path.stat().st_size > _LARGEST_PROBE:
+            raise UsageError(f"{path}: is too large for a probe", fix=fix)
+        return Probe.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", fix=fix) from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is no probe ({str(error).splitlines()[0]})", fix=fix) from None
+
+
+def _rates(rows: Iterable[RequestRow], count: int) -> tuple[tuple[RequestPoint, ...], tuple[RateBin, ...]]:
+    """Rates of all answered requests: one by one, or counted where there are more than `MOST_POINTS`."""
+    points: list[RequestPoint] = []
+    rates: dict[str, list[float]] = {}
+    for row in rows:
+        # The rule of `rates.decode_rate`, without an object for each of 100,000 requests.
+        if row.predicted_n is None or row.predicted_n < 2 or not row.predicted_ms:
+            continue
+        rate = 1000.0 * (row.predicted_n - 1) / row.predicted_ms
+        if count <= MOST_POINTS:
+            points.append(RequestPoint(row.arm_id, row.prompt_id, row.kind, row.block, rate))
+        else:
+            rates.setdefault(row.arm_id, []).append(rate)
+    return tuple(points), _counted(rates)
+
+
+def _counted(rates: Mapping[str, Sequence[float]]) -> tuple[RateBin, ...]:
+    if not rates:
+        return ()
+    highest = max(max(values) for values in rates.values())
+    edges = np.linspace(0.0, highest, BINS + 1)
+    return tuple(
+        RateBin(arm_id, float(edges[place]), float(edges[place + 1]), int(count))
+        for arm_id, values in rates.items()
+        for place, count in enumerate(np.histogram(values, edges)[0])
+        if count
+    )
+
+
+def _environment(
+    run: RunReport, hosts: Sequence[Host], engines: Sequence[EngineIdentity], sessions: Sequence[Session]
+) -> str:
+    if not hosts:
+        return ""
+    return render_environment(
+        host=hosts[-1],
+        engines=engines,
+        models=run.models,
+        experiment_name=run.name,
+        argvs={session.arm_id: session.argv for session in sessions},
+        started_at=run.state.started_at or 0.0,
+        finished_at=run.state.finished_at,
+        state=run.state.state,
+        sessions=sessions,
+    )

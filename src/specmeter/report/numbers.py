@@ -1,0 +1,28 @@
+"""Numbers as people read them; the one place where digits are cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specmeter.record import Estimate
+
+
+def bound(value: float, digits: int) -> str:
+    """An end of an interval; ends that say nothing are not worth their digits."""
+    return f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.0e}"
+
+
+def brackets(estimate: Estimate, digits: int, scale: float = 1.0) -> str:
+    """`[1.85, 2.01]`, or `[?]` where there is no interval."""
+    if estimate.low is None or estimate.high is None:
+        return "[?]"
+    return f"[{bound(estimate.low * scale, digits)}, {bound(estimate.high * scale, digits)}]"
+
+
+def size(size_bytes: int) -> str:
+    """`1.2 GB`, in powers of ten as on the box of a disk."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes} B"

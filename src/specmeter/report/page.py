@@ -1,0 +1,250 @@
+"""A run as one HTML file: Jinja templates (escaping everything), one style sheet, one script, Vega, and the data.
+
+What comes from outside is cleaned of control and direction characters before it is escaped, and isolated (`bdi`), so
+that it can neither act nor rearrange its surroundings. The page's own policy forbids every request and every script but
+the two whose hashes it names; Vega's expressions are therefore interpreted, never compiled to functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from specmeter import __version__
+from specmeter.printable import printable, printable_lines
+from specmeter.report import tables
+from specmeter.report.charts import Chart, specification
+from specmeter.report.numbers import size
+from specmeter.report.probe_charts import probe_charts
+from specmeter.report.run_charts import run_charts
+from specmeter.report.sentence import sentence
+from specmeter.report.style import PAGE
+from specmeter.report.table import Phrase
+from specmeter.report.words import LANGUAGES, Language, Words, words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from specmeter.answer import Answer
+    from specmeter.record import Host
+    from specmeter.report.document import Document
+
+_LONGEST_TEXT = 400_000
+
+
+def run_page(
+    document: Document,
+    languages: Sequence[Language] = LANGUAGES,
+    *,
+    index: str | None = None,
+    downloads: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The report of a run. `index` links to the page of all studies, `downloads` (name, size) lie beside the page."""
+    run = document.run
+    charts = run_charts(document) | (probe_charts(document.probe) if document.probe else {})
+    shown = {
+        "results": tables.results(document),
+        "controls": tables.controls(document),
+        "kinds": tables.kinds(document),
+        "prompts": tables.prompts(document),
+        "checks": tables.checks(document),
+        "models": tables.models(document),
+        "parts": None,
+    }
+    why = document.probe is not None or "yield" in charts
+    sections = ["comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
+    return render(
+        "run.html",
+        languages,
+        charts,
+        title=f"{printable(run.name)} · specmeter",
+        document=document,
+        tables=shown,
+        sections=[*sections, *(["downloads"] if downloads else [])],
+        simulated=any(model.origin == "mock" for model in run.models),
+        bench=any(model.origin == "bench" for model in run.models),
+        foreign_probe=_is_foreign(document),
+        started=None if run.state.started_at is None else _moment(run.state.started_at),
+        checked=None if run.certificate is None else _moment(run.certificate.checked_at),
+        anchors=_first_of_check(document),
+        machine=_machine,
+        run_folder=run.folder.resolve().name,
+        index=index,
+        downloads=downloads,
+    )
+
+
+def render(template: str, languages: Sequence[Language], charts: Mapping[str, Chart], **values: Any) -> str:
+    """A page from a template; everything in `values` counts as coming from outside."""
+    from markupsafe import Markup
+
+    voice = Voice([words(language) for language in languages])
+    css, script, vega = asset("page.css"), asset("page.js"), asset("vega.js")
+    text: str = (
+        _environment()
+        .get_template(template)
+        .render(
+            t=voice.tell,
+            say=voice.say,
+            phrase=Phrase,
+            label=voice.label,
+            sentence=voice.sentence,
+            languages=languages,
+            charts=charts,
+            charts_json=Markup(_charts_json(charts, voice.languages)),
+            policy=policy(css, vega, script),
+            css=Markup(css),
+            vega=Markup(vega),
+            script=Markup(script),
+            version=__version__,
+            **values,
+        )
+    )
+    return text
+
+
+class Voice:
+    """Tells words in every language of a page, each in an element that is shown for its language only."""
+
+    def __init__(self, languages: Sequence[Words]) -> None:
+        self.languages = languages
+
+    def tell(self, key: str, **values: object) -> Markup:
+        """The text of a key."""
+        return self._in_each(lambda one: one(key, **{name: self._escaped(v, one) for name, v in values.items()}))
+
+    def say(self, text: str | Phrase) -> Markup:
+        """Text from outside as it is, a phrase in words."""
+        return self._isolated(text) if isinstance(text, str) else self.tell(text.key, **text.values)
+
+    def sentence(self, answer: Answer) -> Markup:
+        """An answer."""
+        from markupsafe import escape
+
+        return self._in_each(lambda one: str(escape(printable(sentence(answer, one)))))
+
+    def label(self, key: str) -> Markup:
+        """An `aria-label`, and its text in the other languages for when they are chosen."""
+        from markupsafe import Markup, escape
+
+        spoken = {one.language: str(escape(one(key))) for one in self.languages}
+        others = "".join(f' data-label-{language}="{text}"' for language, text in spoken.items())
+        return Markup(f'aria-label="{next(iter(spoken.values()))}"{others}')
+
+    def _in_each(self, text: Any) -> Markup:
+        from markupsafe import Markup
+
+        tags = {"en": "en", "zh": "zh-Hans"}
+        if len(self.languages) == 1:
+            return Markup(text(self.languages[0]))
+        return Markup(
+            "".join(
+                f'<span data-lang="{one.language}" lang="{tags[one.language]}">{text(one)}</span>'
+                for one in self.languages
+            )
+        )
+
+    def _escaped(self, value: object, one: Words) -> object:
+        if isinstance(value, Phrase):
+            return one(value.key, **{name: self._escaped(v, one) for name, v in value.values.items()})
+        return value if isinstance(value, int | float) else self._isolated(str(value))
+
+    def _isolated(self, text: str) -> Markup:
+        from markupsafe import Markup, escape
+
+        return Markup("<bdi>{}</bdi>").format(escape(printable(text))) if text else Markup("")
+
+
+def policy(css: str, *scripts: str) -> str:
+    """The content security policy of a page with this style and these scripts: nothing else, and no network."""
+    hashes = " ".join(_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src {_hash(css)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def asset(name: str) -> str:
+    """A file that comes with the package."""
+    return (resources.files("specmeter.report") / "assets" / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _charts_json(charts: Mapping[str, Chart], languages: Sequence[Words]) -> str:
+    """Data once, specifications per language; no character in it can end the element that holds it."""
+    payload = {
+        chart.name: {
+            "data": list(chart.data),
+            "specs": {one.language: specification(chart, one, PAGE) for one in languages},
+        }
+        for chart in charts.values()
+    }
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def clean(value: object) -> object:
+        return (
+            printable_lines(value, _LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
+        )
+
+    return Environment(
+        loader=PackageLoader("specmeter.report"),
+        autoescape=True,
+        finalize=clean,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _first_of_check(document: Document) -> set[int]:
+    """Places of the first group of each check: where links to a check lead."""
+    places: dict[str, int] = {}
+    for place, group in enumerate(document.groups):
+        places.setdefault(group.first.check, place)
+    return set(places.values())
+
+
+def _is_foreign(document: Document) -> bool:
+    """Whether the probe's target is no file of this run."""
+    return document.probe is not None and document.probe.target.sha256 not in {m.sha256 for m in document.run.models}
+
+
+def _machine(host: Host) -> list[tuple[str, str | None]]:
+    gpus = [f"{gpu.name} ({size(gpu.memory_bytes)})" if gpu.memory_bytes else gpu.name for gpu in host.gpus]
+    return [
+        ("cpu", host.cpu),
+        ("cores", f"{host.physical_cores or '?'} / {host.logical_cores}"),
+        ("memory", size(host.memory_bytes)),
+        ("gpu", ", ".join(gpus) or None),
+        ("system", f"{host.os} {host.os_version}, {host.kernel} ({host.machine})"),
+        ("container", host.container),
+        ("power", host.power_source),
+        ("governor", host.governor),
+        ("python", host.python),
+        ("specmeter", host.specmeter),
+        ("machine_id", host.hostname_sha256[:16]),
+    ]

@@ -1,0 +1,392 @@
+"""The charts of a run. Each function says when there is something to see: it returns None otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from specmeter.printable import printable
+from specmeter.report import charts
+from specmeter.report.charts import Chart, Datum, Spec, arm_name, quantity, ratio, ratio_axis, rows, shown, tooltip
+from specmeter.report.sentence import label
+from specmeter.stats import MARGIN
+
+if TYPE_CHECKING:
+    from specmeter.record import Arm, Estimate
+    from specmeter.report.document import Document
+    from specmeter.report.style import Palette
+    from specmeter.report.words import Words
+    from specmeter.summary import ArmSummary
+
+_LENGTH = re.compile(r"length-(\d+)")
+_GB = 1e9
+
+
+def run_charts(document: Document) -> dict[str, Chart]:
+    """All charts that this run has something for, by name, in the order of the page."""
+    makers: tuple[Callable[[Document], Chart | None], ...] = (
+        comparison,
+        rates,
+        gamma,
+        acceptance,
+        yielded,
+        footprint,
+        kinds,
+        lengths,
+        requests,
+    )
+    made = (maker(document) for maker in makers)
+    return {chart.name: chart for chart in made if chart is not None}
+
+
+def comparison(document: Document) -> Chart | None:
+    """Speedup of every arm with its interval; where a number is false, that it is."""
+    compared = [arm for arm in document.run.summary.arms if arm.baseline_id is not None]
+    data: list[Datum] = [{**_who(document, arm), **_number(arm.speedup, 2)} for arm in compared]
+    if not data:
+        return None
+    limits, ticks = ratio_axis(arm.speedup for arm in compared if arm.speedup)
+    targets = _distinct(data, "target")
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x, y = ratio("point", words("axis.speedup"), limits, ticks), rows()
+        look = charts.series("target", words("column.target"), targets, palette)
+        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
+        return {
+            "height": {"step": 26},
+            "layer": [
+                charts.band(palette, MARGIN),
+                charts.one_line(palette),
+                charts.interval_rule(x, y, look["color"]),
+                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
+                charts.withheld(words, palette, y),
+            ],
+        }
+
+    return Chart("comparison", data, draw)
+
+
+def rates(document: Document) -> Chart | None:
+    """Decode rate of every arm, baselines included."""
+    data: list[Datum] = [
+        {**_who(document, arm), **_number(arm.decode_rate, 1)}
+        for group in document.targets()
+        for arm in group
+        if arm.decode_rate
+    ]
+    if not data:
+        return None
+    targets = _distinct(data, "target")
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x, y = quantity("point", words("axis.rate")), rows()
+        look = charts.series("target", words("column.target"), targets, palette)
+        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.decode_rate"), ("verdict", "column.verdict"))
+        believable = "datum.verdict != 'invalid'"
+        bars: Spec = {
+            "transform": [{"filter": believable}],
+            "mark": {"type": "bar", "height": 10, "opacity": 0.55},
+            "encoding": {"x": x, "y": y, "color": look["color"], "tooltip": tips},
+        }
+        ends = charts.interval_rule(x, y, {"value": palette.ink})
+        ends["transform"].append({"filter": believable})
+        return {"height": {"step": 22}, "layer": [bars, ends, charts.withheld(words, palette, y)]}
+
+    return Chart("rates", data, draw)
+
+
+def gamma(document: Document) -> Chart | None:
+    """Speedup against draft length, where an arm comes with several."""
+    return _by_gamma(document, "gamma", lambda arm: arm.speedup, is_ratio=True)
+
+
+def acceptance(document: Document) -> Chart | None:
+    """Acceptance rate against draft length."""
+    return _by_gamma(document, "acceptance", lambda arm: arm.acceptance, is_ratio=False)
+
+
+def _by_gamma(
+    document: Document, name: str, value: Callable[[ArmSummary], Estimate | None], *, is_ratio: bool
+) -> Chart | None:
+    arms = {arm.id: arm for arm in document.run.arms}
+    data: list[Datum] = []
+    found: list[Estimate] = []
+    for arm in document.run.summary.arms:
+        estimate, asked = value(arm), arms[arm.arm_id]
+        if estimate is None or asked.gamma is None or arm.arm_id in document.run.invalid:
+            continue
+        found.append(estimate)
+        numbers = _number(estimate, 2) if is_ratio else _number(estimate, 1, 100)
+        data.append({**_who(document, arm), "series": _without_gamma(asked), "gamma": asked.gamma, **numbers})
+    per_series = {
+        name: {datum["gamma"] for datum in data if datum["series"] == name} for name in _distinct(data, "series")
+    }
+    if not any(len(lengths) > 1 for lengths in per_series.values()):
+        return None
+    limits, ticks = ratio_axis(found) if is_ratio else ([], [])
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x = {"field": "gamma", "type": "ordinal", "title": words("axis.gamma"), "axis": {"labelAngle": 0}}
+        title = words(f"axis.{'speedup' if is_ratio else 'acceptance'}")
+        y = ratio("point", title, limits, ticks) if is_ratio else quantity("point", title)
+        look = charts.series("series", words("column.arm"), list(per_series), palette)
+        column = "column.speedup" if is_ratio else "column.acceptance"
+        tips = tooltip(words, ("arm", "column.arm"), ("shown", column), ("verdict", "column.verdict"))
+        line: Spec = {"mark": {"type": "line", "clip": True}, "encoding": {"x": x, "y": y, "color": look["color"]}}
+        marks = [
+            line,
+            charts.interval_rule(y, x, look["color"], across=False),
+            *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
+        ]
+        return {"height": 260, "layer": [charts.one_line(palette, across=True), *marks] if is_ratio else marks}
+
+    return Chart(name, data, draw)
+
+
+def yielded(document: Document) -> Chart | None:
+    """Speedup against tau, its ceiling: a step costs at least one target forward."""
+    data: list[Datum] = []
+    values: list[Estimate | float] = []
+    for arm in document.run.summary.arms:
+        if arm.speedup is None or arm.tau is None:
+            continue
+        values += [arm.speedup, arm.tau.point]
+        data.append(
+            {
+                **_who(document, arm),
+                **_number(arm.speedup, 2),
+                "tau": arm.tau.point,
+                "tau_shown": shown(arm.tau, 2),
+            }
+        )
+    if len(data) < 2:
+        return None
+    limits, ticks = ratio_axis(values)
+    targets = _distinct(data, "target")
+    most = max(1.1, limits[1])
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x = {**quantity("tau", words("axis.tau")), "scale": {"domain": [1, most], "nice": False}}
+        y = ratio("point", words("axis.speedup"), limits, ticks)
+        look = charts.series("target", words("column.target"), targets, palette)
+        tips = tooltip(
+            words,
+            ("arm", "column.arm"),
+            ("shown", "column.speedup"),
+            ("tau_shown", "column.tau"),
+            ("verdict", "column.verdict"),
+        )
+        ceiling: Spec = {
+            "data": {"values": [{"tau": 1 + (most - 1) * step / 40} for step in range(41)]},
+            "mark": {"type": "line", "color": palette.bad, "strokeDash": [6, 4], "clip": True, "aria": False},
+            "encoding": {"x": x, "y": {**y, "field": "tau"}},
+        }
+        return {
+            "height": 300,
+            "layer": [
+                ceiling,
+                charts.one_line(palette, across=True),
+                charts.interval_rule(y, x, look["color"], across=False),
+                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
+            ],
+        }
+
+    return Chart("yield", data, draw)
+
+
+def footprint(document: Document) -> Chart | None:
+    """Speedup against the weights that a token reads, where there are at least three targets to compare."""
+    read = {model.name: model.header.bytes_per_token for model in document.run.models if model.header}
+    arms = {arm.id: arm for arm in document.run.arms}
+    data: list[Datum] = []
+    found: list[Estimate] = []
+    for arm in document.run.summary.arms:
+        asked = arms[arm.arm_id]
+        if arm.speedup is None or asked.target not in read:
+            continue
+        found.append(arm.speedup)
+        who = {**_who(document, arm), "series": printable(label(arm.arm_id))}
+        data.append({**who, **_number(arm.speedup, 2), "gigabytes": read[asked.target] / _GB})
+    if len({datum["gigabytes"] for datum in data}) < 3:
+        return None
+    limits, ticks = ratio_axis(found)
+    names = _distinct(data, "series")
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x, y = quantity("gigabytes", words("axis.gigabytes")), ratio("point", words("axis.speedup"), limits, ticks)
+        look = charts.series("series", words("column.arm"), names, palette)
+        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
+        return {
+            "height": 280,
+            "layer": [
+                charts.one_line(palette, across=True),
+                charts.interval_rule(y, x, look["color"], across=False),
+                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
+            ],
+        }
+
+    return Chart("footprint", data, draw)
+
+
+def kinds(document: Document) -> Chart | None:
+    """Speedup by kind of text."""
+    data: list[Datum] = []
+    found: list[Estimate] = []
+    for arm in document.run.summary.arms:
+        for kind, part in arm.kinds.items():
+            if part.speedup is not None:
+                found.append(part.speedup)
+                data.append({**_who(document, arm), "kind": printable(kind), **_number(part.speedup, 2)})
+    names = _distinct(data, "kind")
+    if len(names) < 2:
+        return None
+    limits, ticks = ratio_axis(found)
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x = ratio("point", words("axis.speedup"), limits, ticks)
+        y: Spec = {**rows(), "scale": {"paddingInner": 0.15}}
+        offset: Spec = {"field": "kind", "type": "nominal", "sort": None}
+        look = charts.series("kind", words("column.kind"), names, palette)
+        tips = tooltip(
+            words,
+            ("arm", "column.arm"),
+            ("kind", "column.kind"),
+            ("shown", "column.speedup"),
+            ("verdict", "column.verdict"),
+        )
+        rule = charts.interval_rule(x, y, look["color"])
+        rule["encoding"]["yOffset"] = offset
+        marks = charts.points({"x": x, "y": y, "yOffset": offset, **look, "tooltip": tips})
+        step = {"step": 12, "for": "offset"} if len(names) > 1 else {"step": 24}
+        return {"height": step, "layer": [charts.one_line(palette), rule, *marks]}
+
+    return Chart("kinds", data, draw)
+
+
+def lengths(document: Document) -> Chart | None:
+    """Speedup against the length of the prompt, for prompts of controlled length."""
+    data: list[Datum] = []
+    found: list[Estimate] = []
+    for arm in document.run.summary.arms:
+        for kind, part in arm.kinds.items():
+            length = _LENGTH.fullmatch(kind)
+            if length and part.speedup is not None:
+                found.append(part.speedup)
+                data.append({**_who(document, arm), "tokens": int(length[1]), **_number(part.speedup, 2)})
+    if len({datum["tokens"] for datum in data}) < 2:
+        return None
+    limits, ticks = ratio_axis(found)
+    names = _distinct(data, "arm")
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x: Spec = {"field": "tokens", "type": "ordinal", "title": words("axis.length"), "axis": {"labelAngle": 0}}
+        y = ratio("point", words("axis.speedup"), limits, ticks)
+        look = charts.series("arm", words("column.arm"), names, palette)
+        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
+        return {
+            "height": 260,
+            "layer": [
+                charts.one_line(palette, across=True),
+                {"mark": {"type": "line", "clip": True}, "encoding": {"x": x, "y": y, "color": look["color"]}},
+                charts.interval_rule(y, x, look["color"], across=False),
+                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
+            ],
+        }
+
+    return Chart("lengths", data, draw)
+
+
+def requests(document: Document) -> Chart | None:
+    """Decode rates of single requests: whether a mean hides two speeds."""
+    arms = {arm.arm_id: arm for group in document.targets() for arm in group}
+    order = list(arms)
+    data: list[Datum] = [
+        {
+            **_who(document, arms[point.arm_id]),
+            "prompt": printable(point.prompt_id),
+            "kind": printable(point.kind),
+            "block": point.block + 1,
+            "point": point.rate,
+            "shown": f"{point.rate:.1f}",
+        }
+        for point in sorted((p for p in document.points if p.arm_id in arms), key=lambda p: order.index(p.arm_id))
+    ]
+    most = max((rate_bin.count for rate_bin in document.bins), default=0)
+    data += [
+        {
+            **_who(document, arms[rate_bin.arm_id]),
+            "low": rate_bin.low,
+            "high": rate_bin.high,
+            "count": rate_bin.count,
+            "share": rate_bin.count / most,
+            "shown": f"{rate_bin.low:.1f} - {rate_bin.high:.1f}",
+        }
+        for rate_bin in document.bins
+        if rate_bin.arm_id in arms
+    ]
+    if not data:
+        return None
+    targets = _distinct(data, "target")
+    binned = bool(document.bins)
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x, y = quantity("point", words("axis.rate")), rows()
+        colour = charts.series("target", words("column.target"), targets, palette)["color"]
+        if binned:
+            tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.decode_rate"), ("count", "column.requests"))
+            share: Spec = {
+                "field": "share",
+                "type": "quantitative",
+                "scale": {"type": "sqrt", "domain": [0, 1], "range": [0.15, 1]},
+                "legend": None,
+            }
+            ends: Spec = {"x": {**x, "field": "low"}, "x2": {"field": "high"}}
+            mark: Spec = {"type": "rect", "height": 14}
+            return {
+                "height": {"step": 22},
+                "mark": mark,
+                "encoding": {**ends, "y": y, "color": colour, "opacity": share, "tooltip": tips},
+            }
+        tips = tooltip(
+            words,
+            ("arm", "column.arm"),
+            ("prompt", "column.prompt"),
+            ("kind", "column.kind"),
+            ("block", "column.block"),
+            ("shown", "column.decode_rate"),
+        )
+        tick: Spec = {"type": "tick", "thickness": 2, "size": 14, "opacity": 0.6}
+        return {"height": {"step": 22}, "mark": tick, "encoding": {"x": x, "y": y, "color": colour, "tooltip": tips}}
+
+    return Chart("requests", data, draw)
+
+
+def _who(document: Document, arm: ArmSummary) -> Datum:
+    certificate = document.run.certificate
+    target = next(one.target for one in document.run.arms if one.id == arm.arm_id)
+    return {
+        "arm": arm_name(target, arm.arm_id),
+        "target": printable(target),
+        "verdict": certificate.arms.get(arm.arm_id, "invalid") if certificate else "unchecked",
+    }
+
+
+def _number(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum:
+    if estimate is None:
+        return {"point": None, "low": None, "high": None, "shown": "-"}
+    return {
+        "point": estimate.point * scale,
+        "low": None if estimate.low is None else estimate.low * scale,
+        "high": None if estimate.high is None else estimate.high * scale,
+        "shown": shown(estimate, digits, scale),
+    }
+
+
+def _without_gamma(arm: Arm) -> str:
+    parts = [part for part in arm.id.split("/") if part != f"g{arm.gamma}"]
+    return arm_name(arm.target, "/".join(parts))
+
+
+def _distinct(data: list[Datum], field: str) -> list[str]:
+    return list(dict.fromkeys(str(datum[field]) for datum in data))

@@ -1,0 +1,70 @@
+"""One look for all charts: colours that colour-blind readers tell apart, and what Vega draws with them.
+
+The eight hues are those of Okabe & Ito 2008, "Color Universal Design", adjusted in lightness to stand on white and on
+dark; every colour comes with a shape, so that grey prints say the same. On a page colours are CSS variables, so that a
+chart follows the theme and the printer without being drawn again; in a file they are the light ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LIGHT = ("#0072b2", "#d55e00", "#00805c", "#b8528c", "#9a6a00", "#3b9bd6", "#555555", "#7a3fa0")
+DARK = ("#56b4e9", "#ff9b57", "#3fd0a0", "#f0a3cc", "#f0b93a", "#9cd3f5", "#bbbbbb", "#c39be0")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+FONT = "system-ui, 'Segoe UI', 'Noto Sans', 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', sans-serif"
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours of a chart, as CSS understands them."""
+
+    series: Sequence[str]
+    ink: str
+    muted: str
+    grid: str
+    paper: str
+    bad: str
+
+
+PAGE = Palette(
+    series=tuple(f"var(--series-{number})" for number in range(1, len(LIGHT) + 1)),
+    ink="var(--ink)",
+    muted="var(--muted)",
+    grid="var(--grid)",
+    paper="var(--paper)",
+    bad="var(--bad)",
+)
+PRINT = Palette(series=LIGHT, ink="#1a1a1a", muted="#5a5a5a", grid="#e3e3e3", paper="#ffffff", bad="#b00020")
+
+
+def config(palette: Palette) -> dict[str, Any]:
+    """Vega-Lite's configuration."""
+    text = {"labelColor": palette.ink, "titleColor": palette.ink, "labelFontSize": 12, "titleFontSize": 12}
+    return {
+        "font": FONT,
+        "background": None,
+        "view": {"stroke": None},
+        "axis": {
+            **text,
+            "titleFontWeight": "normal",
+            "gridColor": palette.grid,
+            "domainColor": palette.muted,
+            "tickColor": palette.muted,
+            "labelLimit": 300,
+        },
+        "axisY": {"domain": False, "ticks": False, "labelPadding": 8},
+        "legend": {
+            **text,
+            "titleFontWeight": "normal",
+            "orient": "bottom",
+            "columns": 4,
+            "symbolFillColor": "transparent",
+            "symbolStrokeWidth": 2,
+            "labelLimit": 280,
+        },
+        "range": {"category": list(palette.series)},
+        "text": {"color": palette.ink, "fontSize": 12},
+    }

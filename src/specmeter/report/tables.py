@@ -1,0 +1,232 @@
+"""The tables of a run: results, results by kind of text and by prompt, checks, and what it was measured with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specmeter.environment import private
+from specmeter.report.numbers import size
+from specmeter.report.sentence import label
+from specmeter.report.table import Cell, Column, Phrase, Row, Table, counted, estimated
+from specmeter.report.words.en import TEXT
+
+if TYPE_CHECKING:
+    from specmeter.record import Outcome, Verdict
+    from specmeter.report.document import Document
+    from specmeter.summary import ArmSummary, KindSummary
+
+_RESULTS = (
+    Column("decode_rate", "number"),
+    Column("speedup", "number"),
+    Column("acceptance", "number"),
+    Column("tau", "number"),
+)
+
+
+def results(document: Document) -> Table:
+    """Every arm of every target, baselines included; the numbers of invalid arms are struck out."""
+    columns = (Column("target"), Column("arm"), *_RESULTS, Column("n", "number"), Column("requests", "number"))
+    rows = [
+        Row(
+            (
+                Cell(_target(document, arm.arm_id)),
+                _arm_cell(document, arm),
+                *_numbers(document, arm, arm),
+                counted(_units(arm)),
+                _requests(arm),
+                verdict_cell(document, arm.arm_id),
+            ),
+            verdict(document, arm.arm_id),
+        )
+        for group in document.targets()
+        for arm in group
+    ]
+    return Table("results", (*columns, Column("verdict")), rows)
+
+
+def kinds(document: Document) -> Table:
+    """Every arm on every kind of text."""
+    columns = (Column("target"), Column("arm"), Column("kind"), *_RESULTS, Column("n", "number"), Column("verdict"))
+    rows = [
+        Row(
+            (
+                Cell(_target(document, arm.arm_id)),
+                Cell(label(arm.arm_id), code=True),
+                Cell(kind),
+                *_numbers(document, arm, part),
+                counted(_units(part)),
+                verdict_cell(document, arm.arm_id),
+            ),
+            verdict(document, arm.arm_id),
+        )
+        for group in document.targets()
+        for arm in group
+        for kind, part in arm.kinds.items()
+    ]
+    return Table("kinds", columns, rows)
+
+
+def prompts(document: Document) -> Table:
+    """The speedup of every arm on every prompt; without rows where the run has too many prompts."""
+    columns = (
+        Column("prompt"),
+        Column("kind"),
+        Column("target"),
+        Column("arm"),
+        Column("speedup", "number"),
+        Column("n", "number"),
+        Column("verdict"),
+    )
+    rows = [
+        Row(
+            (
+                Cell(prompt_id, code=True),
+                Cell(document.prompts[prompt_id].kind if prompt_id in document.prompts else "-"),
+                Cell(_target(document, arm.arm_id)),
+                Cell(label(arm.arm_id), code=True),
+                estimated(speedup, 2),
+                counted(speedup.n),
+                verdict_cell(document, arm.arm_id),
+            ),
+            verdict(document, arm.arm_id),
+        )
+        for arm in document.run.summary.arms
+        for prompt_id, speedup in (arm.prompts or {}).items()
+    ]
+    return Table("prompts", columns, rows)
+
+
+def controls(document: Document) -> Table:
+    """Arms that test the measurement itself."""
+    columns = (Column("target"), Column("arm"), *_RESULTS, Column("n", "number"), Column("verdict"))
+    rows = [
+        Row(
+            (
+                Cell(_target(document, arm.arm_id)),
+                Cell(label(arm.arm_id), code=True),
+                *_numbers(document, arm, arm),
+                counted(_units(arm)),
+                verdict_cell(document, arm.arm_id),
+            ),
+            verdict(document, arm.arm_id),
+        )
+        for arm in document.run.summary.controls
+    ]
+    return Table("controls", columns, rows)
+
+
+def checks(document: Document) -> Table:
+    """Every check, what it looks for and how it ended."""
+    certificate = document.run.certificate
+    outcomes = certificate.checks if certificate else ()
+    rows = [
+        Row(
+            (
+                Cell(outcome.check, code=True),
+                Cell(_threat(outcome)),
+                Cell(Phrase(f"status.{_status(outcome)}")),
+                Cell("; ".join(dict.fromkeys(gap.reason for gap in outcome.unchecked))),
+            ),
+            "invalid" if outcome.invalid else "suspect" if outcome.suspect else None,
+        )
+        for outcome in outcomes
+    ]
+    return Table("checks", (Column("check"), Column("threat"), Column("status"), Column("unchecked")), rows)
+
+
+def models(document: Document) -> Table:
+    """The model files."""
+    rows = [
+        Row(
+            (
+                Cell(model.name),
+                Cell(private(model.reference), code=True),
+                Cell(size(model.size_bytes), float(model.size_bytes)),
+                _size_or_dash(model.header.bytes_per_token if model.header else None),
+                Cell(f"{model.header.experts_used} / {model.header.experts}")
+                if model.header and model.header.experts
+                else Cell("-"),
+                Cell(model.sha256, code=True),
+            )
+        )
+        for model in document.run.models
+    ]
+    columns = (
+        Column("model"),
+        Column("reference"),
+        Column("size", "number"),
+        Column("bytes_per_token", "number"),
+        Column("experts"),
+        Column("sha256"),
+    )
+    return Table("models", columns, rows)
+
+
+def verdict(document: Document, arm_id: str) -> Verdict | None:
+    """Of an arm; None in a run that was not checked."""
+    certificate = document.run.certificate
+    return certificate.arms.get(arm_id) if certificate else None
+
+
+def verdict_cell(document: Document, arm_id: str) -> Cell:
+    """The verdict of an arm with the checks that explain it."""
+    found = verdict(document, arm_id)
+    because = tuple(finding.check for finding in document.because(arm_id))
+    return Cell(Phrase(f"verdict.{found or 'unchecked'}"), checks=because)
+
+
+def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Cell, Cell, Cell, Cell]:
+    invalid = verdict(document, arm.arm_id) == "invalid"
+    speedup = estimated(part.speedup, 2)
+    if arm.role == "baseline":
+        speedup = Cell(Phrase("cell.baseline"))
+    elif invalid:
+        withheld = document.run.withheld.get(arm.arm_id) if part is arm else None
+        speedup = estimated(withheld, 2, struck=True) if withheld else Cell(Phrase("verdict.invalid"))
+    return (
+        estimated(part.decode_rate, 1, struck=invalid),
+        speedup,
+        estimated(part.acceptance, 1, scale=100, struck=invalid),
+        estimated(part.tau, 2, struck=invalid),
+    )
+
+
+def _arm_cell(document: Document, arm: ArmSummary) -> Cell:
+    workloads = next((one.workloads for one in document.run.arms if one.id == arm.arm_id), ())
+    shown = label(arm.arm_id)
+    if arm.cost_probe:
+        return Cell(Phrase("cell.cost_probe", {"arm": shown, "why": Phrase(f"probe.{arm.cost_probe}")}), code=True)
+    if workloads and arm.role != "baseline":
+        return Cell(Phrase("cell.only", {"arm": shown, "workloads": ", ".join(workloads)}), code=True)
+    return Cell(shown, code=True)
+
+
+def _units(part: KindSummary) -> int | None:
+    estimate = part.speedup or part.decode_rate
+    return estimate.n if estimate else None
+
+
+def _requests(arm: ArmSummary) -> Cell:
+    if not arm.requests_failed:
+        return counted(arm.requests_ok)
+    values: dict[str, object] = {"ok": arm.requests_ok, "failed": arm.requests_failed}
+    return Cell(Phrase("cell.failed", values), float(arm.requests_ok))
+
+
+def _target(document: Document, arm_id: str) -> str:
+    return next((arm.target for arm in document.run.arms if arm.id == arm_id), "-")
+
+
+def _threat(outcome: Outcome) -> str | Phrase:
+    """Checks of other versions have no words here but their own."""
+    key = f"threat.{outcome.check}"
+    return Phrase(key, {"threat": outcome.threat}) if key in TEXT else outcome.threat
+
+
+def _status(outcome: Outcome) -> str:
+    idle = outcome.status == "skipped" and not any(gap.applies for gap in outcome.unchecked)
+    return "idle" if idle else outcome.status
+
+
+def _size_or_dash(size_bytes: int | None) -> Cell:
+    return Cell("-") if size_bytes is None else Cell(size(size_bytes), float(size_bytes))
