@@ -17,7 +17,7 @@ from specmeter.engines import Engine, Launch, load_engine
 from specmeter.errors import SpecmeterError, StoreError
 from specmeter.experiment_file import LoadedExperiment
 from specmeter.measure import Observer, Work, measure
-from specmeter.record import Arm, DraftPair, EngineIdentity, Finding, Host, ModelHeader, ModelIdentity, Prompt
+from specmeter.record import Arm, DraftPair, EngineIdentity, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def resolve_models(
 ) -> dict[str, ModelIdentity]:
     """Every model that some arm uses, by its name in the experiment; built or downloaded where needed."""
     from specmeter.engines.mock import mock_model
+    from specmeter.models.facts import read_header
     from specmeter.models.reference import resolve
 
     found: dict[str, ModelIdentity] = {}
@@ -96,24 +97,8 @@ def resolve_models(
                 progress(name, done, total)
 
         identity = resolve(name, reference, base_dir=loaded.base_dir, offline=offline, progress=report)
-        found[name] = identity.model_copy(update={"header": _header(Path(identity.path))})
+        found[name] = identity.model_copy(update={"header": read_header(Path(identity.path))})
     return found
-
-
-def _header(path: Path) -> ModelHeader:
-    from specmeter.models.facts import read_facts
-
-    facts = read_facts(path)
-    return ModelHeader(
-        architecture=facts.architecture,
-        layers=facts.layers,
-        experts=facts.experts,
-        experts_used=facts.experts_used,
-        recurrent=facts.is_recurrent,
-        parameters=facts.weights.parameters,
-        bytes_per_token=facts.weights.bytes_per_token,
-        kv_bytes_per_token=facts.kv_bytes_per_token(),
-    )
 
 
 def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:

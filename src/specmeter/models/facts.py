@@ -11,7 +11,7 @@ from specmeter.models.metadata import Metadata
 from specmeter.models.split import read_parts
 from specmeter.models.vocabulary import Vocabulary, read_vocabulary
 from specmeter.models.weights import Weights, weigh
-from specmeter.record import KvType, Record
+from specmeter.record import KvType, ModelHeader, Record
 
 MAX_LAYERS = 512
 MAX_EXPERTS = 1024
@@ -71,6 +71,21 @@ def read_facts(path: Path) -> ModelFacts:
     Raises `ModelError` when a file is missing, damaged or truncated, or claims what llama.cpp cannot load.
     """
     return describe(read_parts(path))
+
+
+def read_header(path: Path) -> ModelHeader:
+    """The same as far as judging a measurement needs it. Raises `ModelError` like `read_facts`."""
+    facts = read_facts(path)
+    return ModelHeader(
+        architecture=facts.architecture,
+        layers=facts.layers,
+        experts=facts.experts,
+        experts_used=facts.experts_used,
+        recurrent=facts.is_recurrent,
+        parameters=facts.weights.parameters,
+        bytes_per_token=facts.weights.bytes_per_token,
+        kv_bytes_per_token=facts.kv_bytes_per_token(),
+    )
 
 
 def describe(parts: tuple[Header, ...]) -> ModelFacts:
