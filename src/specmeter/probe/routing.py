@@ -1,0 +1,325 @@
+"""Which experts a text chooses: read from llama.cpp's graph, kept compactly, and what follows for verification.
+
+The text is decoded in segments, each from an empty memory. For every token and layer the ids of the chosen experts are
+kept, one byte each up to 256 experts, two beyond. From them alone:
+
+    unions      U(n): distinct experts of a layer in windows of n consecutive tokens, mean over windows and layers
+    uniform     what uniform independent routing would touch (`theory.experts.expected_union`)
+    overlap     the parameters of `theory.experts` that fit these unions
+    balance     how evenly experts are used: entropy of their loads over ln E, and the largest load over the mean
+
+Segments are the units of intervals: windows of one segment overlap, segments share nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from specmeter.errors import UsageError
+from specmeter.probe import ExpertUnion, UnionPoint
+from specmeter.record import EngineSettings, Estimate, Record
+from specmeter.stats import t_interval
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ids = NDArray[np.unsignedinteger[Any]]
+    Whole = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+WINDOWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 25, 33)
+"""n of the union curve."""
+SEGMENT = 512
+"""Tokens of a segment."""
+_CHUNK = 64
+"""Tokens of one forward while experts are read: all their logits must be asked for, and those of a large vocabulary
+take a megabyte per token."""
+_HOTTEST = 5
+_MAX_FILE_BYTES = 2**32
+_MOST_EXPERTS = 65_536
+
+
+class RoutingOrder(Record):
+    """What is to be read; `specmeter.probe.child` does it."""
+
+    target: str
+    """Path of the model file."""
+    settings: EngineSettings
+    experts: Annotated[int, Field(ge=1, le=_MOST_EXPERTS)]
+    """Experts of a layer, as the file's header has it."""
+    text: str
+    most_tokens: Annotated[int, Field(ge=1)]
+    """Longer texts are cut there."""
+
+
+@dataclass(frozen=True)
+class Routing:
+    """The experts of every token."""
+
+    experts: int
+    """E: experts of a layer to choose from."""
+    layers: tuple[int, ...]
+    """Numbers of the layers that have experts."""
+    ids: Ids
+    """Shape (layers, tokens, experts used), likeliest first; segments one after the other."""
+    segments: tuple[int, ...]
+    """Tokens of each segment."""
+
+    @property
+    def used(self) -> int:
+        """K: experts of a token."""
+        return self.ids.shape[2]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all segments."""
+        return self.ids.shape[1]
+
+
+class Load(Record):
+    """How evenly the experts of one layer are used."""
+
+    layer: int
+    entropy: float
+    """Of the experts' shares, over ln E: 1 when all are used alike, 0 when only one is."""
+    largest: float
+    """Load of the hottest expert over the mean load."""
+    unused: int
+    """Experts that no token chose."""
+
+
+class Hot(Record):
+    """One of the experts that are used most."""
+
+    layer: int
+    expert: int
+    load: float
+    """Over the mean load of the layer."""
+
+
+class Overlap(Record):
+    """One model of `theory.experts` for the measured unions."""
+
+    model: str
+    parameter: float
+    rms: float
+    """Root mean square of the relative residuals."""
+
+
+class RoutingSummary(Record):
+    """What a text's routing comes to."""
+
+    experts: int
+    used: int
+    layers: int
+    tokens: int
+    segments: int
+    union: ExpertUnion
+    uniform: tuple[float, ...]
+    """Expected unions under uniform routing, point by point."""
+    overlaps: tuple[Overlap, ...]
+    """Empty where every token uses all experts, or the text is too short."""
+    neighbours: float
+    """Mean Jaccard index of two consecutive tokens' experts: those in both over those in either."""
+    loads: tuple[Load, ...]
+    hottest: tuple[Hot, ...]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
+    """Decode the text and keep its experts; calls `done` with the number of segments that are complete.
+
+    Raises `UsageError` for a text of fewer than two tokens or a model without experts, `EngineError` when llama.cpp
+    fails.
+    """
+    from specmeter.engines.libllama.context import Context
+    from specmeter.engines.libllama.model import Model
+    from specmeter.engines.libllama.routing import RoutingTap
+
+    tap = RoutingTap()
+    settings = order.settings.model_copy(update={"context": max(order.settings.context, SEGMENT)})
+    with Model(Path(order.target), gpu_layers=settings.gpu_layers) as model:
+        text = model.tokenize(order.text, add_special=False, parse_special=False)[: order.most_tokens]
+        if len(text) < 2:
+            raise UsageError(f"the text has {len(text)} tokens", fix="give a longer one with --text")
+        parts: list[dict[int, Any]] = []
+        segments = [text[start : start + SEGMENT] for start in range(0, len(text), SEGMENT)]
+        if len(segments) > 1 and len(segments[-1]) < SEGMENT:
+            segments.pop()  # segments of one length weigh alike
+        with Context(model, settings, threads=settings.threads or 1, rows=_CHUNK, tap=tap) as context:
+            for index, segment in enumerate(segments):
+                context.cut(0)
+                for start in range(0, len(segment), _CHUNK):
+                    context.decode(segment[start : start + _CHUNK], "all")
+                parts.append(tap.take())
+                done(index + 1)
+    layers = tuple(sorted(parts[0]))
+    if not layers:
+        raise UsageError(f"{order.target}: no layer of this model chooses experts", fix="name an MoE model")
+    kind = np.uint8 if order.experts <= 256 else np.uint16
+    ids = np.stack([np.concatenate([part[layer] for part in parts]) for layer in layers])
+    if int(ids.max()) >= order.experts:
+        raise UsageError(
+            f"{order.target}: chose expert {int(ids.max())}, and its header says {order.experts} experts",
+            fix="check the file with `specmeter models inspect`",
+        )
+    return Routing(order.experts, layers, ids.astype(kind), tuple(len(segment) for segment in segments))
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def save_routing(routing: Routing, path: Path) -> None:
+    """Write `ids`, `layers`, `segments` and `experts` as a compressed NumPy archive, whole or not at all."""
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        ids=routing.ids,
+        layers=np.array(routing.layers, dtype=np.uint16),
+        segments=np.array(routing.segments, dtype=np.uint32),
+        experts=np.array(routing.experts, dtype=np.uint32),
+    )
+    temporary = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(buffer.getvalue())
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror})", fix="name another file with --out") from None
+
+
+def load_routing(path: Path) -> Routing:
+    """Read what `save_routing` wrote. Raises `UsageError` for anything else."""
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise ValueError("it is too large")
+        with np.load(path, allow_pickle=False) as archive:
+            ids, layers, segments = archive["ids"], archive["layers"], archive["segments"]
+            experts = int(archive["experts"])
+        if ids.ndim != 3 or ids.dtype not in (np.uint8, np.uint16) or 0 in ids.shape:
+            raise ValueError(f"ids have shape {ids.shape} and type {ids.dtype}")
+        if len(layers) != ids.shape[0] or int(segments.sum()) != ids.shape[1] or int(ids.max()) >= experts:
+            raise ValueError("its parts contradict each other")
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            f"{path}: no routing that specmeter wrote ({str(error)[:200]})",
+            fix="make one with `specmeter probe TARGET --routing`",
+        ) from None
+    return Routing(experts, tuple(map(int, layers)), ids, tuple(map(int, segments)))
+
+
+# --- what follows -----------------------------------------------------------------------------------------------------
+
+
+def summarize(routing: Routing, windows: Sequence[int] = WINDOWS) -> RoutingSummary:
+    """Unions, overlap, balance. Windows longer than the shortest segment are left out."""
+    from specmeter.theory.experts import expected_union, fit_union
+
+    total, used = routing.experts, routing.used
+    able = [n for n in windows if n <= min(routing.segments)]
+    means = np.stack([unions(ids, able) for ids in _segments(routing)])  # (segments, windows)
+    points = tuple(UnionPoint(tokens=n, union=_estimate(means[:, place])) for place, n in enumerate(able))
+    measured = [point.union.point for point in points]
+    overlaps: tuple[Overlap, ...] = ()
+    if used < total and max(able) > 1:
+        fits = (fit_union(able, measured, total, used, model) for model in ("draws", "power"))
+        overlaps = tuple(Overlap(model=fit.model, parameter=fit.parameter, rms=fit.rms) for fit in fits)
+    shares = _shares(routing)
+    return RoutingSummary(
+        experts=total,
+        used=used,
+        layers=len(routing.layers),
+        tokens=routing.tokens,
+        segments=len(routing.segments),
+        union=ExpertUnion(experts=total, used=used, points=points),
+        uniform=tuple(float(expected_union(float(n), total, used)) for n in able),
+        overlaps=overlaps,
+        neighbours=_neighbours(routing),
+        loads=tuple(_load(layer, share) for layer, share in zip(routing.layers, shares, strict=True)),
+        hottest=_hottest(routing.layers, shares * total),
+    )
+
+
+def unions(ids: Ids, windows: Sequence[int]) -> Floats:
+    """Mean distinct experts in all windows of n consecutive tokens, over layers too, for each n of `windows`.
+
+    `ids` of one segment, shape (layers, tokens, used). Instead of looking at windows, each choice is asked in how many
+    of them it is the first of its expert: those that begin after the expert's last choice before it.
+    """
+    layers, length, used = ids.shape
+    layer = np.repeat(np.arange(layers, dtype=np.int64), length * used)
+    token: Whole = np.tile(np.repeat(np.arange(length, dtype=np.int64), used), layers)
+    expert: Whole = layer * _MOST_EXPERTS + ids.ravel()
+    # Choices of one expert of one layer stand together, in the order of their tokens.
+    order = np.lexsort((token, expert))
+    expert, token = expert[order], token[order]
+    before: Whole = np.full(len(token), -1, dtype=np.int64)
+    same = expert[1:] == expert[:-1]
+    before[1:][same] = token[:-1][same]
+    result = np.empty(len(windows))
+    for place, n in enumerate(windows):
+        first = np.maximum(np.maximum(before + 1, token - n + 1), 0)
+        last = np.minimum(token, length - n)
+        result[place] = np.maximum(0, last - first + 1).sum() / (layers * (length - n + 1))
+    return result
+
+
+def _segments(routing: Routing) -> Sequence[Ids]:
+    ends = np.cumsum(routing.segments)[:-1]
+    return np.split(routing.ids, ends, axis=1)
+
+
+def _estimate(means: Floats) -> Estimate:
+    """Mean over segments, with Student's interval where there are two segments that differ."""
+    n = len(means)
+    point, method = float(means.mean()), f"mean over {n} segments of text, their windows and layers"
+    if n < 2 or float(np.ptp(means)) <= 1e-12 * point:
+        return Estimate(point=point, n=n, unit="experts", method=f"{method}; no interval")
+    _, low, high = t_interval(means)
+    return Estimate(
+        point=point, low=float(low), high=float(high), n=n, unit="experts", method=f"{method}; Student t over segments"
+    )
+
+
+def _shares(routing: Routing) -> Floats:
+    """Share of all choices that each expert has. Shape (layers, experts)."""
+    counts = [np.bincount(ids.ravel(), minlength=routing.experts) for ids in routing.ids]
+    return np.stack(counts) / (routing.tokens * routing.used)
+
+
+def _load(layer: int, share: Floats) -> Load:
+    chosen = share[share > 0]
+    entropy = float(-(chosen * np.log(chosen)).sum())
+    return Load(
+        layer=layer,
+        entropy=entropy / math.log(len(share)) if len(share) > 1 else 1.0,
+        largest=float(share.max()) * len(share),
+        unused=int((share == 0).sum()),
+    )
+
+
+def _hottest(layers: Sequence[int], loads: Floats) -> tuple[Hot, ...]:
+    order: list[int] = np.argsort(-loads, axis=None, kind="stable")[:_HOTTEST].tolist()
+    places = (divmod(place, loads.shape[1]) for place in order)
+    return tuple(Hot(layer=layers[row], expert=column, load=float(loads[row, column])) for row, column in places)
+
+
+def _neighbours(routing: Routing) -> float:
+    """Jaccard index of consecutive tokens, from the union of each pair: |both| = 2 K - |either|."""
+    indices: list[float] = []
+    for ids in _segments(routing):
+        left, right = ids[:, :-1], ids[:, 1:]
+        both = (left[:, :, :, np.newaxis] == right[:, :, np.newaxis, :]).sum(axis=(2, 3))
+        indices.extend((both / (2 * routing.used - both)).ravel().tolist())
+    return float(np.mean(indices)) if indices else 1.0

@@ -1,0 +1,235 @@
+"""Times of forwards over n tokens of real text, taken in this process through llama.cpp's C interface.
+
+A round is a place in the text: `depth` tokens before it are put into memory, then for every n, in an order drawn anew
+each round, forwards over n tokens run one after the other along the text, and all is cut back. So a slow minute of the
+machine meets every n, and each n meets every place; of an MoE the tokens must be those of real text, because
+neighbours share experts.
+
+The first forward of each n is not timed: llama.cpp builds its graph anew whenever n changes, which speculation with a
+constant gamma seldom pays. The next ones are forwards over further text, as in decoding. A sample is the mean of one
+round's timed forwards: three of them for small n, two or one for larger ones, which are steadier.
+
+The draft's T(1) is taken as drafting meets it: after a forward of the target, which has thrown the draft's weights out
+of the caches, four tokens one by one.
+
+What a step costs beside its forwards is timed on the same logits: comparing the n rows with the text, and cutting both
+memories. A target with a recurrent state cannot be cut; there it is saving and restoring that state, and the replay
+that a rejection makes necessary is one more forward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from pydantic import Field
+
+from specmeter.errors import UsageError
+from specmeter.record import EngineSettings, Record
+
+if TYPE_CHECKING:
+    from specmeter.engines.libllama.context import Checkpoint, Context
+
+MOST_TOKENS = 256
+"""Tokens of one forward that are still called a verification."""
+DRAFT_TOKENS = (1, 2, 3, 5, 9)
+"""n of the draft's curve: one token at a time while it drafts, some more while it catches up with the target."""
+DRAFTED_IN_A_ROW = 4
+OVERHEAD_TOKENS = 5
+"""n that the overhead of a step is taken at: gamma 4."""
+
+Times = dict[int, list[float]]
+"""n -> ms of each round."""
+
+
+class Sweep(Record):
+    """What is to be measured; `specmeter.probe.child` reads it."""
+
+    target: str
+    """Path of the model file."""
+    draft: str | None = None
+    settings: EngineSettings
+    tokens: tuple[Annotated[int, Field(ge=1, le=MOST_TOKENS)], ...]
+    depth: Annotated[int, Field(ge=1)]
+    rounds: Annotated[int, Field(ge=1)]
+    seed: int
+    text: str
+
+
+class Samples(Record):
+    """What was measured."""
+
+    target_ms: Times
+    draft_ms: Times
+    """Empty without a draft."""
+    overhead_ms: list[float]
+    """Of each round."""
+    text_tokens: int
+    """Length of the text."""
+
+
+def longest_chain(tokens: Sequence[int]) -> int:
+    """Tokens behind `depth` that a sweep puts into memory at most."""
+    return max(max(n * (1 + _timed(n)) for n in tokens), 2 + DRAFTED_IN_A_ROW, 3 * max(DRAFT_TOKENS))
+
+
+def sweep(order: Sweep, done: Callable[[int], None]) -> Samples:
+    """Measure; calls `done` with the number of rounds that are complete.
+
+    Raises `UsageError` for a text that is too short, `EngineError` when llama.cpp fails.
+    """
+    with _opened(order) as (target, draft):
+        text = target.model.tokenize(order.text, add_special=False, parse_special=False)
+        places = _places(len(text), order)
+        measured = _Measured({n: [] for n in order.tokens}, {}, [])
+        if draft is not None:
+            measured.draft = {n: [] for n in DRAFT_TOKENS if n <= max(order.tokens)}
+        rng = np.random.default_rng(order.seed)
+        for index, place in enumerate(places):
+            before = text[place : place + order.depth]
+            ahead = text[place + order.depth : place + order.depth + longest_chain(order.tokens)]
+            for context in filter(None, (target, draft)):
+                context.cut(0)
+                context.extend(before)
+            _round(target, draft, ahead, rng, measured, warm=index > 0)
+            done(index)
+    return Samples(
+        target_ms=measured.target, draft_ms=measured.draft, overhead_ms=measured.overhead, text_tokens=len(text)
+    )
+
+
+@dataclass
+class _Measured:
+    target: Times
+    draft: Times
+    overhead: list[float]
+
+
+def _round(
+    target: Context, draft: Context | None, ahead: list[int], rng: np.random.Generator, into: _Measured, *, warm: bool
+) -> None:
+    """All n once, in an order of this round's own; with `warm` false nothing is kept."""
+    here = _Place(target)
+    for n in rng.permutation(list(into.target)).tolist():
+        ms = _chain(target, ahead, n)
+        here.go_back()
+        if warm:
+            into.target[n].append(ms)
+    overhead = _overhead(here, target, ahead, min(OVERHEAD_TOKENS, max(into.target)))
+    if draft is None:
+        if warm:
+            into.overhead.append(overhead)
+        return
+    there = _Place(draft)
+    drafts: dict[int, float] = {}
+    for n in rng.permutation(list(into.draft)).tolist():
+        if n == 1:
+            draft.decode(ahead[:1])
+            target.decode(ahead[:1])
+            drafts[n] = _timed_forwards(draft, ahead[1:], 1, DRAFTED_IN_A_ROW)
+            here.go_back()
+        else:
+            drafts[n] = _chain(draft, ahead, n)
+        there.go_back()
+    draft.decode(ahead[:1])
+    started = time.perf_counter()
+    there.go_back()
+    overhead += 1e3 * (time.perf_counter() - started)
+    if warm:
+        for n, ms in drafts.items():
+            into.draft[n].append(ms)
+        into.overhead.append(overhead)
+
+
+def _chain(context: Context, ahead: list[int], n: int) -> float:
+    """ms of a forward over n tokens, after one of the same n that is not timed."""
+    context.decode(ahead[:n], "all")
+    return _timed_forwards(context, ahead[n:], n, _timed(n))
+
+
+def _timed_forwards(context: Context, ahead: list[int], n: int, count: int) -> float:
+    """Mean ms of `count` forwards over n tokens each, logits of all of them read."""
+    total = 0.0
+    for index in range(count):
+        tokens = ahead[index * n : (index + 1) * n]
+        started = time.perf_counter()
+        context.decode(tokens, "all")
+        total += time.perf_counter() - started
+    return 1e3 * total / count
+
+
+def _timed(n: int) -> int:
+    """Forwards of one round that are timed."""
+    return 3 if n <= 4 else 2 if n <= 8 else 1
+
+
+def _overhead(here: _Place, target: Context, ahead: list[int], n: int) -> float:
+    """ms that a step over n tokens takes beside its forward: choosing and comparing tokens, going back."""
+    from specmeter.engines.libllama.verification import greedy
+
+    saving = here.again()
+    rows = target.decode(ahead[:n], "all")
+    started = time.perf_counter()
+    greedy(ahead[1:n], rows)
+    here.go_back()
+    return saving + 1e3 * (time.perf_counter() - started)
+
+
+class _Place:
+    """Where a sequence is now, to come back to."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._length = context.length
+        self._checkpoint: Checkpoint | None = None
+        self.again()
+
+    def again(self) -> float:
+        """Save what cannot be cut; ms that it took."""
+        started = time.perf_counter()
+        if not self._context.can_cut:
+            self._checkpoint = self._context.save()
+        return 1e3 * (time.perf_counter() - started)
+
+    def go_back(self) -> None:
+        if self._checkpoint is not None:
+            self._context.restore(self._checkpoint)
+        else:
+            self._context.cut(self._length)
+
+
+@contextlib.contextmanager
+def _opened(order: Sweep) -> Generator[tuple[Context, Context | None]]:
+    from specmeter.engines.libllama.context import Context
+    from specmeter.engines.libllama.model import Model
+
+    settings = order.settings
+    threads = settings.threads or 1
+    with contextlib.ExitStack() as stack:
+        loaded = stack.enter_context(Model(Path(order.target), gpu_layers=settings.gpu_layers))
+        rows = max(order.tokens)
+        target = stack.enter_context(Context(loaded, settings, threads=threads, rows=rows))
+        draft = None
+        if order.draft is not None:
+            other = stack.enter_context(Model(Path(order.draft), gpu_layers=settings.draft_gpu_layers))
+            draft = stack.enter_context(
+                Context(other, settings, threads=threads, draft=True, rows=max(*DRAFT_TOKENS, 1))
+            )
+        yield target, draft
+
+
+def _places(length: int, order: Sweep) -> list[int]:
+    """Where rounds begin in the text, evenly spread; the first one warms up and is not kept."""
+    needed = order.depth + longest_chain(order.tokens)
+    if length < needed:
+        raise UsageError(
+            f"the text has {length} tokens, {needed} are needed: {order.depth} before each forward and "
+            f"{needed - order.depth} for forwards over up to {max(order.tokens)}",
+            fix="give a longer one with --text, or lower --depth or --tokens",
+        )
+    return [int(place) for place in np.linspace(0, length - needed, order.rounds + 1)]
