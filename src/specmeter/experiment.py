@@ -23,7 +23,9 @@ from specmeter.record import (
     EngineSettings,
     Generation,
     MethodName,
+    PolicyName,
     Record,
+    RuleName,
 )
 from specmeter.workloads.spec import Name, WorkloadSpec
 
@@ -34,8 +36,9 @@ MAX_ARMS = 2_000
 class EngineSpec(EngineSettings):
     """The engine of the experiment and its settings, which arms may override."""
 
-    kind: Literal["embedded", "native", "mock"] = "embedded"
-    """`embedded`: llama.cpp from the installed wheel; `native`: a llama-server binary; `mock`: simulated."""
+    kind: Literal["embedded", "native", "libllama", "mock"] = "embedded"
+    """`embedded`: llama.cpp's server from the installed wheel; `native`: a llama-server binary; `libllama`: specmeter's
+    own loop on the wheel's library, every step timed; `mock`: simulated."""
     binary: str | None = None
     """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then the PATH."""
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
@@ -76,6 +79,10 @@ class ArmSpec(Record):
     """How often an n-gram must have been seen."""
     synthetic_rates: tuple[float, ...] = ()
     """Acceptance by dice with these rates per position: a cost probe, never a result."""
+    policy: PolicyName | tuple[PolicyName | None, ...] | None = None
+    """Who decides how long drafts are, up to gamma (engine `libllama` only)."""
+    rule: RuleName | tuple[RuleName | None, ...] | None = None
+    """How drafts are verified at temperature > 0 (engine `libllama` only)."""
     engine: EngineSettings = EngineSettings()
     """Settings of the engine that these arms change; what is not named stays as it is for the whole experiment."""
     workloads: Name | tuple[Name, ...] | None = None
@@ -105,6 +112,8 @@ class Exclusion(Record):
     p_min: float | tuple[float, ...] | None = None
     ngram_n: int | tuple[int, ...] | None = None
     ngram_min_hits: int | tuple[int, ...] | None = None
+    policy: str | tuple[str, ...] | None = None
+    rule: str | tuple[str, ...] | None = None
 
     def matches(self, arm: Arm) -> bool:
         """Whether every field that is set agrees with the arm."""
@@ -205,7 +214,7 @@ class Experiment(Record):
             "target": _as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
             "method": _as_tuple(spec.method),
             "draft": _as_tuple(spec.draft),
-            **{name: _as_tuple(getattr(spec, name)) for name in _NUMBER_AXES},
+            **{name: _as_tuple(getattr(spec, name)) for name in _DRAFTING_AXES},
         }
         for values in itertools.product(*axes.values()):
             choice = dict(zip(axes, values, strict=True))
@@ -215,7 +224,7 @@ class Experiment(Record):
             )
             draft = choice["draft"]
             if methods == ("none",):
-                choice |= dict.fromkeys((*_NUMBER_AXES, "draft"))
+                choice |= dict.fromkeys((*_DRAFTING_AXES, "draft"))
             elif (needs := DRAFT_MODEL_METHODS & set(methods)) and draft is None:
                 raise ExperimentError(
                     f"arms.{index}: method {sorted(needs)[0]} needs a draft model",
@@ -289,7 +298,7 @@ class Experiment(Record):
         return controls
 
 
-_NUMBER_AXES = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits")
+_DRAFTING_AXES = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits", "policy", "rule")
 
 
 def split_methods(text: str) -> tuple[MethodName, ...]:
@@ -325,6 +334,7 @@ def arm_id(arm: Arm, defaults: EngineSettings) -> str:
     ):
         if value is not None:
             parts.append(f"{prefix}{value:g}")
+    parts += [name for name in (arm.policy, arm.rule) if name is not None]
     if arm.synthetic_rates:
         parts.append("synthetic-" + "-".join(f"{rate:g}" for rate in arm.synthetic_rates))
     for name in EngineSettings.model_fields:

@@ -9,16 +9,18 @@ from specmeter.errors import ModelError, UsageError
 from specmeter.record import Arm, DraftPair, ModelIdentity
 
 
-def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> tuple[DraftPair, ...]:
-    """How the drafts go with their targets, after refusing what a llama.cpp engine would refuse.
+def check(
+    arms: Sequence[Arm], models: Mapping[str, ModelIdentity], engine_kind: str = "embedded"
+) -> tuple[DraftPair, ...]:
+    """How the drafts go with their targets, after refusing what an engine of that kind would refuse.
 
     Raises `ExperimentError` for parameters that no method of an arm honours, `ModelError` for a draft that is none of
     its target, `UsageError` for models beyond this machine.
     """
-    from specmeter.engines.llama_methods import check_arm
+    from specmeter.engines import check_arm
 
     for arm in arms:
-        check_arm(arm, has_draft=arm.draft is not None)
+        check_arm(engine_kind, arm, has_draft=arm.draft is not None)
     pairs = _pairs(arms, models)
     _memory(arms, models)
     return pairs
@@ -31,13 +33,10 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> tuple[Dr
     for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms if arm.draft):
         assert draft is not None
         comparison = compare(Path(models[target].path), Path(models[draft].path))
-        refused = [condition for condition in comparison.conditions if condition.status == "refused"]
-        if refused:
-            first = refused[0]
+        if comparison.refusal is not None:
             command = f"specmeter models compare {models[target].reference} {models[draft].reference}"
             raise ModelError(
-                f"drafts.{draft}: llama.cpp would refuse it as a draft of {target}: {first.name} is {first.draft}, "
-                f"the target's is {first.target}" + (f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""),
+                f"drafts.{draft}: llama.cpp would refuse it as a draft of {target}: {comparison.refusal}",
                 fix=f"choose a draft with the target's vocabulary; `{command}` lists every condition",
             )
         pairs.append(DraftPair(target=target, draft=draft, conditions=comparison.conditions))

@@ -28,6 +28,12 @@ MethodName = Literal[
 DRAFT_MODEL_METHODS: frozenset[MethodName] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
 """Methods that need a second model file (`draft-mtp` may use heads inside the target instead)."""
 
+PolicyName = Literal["entropy", "utility", "cost-table"]
+"""Who decides how long drafts are: the draft's own doubt, the utility measured so far, or a measured table of costs."""
+
+RuleName = Literal["rejection", "sample-match"]
+"""How drafts are verified: by rejection sampling, or by llama.cpp's rule (draw the target's token and compare)."""
+
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
 
@@ -90,6 +96,8 @@ class EngineSettings(Record):
     fast model notices where every core decodes; off, there are no arrival times and no time to first token."""
     extra_flags: tuple[str, ...] = ()
     """More command line flags for a native server, as they are."""
+    record_experts: bool = False
+    """Keep the experts that every step reads (`libllama` only). It slows decoding down: such times are not comparable."""
 
 
 class Generation(Record):
@@ -130,7 +138,13 @@ class Arm(Record):
     ngram_min_hits: Annotated[int, Field(ge=1, le=1024)] | None = None
     """How often an n-gram must have been seen (`ngram-map-*`)."""
     synthetic_rates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
-    """Acceptance decided by dice with these per-position rates: a cost probe whose text means nothing."""
+    """Acceptance decided by dice with these per-position rates: a cost probe. A server's text then means nothing;
+    `libllama` plants errors into the target's own continuation, and its text keeps its meaning."""
+    policy: PolicyName | None = None
+    """Who decides how long drafts are, up to gamma (`libllama` only). None: always gamma, or fewer where `p_min` says so;
+    with `entropy`, `p_min` bounds the acceptance that the draft's entropy lets expect."""
+    rule: RuleName | None = None
+    """How drafts are verified at temperature > 0 (`libllama` only, default `rejection`; servers match samples)."""
     engine: EngineSettings = EngineSettings()
     role: Literal["baseline", "speculative", "control"] = "speculative"
     baseline_id: str | None = None

@@ -133,8 +133,8 @@ def test_a_port_taken_by_a_foreign_server_is_never_used(tmp_path: Path, monkeypa
     with foreign.start(launch(tmp_path / "foreign", arm())) as other:
         taken = int(other.facts.argv[other.facts.argv.index("--port") + 1])
         monkeypatch.undo()
-        ports = iter([taken, llama_start._free_port()])
-        monkeypatch.setattr(llama_start, "_free_port", lambda: next(ports))
+        ports = iter([taken, llama_start.free_port()])
+        monkeypatch.setattr(llama_start, "free_port", lambda: next(ports))
         with EmbeddedEngine().start(launch(tmp_path, arm())) as session:
             assert f'"port": {taken}' not in session.facts.argv[-1]
             assert session.generate(prompt(), greedy(4)).timings.predicted_n == 4

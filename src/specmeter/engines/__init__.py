@@ -125,6 +125,18 @@ def load_engine(kind: str, *, binary: str | None = None, mock: MockSpec | None =
     return _LOADERS[kind](binary, mock)
 
 
+def check_arm(kind: str, arm: Arm, *, has_draft: bool) -> None:
+    """Raise `ExperimentError`, naming the field, for an arm that engines of this kind cannot run as it is written."""
+    if kind == "libllama":
+        from specmeter.engines.libllama import methods
+
+        methods.check_arm(arm, has_draft=has_draft)
+    elif kind != "mock":
+        from specmeter.engines import llama_methods
+
+        llama_methods.check_arm(arm, has_draft=has_draft)
+
+
 def _embedded(binary: str | None, mock: MockSpec | None) -> Engine:  # noqa: ARG001
     from specmeter.engines.llama_embedded import EmbeddedEngine
 
@@ -143,4 +155,10 @@ def _mock(binary: str | None, mock: MockSpec | None) -> Engine:  # noqa: ARG001
     return MockEngine(mock or MockSpec())
 
 
-_LOADERS = {"embedded": _embedded, "native": _native, "mock": _mock}
+def _libllama(binary: str | None, mock: MockSpec | None) -> Engine:  # noqa: ARG001
+    from specmeter.engines.libllama.engine import LibllamaEngine
+
+    return LibllamaEngine()
+
+
+_LOADERS = {"embedded": _embedded, "native": _native, "libllama": _libllama, "mock": _mock}

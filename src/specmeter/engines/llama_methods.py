@@ -88,6 +88,16 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
             fix="set gamma_min to gamma or less",
         )
     _check_synthetic(arm, where)
+    for field, value in (
+        ("policy", arm.policy),
+        ("rule", arm.rule),
+        ("engine.record_experts", arm.engine.record_experts),
+    ):
+        if value:
+            raise ExperimentError(
+                f"{where}: {field}: llama.cpp's server has nothing of the kind",
+                fix=f"leave {field} out, or use the instrumented engine (engine.kind: libllama)",
+            )
 
 
 def _check_synthetic(arm: Arm, where: str) -> None:

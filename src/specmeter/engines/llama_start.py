@@ -43,7 +43,7 @@ def start_session(launch: Launch, command: Callable[[int, str], Command]) -> Lla
     Another port is tried when somebody else took the first one in the meantime. Raises `EngineStartError`.
     """
     for attempt in range(_PORT_ATTEMPTS):
-        port = _free_port()
+        port = free_port()
         client = LoopbackClient(port, secrets.token_urlsafe(24))
         order = command(port, client.api_key)
         started = time.perf_counter()
@@ -76,7 +76,8 @@ def default_threads() -> int:
     return max(1, min(psutil.cpu_count(logical=False) or usable, usable))
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]

@@ -41,7 +41,16 @@ class Comparison(Record):
     @property
     def accepted(self) -> bool:
         """Whether llama.cpp would speculate with this pair."""
-        return all(condition.status != "refused" for condition in self.conditions)
+        return self.refusal is None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why llama.cpp would not, by the first condition that is broken; None where it would."""
+        refused = [condition for condition in self.conditions if condition.status == "refused"]
+        if not refused:
+            return None
+        first, more = refused[0], f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        return f"{first.name} is {first.draft}, the target's is {first.target}{more}"
 
 
 def compare(target: Path, draft: Path) -> Comparison:

@@ -93,6 +93,8 @@ class Context:
         """Tokens that fit; llama.cpp rounds up what it was asked for."""
         self.batch_size: int = self._lib.llama_n_batch(self._handle)
         """Most tokens of one forward."""
+        self.ubatch_size: int = self._lib.llama_n_ubatch(self._handle)
+        """Most tokens that are computed at once; longer forwards are done in parts."""
         self._batch: Any = self._lib.llama_batch_init(self.batch_size, 0, 1)
         size = self.batch_size
         self._tokens = np.ctypeslib.as_array(self._batch.token, (size,))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from specmeter.engines.libllama.sampling import Rows, best, confidence, draw, entropy
+from specmeter.engines.libllama.sampling import best, confidence, draw, entropy, probabilities
 from specmeter.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -47,9 +47,14 @@ class Drafter(Protocol):
 class ModelDrafter:
     """A draft model, its memory kept in step with the text."""
 
-    def __init__(self, context: Context, generation: Generation, *, drawn: np.random.Generator | None) -> None:
-        """`drawn` draws tokens from the draft's own distribution under `generation` (rejection sampling needs that);
-        None takes its best ones, as llama.cpp does."""
+    def __init__(
+        self, context: Context, vocabulary_size: int, generation: Generation, *, drawn: np.random.Generator | None
+    ) -> None:
+        """`vocabulary_size` is the target's: the two may differ by a few tokens that nobody uses.
+
+        `drawn` draws tokens from the draft's own distribution under `generation` (rejection sampling needs that); None
+        takes its best ones, as llama.cpp does.
+        """
         self._context = context
         self._generation = generation
         self._rng = drawn
@@ -59,7 +64,10 @@ class ModelDrafter:
         """Tokens in memory behind them: drafts whose fate is not known yet."""
         self._checkpoint: Checkpoint | None = None
         """For models that cannot forget: before the first of `_tried`."""
-        self._ends = context.model.end_tokens
+        # What only one of the two vocabularies has, nobody drafts.
+        self._shared = min(vocabulary_size, context.model.vocabulary_size)
+        self._beyond = np.zeros(vocabulary_size - self._shared)
+        self._ends = context.model.end_tokens[context.model.end_tokens < self._shared]
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._context.cut(0)
@@ -86,15 +94,15 @@ class ModelDrafter:
                 drawn.append(odds)
             if len(tokens) == most:
                 break
-            row = self._context.decode((token,))[0]
+            row = self._context.decode((token,))[0][: self._shared]
             self._tried.append(token)
         return Draft(tokens, drawn)
 
     def _choose(self, row: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[int, Floats | None]:
         if self._rng is None:
             return best(row), None
-        odds = Rows(row[np.newaxis], self._generation)[0]
-        return draw(odds, self._rng), odds
+        odds = probabilities(row, self._generation)
+        return draw(odds, self._rng), np.concatenate([odds, self._beyond]) if len(self._beyond) else odds
 
     def _catch_up(self, history: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
         """Bring the memory to `history`; the logits after its last token."""
@@ -112,7 +120,7 @@ class ModelDrafter:
         self._sure = len(history)
         if not context.can_cut:
             self._checkpoint = context.save()
-        return rows[0]
+        return rows[0][: self._shared]
 
 
 class NgramDrafter:
@@ -126,6 +134,24 @@ class NgramDrafter:
 
     def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Draft:  # noqa: ARG002
         return Draft(self._lookup.draft(history, most))
+
+
+class FirstOf:
+    """Several drafters, of which the first that has anything to say is heard: llama.cpp's way to combine methods."""
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self._drafters = drafters
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        for drafter in self._drafters:
+            drafter.begin(prompt)
+
+    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Draft:
+        for drafter in self._drafters:
+            draft = drafter.draft(history, most, policy)
+            if draft.tokens:
+                return draft
+        return NOTHING
 
 
 class Oracle:

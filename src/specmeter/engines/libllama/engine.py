@@ -1,0 +1,275 @@
+"""The instrumented engine for experiments: llama.cpp as a library, in a process of its own, every step timed."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+import time
+from functools import cached_property
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from specmeter.engines import Candidate, Launch, SessionFacts
+from specmeter.engines.http_client import LOOPBACK
+from specmeter.engines.identity import binary_libraries, checksums, sha256_of, wheel_libraries
+from specmeter.engines.libllama import capi, methods
+from specmeter.engines.libllama.child import at_once
+from specmeter.engines.llama_log import parse_load
+from specmeter.engines.llama_server import quoted_log
+from specmeter.engines.llama_start import clean_environment, default_threads, free_port
+from specmeter.engines.process import EngineProcess
+from specmeter.errors import (
+    EngineDiedError,
+    EngineError,
+    EngineHungError,
+    EngineProtocolError,
+    EngineStartError,
+    ExperimentError,
+)
+from specmeter.record import EngineIdentity, Generation, Prompt, Reply
+
+_CHILD = (sys.executable, "-m", "specmeter.engines.libllama.child")
+_MAX_ANSWER = 256 * 1024 * 1024
+_MAX_LOAD_LOG = 64 * 1024 * 1024
+_POLL_S = 0.1
+
+
+class LibllamaEngine:
+    """Starts sessions on the wheel's library, or on that of `SPECMETER_LIBLLAMA`."""
+
+    def identify(self) -> EngineIdentity:
+        """Which engine this is, to the byte. Raises `EngineStartError` when the library cannot be used."""
+        from importlib.metadata import PackageNotFoundError, version
+
+        from specmeter import __version__
+
+        about, path = self._about, capi.library_path()
+        ours = wheel_libraries(path.parent) if path.stem.startswith("xllamacpp") else binary_libraries(path)
+        try:
+            wheel = f" of xllamacpp {version('xllamacpp')}" if path.stem.startswith("xllamacpp") else ""
+        except PackageNotFoundError:
+            wheel = ""
+        return EngineIdentity(
+            kind="libllama",
+            version=f"llama.cpp {about['version']}{wheel}",
+            build=f"specmeter {__version__} on llama.cpp {about['version']}",
+            binary=str(path),
+            binary_sha256=sha256_of(path),
+            libraries=checksums(ours),
+            system_info=about["system_info"],
+        )
+
+    def start(self, launch: Launch) -> LibllamaSession:
+        """Start a session and wait until it is ready. Raises `EngineStartError`, or `ExperimentError` for an arm that
+        this engine cannot honour."""
+        methods.check_arm(launch.arm, has_draft=launch.draft is not None)
+        order = {
+            "arm": json.loads(launch.arm.model_dump_json()),
+            "target": launch.target.path,
+            "draft": launch.draft.path if launch.draft else None,
+            "threads": launch.arm.engine.threads or default_threads(),
+        }
+        key = secrets.token_bytes(24)
+        port = free_port()
+        started = time.perf_counter()
+        process = EngineProcess(
+            _CHILD,
+            env=clean_environment(trace=False),
+            log_path=launch.log_path,
+            stdin=json.dumps(order | {"port": port, "key": key.hex()}),
+        )
+        try:
+            client = _connect(launch, process, port, key, started + launch.start_timeout_s)
+            try:
+                session = LibllamaSession(launch, process, client, (*_CHILD, json.dumps(order)))
+                session.wait_until_ready(started)
+            except BaseException:
+                client.close()
+                raise
+        except BaseException:
+            process.close()
+            raise
+        return session
+
+    def clock(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        fix = "see `specmeter doctor`; the engine `embedded` may work where this one does not"
+        try:
+            done = subprocess.run(
+                [*_CHILD, "--identify"],
+                capture_output=True,
+                timeout=120,
+                env=clean_environment(trace=False),
+                check=False,
+            )
+            about: dict[str, Any] = json.loads(done.stdout)
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            raise EngineStartError(f"llama.cpp's library cannot be loaded: {str(error)[:300]}", fix=fix) from None
+        if "error" in about:
+            raise EngineStartError(about["error"]["message"], fix=about["error"]["fix"])
+        return about
+
+
+class LibllamaSession:
+    """The near side of a session: questions to its process, and patience with limits."""
+
+    facts: SessionFacts
+
+    def __init__(self, launch: Launch, process: EngineProcess, client: Connection, argv: tuple[str, ...]) -> None:
+        self._launch = launch
+        self._process = process
+        self._client = client
+        self._argv = argv
+
+    def wait_until_ready(self, started: float) -> None:
+        """Fill `facts` once everything is loaded. Raises `EngineStartError`, or `ExperimentError`."""
+        launch = self._launch
+        try:
+            message = self._receive(started + launch.start_timeout_s - time.perf_counter(), "loaded nothing")
+        except EngineHungError as error:
+            raise EngineStartError(error.message, fix="raise the start timeout if the model is merely large") from None
+        except EngineError as error:
+            raise EngineStartError(error.message, fix=error.fix) from None
+        if "error" in message:
+            kind = ExperimentError if message["error"]["usage"] else EngineStartError
+            raise kind(
+                f"arm {launch.arm.id}: {message['error']['message']}{quoted_log(launch.log_path)}",
+                fix=message["error"]["fix"],
+            )
+        ready_ms = (time.perf_counter() - started) * 1e3
+        with self._process.log_path.open("rb") as log:
+            load = parse_load(log.read(_MAX_LOAD_LOG).decode("utf-8", "replace"))
+        resolved: dict[str, Any] = load.resolved | message["ready"]
+        self.facts = SessionFacts(
+            argv=self._argv,
+            ready_ms=ready_ms,
+            resolved=resolved | {"system_info": load.system_info, "warnings": list(load.warnings)},
+            speculating=launch.arm.speculates,
+            devices=load.devices,
+            draft_devices=load.draft_devices,
+            layers_offloaded=load.layers_offloaded,
+            draft_layers_offloaded=load.draft_layers_offloaded,
+            pids=self._process.pids(),
+        )
+
+    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
+        """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`."""
+        if self._launch.arm.synthetic_rates:
+            self._ask({"ask": "foretell", **_prompt(prompt, generation)})
+        started = time.perf_counter()
+        answer = self._ask({"ask": "generate", **_prompt(prompt, generation)})
+        try:
+            reply = Reply.model_validate(answer)
+        except ValidationError as error:
+            raise EngineProtocolError(
+                f"the engine's reply cannot be read: {error.errors()[0]['msg']}", fix="install specmeter again"
+            ) from None
+        return reply.model_copy(update={"wall_ms": (time.perf_counter() - started) * 1e3})
+
+    def candidates(
+        self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
+    ) -> tuple[Candidate, ...]:
+        """What the target thinks may follow; see the protocol."""
+        question = {"ask": "candidates", "generated": generated, "count": count, **_prompt(prompt, generation)}
+        return tuple(Candidate(int(token), float(logprob)) for token, logprob in self._ask(question))
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Token ids of `text` without special tokens added."""
+        return tuple(self._ask({"ask": "tokenize", "text": text}))
+
+    def detokenize(self, token_ids: tuple[int, ...]) -> str:
+        """Text of `token_ids`."""
+        return str(self._ask({"ask": "detokenize", "tokens": token_ids}))
+
+    def close(self) -> None:
+        """End the engine; safe to call twice."""
+        self._client.close()
+        self._process.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, question: dict[str, Any]) -> Any:
+        patience = self._launch.idle_timeout_s
+        try:
+            self._client.send_bytes(json.dumps(question).encode())
+        except OSError:
+            raise self._gone() from None
+        while True:
+            message = self._receive(patience, "no token")
+            if "answer" in message:
+                return message["answer"]
+            if "error" in message:
+                kind = ExperimentError if message["error"]["usage"] else EngineProtocolError
+                raise kind(f"arm {self._launch.arm.id}: {message['error']['message']}", fix=message["error"]["fix"])
+
+    def _receive(self, patience_s: float, what: str) -> dict[str, Any]:
+        deadline = time.perf_counter() + patience_s
+        try:
+            while not self._client.poll(_POLL_S):
+                if self._process.exit_code() is not None:
+                    raise self._gone()
+                if time.perf_counter() > deadline:
+                    raise EngineHungError(
+                        f"the engine of arm {self._launch.arm.id} hangs: {what} for {patience_s:g} s"
+                        f"{quoted_log(self._process.log_path)}",
+                        fix="raise the idle timeout if the model is merely slow",
+                    )
+            message: dict[str, Any] = json.loads(self._client.recv_bytes(_MAX_ANSWER))
+        except (EOFError, OSError):
+            raise self._gone() from None
+        return message
+
+    def _gone(self) -> EngineError:
+        code = self._process.wait(2.0)
+        log_path = self._process.log_path
+        return EngineDiedError(
+            f"the engine of arm {self._launch.arm.id} died (exit code {code}){quoted_log(log_path)}",
+            fix=f"see the whole log in {log_path}; exit code 137 often means that memory ran out",
+        )
+
+
+def _prompt(prompt: Prompt, generation: Generation) -> dict[str, Any]:
+    return {"prompt": prompt.model_dump(mode="json"), "generation": generation.model_dump(mode="json")}
+
+
+def _connect(launch: Launch, process: EngineProcess, port: int, key: bytes, deadline: float) -> Connection:
+    """A connection to the child, which proves that it knows the key as this side does."""
+    while time.perf_counter() < deadline:
+        if (code := process.exit_code()) is not None:
+            raise EngineStartError(
+                f"the engine of arm {launch.arm.id} died while it was starting (exit code {code})"
+                f"{quoted_log(launch.log_path)}",
+                fix=f"see the whole log in {launch.log_path}",
+            )
+        try:
+            client = Client((LOOPBACK, port), authkey=key)
+        except (ConnectionError, TimeoutError):
+            process.wait(0.02)
+        except (AuthenticationError, EOFError, OSError):
+            raise EngineStartError(
+                f"what listens on port {port} is not the engine of arm {launch.arm.id}", fix="try again"
+            ) from None
+        else:
+            at_once(client)
+            return client
+    raise EngineStartError(
+        f"the engine of arm {launch.arm.id} did not answer within {launch.start_timeout_s:g} s",
+        fix=f"see its log in {Path(launch.log_path)}",
+    )

@@ -1,0 +1,134 @@
+"""From an arm to a drafter and a policy: what the instrumented engine can do, and with which values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from specmeter.engines.libllama.policies import Confidence, EntropyStop, Fixed
+from specmeter.errors import ExperimentError
+
+if TYPE_CHECKING:
+    from specmeter.engines.libllama.policies import DraftPolicy
+    from specmeter.record import Arm
+
+METHODS = ("none", "draft-simple", "ngram-simple")
+"""What this engine drafts with. Several together: n-grams are asked first, as in llama.cpp's server."""
+DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N = 3, 48, 12
+"""llama.cpp's defaults: tokens drafted by a model, tokens drafted by a lookup, tokens looked up."""
+ENTROPY_BOUND = 0.2
+"""Without `p_min`, drafting by entropy goes on while it lets an acceptance of this much be expected."""
+
+Costs = Callable[[int], Sequence[float]]
+"""Longest draft -> ms of a step that drafts and verifies 0, 1, ..., that many tokens."""
+
+
+def check_arm(arm: Arm, *, has_draft: bool) -> None:
+    """Raise `ExperimentError`, naming the field, for an arm that this engine cannot run as it is written."""
+    where, settings = f"arm {arm.id}", arm.engine
+    for method in arm.methods:
+        if method not in METHODS:
+            raise ExperimentError(
+                f"{where}: the instrumented engine does not draft by {method}",
+                fix=f"use one of {', '.join(METHODS)}, or the engine `embedded`",
+            )
+    if "draft-simple" in arm.methods and not has_draft:
+        raise ExperimentError(f"{where}: draft-simple needs a draft model", fix="give the arm a `draft`")
+    for field, value in (
+        ("slots", settings.slots != 1),
+        ("prompt_cache", settings.prompt_cache),
+        ("extra_flags", settings.extra_flags),
+    ):
+        if value:
+            raise ExperimentError(
+                f"{where}: engine.{field}: the instrumented engine has nothing of the kind",
+                fix=f"leave engine.{field} out, or use the engine `embedded` or `native`",
+            )
+    if arm.ngram_min_hits is not None or (arm.ngram_n is not None and "ngram-simple" not in arm.methods):
+        field = "ngram_n" if arm.ngram_min_hits is None else "ngram_min_hits"
+        raise ExperimentError(f"{where}: {field} has no effect on {' + '.join(arm.methods)}", fix=f"leave {field} out")
+    _check_lengths(arm, where)
+
+
+def _check_lengths(arm: Arm, where: str) -> None:
+    from_model = "draft-simple" in arm.methods
+    needs_model = [("p_min", arm.p_min), ("policy entropy", arm.policy == "entropy" or None)]
+    for field, value in needs_model:
+        if value is not None and not from_model:
+            raise ExperimentError(
+                f"{where}: {field} needs a draft model's probabilities, and {' + '.join(arm.methods)} has none",
+                fix=f"leave {field} out, or draft with draft-simple",
+            )
+    if arm.p_min is not None and arm.policy in ("utility", "cost-table"):
+        raise ExperimentError(f"{where}: p_min has no effect on policy {arm.policy}", fix="leave one of the two out")
+    if not arm.speculates and (arm.policy or arm.rule):
+        raise ExperimentError(f"{where}: policy and rule are about drafts", fix="leave them out of plain decoding")
+    if arm.gamma_min is not None and arm.gamma_min > longest(arm):
+        raise ExperimentError(
+            f"{where}: gamma_min {arm.gamma_min} is above gamma {longest(arm)}: every draft would be thrown away",
+            fix="set gamma_min to gamma or less",
+        )
+    batch = min(arm.engine.batch or 2048, arm.engine.context)
+    if arm.speculates and longest(arm) >= batch:
+        raise ExperimentError(
+            f"{where}: gamma {longest(arm)} and one token more do not fit into a batch of {batch}",
+            fix=f"lower gamma, or set engine.batch (and engine.context) to {longest(arm) + 1} or more",
+        )
+    if arm.synthetic_rates and len(arm.synthetic_rates) != arm.gamma:
+        raise ExperimentError(
+            f"{where}: synthetic_rates has {len(arm.synthetic_rates)} rates and gamma is {arm.gamma}; each position "
+            "needs its rate",
+            fix="set gamma, and give exactly that many rates",
+        )
+    if any(later > earlier for earlier, later in zip(arm.synthetic_rates, arm.synthetic_rates[1:], strict=False)):
+        raise ExperimentError(
+            f"{where}: synthetic_rates rise from one position to the next, but a token is only accepted after the one "
+            "before it",
+            fix="write rates that never rise",
+        )
+
+
+def longest(arm: Arm) -> int:
+    """Most tokens that a draft of this arm may have; 0 for plain decoding."""
+    if not arm.speculates:
+        return 0
+    return arm.gamma or max(
+        NGRAM_GAMMA if "ngram-simple" in arm.methods else 0, DRAFT_GAMMA if "draft-simple" in arm.methods else 0
+    )
+
+
+def policy_of(arm: Arm, costs: Costs) -> DraftPolicy:
+    """Who decides how long this arm's drafts are. `costs` measures; it is called for the policy that needs it."""
+    from specmeter.engines.libllama.adaptive import CostTable, Utility
+
+    gamma = longest(arm)
+    match arm.policy:
+        case "entropy":
+            return EntropyStop(gamma, arm.p_min if arm.p_min is not None else ENTROPY_BOUND)
+        case "utility":
+            return Utility(gamma)
+        case "cost-table":
+            return CostTable(costs(gamma), gamma)
+        case None:
+            return Confidence(gamma, arm.p_min) if arm.p_min else Fixed(gamma)
+
+
+def parameters(arm: Arm) -> dict[str, dict[str, Any]]:
+    """Method -> value in force by name, as sessions record them."""
+    if not arm.speculates:
+        return {}
+    values: dict[str, dict[str, Any]] = {}
+    for method in arm.methods:
+        if method == "draft-simple":
+            values[method] = {
+                "n_max": arm.gamma or DRAFT_GAMMA,
+                "n_min": arm.gamma_min or 0,
+                "p_min": arm.p_min or (ENTROPY_BOUND if arm.policy == "entropy" else 0.0),
+            }
+        else:
+            values[method] = {
+                "size_m": arm.gamma or NGRAM_GAMMA,
+                "size_n": arm.ngram_n or NGRAM_N,
+                "n_min": arm.gamma_min or 0,
+            }
+    return values

@@ -1,0 +1,295 @@
+"""One arm in this process: models, memory, drafter and policy; generates one request at a time.
+
+`child` runs it in a process of its own for experiments; probes and tests use it directly.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from specmeter.engines import Candidate
+from specmeter.engines.libllama import methods
+from specmeter.engines.libllama.context import Context
+from specmeter.engines.libllama.decoder import Decoder, Generated, Progress
+from specmeter.engines.libllama.drafting import Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
+from specmeter.engines.libllama.model import Model, log_softmax
+from specmeter.engines.libllama.ngram import NgramLookup
+from specmeter.engines.libllama.routing import RoutingTap
+from specmeter.engines.llama_reply import split_reasoning
+from specmeter.errors import EngineProtocolError, ExperimentError, ModelError
+from specmeter.models.compare import compare
+from specmeter.record import Generation, Reply, Timings
+
+if TYPE_CHECKING:
+    from specmeter.record import Arm, Prompt
+
+_COST_REPEATS = 5
+"""Forwards of each length that a table of costs is made of; their median counts."""
+
+
+class Session:
+    """Implements what an engine session does, in this process. A context manager."""
+
+    def __init__(
+        self,
+        arm: Arm,
+        target: Path,
+        draft: Path | None,
+        threads: int,
+        *,
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Load everything. `announce` is told what comes, in the words of llama.cpp's server's log.
+
+        Raises `ExperimentError` for an arm that cannot be run as it is written, `ModelError` for a draft whose
+        vocabulary is another one, `EngineStartError` when llama.cpp cannot load or has no room.
+        """
+        methods.check_arm(arm, has_draft=draft is not None)
+        self.arm = arm
+        self._resources = ExitStack()
+        try:
+            self._open(arm, target, draft, threads, announce)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, arm: Arm, target: Path, draft: Path | None, threads: int, announce: Callable[[str], None]) -> None:
+        settings, stack = arm.engine, self._resources
+        rows = methods.longest(arm) + 1
+        self.tap = RoutingTap() if settings.record_experts else None
+        model = stack.enter_context(
+            Model(target, gpu_layers=settings.gpu_layers, load_mode=_load_mode(settings.mmap), devices=settings.devices)
+        )
+        self.target = stack.enter_context(Context(model, settings, threads=threads, rows=max(rows, 2), tap=self.tap))
+        self._draft: Context | None = None
+        if draft is not None and "draft-simple" in arm.methods:
+            announce(f"loading draft model '{draft}'")
+            shared = draft.samefile(target)
+            if not shared and (refusal := compare(target, draft).refusal) is not None:
+                raise ModelError(f"{draft} is no draft of {target}: {refusal}", fix="choose one with its vocabulary")
+            own = (
+                model
+                if shared
+                else stack.enter_context(
+                    Model(
+                        draft,
+                        gpu_layers=settings.draft_gpu_layers,
+                        load_mode=_load_mode(settings.mmap),
+                        devices=settings.draft_devices,
+                    )
+                )
+            )
+            self._draft = stack.enter_context(Context(own, settings, threads=threads, draft=True))
+        for method, values in methods.parameters(arm).items():
+            announce(f"adding speculative implementation '{method}'")
+            announce(": - " + ", ".join(f"{name}={value}" for name, value in values.items()))
+        if arm.synthetic_rates:
+            announce("synthetic acceptance is enabled: errors are planted into the target's own continuation")
+        self._policy = methods.policy_of(arm, self._costs)
+        self._foretold: dict[tuple[str, int], list[int]] = {}
+
+    def close(self) -> None:
+        """Free everything; safe to call twice."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """Values in force, by the names that sessions record."""
+        settings, target = self.arm.engine, self.target
+        draft = (
+            {}
+            if self._draft is None
+            else {"draft_n_ctx": self._draft.capacity, "draft_n_batch": self._draft.batch_size}
+        )
+        return {
+            "n_ctx": target.capacity,
+            "n_batch": target.batch_size,
+            "n_ubatch": target.ubatch_size,
+            "kv_type_k": settings.kv_type_k or "f16",
+            "kv_type_v": settings.kv_type_v or "f16",
+            "threads": target.threads,
+            "batch_threads": target.threads,
+            "total_slots": 1,
+            "methods": sorted(methods.parameters(self.arm)),
+            "method_parameters": methods.parameters(self.arm),
+            "policy": self.arm.policy or ("confidence" if self.arm.p_min else "fixed"),
+            "rule": self.arm.rule or "rejection",
+            **draft,
+        }
+
+    def foretell(self, prompt: Prompt, generation: Generation, *, progress: Progress | None = None) -> None:
+        """For planted errors: find out by plain decoding what the target will say to `prompt`.
+
+        `generate` does it by itself where nobody did before, and then it belongs to the time that a client waits.
+        """
+        generation, text, tokens = self._prepared(prompt, generation)
+        self._continuation(tokens, generation, text, progress)
+
+    def generate(self, prompt: Prompt, generation: Generation, *, progress: Progress | None = None) -> Reply:
+        """Generate for one prompt. Raises `EngineProtocolError`."""
+        generation, text, tokens = self._prepared(prompt, generation)
+        rng = np.random.default_rng(generation.seed)
+        drafter = self._drafter(generation, rng)
+        if isinstance(drafter, Oracle):
+            drafter.foretell(self._continuation(tokens, generation, text, progress))
+        decoder = Decoder(
+            self.target,
+            generation,
+            drafter=drafter,
+            policy=self._policy,
+            rule=self.arm.rule or "rejection",
+            gamma_min=self.arm.gamma_min or 0,
+            rng=rng,
+            tap=self.tap,
+        )
+        started = time.perf_counter()
+        out = decoder.generate(tokens, progress=progress)
+        return self._reply(out, text, prompt, (time.perf_counter() - started) * 1e3)
+
+    def candidates(
+        self, prompt: Prompt, generated: Sequence[int], generation: Generation, count: int
+    ) -> tuple[Candidate, ...]:
+        """What the target thinks may follow, likeliest first; see `specmeter.engines.EngineSession`."""
+        model = self.target.model
+        _, _, tokens = self._prepared(prompt, generation)
+        self.target.cut(0)
+        row = self.target.extend([*tokens, *generated])[0]
+        logs = log_softmax(row)
+        # Equal logits in the order of their ids, as greedy decoding takes them.
+        order = np.argsort(-row, kind="stable")
+        allowed = (int(it) for it in order if not (generation.ignore_eos and model.is_end(int(it))))
+        return tuple(Candidate(token, float(logs[token])) for token, _ in zip(allowed, range(count), strict=False))
+
+    def _prepared(self, prompt: Prompt, generation: Generation) -> tuple[Generation, str, list[int]]:
+        """(what is generated for this prompt, its text in the model's template, its tokens)."""
+        if prompt.max_tokens is not None:
+            generation = generation.model_copy(update={"max_tokens": prompt.max_tokens})
+        text = self.target.model.chat(prompt.text) if prompt.format == "chat" else prompt.text
+        return generation, text, self._tokens(text)
+
+    def _tokens(self, text: str) -> list[int]:
+        tokens = self.target.model.tokenize(text, add_special=True, parse_special=True)
+        if not tokens:
+            raise EngineProtocolError("the prompt is empty", fix="give a prompt of at least one token")
+        if len(tokens) >= self.target.capacity:
+            raise EngineProtocolError(
+                f"the prompt has {len(tokens)} tokens, and the context of {self.target.capacity} has no room for more",
+                fix="raise engine.context, or shorten the prompt",
+            )
+        return tokens
+
+    def _drafter(self, generation: Generation, rng: np.random.Generator) -> Drafter | None:
+        arm = self.arm
+        if not arm.speculates:
+            return None
+        # By rejection, a draft is drawn from the draft's own distribution; llama.cpp's rule takes its best token.
+        draws = generation.temperature > 0 and (arm.rule or "rejection") == "rejection"
+        by_model = (
+            ModelDrafter(self._draft, self.target.model.vocabulary_size, generation, drawn=rng if draws else None)
+            if self._draft is not None
+            else None
+        )
+        if arm.synthetic_rates:
+            if generation.temperature > 0:
+                raise ExperimentError(
+                    f"arm {arm.id}: synthetic_rates at temperature {generation.temperature:g}: what the target will "
+                    "say is only known at temperature 0",
+                    fix="set generation.temperature to 0",
+                )
+            model = self.target.model
+            dice = np.random.default_rng(generation.seed)
+            forbidden = frozenset(model.end_tokens.tolist())
+            return Oracle(arm.synthetic_rates, dice, model.vocabulary_size, forbidden, cost=by_model)
+        found: list[Drafter] = []
+        if "ngram-simple" in arm.methods:
+            found.append(NgramDrafter(NgramLookup(arm.ngram_n or methods.NGRAM_N, arm.gamma or methods.NGRAM_GAMMA)))
+        if by_model is not None:
+            found.append(by_model)
+        return found[0] if len(found) == 1 else FirstOf(found)
+
+    def _continuation(
+        self, tokens: Sequence[int], generation: Generation, text: str, progress: Progress | None
+    ) -> list[int]:
+        """What the target says by plain decoding; not part of any measured time."""
+        key = (text, generation.max_tokens)
+        if key not in self._foretold:
+            self._foretold[key] = Decoder(self.target, generation).generate(tokens, progress=progress).tokens
+        return self._foretold[key]
+
+    def _costs(self, longest: int) -> list[float]:
+        """ms of a step that drafts and verifies 0, 1, ..., `longest` tokens: measured on the text at hand's model."""
+        target, draft = self.target, self._draft
+        text = [*range(min(256, target.model.vocabulary_size))] * 2
+        some = text[: min(len(text), target.capacity // 2)]
+        target.cut(0)
+        target.extend(some)
+        times: list[list[float]] = [[] for _ in range(longest + 1)]
+        drafting: list[float] = [0.0]
+        if draft is not None:
+            draft.cut(0)
+            draft.extend(some)
+            drafting = [_timed(draft, some[:1]) for _ in range(_COST_REPEATS * 4)]
+        for _ in range(_COST_REPEATS):
+            for n in range(longest + 1):
+                times[n].append(_timed(target, some[: n + 1]))
+        per_token = float(np.median(drafting))
+        return [float(np.median(row)) + n * per_token for n, row in enumerate(times)]
+
+    def _reply(self, out: Generated, text: str, prompt: Prompt, wall_ms: float) -> Reply:
+        model = self.target.model
+        said = model.text_of(out.tokens)
+        shown, reasoning = split_reasoning(said, text) if prompt.format == "chat" else (said, "")
+        timings = Timings(
+            prompt_n=out.prompt_n,
+            prompt_ms=out.prompt_ms,
+            predicted_n=len(out.tokens),
+            predicted_ms=out.decode_ms,
+            draft_n=out.drafted,
+            draft_n_accepted=out.accepted,
+        )
+        return Reply(
+            text=shown,
+            reasoning=reasoning,
+            token_ids=tuple(out.tokens),
+            stop_reason=out.stop_reason,
+            timings=timings,
+            raw_timings={},
+            counters={"n_decode_total": out.forwards},
+            wall_ms=wall_ms,
+            ttft_ms=out.prompt_ms,
+            arrival_ms=tuple(out.at_ms),
+            steps=tuple(out.steps) if self.arm.engine.trace_steps else (),
+        )
+
+
+def _load_mode(mmap: bool | None) -> Any:
+    return "auto" if mmap is None else "mmap" if mmap else "none"
+
+
+def _timed(context: Context, tokens: Sequence[int]) -> float:
+    """ms of a forward over `tokens`, forgotten again."""
+    length = context.length
+    checkpoint = None if context.can_cut else context.save()
+    started = time.perf_counter()
+    context.decode(tokens, "all")
+    took = (time.perf_counter() - started) * 1e3
+    if checkpoint is None:
+        context.cut(length)
+    else:
+        context.restore(checkpoint)
+    return took
