@@ -32,6 +32,7 @@ and all constants, are ours; `benchmarks/policies.py` is what they were chosen w
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -42,6 +43,7 @@ import numpy as np
 
 from specmeter.engines.libllama.policies import whole
 from specmeter.errors import UsageError
+from specmeter.theory.utility import set_steps
 
 ALLOWANCE = 2.0
 """Plain steps that a session may lose before anything was gained."""
@@ -57,6 +59,10 @@ PLAIN_STEPS = 3
 REFRESH = 128
 """Steps with drafts after which one is decoded plainly, where the gain is below `CLEAR`: contexts grow."""
 CLEAR = 1.3
+FIRST_PROBE = 8
+"""Plain steps after which a draft is tried again where drafting did not pay; doubled each time that it still does not,
+up to `MOST_IDLE`."""
+MOST_IDLE = 128
 
 
 class Costs(Protocol):
@@ -270,7 +276,7 @@ class Calibration:
     def __init__(self) -> None:
         edges = (0.0, *self._EDGES, 1.0)
         self._tried = [self._WEIGHT] * (len(edges) - 1)
-        self._accepted = [self._WEIGHT * (low + high) / 2 for low, high in zip(edges, edges[1:], strict=False)]
+        self._accepted = [self._WEIGHT * (low + high) / 2 for low, high in itertools.pairwise(edges)]
 
     def chance(self, confidence: float) -> float:
         place = bisect_right(self._EDGES, confidence)
@@ -333,6 +339,7 @@ class Utility:
         """Whether the drafter has confidences at all; lookups have none."""
         self._since_plain = 0
         self._gain = 1.0
+        self._idle = self._falls = 0
 
     def begin(self) -> None:
         self._acceptance.begin()
@@ -359,7 +366,6 @@ class Utility:
 
     def observe(self, drafted: int, accepted: int, step_ms: float) -> None:
         ready = self._costs.ready
-        # Looking up costs next to nothing, so a step that found nothing is a plain one.
         self._costs.observe(self._asked if self._hears else drafted, drafted, step_ms)
         if ready:
             self._book(drafted, accepted)
@@ -383,15 +389,25 @@ class Utility:
             length = min(length, limit)
         # Steps without a draft are neither better nor worse than plain ones: the promise is asked of the others.
         if self._gain < 1 + MARGIN * self._acceptance.found:
-            return 0
+            return limit if self._probes() else 0
+        self._falls = 0
         if self._since_plain >= (REFRESH if self._gain > CLEAR else 32):
             return 0
         return length
 
+    def _probes(self) -> bool:
+        """Whether to look again although nothing is promised: ever more rarely, as Cascade's test phases are."""
+        self._idle += 1
+        if self._idle < set_steps(self._falls, first=FIRST_PROBE, most=MOST_IDLE):
+            return False
+        self._idle = 0
+        self._falls += 1
+        return True
+
     def _best(self, curve: list[float]) -> tuple[int, float]:
         """The length with the highest gain, and that gain; drafts that are not found cost and bring a plain step."""
         found, missing = self._acceptance.found, 1 - self._acceptance.found
-        missing_cost = missing * self._costs.empty()
+        missing_cost = missing * self._empty_cost()
         best, best_gain, tokens, reach = 0, 0.0, 1.0, 1.0
         for place, chance in enumerate(self._acceptance.chances()):
             reach *= chance
@@ -400,6 +416,10 @@ class Utility:
             if gain > best_gain:
                 best, best_gain = place + 1, gain
         return best, best_gain
+
+    def _empty_cost(self) -> float:
+        """Looking up costs next to nothing, so a step that found nothing is a plain one."""
+        return self._costs.empty() if self._hears else 1.0
 
     # --- while drafting ----------------------------------------------------------------------------------------------
 
@@ -426,10 +446,7 @@ class Utility:
 
     def _book(self, drafted: int, accepted: int) -> None:
         curve = self._costs.curve()
-        if drafted:
-            cost = curve[min(drafted, self._longest)]
-        else:
-            cost = self._costs.empty() if self._asked else 1.0
+        cost = curve[min(drafted, self._longest)] if drafted or not self._asked else self._empty_cost()
         self._balance = min(self._balance + (1 + SHARE) * (accepted + 1) - cost, MOST_BALANCE)
         self._since_plain = self._since_plain + 1 if self._asked else 0
         if not self._asked:
