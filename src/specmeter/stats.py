@@ -328,16 +328,17 @@ def pooled_ratio(
 
         standard error = scale * sqrt(n / (n - 1) * sum e^2) / sum b,    interval = R +- t(n - 1) * standard error
 
-    cut at `floor` and `ceiling`, which R cannot pass. `of` names the units in `method`: blocks for a rate; prompts for
-    the acceptance rate and tau, because greedy decoding repeats the same text in every block, and only another prompt
-    is another draw. The interval is a little short for few and very unequal units.
+    cut at `floor` and `ceiling`, which R cannot pass; a numerator may be negative only down to such a floor. `of` names
+    the units in `method`: blocks for a rate; prompts for the acceptance rate and tau, because greedy decoding repeats
+    the same text in every block, and only another prompt is another draw. The interval is a little short for few and
+    very unequal units.
 
     Raises `UsageError` when the b do not sum to something positive, or when a value is negative or not finite.
     """
     _check_level(level)
     values = np.array(parts, dtype=np.float64).reshape(-1, 2)
     total = values.sum(axis=0)
-    if not np.isfinite(values).all() or (values < 0).any() or not total[1] > 0:
+    if not np.isfinite(values).all() or (values < (min(floor, 0.0), 0.0)).any() or not total[1] > 0:
         raise UsageError(
             f"{unit} over {of}: counts and times must be finite, not negative, and not all zero",
             fix="leave out units in which nothing was measured",

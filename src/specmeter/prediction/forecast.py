@@ -145,11 +145,10 @@ class Forecaster:
         if any(method not in ("draft-simple", "none") and not method.startswith("ngram") for method in arm.methods):
             return f"the cost of drafting by {'+'.join(arm.methods)} is not modelled"
         if named is not None and fits(named[1], target, draft):
-            return probed(named[1], f"probe {named[0]}{_unlike(named[1].settings, arm.engine)}")
+            return probed(named[1], f"probe {named[0]}{unlike(named[1].settings, arm.engine)}")
         if probes is not None:
-            found = find_probe(target, draft, engine, probes)
-            same = found is not None and (host is None or found[1].host.hostname_sha256 == host.hostname_sha256)
-            if found is not None and same and not _unlike(found[1].settings, arm.engine):
+            found = find_probe(target, draft, engine, probes, host=host)
+            if found is not None and not unlike(found[1].settings, arm.engine):
                 return probed(found[1], f"probe {found[0].name}")
         if target.header is None or (draft is not None and draft.header is None):
             return "nothing is known about the cost of its models: there is no probe, and no header to count bytes in"
@@ -219,7 +218,7 @@ def _drafting(arm: Arm) -> tuple[object, ...]:
     return (arm.target, arm.methods, arm.draft, arm.gamma_min, arm.p_min, arm.ngram_n, arm.ngram_min_hits)
 
 
-def _unlike(probe: EngineSettings, arm: EngineSettings) -> str:
+def unlike(probe: EngineSettings, arm: EngineSettings) -> str:
     """A remark where the probe was made with other settings, else nothing."""
     names = [name for name in _COST_SETTINGS if getattr(probe, name) != getattr(arm, name)]
     return f" (made with other {', '.join(names)})" if names else ""

@@ -1,0 +1,206 @@
+"""`specmeter explain`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from specmeter.explain.account import Account, ArmAccount
+    from specmeter.probe import Probe
+    from specmeter.reading import RunReport
+    from specmeter.store import RunReader
+
+
+@click.command(name="explain")
+@click.argument("run", default="latest")
+@click.option(
+    "--probe",
+    "probe_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Take what forwards cost from this probe. Default: the newest one of the run's models, if any.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(run: str, probe_file: Path | None, as_json: bool) -> int:
+    """Explain why each arm of RUN is as fast as it is.
+
+    The time of every token is split into drafting, verification, checkpoints and replays, sampling and the rest, by the
+    engine's own step times where it has them, else by the server's statistics and a probe's cost curve. One sentence
+    per arm names what decides. The speedup stands beside what was predicted before the measurement.
+
+    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
+
+    \b
+    Examples:
+      specmeter explain
+      specmeter explain latest --probe probe.json
+      specmeter explain latest --json | jq '.arms[].sentence'
+
+    \b
+    Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run or probe.
+    """
+    from specmeter.explain.account import explain
+    from specmeter.laboratory import find_run
+    from specmeter.reading import read_run
+    from specmeter.store import RunStore
+
+    folder = find_run(run)
+    report = read_run(folder)
+    with RunStore.open(folder, readonly=True) as store:
+        probes, name = _probes(probe_file, store, report)
+        account = explain(store, report, probes, name)
+    verdict = report.certificate.verdict if report.certificate else None
+    if as_json:
+        click.echo(json.dumps(_json(account, verdict, folder), indent=2, ensure_ascii=False))
+    else:
+        _print(account, report)
+    return 1 if verdict == "invalid" else 0
+
+
+def _probes(named: Path | None, store: RunReader, report: RunReport) -> tuple[dict[str, Probe], str | None]:
+    """(arm id -> its probe, what they are called): the one that was named, or the newest that fit."""
+    from specmeter.explain.account import probes_by_arm
+    from specmeter.probe.files import find_probe, load_probe, probes_folder
+
+    models = {model.name: model for model in report.models}
+    if named is not None:
+        return probes_by_arm(load_probe(named), named.name, report.arms, models), named.name
+    found: dict[str, Probe] = {}
+    names: set[str] = set()
+    engine = next((session.engine for session in store.sessions()), None)
+    hosts = store.hosts()
+    if engine is None or engine.kind == "mock" or not hosts:
+        return {}, None
+    for arm in report.arms:
+        probe = find_probe(
+            models[arm.target], models[arm.draft] if arm.draft else None, engine, probes_folder(), host=hosts[0]
+        )
+        if probe is not None:
+            found[arm.id] = probe[1]
+            names.add(probe[0].name)
+    return found, ", ".join(sorted(names)) or None
+
+
+def _json(account: Account, verdict: str | None, folder: Path) -> dict[str, Any]:
+    from specmeter.prediction.outcomes import accuracy, as_data
+
+    arms: list[dict[str, Any]] = []
+    for arm in account.arms:
+        data = arm.model_dump(mode="json")
+        data["prediction"] = None if arm.prediction is None else as_data(arm.prediction)
+        arms.append({**data, "by_curve_error": arm.by_curve_error})
+    found = accuracy(arm.prediction for arm in account.arms if arm.prediction is not None)
+    return {
+        "folder": str(folder),
+        "name": account.name,
+        "verdict": verdict,
+        "probe": account.probe,
+        "arms": arms,
+        "accuracy": None if found is None else found.model_dump(mode="json"),
+    }
+
+
+def _print(account: Account, report: RunReport) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.padding import Padding
+
+    from specmeter.cli.prediction_view import print_accuracy
+    from specmeter.cli.text import WIDTH, printable
+
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    baselines = [arm for arm in account.arms if arm.baseline_id is None]
+    for baseline in baselines:
+        group = [baseline, *(arm for arm in account.arms if arm.baseline_id == baseline.arm_id)]
+        console.print(_table(group, report))
+        console.print()
+        for arm in group:
+            if arm.sentence:
+                console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]", highlight=False)
+                console.print(Padding(escape(printable(arm.sentence)), (0, 0, 0, 2), expand=False), highlight=False)
+        console.print()
+    _print_means(console, account)
+    print_accuracy(console, (arm.prediction for arm in account.arms if arm.prediction is not None))
+
+
+def _table(group: list[ArmAccount], report: RunReport) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from specmeter.cli.prediction_view import percent
+    from specmeter.cli.run_view import interval
+
+    target = {arm.id: arm.target for arm in report.arms}[group[0].arm_id]
+    table = Table(box=None, pad_edge=False, title_justify="left")
+    table.add_column(f"{escape(target)}: ms per token", overflow="fold", header_style="bold")
+    for column in ("all", "draft", "verify", "restore", "sample", "rest", "remainder", "speedup", "predicted", "error"):
+        table.add_column(column, justify="right", no_wrap=True)
+    used = {name for arm in group for part in arm.parts if abs(part.share) >= 0.0005 for name in (part.name,)}
+    for arm in group:
+        parts = {part.name: part for part in arm.parts}
+        shown = [
+            f"{parts[name].ms_per_token.point:.2f}" if name in parts and name in used else "-"
+            for name in ("draft", "verify", "restore", "sample", "rest", "remainder")
+        ]
+        outcome = arm.prediction
+        predicted = outcome.prediction.speedup if outcome is not None else None
+        speedup = "invalid" if arm.verdict == "invalid" else interval(arm.speedup, 2)
+        table.add_row(
+            escape(_label(arm.arm_id)),
+            f"{arm.ms_per_token.point:.2f}",
+            *shown,
+            "baseline" if arm.baseline_id is None else speedup,
+            interval(predicted, 2),
+            percent(outcome.error) if outcome is not None else "-",
+        )
+    return table
+
+
+def _print_means(console: Console, account: Account) -> None:
+    """How the parts were obtained, how much of the time they account for, and how well the curve fits."""
+    from rich.markup import escape
+
+    from specmeter.cli.prediction_view import percent
+
+    for means, told in _MEANS.items():
+        arms = [arm for arm in account.arms if arm.means == means and arm.baseline_id is not None]
+        if not arms:
+            continue
+        shares = [arm.accounted for arm in arms if arm.accounted is not None]
+        least = f"; at least {min(shares):.0%} of the decode time is accounted for" if shares else ""
+        arms_told = f"{len(arms)} arm" + ("s" if len(arms) > 1 else "")
+        console.print(f"{arms_told}: {told}{least}", style="dim", highlight=False)
+    errors = [abs(arm.by_curve_error) for arm in account.arms if arm.by_curve_error is not None]
+    if errors:
+        console.print(
+            escape(f"by the curves of {account.probe} and the measured acceptance, speedups are off by at most ")
+            + percent(max(errors), signed=False),
+            style="dim",
+            highlight=False,
+        )
+    elif account.probe is None:
+        console.print(
+            "no probe of these models was found: `specmeter probe` measures what their forwards cost",
+            style="dim",
+            highlight=False,
+        )
+
+
+_MEANS = {
+    "steps": "every part of every step was measured by the engine",
+    "cost curve": "drafting by the server's statistics, forwards by the probe's cost curve in units of the baseline",
+    "step times": "drafting by the server's statistics, the rest of each logged step is verification",
+    "difference": "drafting by the server's statistics, everything else is verification (by difference)",
+}
+
+
+def _label(arm_id: str) -> str:
+    """An arm's id without its target."""
+    return arm_id.partition("/")[2]

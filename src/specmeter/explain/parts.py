@@ -1,0 +1,99 @@
+"""Decode time of an arm split into parts, by the best means that its records allow.
+
+    steps          an instrumented engine measured every part of every step
+    cost curve     drafting by the server's statistics (and, for a draft model, one forward over what was verified, by
+                   the probe's curve of the draft); verification: every forward at the price that the probe's curve has
+                   for its tokens, in units of the baseline's own time per token in the same block
+    step times     drafting by the server's statistics; verification: the steps of its log less drafting
+    difference     the same, but what is not drafting is verification, since the log has no line for plain forwards
+
+Whatever no part accounts for is the remainder, which is shown and may be negative: a curve can promise more than a run
+took. Only the first three can leave one; by difference nothing is left over and nothing is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from specmeter.explain.tally import TIMES, Tally
+
+if TYPE_CHECKING:
+    from specmeter.probe import Probe
+    from specmeter.theory.curves import CostCurve
+
+Means = Literal["steps", "cost curve", "step times", "difference"]
+PARTS = ("draft", "verify", "restore", "sample", "rest")
+"""`restore`: checkpoints and replays; `rest`: time of steps that is nothing else. The remainder stands apart."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Milliseconds of one unit (a block), by part; they add up to the decode time."""
+
+    tokens: int
+    ms: float
+    draft: float = 0.0
+    verify: float = 0.0
+    restore: float = 0.0
+    sample: float = 0.0
+    rest: float = 0.0
+    remainder: float = 0.0
+
+
+def means_of(arm: Sequence[Tally], probe: Probe | None, by_model: bool, baseline: bool) -> Means:
+    """The best means that all units of an arm allow; `baseline` says that there is one to take plain tokens from."""
+    if all(unit.times for unit in arm):
+        return "steps"
+    drafting = all(unit.drafting_ms is not None or unit.drafted == 0 for unit in arm)
+    longest = max((length for unit in arm for length in unit.lengths), default=0)
+    if probe is not None and baseline and drafting and _covers(probe.target_ms, longest + 1):
+        curve = probe.draft_ms
+        if not by_model or (curve is not None and _covers(curve, longest + 1)):
+            return "cost curve"
+    if drafting and all(unit.steps_ms is not None for unit in arm):
+        return "step times"
+    return "difference"
+
+
+def split(unit: Tally, means: Means, plain_ms: float | None, probe: Probe | None, by_model: bool) -> Split:
+    """One unit; `plain_ms` is the baseline's time per token there, which the means `cost curve` needs."""
+    if means == "steps":
+        draft, verify, sample, restore, rest = (unit.times[name] for name in TIMES)
+        return _with_remainder(unit, draft=draft, verify=verify, restore=restore, sample=sample, rest=rest)
+    drafting = unit.drafting_ms or 0.0
+    if means == "cost curve":
+        assert probe is not None
+        assert plain_ms is not None
+        overhead = probe.overhead_ms.point if probe.overhead_ms is not None else 0.0
+        scale = plain_ms / (probe.target_ms.ms_at(1.0) + overhead)
+        if by_model and probe.draft_ms is not None:
+            drafting += scale * _forwards(probe.draft_ms, {n + 1: count for n, count in unit.lengths.items() if n})
+        restore = unit.replays_ms or scale * _forwards(probe.target_ms, unit.replayed)
+        verify = scale * _forwards(probe.target_ms, {n + 1: count for n, count in unit.lengths.items()})
+        return _with_remainder(
+            unit, draft=drafting, verify=verify, restore=restore, sample=scale * overhead * unit.rounds
+        )
+    steps_ms = unit.ms if means == "difference" or unit.steps_ms is None else unit.steps_ms
+    return _with_remainder(unit, draft=drafting, verify=steps_ms - drafting - unit.replays_ms, restore=unit.replays_ms)
+
+
+def _with_remainder(
+    unit: Tally, *, draft: float, verify: float, restore: float = 0.0, sample: float = 0.0, rest: float = 0.0
+) -> Split:
+    remainder = unit.ms - draft - verify - restore - sample - rest
+    return Split(unit.tokens, unit.ms, draft, max(0.0, verify), restore, sample, rest, remainder)
+
+
+def _covers(curve: CostCurve, tokens: int) -> bool:
+    return curve.tokens[0] == 1 and curve.tokens[-1] >= tokens
+
+
+def _forwards(curve: CostCurve, counts: dict[int, int]) -> float:
+    """Milliseconds of so many forwards over so many tokens each."""
+    if not counts:
+        return 0.0
+    return float(np.dot(curve.ms_at(list(counts)), list(counts.values())))

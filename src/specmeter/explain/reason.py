@@ -1,0 +1,129 @@
+"""What decides about a speedup, in one sentence with its numbers.
+
+Each thing that can go wrong is taken away in thought, everything else left as it was measured; the one whose absence
+would help most is the reason:
+
+    no drafts       every step had a draft, worth and costing what the steps with one were
+    acceptance      every drafted token was accepted
+    verification    verifying the drafts took as long as decoding one token
+    drafting        drafts cost nothing
+    restoring       rejected tokens were forgotten at no cost
+    rest            choosing tokens and whatever else happens in a step took no longer than in plain decoding
+
+All of them from means per step, which is exact: S = tau / cost, as in `theory.cost`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from specmeter.theory.experts import expected_union
+
+if TYPE_CHECKING:
+    from specmeter.probe import Probe
+    from specmeter.record import ModelHeader
+
+ReasonName = Literal["no drafts", "acceptance", "verification", "drafting", "restoring", "rest"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """A mean round (all forwards but replays) of an arm; costs in plain tokens."""
+
+    tau: float
+    """Tokens emitted."""
+    drafted: float
+    accepted: float
+    with_draft: float
+    """Share of the rounds that had a draft."""
+    draft: float
+    verify: float
+    restore: float
+    rest: float
+    """Sampling, the rest and what nothing accounts for."""
+
+    @property
+    def cost(self) -> float:
+        """The whole round."""
+        return self.draft + self.verify + self.restore + self.rest
+
+    @property
+    def speedup(self) -> float:
+        """By these means."""
+        return self.tau / self.cost
+
+    @property
+    def verified(self) -> float:
+        """Tokens in a verification: the draft and one of the target's own."""
+        return 1 + self.drafted / self.with_draft if self.with_draft > 0 else 1.0
+
+    @property
+    def verification(self) -> float:
+        """Cost of a verification, plain forwards taken out at the price of a plain token."""
+        return (self.verify - (1 - self.with_draft)) / self.with_draft if self.with_draft > 0 else 1.0
+
+
+def without(it: Round) -> dict[ReasonName, float]:
+    """The speedup that would be left with each trouble taken away; the greatest names the reason."""
+    share = it.with_draft
+    found: dict[ReasonName, float] = {
+        "acceptance": (1 + it.drafted) / (it.cost - it.restore),
+        "verification": it.tau / (it.cost - it.verify + min(it.verify, 1.0)),
+        "drafting": it.tau / (it.cost - it.draft),
+        "restoring": it.tau / (it.cost - it.restore),
+        "rest": it.tau / (it.cost - max(0.0, it.rest)),
+    }
+    if 0 < share < 1:
+        # What steps with a draft yield, at what they cost; plain ones are taken out at one token and its price.
+        emitted = 1 + it.accepted / share
+        cost = max(1e-9, (it.cost - (1 - share)) / share)
+        found["no drafts"] = emitted / cost
+    return found
+
+
+def sentence(it: Round, header: ModelHeader | None, probe: Probe | None) -> tuple[ReasonName | None, str]:
+    """(what decides, the sentence): None where nothing was drafted at all, which needs no weighing."""
+    if it.with_draft == 0:
+        return "no drafts", f"{it.speedup:.2f}x: nothing was drafted, every token was decoded by itself"
+    left = without(it)
+    name = max(left, key=lambda key: left[key])
+    head = f"{it.speedup:.2f}x: a step yields {it.tau:.2f} tokens and costs {it.cost:.2f} plain ones"
+    if left[name] < 1.02 * it.speedup:
+        return None, f"{head}; no single part holds it back"
+    return name, f"{head}; {_why(name, it, header, probe)}"
+
+
+def _why(name: ReasonName, it: Round, header: ModelHeader | None, probe: Probe | None) -> str:
+    n = round(it.verified)
+    if name == "no drafts":
+        with_one = without(it)["no drafts"]
+        return f"only {it.with_draft:.0%} of the steps have a draft (those that do reach {with_one:.2f}x)"
+    if name == "acceptance":
+        rate = it.accepted / it.drafted
+        full = 1 + it.drafted / it.with_draft
+        return f"only {rate:.0%} of the drafted tokens are accepted, where {full:.1f} a step were possible"
+    if name == "verification":
+        return f"verification of {n} tokens costs {it.verification:.1f} target forwards{_because(n, header, probe)}"
+    if name == "drafting":
+        each = it.draft / it.drafted if it.drafted else it.draft
+        return f"drafting takes {it.draft / it.cost:.0%} of it: a drafted token costs {each:.2f} target forwards"
+    if name == "restoring":
+        return f"restoring checkpoints and replaying takes {it.restore / it.cost:.0%} of it"
+    return f"{it.rest / it.cost:.0%} of it is neither drafting nor verification"
+
+
+def _because(tokens: int, header: ModelHeader | None, probe: Probe | None) -> str:
+    """Why several tokens cost more than one: experts, where the target has some."""
+    if probe is not None and probe.union is not None:
+        union = probe.union
+        known = {point.tokens: point.union.point for point in union.points}
+        measured = float(np.interp(tokens, sorted(known), [known[n] for n in sorted(known)])) if known else 0.0
+        if known and 1 <= tokens <= max(known) and measured > union.used:
+            return f" because {measured / union.used - 1:.0%} more experts are read"
+    if header is not None and header.experts > header.experts_used > 0:
+        most = float(expected_union(float(tokens), header.experts, header.experts_used)) / header.experts_used - 1
+        return f" because up to {most:.0%} more experts are read (routing was not measured)"
+    return " because every further token has to be computed"
