@@ -20,10 +20,13 @@ from typing import IO, Annotated, Any, Literal, NamedTuple, Union, cast, get_arg
 
 from specmeter import rates
 from specmeter.errors import UsageError
+from specmeter.prediction.outcomes import Outcome
 from specmeter.record import (
     EngineIdentity,
+    Estimate,
     Finding,
     Margin,
+    Prediction,
     Prompt,
     Record,
     Reply,
@@ -337,6 +340,38 @@ def _margins(store: RunReader) -> Iterator[Margin]:
     return iter(store.margins())
 
 
+def _outcomes(store: RunReader) -> Iterator[Outcome]:
+    from specmeter.reading import read_run
+
+    return iter(read_run(store.folder).predictions)
+
+
+def _of_outcome(name: str, kind: ColumnType, description: str, read: Callable[[Outcome], Any]) -> Column:
+    return Column(name, kind, description, read)
+
+
+def _end(estimate: Estimate | None, end: Literal["point", "low", "high"]) -> float | None:
+    return None if estimate is None else getattr(estimate, end)
+
+
+_PREDICTIONS = (
+    *_columns_of(Prediction, lambda outcome: outcome.prediction, leave={"speedup"}),
+    _of_outcome("predicted", "number", "Predicted speedup.", lambda it: _end(it.prediction.speedup, "point")),
+    _of_outcome("predicted_low", "number", "Lower end of its interval.", lambda it: _end(it.prediction.speedup, "low")),
+    _of_outcome("predicted_high", "number", "Upper end.", lambda it: _end(it.prediction.speedup, "high")),
+    _of_outcome(
+        "measured",
+        "number",
+        "Measured speedup; empty where there is none that can be believed.",
+        lambda it: _end(it.measured, "point"),
+    ),
+    _of_outcome("measured_low", "number", "Lower end of its interval.", lambda it: _end(it.measured, "low")),
+    _of_outcome("measured_high", "number", "Upper end.", lambda it: _end(it.measured, "high")),
+    _of_outcome("error", "number", "predicted / measured - 1.", lambda it: it.error),
+    _of_outcome("inside", "boolean", "Whether what was measured lies in the predicted interval.", lambda it: it.inside),
+)
+
+
 def _itself(source: Any) -> Any:
     return source
 
@@ -355,6 +390,7 @@ TABLES: dict[str, _Table] = {
     "prompts": _Table(tuple(_columns_of(Prompt, _itself)), RunReader.prompts),
     "findings": _Table(tuple(_columns_of(Finding, _itself)), RunReader.findings),
     "margins": _Table(tuple(_columns_of(Margin, _itself)), _margins),
+    "predictions": _Table(_PREDICTIONS, _outcomes),
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specmeter.answer import Answer, answers
+from specmeter.prediction.outcomes import Outcome, outcomes
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity
 from specmeter.store import RunState, RunStore
 from specmeter.summary import ArmSummary, RunSummary, summarize
@@ -31,6 +32,8 @@ class RunReport:
     """What the checks found when the certificate was issued."""
     withheld: dict[str, Estimate]
     """Arm -> the speedup that was measured and is false, where its verdict is invalid: to be shown struck out only."""
+    predictions: tuple[Outcome, ...]
+    """What was expected of each arm before it was measured, beside what was found."""
 
     @property
     def invalid(self) -> frozenset[str]:
@@ -58,6 +61,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             certificate=certificate,
             findings=tuple(store.findings()),
             withheld={arm.arm_id: arm.speedup for arm in measured.arms if arm.arm_id in invalid and arm.speedup},
+            predictions=outcomes(store.predictions(), summary),
         )
 
 

@@ -195,8 +195,9 @@ def _print_means(console: Console, account: Account) -> None:
 
 _MEANS = {
     "steps": "every part of every step was measured by the engine",
-    "cost curve": "drafting by the server's statistics, forwards by the probe's cost curve in units of the baseline",
+    "cost curve": "drafting by the server's statistics, forwards by the probe's cost curve, in units of the baseline",
     "step times": "drafting by the server's statistics, the rest of each logged step is verification",
+    "undivided": "no statistics of drafting on record: it stands under verification",
     "difference": "drafting by the server's statistics, everything else is verification (by difference)",
 }
 

@@ -129,6 +129,8 @@ def interval(estimate: Estimate | None, digits: int) -> str:
 
 def _print_notes(console: Console, report: RunReport) -> None:
     """What a reader must know before believing the table."""
+    from specmeter.cli.prediction_view import print_accuracy
+
     _print_verdict(console, report)
     score = report.summary.balance.score
     if score is not None:
@@ -146,6 +148,7 @@ def _print_notes(console: Console, report: RunReport) -> None:
         )
     if any(model.origin == "mock" for model in report.models):
         console.print("\nSimulated: the engine was a mock; nothing here was measured.", style="bold", highlight=False)
+    print_accuracy(console, report.predictions)
     if report.summary.invocations == 1 and report.state.state == "complete":
         console.print(
             "[low, high]: 95 % interval over the blocks of one invocation; it says how repeatable this session was.",
@@ -172,6 +175,8 @@ def _print_verdict(console: Console, report: RunReport) -> None:
 
 
 def _json(report: RunReport) -> dict[str, Any]:
+    from specmeter.prediction.outcomes import as_data
+
     return {
         "folder": str(report.folder),
         "name": report.name,
@@ -182,6 +187,7 @@ def _json(report: RunReport) -> dict[str, Any]:
         "verdicts": report.certificate.arms if report.certificate else None,
         "withheld": {arm: speedup.model_dump(mode="json") for arm, speedup in report.withheld.items()},
         "findings": [finding.model_dump(mode="json", exclude_none=True) for finding in report.findings],
+        "predictions": [as_data(outcome) for outcome in report.predictions],
         "answers": [answer.model_dump(mode="json") for answer in report.answers],
         "summary": report.summary.model_dump(mode="json"),
     }

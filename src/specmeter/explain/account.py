@@ -172,7 +172,7 @@ def _account(
     costs = _round(whole, beside, splits) if beside is not None and whole.rounds else None
     reason, said = None, ""
     if costs is not None and arm.speculates:
-        reason, said = sentence(costs, models[arm.target].header, probe)
+        reason, said = sentence(costs, models[arm.target].header, probe, undivided=means == "undivided")
     return ArmAccount(
         arm_id=arm.id,
         baseline_id=arm.baseline_id,
@@ -181,7 +181,7 @@ def _account(
         ms_per_token=pooled_ratio([(it.ms, it.tokens) for it in splits], unit="ms/token", of=of),
         parts=parts,
         means=means,
-        accounted=None if means == "difference" else 1 - abs(remainder),
+        accounted=None if means in ("difference", "undivided") else 1 - abs(remainder),
         round=None if costs is None else _cost_record(costs),
         reason=reason,
         sentence=f"invalid, so it says nothing about a speedup: {said}" if verdict == "invalid" and said else said,
@@ -218,7 +218,9 @@ def _part(name: PartName, splits: Sequence[Split], of: str) -> Part:
 def _shown(name: str, splits: Sequence[Split], means: Means) -> bool:
     """Parts that the means can tell; a remainder always, except by difference, which has none."""
     if name == "remainder":
-        return means != "difference"
+        return means not in ("difference", "undivided")
+    if means == "undivided":
+        return name == "verify"
     return name in ("draft", "verify") or any(getattr(it, name) for it in splits)
 
 

@@ -6,9 +6,11 @@
                    for its tokens, in units of the baseline's own time per token in the same block
     step times     drafting by the server's statistics; verification: the steps of its log less drafting
     difference     the same, but what is not drafting is verification, since the log has no line for plain forwards
+    undivided      the run has no statistics of drafting: `verify` is everything, drafting included
 
 Whatever no part accounts for is the remainder, which is shown and may be negative: a curve can promise more than a run
-took. Only the first three can leave one; by difference nothing is left over and nothing is checked.
+took. Only the first three can leave one; with the others nothing is left over and nothing is checked. Where a run has no
+statistics of drafting, the curve of the draft stands in for them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from specmeter.probe import Probe
     from specmeter.theory.curves import CostCurve
 
-Means = Literal["steps", "cost curve", "step times", "difference"]
+Means = Literal["steps", "cost curve", "step times", "difference", "undivided"]
 PARTS = ("draft", "verify", "restore", "sample", "rest")
 """`restore`: checkpoints and replays; `rest`: time of steps that is nothing else. The remainder stands apart."""
 
@@ -50,13 +52,13 @@ def means_of(arm: Sequence[Tally], probe: Probe | None, by_model: bool, baseline
         return "steps"
     drafting = all(unit.drafting_ms is not None or unit.drafted == 0 for unit in arm)
     longest = max((length for unit in arm for length in unit.lengths), default=0)
-    if probe is not None and baseline and drafting and _covers(probe.target_ms, longest + 1):
+    if probe is not None and baseline and _covers(probe.target_ms, longest + 1):
         curve = probe.draft_ms
         if not by_model or (curve is not None and _covers(curve, longest + 1)):
             return "cost curve"
-    if drafting and all(unit.steps_ms is not None for unit in arm):
-        return "step times"
-    return "difference"
+    if not drafting:
+        return "undivided"
+    return "step times" if all(unit.steps_ms is not None for unit in arm) else "difference"
 
 
 def split(unit: Tally, means: Means, plain_ms: float | None, probe: Probe | None, by_model: bool) -> Split:
@@ -71,13 +73,15 @@ def split(unit: Tally, means: Means, plain_ms: float | None, probe: Probe | None
         overhead = probe.overhead_ms.point if probe.overhead_ms is not None else 0.0
         scale = plain_ms / (probe.target_ms.ms_at(1.0) + overhead)
         if by_model and probe.draft_ms is not None:
+            if unit.drafting_ms is None:
+                drafting = scale * probe.draft_ms.ms_at(1.0) * unit.drafted
             drafting += scale * _forwards(probe.draft_ms, {n + 1: count for n, count in unit.lengths.items() if n})
         restore = unit.replays_ms or scale * _forwards(probe.target_ms, unit.replayed)
         verify = scale * _forwards(probe.target_ms, {n + 1: count for n, count in unit.lengths.items()})
         return _with_remainder(
             unit, draft=drafting, verify=verify, restore=restore, sample=scale * overhead * unit.rounds
         )
-    steps_ms = unit.ms if means == "difference" or unit.steps_ms is None else unit.steps_ms
+    steps_ms = unit.ms if means != "step times" or unit.steps_ms is None else unit.steps_ms
     return _with_remainder(unit, draft=drafting, verify=steps_ms - drafting - unit.replays_ms, restore=unit.replays_ms)
 
 

@@ -84,8 +84,10 @@ def without(it: Round) -> dict[ReasonName, float]:
     return found
 
 
-def sentence(it: Round, header: ModelHeader | None, probe: Probe | None) -> tuple[ReasonName | None, str]:
-    """(what decides, the sentence): None where nothing was drafted at all, which needs no weighing."""
+def sentence(
+    it: Round, header: ModelHeader | None, probe: Probe | None, *, undivided: bool = False
+) -> tuple[ReasonName | None, str]:
+    """(what decides, the sentence); None where no single part does. `undivided`: `verify` has drafting in it."""
     if it.with_draft == 0:
         return "no drafts", f"{it.speedup:.2f}x: nothing was drafted, every token was decoded by itself"
     left = without(it)
@@ -93,7 +95,8 @@ def sentence(it: Round, header: ModelHeader | None, probe: Probe | None) -> tupl
     head = f"{it.speedup:.2f}x: a step yields {it.tau:.2f} tokens and costs {it.cost:.2f} plain ones"
     if left[name] < 1.02 * it.speedup:
         return None, f"{head}; no single part holds it back"
-    return name, f"{head}; {_why(name, it, header, probe)}"
+    why = _why(name, it, header, probe)
+    return name, f"{head}; {'drafting and ' if undivided and name == 'verification' else ''}{why}"
 
 
 def _why(name: ReasonName, it: Round, header: ModelHeader | None, probe: Probe | None) -> str:
