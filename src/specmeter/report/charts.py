@@ -98,30 +98,29 @@ def quantity(field: str, title: str, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
-def rows(field: str = "arm") -> Spec:
-    """Encoding of one row per arm, in the order of the experiment."""
-    return {"field": field, "type": "nominal", "sort": None, "axis": {"title": None}}
+def rows(data: Sequence[Datum], field: str = "arm") -> Spec:
+    """Encoding of one row per arm, in the order of the data, whatever a layer leaves out."""
+    order = list(dict.fromkeys(str(datum[field]) for datum in data))
+    return {"field": field, "type": "nominal", "scale": {"domain": order}, "sort": None, "axis": {"title": None}}
+
+
+def coloured(field: str, title: str, names: Sequence[str], palette: Palette) -> Spec:
+    """A colour for each name."""
+    colours = [palette.series[place % len(palette.series)] for place in range(len(names))]
+    legend = {"title": title} if len(names) > 1 else None
+    return {"field": field, "type": "nominal", "scale": {"domain": list(names), "range": colours}, "legend": legend}
+
+
+def shaped(field: str, title: str, names: Sequence[str]) -> Spec:
+    """A shape for each name."""
+    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
+    legend = {"title": title} if len(names) > 1 else None
+    return {"field": field, "type": "nominal", "scale": {"domain": list(names), "range": shapes}, "legend": legend}
 
 
 def series(field: str, title: str, names: Sequence[str], palette: Palette) -> Mapping[str, Spec]:
     """Colour and shape of a series: the same place in both, so that either is enough."""
-    colours = [palette.series[place % len(palette.series)] for place in range(len(names))]
-    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
-    legend = {"title": title} if len(names) > 1 else None
-    return {
-        "color": {
-            "field": field,
-            "type": "nominal",
-            "scale": {"domain": list(names), "range": colours},
-            "legend": legend,
-        },
-        "shape": {
-            "field": field,
-            "type": "nominal",
-            "scale": {"domain": list(names), "range": shapes},
-            "legend": legend,
-        },
-    }
+    return {"color": coloured(field, title, names, palette), "shape": shaped(field, title, names)}
 
 
 def tooltip(words: Words, *fields: tuple[str, str]) -> list[Spec]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -118,7 +119,7 @@ class Voice:
 
     def tell(self, key: str, **values: object) -> Markup:
         """The text of a key."""
-        return self._in_each(lambda one: one(key, **{name: self._escaped(v, one) for name, v in values.items()}))
+        return self._in_each(lambda one: self._told(key, values, one))
 
     def say(self, text: str | Phrase) -> Markup:
         """Text from outside as it is, a phrase in words."""
@@ -151,9 +152,14 @@ class Voice:
             )
         )
 
+    def _told(self, key: str, values: Mapping[str, object], one: Words) -> str:
+        """Our own words, which may hold `code`, with what comes from outside escaped."""
+        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", one.text[key])
+        return text.format(**{name: self._escaped(value, one) for name, value in values.items()}) if values else text
+
     def _escaped(self, value: object, one: Words) -> object:
         if isinstance(value, Phrase):
-            return one(value.key, **{name: self._escaped(v, one) for name, v in value.values.items()})
+            return self._told(value.key, value.values, one)
         return value if isinstance(value, int | float) else self._isolated(str(value))
 
     def _isolated(self, text: str) -> Markup:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LENGTH = re.compile(r"length-(\d+)")
 _GB = 1e9
+MOST_ROWS = 12
+"""Charts that show each configuration several times show more of them only by their best."""
 
 
 def run_charts(document: Document) -> dict[str, Chart]:
@@ -50,7 +52,7 @@ def comparison(document: Document) -> Chart | None:
     targets = _distinct(data, "target")
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x, y = ratio("point", words("axis.speedup"), limits, ticks), rows()
+        x, y = ratio("point", words("axis.speedup"), limits, ticks), rows(data)
         look = charts.series("target", words("column.target"), targets, palette)
         tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
         return {
@@ -80,7 +82,7 @@ def rates(document: Document) -> Chart | None:
     targets = _distinct(data, "target")
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x, y = quantity("point", words("axis.rate")), rows()
+        x, y = quantity("point", words("axis.rate")), rows(data)
         look = charts.series("target", words("column.target"), targets, palette)
         tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.decode_rate"), ("verdict", "column.verdict"))
         believable = "datum.verdict != 'invalid'"
@@ -91,7 +93,7 @@ def rates(document: Document) -> Chart | None:
         }
         ends = charts.interval_rule(x, y, {"value": palette.ink})
         ends["transform"].append({"filter": believable})
-        return {"height": {"step": 22}, "layer": [bars, ends, charts.withheld(words, palette, y)]}
+        return {"height": {"step": 24}, "layer": [bars, ends, charts.withheld(words, palette, y)]}
 
     return Chart("rates", data, draw)
 
@@ -118,22 +120,25 @@ def _by_gamma(
             continue
         found.append(estimate)
         numbers = _number(estimate, 2) if is_ratio else _number(estimate, 1, 100)
-        data.append({**_who(document, arm), "series": _without_gamma(asked), "gamma": asked.gamma, **numbers})
-    per_series = {
-        name: {datum["gamma"] for datum in data if datum["series"] == name} for name in _distinct(data, "series")
-    }
-    if not any(len(lengths) > 1 for lengths in per_series.values()):
+        data.append({**_who(document, arm), "method": _method(asked), "gamma": asked.gamma, **numbers})
+    lines = {(datum["target"], datum["method"]) for datum in data}
+    if len(lines) == len({(datum["target"], datum["method"], datum["gamma"]) for datum in data}):
         return None
+    targets, methods = _distinct(data, "target"), _distinct(data, "method")
     limits, ticks = ratio_axis(found) if is_ratio else ([], [])
 
     def draw(words: Words, palette: Palette) -> Spec:
         x = {"field": "gamma", "type": "ordinal", "title": words("axis.gamma"), "axis": {"labelAngle": 0}}
         title = words(f"axis.{'speedup' if is_ratio else 'acceptance'}")
         y = ratio("point", title, limits, ticks) if is_ratio else quantity("point", title)
-        look = charts.series("series", words("column.arm"), list(per_series), palette)
+        look = {
+            "color": charts.coloured("target", words("column.target"), targets, palette),
+            "shape": charts.shaped("method", words("column.arm"), methods),
+        }
         column = "column.speedup" if is_ratio else "column.acceptance"
         tips = tooltip(words, ("arm", "column.arm"), ("shown", column), ("verdict", "column.verdict"))
-        line: Spec = {"mark": {"type": "line", "clip": True}, "encoding": {"x": x, "y": y, "color": look["color"]}}
+        along = {"x": x, "y": y, "color": look["color"], "detail": {"field": "method", "type": "nominal"}}
+        line: Spec = {"mark": {"type": "line", "clip": True, "strokeWidth": 1.5}, "encoding": along}
         marks = [
             line,
             charts.interval_rule(y, x, look["color"], across=False),
@@ -233,7 +238,7 @@ def kinds(document: Document) -> Chart | None:
     """Speedup by kind of text."""
     data: list[Datum] = []
     found: list[Estimate] = []
-    for arm in document.run.summary.arms:
+    for arm in _answered(document, MOST_ROWS):
         for kind, part in arm.kinds.items():
             if part.speedup is not None:
                 found.append(part.speedup)
@@ -245,7 +250,7 @@ def kinds(document: Document) -> Chart | None:
 
     def draw(words: Words, palette: Palette) -> Spec:
         x = ratio("point", words("axis.speedup"), limits, ticks)
-        y: Spec = {**rows(), "scale": {"paddingInner": 0.15}}
+        y: Spec = {**rows(data), "scale": {"paddingInner": 0.15}}
         offset: Spec = {"field": "kind", "type": "nominal", "sort": None}
         look = charts.series("kind", words("column.kind"), names, palette)
         tips = tooltip(
@@ -268,7 +273,7 @@ def lengths(document: Document) -> Chart | None:
     """Speedup against the length of the prompt, for prompts of controlled length."""
     data: list[Datum] = []
     found: list[Estimate] = []
-    for arm in document.run.summary.arms:
+    for arm in _answered(document, MOST_ROWS):
         for kind, part in arm.kinds.items():
             length = _LENGTH.fullmatch(kind)
             if length and part.speedup is not None:
@@ -300,39 +305,43 @@ def lengths(document: Document) -> Chart | None:
 def requests(document: Document) -> Chart | None:
     """Decode rates of single requests: whether a mean hides two speeds."""
     arms = {arm.arm_id: arm for group in document.targets() for arm in group}
-    order = list(arms)
-    data: list[Datum] = [
-        {
-            **_who(document, arms[point.arm_id]),
-            "prompt": printable(point.prompt_id),
-            "kind": printable(point.kind),
-            "block": point.block + 1,
-            "point": point.rate,
-            "shown": f"{point.rate:.1f}",
-        }
-        for point in sorted((p for p in document.points if p.arm_id in arms), key=lambda p: order.index(p.arm_id))
-    ]
+    invalid = document.run.invalid
+    of_arm: dict[str, list[Datum]] = {arm_id: [] for arm_id in arms}
+    for point in document.points:
+        if point.arm_id in of_arm and point.arm_id not in invalid:
+            of_arm[point.arm_id].append(
+                {
+                    "prompt": printable(point.prompt_id),
+                    "kind": printable(point.kind),
+                    "block": point.block + 1,
+                    "point": point.rate,
+                    "shown": f"{point.rate:.1f}",
+                }
+            )
     most = max((rate_bin.count for rate_bin in document.bins), default=0)
-    data += [
-        {
-            **_who(document, arms[rate_bin.arm_id]),
-            "low": rate_bin.low,
-            "high": rate_bin.high,
-            "count": rate_bin.count,
-            "share": rate_bin.count / most,
-            "shown": f"{rate_bin.low:.1f} - {rate_bin.high:.1f}",
-        }
-        for rate_bin in document.bins
-        if rate_bin.arm_id in arms
-    ]
-    if not data:
+    for counted in document.bins:
+        if counted.arm_id in of_arm and counted.arm_id not in invalid:
+            of_arm[counted.arm_id].append(
+                {
+                    "low": counted.low,
+                    "high": counted.high,
+                    "count": counted.count,
+                    "share": counted.count / most,
+                    "shown": f"{counted.low:.1f} - {counted.high:.1f}",
+                }
+            )
+    data: list[Datum] = []
+    for arm_id, found in of_arm.items():
+        who = _who(document, arms[arm_id])
+        data += [{**who, **datum} for datum in found] or [who]
+    if not any("shown" in datum for datum in data):
         return None
     targets = _distinct(data, "target")
     binned = bool(document.bins)
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x, y = quantity("point", words("axis.rate")), rows()
-        colour = charts.series("target", words("column.target"), targets, palette)["color"]
+        x, y = quantity("point", words("axis.rate")), rows(data)
+        colour = charts.coloured("target", words("column.target"), targets, palette)
         if binned:
             tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.decode_rate"), ("count", "column.requests"))
             share: Spec = {
@@ -341,23 +350,25 @@ def requests(document: Document) -> Chart | None:
                 "scale": {"type": "sqrt", "domain": [0, 1], "range": [0.15, 1]},
                 "legend": None,
             }
-            ends: Spec = {"x": {**x, "field": "low"}, "x2": {"field": "high"}}
+            ends: Spec = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "opacity": share}
             mark: Spec = {"type": "rect", "height": 14}
-            return {
-                "height": {"step": 22},
-                "mark": mark,
-                "encoding": {**ends, "y": y, "color": colour, "opacity": share, "tooltip": tips},
-            }
-        tips = tooltip(
-            words,
-            ("arm", "column.arm"),
-            ("prompt", "column.prompt"),
-            ("kind", "column.kind"),
-            ("block", "column.block"),
-            ("shown", "column.decode_rate"),
-        )
-        tick: Spec = {"type": "tick", "thickness": 2, "size": 14, "opacity": 0.6}
-        return {"height": {"step": 22}, "mark": tick, "encoding": {"x": x, "y": y, "color": colour, "tooltip": tips}}
+        else:
+            tips = tooltip(
+                words,
+                ("arm", "column.arm"),
+                ("prompt", "column.prompt"),
+                ("kind", "column.kind"),
+                ("block", "column.block"),
+                ("shown", "column.decode_rate"),
+            )
+            ends = {"x": x}
+            mark = {"type": "tick", "thickness": 2, "size": 14, "opacity": 0.6}
+        single: Spec = {
+            "transform": [{"filter": "isValid(datum.shown)"}],
+            "mark": mark,
+            "encoding": {**ends, "y": y, "color": colour, "tooltip": tips},
+        }
+        return {"height": {"step": 24}, "layer": [single, charts.withheld(words, palette, y)]}
 
     return Chart("requests", data, draw)
 
@@ -383,9 +394,16 @@ def _number(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum
     }
 
 
-def _without_gamma(arm: Arm) -> str:
-    parts = [part for part in arm.id.split("/") if part != f"g{arm.gamma}"]
-    return arm_name(arm.target, "/".join(parts))
+def _method(arm: Arm) -> str:
+    """An arm without its target and its draft length."""
+    return printable("/".join(part for part in label(arm.id).split("/") if part != f"g{arm.gamma}"))
+
+
+def _answered(document: Document, most: int) -> list[ArmSummary]:
+    """Arms with a speedup; only those of the answers where there are more than `most`."""
+    compared = [arm for arm in document.run.summary.arms if arm.baseline_id is not None]
+    chosen = {answer.arm_id for answer in document.run.answers}
+    return compared if len(compared) <= most else [arm for arm in compared if arm.arm_id in chosen]
 
 
 def _distinct(data: list[Datum], field: str) -> list[str]:

@@ -34,7 +34,7 @@ def results(document: Document) -> Table:
                 *_numbers(document, arm, arm),
                 counted(_units(arm)),
                 _requests(arm),
-                verdict_cell(document, arm.arm_id),
+                verdict_cell(document, arm.arm_id, always=True),
             ),
             verdict(document, arm.arm_id),
         )
@@ -168,10 +168,10 @@ def verdict(document: Document, arm_id: str) -> Verdict | None:
     return certificate.arms.get(arm_id) if certificate else None
 
 
-def verdict_cell(document: Document, arm_id: str) -> Cell:
-    """The verdict of an arm with the checks that explain it."""
+def verdict_cell(document: Document, arm_id: str, *, always: bool = False) -> Cell:
+    """The verdict of an arm, with the checks that explain it where it is invalid (or `always`)."""
     found = verdict(document, arm_id)
-    because = tuple(finding.check for finding in document.because(arm_id))
+    because = tuple(finding.check for finding in document.because(arm_id)) if always or found == "invalid" else ()
     return Cell(Phrase(f"verdict.{found or 'unchecked'}"), checks=because)
 
 

@@ -64,6 +64,14 @@
     config.legend.columns = roomy ? 4 : 1;
     config.legend.labelLimit = Math.max(120, width - 60);
     config.axisX = { ...config.axisX, tickCount: roomy ? 8 : 4, labelOverlap: "greedy" };
+    if (width < 480) {
+      // A row's name takes two lines, and the title of the axis below may reach under the names.
+      config.axisX.titleAnchor = "end";
+      for (const layer of spec.layer ?? [spec]) {
+        const axis = layer.encoding?.y?.field === "arm" ? layer.encoding.y.axis : null;
+        if (axis) Object.assign(axis, { labelExpr: "split(datum.label, ' · ')", labelFontSize: 10, labelLineHeight: 11, labelOffset: -5 });
+      }
+    }
     return spec;
   }
   async function draw(element) {
