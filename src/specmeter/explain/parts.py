@@ -9,8 +9,8 @@
     undivided      the run has no statistics of drafting: `verify` is everything, drafting included
 
 Whatever no part accounts for is the remainder, which is shown and may be negative: a curve can promise more than a run
-took. Only the first three can leave one; with the others nothing is left over and nothing is checked. Where a run has no
-statistics of drafting, the curve of the draft stands in for them.
+took. Only the first three can leave one; with the others nothing is left over and nothing is checked. Where a run has
+no statistics of drafting, the curve of the draft stands in for them.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Given:
             np.cumprod(rates, axis=1, dtype=np.float64) * hits,
             np.broadcast_to(hits, rates.shape),
             rates,
-            len(self.rates),
+            longest if len(self.rates) == 1 else len(self.rates),
         )
 
 

@@ -82,7 +82,7 @@ class Forecaster:
             arm = self._arms.get(request.arm_id)
             if arm is None or arm.gamma is None or request.reply is None or not _shows_acceptance(arm):
                 continue
-            key = _drafting(arm)
+            key = drafting(arm)
             self._seen.setdefault(key, Counted()).add(request.prompt_id, count_steps(request.reply, arm.gamma))
             sources = self._sources.setdefault(key, [])
             if arm.id not in sources:
@@ -118,7 +118,7 @@ class Forecaster:
         gamma = arm.gamma or 1
         if arm.synthetic_rates:
             return synthetic(arm.synthetic_rates), "rates of the synthetic acceptance that the arm asks for"
-        key = _drafting(arm)
+        key = drafting(arm)
         seen = self._seen.get(key)
         if seen is not None and seen.drafted >= LEAST_DRAFTED:
             where = f"measured in this run: {', '.join(self._sources[key])}"
@@ -213,7 +213,7 @@ def _shows_acceptance(arm: Arm) -> bool:
     return arm.speculates and not arm.synthetic_rates
 
 
-def _drafting(arm: Arm) -> tuple[object, ...]:
+def drafting(arm: Arm) -> tuple[object, ...]:
     """What two arms must have in common for the acceptance of one to be that of the other."""
     return (arm.target, arm.methods, arm.draft, arm.gamma_min, arm.p_min, arm.ngram_n, arm.ngram_min_hits)
 

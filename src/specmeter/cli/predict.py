@@ -1,0 +1,255 @@
+"""`specmeter predict`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from specmeter.prediction.costs import Costs
+    from specmeter.prediction.drafts import Acceptance
+    from specmeter.prediction.speedup import Predicted, Surface
+    from specmeter.probe import Probe
+
+
+@click.command(name="predict")
+@click.option(
+    "--probe", "probe_file", type=click.Path(dir_okay=False, path_type=Path), help="Costs: a probe of this machine."
+)
+@click.option("--device", help="Costs: a device of the catalogue, with --model and --format.")
+@click.option("--model", help="Target, by its name in the catalogue.")
+@click.option("--format", "number_format", default="Q4_K_M", show_default=True, help="Number format of the target.")
+@click.option("--draft-model", help="Draft model, by its name in the catalogue; without one, drafts cost nothing.")
+@click.option("--draft-format", help="Number format of the draft. Default: that of the target.")
+@click.option("--context", type=int, default=512, show_default=True, help="Tokens in the context (catalogue only).")
+@click.option("--gamma", "gammas", metavar="N,N,...", help="Draft lengths. Default: 1, 2, 3, 4, 6, 8, 12, 16.")
+@click.option("--alpha", type=float, help="Acceptance: one probability for every position.")
+@click.option("--rates", metavar="A,A,...", help="Acceptance: P(accepted | all before it were), by position.")
+@click.option("--acceptance-from", "run", metavar="RUN", help="Acceptance: as measured in a run.")
+@click.option("--kind", help="Only prompts of this kind (with --acceptance-from).")
+@click.option("--arm", "arm_id", help="Only this arm (with --acceptance-from).")
+@click.option("--no-draft", is_flag=True, help="Predict n-gram drafting, although the probe has a draft model.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(
+    probe_file: Path | None,
+    device: str | None,
+    model: str | None,
+    number_format: str,
+    draft_model: str | None,
+    draft_format: str | None,
+    context: int,
+    gammas: str | None,
+    alpha: float | None,
+    rates: str | None,
+    run: str | None,
+    kind: str | None,
+    arm_id: str | None,
+    no_draft: bool,
+    as_json: bool,
+) -> int:
+    """Predict the speedup for each draft length, with its uncertainty; measure nothing.
+
+    Costs come from a probe (`--probe`) or from the catalogue alone (`--device`, `--model`, `--format`). Acceptance is
+    given (`--alpha`, `--rates`), as measured in a run (`--acceptance-from`), or an assumed range. Beside the prediction
+    stand the speedup for every alpha, the best draft length and the alpha at which nothing is gained.
+
+    \b
+    Examples:
+      specmeter predict --probe probe.json --acceptance-from latest --kind code
+      specmeter predict --probe probe.json --alpha 0.7 --gamma 2,4,8
+      specmeter predict --device "RTX 3090" --model Qwen3.5-35B-A3B --format Q4_K_M \\
+          --draft-model Qwen3.5-0.8B --draft-format Q8_0 --alpha 0.7
+
+    \b
+    Exit codes: 0 predicted, 2 unknown names, impossible numbers, or no such probe or run.
+    """
+    from specmeter.prediction.sources import doubling
+    from specmeter.prediction.speedup import predict, surface
+
+    wanted = _whole(gammas) if gammas is not None else doubling(16)
+    probe = _probe(probe_file)
+    costs = _costs(probe, probe_file, device, model, number_format, draft_model, draft_format, context)
+    by_model = costs.has_draft and not no_draft
+    acceptance = _acceptance(alpha, rates, run, kind, arm_id, by_model, probe)
+    found = predict(acceptance, costs, wanted, by_model=by_model)
+    whole = surface(costs, wanted, _ALPHAS, by_model=by_model)
+    if as_json:
+        document = {
+            "cost": found.cost,
+            "acceptance": found.acceptance,
+            "drafting": "model" if by_model else "n-gram",
+            "by_gamma": [at.model_dump(mode="json") for at in found.by_gamma],
+            "best_gamma": found.best.gamma if found.best is not None else 0,
+            "surface": whole.model_dump(mode="json"),
+        }
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        _print(found, whole, by_model=by_model)
+    return 0
+
+
+_ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_MOST_VALUES = 128
+
+
+def _probe(file: Path | None) -> Probe | None:
+    from specmeter.probe.files import load_probe
+
+    return load_probe(file) if file is not None else None
+
+
+def _costs(
+    probe: Probe | None,
+    file: Path | None,
+    device: str | None,
+    model: str | None,
+    number_format: str,
+    draft_model: str | None,
+    draft_format: str | None,
+    context: int,
+) -> Costs:
+    from specmeter.errors import UsageError
+    from specmeter.prediction.costs import probed
+    from specmeter.prediction.sources import catalogued
+
+    if (probe is None) == (device is None and model is None):
+        raise UsageError(
+            "costs come from a probe or from the catalogue, one of the two",
+            fix="give --probe FILE, or --device NAME --model NAME --format FORMAT",
+        )
+    if probe is not None and file is not None:
+        if draft_model is not None:
+            raise UsageError("--draft-model belongs to the catalogue", fix="probe the target together with its draft")
+        draft = f" with {probe.draft.reference}" if probe.draft is not None else ""
+        return probed(probe, f"probe {file.name}: {probe.target.reference}{draft}")
+    if device is None or model is None:
+        missing = "--device" if device is None else "--model"
+        raise UsageError(f"{missing} is missing", fix="the catalogue needs --device and --model")
+    return catalogued(device, model, number_format, draft_model, draft_format, context)
+
+
+def _acceptance(
+    alpha: float | None,
+    rates: str | None,
+    run: str | None,
+    kind: str | None,
+    arm_id: str | None,
+    by_model: bool,
+    probe: Probe | None,
+) -> Acceptance:
+    from specmeter.errors import UsageError
+    from specmeter.prediction import sources
+    from specmeter.prediction.drafts import Given
+    from specmeter.theory.arguments import probabilities
+
+    if sum(source is not None for source in (alpha, rates, run)) > 1:
+        raise UsageError("acceptance is given more than once", fix="give one of --alpha, --rates and --acceptance-from")
+    if run is None and (kind is not None or arm_id is not None):
+        raise UsageError("--kind and --arm choose from a run", fix="give --acceptance-from RUN with them")
+    if alpha is not None:
+        return Given.alpha(probabilities("--alpha", alpha))
+    if rates is not None:
+        values = tuple(float(value) for value in _numbers("--rates", rates))
+        probabilities("--rates", values)
+        return Given(values, basis="rates by position, as given")
+    if run is None:
+        return sources.assumed(by_model=by_model)
+    from specmeter.laboratory import find_run
+    from specmeter.store import RunStore
+
+    with RunStore.open(find_run(run), readonly=True) as store:
+        return sources.of_run(store, by_model=by_model, kind=kind, arm_id=arm_id, probe=probe)
+
+
+def _whole(text: str) -> list[int]:
+    from specmeter.errors import UsageError
+
+    values = _numbers("--gamma", text)
+    if not all(float(value).is_integer() for value in values):
+        raise UsageError(f"--gamma {text}: draft lengths are whole numbers", fix="write --gamma 2,4,8")
+    return [int(value) for value in values]
+
+
+def _numbers(flag: str, text: str) -> list[float]:
+    from specmeter.errors import UsageError
+    from specmeter.theory.arguments import numbers
+
+    parts = text.split(",")
+    try:
+        if len(parts) > _MOST_VALUES:
+            raise ValueError
+        values = [float(part) for part in parts]
+    except ValueError:
+        raise UsageError(f"{flag} {text[:80]}: is no list of numbers", fix=f"write {flag} 2,4,8") from None
+    numbers(flag, values)
+    return values
+
+
+def _print(found: Predicted, whole: Surface, *, by_model: bool) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from specmeter.cli.run_view import interval
+    from specmeter.cli.text import WIDTH, printable
+
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console.print(escape(printable(f"costs       {found.cost}")), highlight=False)
+    console.print(escape(printable(f"acceptance  {found.acceptance}")) + "\n", highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("gamma", "speedup", "tokens/step", "cost/step", "draft", "verify", "rest", "break-even alpha"):
+        table.add_column(column, justify="right", no_wrap=True, header_style="bold")
+    for at, line in zip(found.by_gamma, whole.break_even, strict=True):
+        rest = at.parts.restore + at.parts.rest
+        table.add_row(
+            f"{at.gamma}{'*' if at.extrapolated else ''}",
+            interval(at.speedup, 2),
+            f"{at.tau:.2f}",
+            f"{at.parts.total:.2f}",
+            f"{at.parts.draft:.2f}",
+            f"{at.parts.verify:.2f}",
+            f"{rest:.2f}",
+            "none suffices" if line is None else interval(line, 2),
+        )
+    console.print(table)
+    if any(at.extrapolated for at in found.by_gamma):
+        console.print("* longer than was measured: rates and costs go on from shorter drafts", style="dim")
+    console.print(f"\n{escape(_best(found))}\n", highlight=False)
+    _print_surface(console, whole, by_model=by_model)
+    console.print(
+        "\nCosts in target forwards of one token. [low, high]: 95 % of the draws of everything uncertain.",
+        style="dim",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _best(found: Predicted) -> str:
+    best = found.best
+    if best is None:
+        top = max(found.by_gamma, key=lambda at: at.speedup.point)
+        return f"no draft length gains; the least loss is at gamma {top.gamma}, {top.speedup.point:.2f}x"
+    low = best.speedup.low
+    sure = "" if low is not None and low > 1 else ", though a loss is not ruled out"
+    return f"best gamma {best.gamma}: {best.speedup.point:.2f}x as fast{sure}"
+
+
+def _print_surface(console: Console, whole: Surface, *, by_model: bool) -> None:
+    """Speedup over gamma and alpha: gains in bold."""
+    from rich.table import Table
+
+    title = "speedup by alpha, drafts of full length" + ("" if by_model else " in every step")
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    table.add_column("gamma", justify="right", header_style="bold")
+    for alpha in whole.alphas:
+        table.add_column(f"{alpha:g}", justify="right", header_style="bold")
+    for gamma, row in zip(whole.gammas, whole.speedups, strict=True):
+        table.add_row(f"{gamma}", *(f"[bold]{value:.2f}[/bold]" if value > 1 else f"{value:.2f}" for value in row))
+    table.add_row("best", *(f"{gamma}" if gamma else "none" for gamma in whole.best), style="dim")
+    console.print(table)
