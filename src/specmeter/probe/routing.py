@@ -149,7 +149,7 @@ def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
 
     tap = RoutingTap()
     settings = order.settings.model_copy(update={"context": max(order.settings.context, SEGMENT)})
-    with Model(Path(order.target), gpu_layers=settings.gpu_layers) as model:
+    with Model(Path(order.target), gpu_layers=settings.gpu_layers, devices=settings.devices) as model:
         text = model.tokenize(order.text, add_special=False, parse_special=False)[: order.most_tokens]
         if len(text) < 2:
             raise UsageError(f"the text has {len(text)} tokens", fix="give a longer one with --text")

@@ -211,12 +211,16 @@ def _opened(order: Sweep) -> Generator[tuple[Context, Context | None]]:
     settings = order.settings
     threads = settings.threads or 1
     with contextlib.ExitStack() as stack:
-        loaded = stack.enter_context(Model(Path(order.target), gpu_layers=settings.gpu_layers))
+        loaded = stack.enter_context(
+            Model(Path(order.target), gpu_layers=settings.gpu_layers, devices=settings.devices)
+        )
         rows = max(order.tokens)
         target = stack.enter_context(Context(loaded, settings, threads=threads, rows=rows))
         draft = None
         if order.draft is not None:
-            other = stack.enter_context(Model(Path(order.draft), gpu_layers=settings.draft_gpu_layers))
+            other = stack.enter_context(
+                Model(Path(order.draft), gpu_layers=settings.draft_gpu_layers, devices=settings.draft_devices)
+            )
             draft = stack.enter_context(
                 Context(other, settings, threads=threads, draft=True, rows=max(*DRAFT_TOKENS, 1))
             )

@@ -41,10 +41,14 @@ def held_out_text() -> str:
     return _read("bench", "heldout.txt")
 
 
+def natural_text() -> str:
+    """The prompts of all kinds for real models, one after the other."""
+    return "\n".join(item.text for kind in ALL_KINDS for item in _of_kind("studies", kind))
+
+
 def sample_text() -> str:
     """A little of every kind of text, natural and bench, to see which tokens a tokenizer uses."""
-    natural = (item.text for kind in ALL_KINDS for item in _of_kind("studies", kind))
-    return "\n".join((*natural, held_out_text()[:20_000]))
+    return f"{natural_text()}\n{held_out_text()[:20_000]}"
 
 
 def _of_kind(folder: Folder, kind: str) -> list[Item]:

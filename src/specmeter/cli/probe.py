@@ -1,0 +1,198 @@
+"""`specmeter probe`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from specmeter.probe.make import Progress
+    from specmeter.probe.routing import RoutingSummary
+    from specmeter.record import EngineSettings, ModelIdentity
+
+
+@click.command(name="probe")
+@click.argument("target")
+@click.option("--draft", help="A draft model of the target, whose cost is measured too.")
+@click.option(
+    "--source",
+    type=click.Choice(["libllama", "server"]),
+    default="libllama",
+    show_default=True,
+    help="Measure directly, or estimate through a server's synthetic acceptance.",
+)
+@click.option(
+    "--tokens", metavar="N,N..M", help="n to measure, like 1..9,17,33. Default: 1..33, through a server 1,2,3,5,9,17."
+)
+@click.option("--depth", type=click.IntRange(1, 1_000_000), help="Tokens in memory before. Default: 128, server 256.")
+@click.option("--repeats", type=click.IntRange(1, 1000), help="Rounds over all n. Default: 9, through a server 6.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: all physical cores.")
+@click.option("--gpu-layers", type=click.IntRange(0, 100_000), help="Layers to offload. Default: the engine decides.")
+@click.option("--binary", metavar="FILE", help="A native llama-server, with --source server.")
+@click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to run over. Default: of specmeter.")
+@click.option("--routing", is_flag=True, help="Read which experts the text chooses, instead of timing.")
+@click.option("--routing-tokens", type=click.IntRange(2, 10_000_000), default=4096, show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Default: where predictions look for it.")
+@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(
+    target: str,
+    draft: str | None,
+    source: Literal["libllama", "server"],
+    tokens: str | None,
+    depth: int | None,
+    repeats: int | None,
+    threads: int | None,
+    gpu_layers: int | None,
+    binary: str | None,
+    text_file: Path | None,
+    routing: bool,
+    routing_tokens: int,
+    out: Path | None,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    """Measure what a forward of TARGET over n tokens costs here: T(n), what verification is made of.
+
+    All n are measured in rounds, each round at another place of a real text. The result says v(n) = T(n) / T(1), which
+    models of cost fit, and what a draft must bring; it is kept, and predictions read it. Of an MoE target the experts
+    that consecutive tokens choose are read as well. TARGET and --draft are model references (see `specmeter models`).
+
+    With --routing nothing is timed: the experts of every token and layer are kept in a file (one or two bytes each),
+    and their unions, overlap and balance are shown.
+
+    \b
+    Examples:
+      specmeter probe bench:dense-400m --draft bench:draft-small
+      specmeter probe qwen3-30b-a3b.gguf --tokens 1..9,17,33 --depth 1024
+      specmeter probe model.gguf --source server --binary ~/llama.cpp/build/bin/llama-server
+      specmeter probe bench:moe-400m --routing --text my-prompts.txt
+      specmeter probe bench:moe-400m --json | jq '.probe.target_ms.points[] | [.tokens, .ms.point]'
+
+    \b
+    Exit codes: 0 measured, 2 the models do not fit (into memory, or together) or a flag cannot be used,
+    3 the engine failed, 130 interrupted (nothing is kept).
+    """
+    from specmeter.cli.probe_view import print_probe, print_routing
+    from specmeter.cli.progress import error_console
+    from specmeter.errors import UsageError
+    from specmeter.probe import make
+    from specmeter.record import EngineSettings
+
+    text = None if text_file is None else make.read_text(text_file)
+    counts = parse_tokens(tokens) if tokens is not None else ()
+    settings = EngineSettings(threads=threads, gpu_layers=gpu_layers, draft_gpu_layers=gpu_layers if draft else None)
+    console = error_console()
+    if routing:
+        for flag, given in (("--draft", draft), ("--tokens", tokens), ("--binary", binary), ("--repeats", repeats)):
+            if given is not None:
+                raise UsageError(f"{flag} goes with timing, not with --routing", fix=f"leave {flag} or --routing out")
+        if source != "libllama":
+            raise UsageError("a server does not show its experts", fix="leave --source server out")
+        model = _model("target", target, offline, console)
+        path, summary = _read_routing(model, settings, text, routing_tokens, out, console)
+        print_routing(model, summary, path, as_json=as_json)
+        return
+
+    from specmeter.host import read_host
+    from specmeter.probe.files import save_probe
+
+    request = make.Request(
+        target=_model("target", target, offline, console),
+        draft=_model("draft", draft, offline, console) if draft is not None else None,
+        source=source,
+        tokens=counts,
+        depth=depth,
+        rounds=repeats,
+        settings=settings,
+        text=text,
+        binary=binary,
+    )
+    with _progress(console) as progress:
+        probe = make.make_probe(request, read_host(), progress)
+    print_probe(probe, save_probe(probe, out), as_json=as_json)
+
+
+def parse_tokens(given: str) -> tuple[int, ...]:
+    """`1..9,17,33` as numbers, ascending. Raises `UsageError` for anything else."""
+    from specmeter.errors import UsageError
+    from specmeter.probe.sweep import MOST_TOKENS
+
+    found: set[int] = set()
+    for part in given.split(",") if len(given) <= 1000 else [given]:
+        first, dots, last = part.strip().partition("..")
+        ends = (first, last if dots else first)
+        if not all(end.isascii() and end.isdecimal() and len(end) <= 6 for end in ends):
+            raise UsageError(
+                f"--tokens {part.strip()[:40]!r}: no number of tokens and no range of them", fix="write 1..9,17,33"
+            )
+        low, high = map(int, ends)
+        if not 1 <= low <= high <= MOST_TOKENS:
+            raise UsageError(f"--tokens {part.strip()}: not within 1..{MOST_TOKENS}, ascending", fix="write 1..9,17,33")
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+def _model(name: str, reference: str, offline: bool, console: Console) -> ModelIdentity:
+    from specmeter.cli.progress import model_progress
+    from specmeter.models.facts import read_header
+    from specmeter.models.reference import resolve
+    from specmeter.probe.make import refuse_size
+
+    refuse_size(reference, offline=offline)
+    with model_progress(console) as bar:
+        model = resolve(name, reference, base_dir=Path(), offline=offline, progress=partial(bar, reference))
+    return model.model_copy(update={"header": read_header(Path(model.path))})
+
+
+def _read_routing(
+    model: ModelIdentity, settings: EngineSettings, text: str | None, most: int, out: Path | None, console: Console
+) -> tuple[Path, RoutingSummary]:
+    from specmeter.probe import make
+    from specmeter.probe.files import plain_name, probes_folder
+    from specmeter.probe.routing import save_routing, summarize
+
+    make.refuse(make.Request(model), settings)
+    with _progress(console) as progress:
+        routing = make.read_experts(model, settings, text if text is not None else make.text_for(model), most, progress)
+    path = out or probes_folder() / f"{plain_name(model.reference)}-{model.sha256[:8]}-routing.npz"
+    save_routing(routing, path)
+    return path, summarize(routing)
+
+
+@contextmanager
+def _progress(console: Console) -> Generator[Progress]:
+    """A bar on a terminal, otherwise a line at the beginning of each part."""
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    if not console.is_terminal:
+        told: set[str] = set()
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in told:
+                told.add(what)
+                console.print(f"measuring {what}: {done}/{total}", highlight=False)
+
+        yield tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed}/{task.total}"))
+    with Bars(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
+        tasks = {"": bars.add_task("loading", total=None)}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                for task in tasks.values():
+                    bars.remove_task(task)
+                tasks.clear()
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
+
+        yield show

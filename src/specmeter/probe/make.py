@@ -1,0 +1,250 @@
+"""One probe from beginning to end: what is asked for, whether it fits, measuring, and the record of it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from specmeter.errors import EngineProtocolError, UsageError
+from specmeter.probe import Probe
+from specmeter.record import Arm, EngineSettings, ModelIdentity
+from specmeter.stats import median_estimate
+from specmeter.theory.curves import CostCurve, CostPoint
+
+if TYPE_CHECKING:
+    from specmeter.probe import ExpertUnion
+    from specmeter.probe.routing import Routing
+    from specmeter.record import EngineIdentity, Estimate, Host
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is measured, parts done, parts in all)."""
+
+TOKENS: dict[str, tuple[int, ...]] = {"libllama": tuple(range(1, 34)), "server": (1, 2, 3, 5, 9, 17)}
+"""n that are measured unless others are asked for."""
+DEPTH: dict[str, int] = {"libllama": 128, "server": 256}
+ROUNDS: dict[str, int] = {"libllama": 9, "server": 6}
+SEED = 1
+UNION_TOKENS = 2048
+"""Tokens of text that the experts of an MoE target are read over, beside its times."""
+MOST_TEXT = 8_000_000
+"""Characters of a text."""
+_CELLS = 256
+"""llama.cpp rounds contexts up to a multiple of this."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured."""
+
+    target: ModelIdentity
+    """With its header."""
+    draft: ModelIdentity | None = None
+    source: Literal["libllama", "server"] = "libllama"
+    tokens: Sequence[int] = ()
+    """n; empty for those of the source."""
+    depth: int | None = None
+    rounds: int | None = None
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    """Its context is chosen here."""
+    text: str | None = None
+    """None: text that comes with specmeter, of the kind that the target was made for."""
+    binary: str | None = None
+    """A native `llama-server` for the source `server`; None: the embedded one."""
+
+
+def make_probe(request: Request, host: Host, progress: Progress) -> Probe:
+    """Measure, after refusing what cannot be.
+
+    Raises `UsageError` for models that do not fit into memory, a text that is too short or settings that the source
+    does not have, `ModelError` for a draft that is none of the target, `EngineError` when the engine fails.
+    """
+    tokens = tuple(sorted({1, *(request.tokens or TOKENS[request.source])}))
+    depth = request.depth or DEPTH[request.source]
+    rounds = request.rounds or ROUNDS[request.source]
+    settings = request.settings.model_copy(update={"context": _context(request.source, tokens, depth)})
+    refuse(request, settings)
+    measure = _direct if request.source == "libllama" else _through_server
+    found = measure(request, settings, tokens, depth, rounds, progress)
+    return Probe(
+        made_at=time.time(),
+        source=request.source,
+        host=host,
+        engine=found.engine,
+        settings=settings,
+        target=request.target,
+        draft=request.draft,
+        depth=found.depth,
+        target_ms=_curve(found.target_ms, found.unit),
+        draft_ms=_curve(found.draft_ms, found.unit) if found.draft_ms else None,
+        overhead_ms=found.overhead_ms,
+        union=found.union,
+    )
+
+
+def refuse_size(reference: str, *, offline: bool = False) -> None:
+    """Raise `UsageError` for a model that is larger than the memory here, before it is built, downloaded or loaded."""
+    from specmeter.host import memory_available_bytes
+    from specmeter.host.gpu import read_gpus
+    from specmeter.models.reference import peek
+
+    size, _ = peek(reference, offline=offline)
+    free = memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
+    if size is not None and size > free:
+        raise UsageError(
+            f"{reference}: has {size / 1e9:.1f} GB, {free / 1e9:.1f} GB are free here",
+            fix="probe a smaller model or quantization, or close other programs",
+        )
+
+
+def refuse(request: Request, settings: EngineSettings) -> None:
+    """Raise what a run with these models would raise: a draft that is none, models beyond this machine's memory."""
+    from specmeter import preflight
+
+    models = {"target": request.target} | ({"draft": request.draft} if request.draft else {})
+    arm = Arm(
+        id=f"probe of {request.target.reference}",
+        target="target",
+        draft="draft" if request.draft else None,
+        methods=("draft-simple",) if request.draft else ("none",),
+        engine=settings,
+    )
+    preflight.check([arm], models)
+
+
+def read_experts(
+    target: ModelIdentity, settings: EngineSettings, text: str, most_tokens: int, progress: Progress
+) -> Routing:
+    """The experts that a text chooses. Raises `UsageError` for a dense target, `EngineError` when llama.cpp fails."""
+    from specmeter.probe.child import measure_routing
+    from specmeter.probe.routing import SEGMENT, RoutingOrder, load_routing
+
+    experts = target.header.experts if target.header else 0
+    if not experts:
+        raise UsageError(f"{target.reference}: is a dense model, which routes nothing", fix="name an MoE model")
+    order = RoutingOrder(
+        target=target.path, settings=_resolved(settings), experts=experts, text=text, most_tokens=most_tokens
+    )
+    parts = -(-most_tokens // SEGMENT)
+    with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
+        return load_routing(
+            measure_routing(order, Path(folder), lambda done: progress("experts", min(done, parts), parts))
+        )
+
+
+def text_for(target: ModelIdentity) -> str:
+    """Text that comes with specmeter: bench models know the bench's own, others natural prompts of all kinds."""
+    from specmeter.workloads.packaged import held_out_text, natural_text
+
+    return held_out_text() if target.origin == "bench" else natural_text()
+
+
+def read_text(path: Path) -> str:
+    """A text of the user's. Raises `UsageError` when it is missing, no UTF-8, empty or too large."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_TEXT + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise UsageError(f"--text {path}: cannot be read ({reason})", fix="name a text file") from None
+    if not text.strip() or len(text) > MOST_TEXT:
+        size = "empty" if not text.strip() else f"longer than {MOST_TEXT:,} characters"
+        raise UsageError(f"--text {path}: is {size}", fix="give some pages of the text that you use the model for")
+    return text
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Found:
+    engine: EngineIdentity
+    target_ms: Mapping[int, Sequence[float]]
+    draft_ms: Mapping[int, Sequence[float]]
+    depth: int
+    unit: str
+    overhead_ms: Estimate | None = None
+    union: ExpertUnion | None = None
+
+
+def _direct(
+    request: Request, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
+) -> _Found:
+    from specmeter.engines.libllama.engine import LibllamaEngine
+    from specmeter.probe.child import measure_sweep
+    from specmeter.probe.routing import summarize
+    from specmeter.probe.sweep import Sweep
+
+    if request.binary is not None:
+        raise UsageError("--binary goes with --source server", fix="leave it out, or add --source server")
+    engine = LibllamaEngine().identify()
+    text = request.text if request.text is not None else text_for(request.target)
+    order = Sweep(
+        target=request.target.path,
+        draft=request.draft.path if request.draft else None,
+        settings=_resolved(settings),
+        tokens=tuple(tokens),
+        depth=depth,
+        rounds=rounds,
+        seed=SEED,
+        text=text,
+    )
+    with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
+        samples = measure_sweep(order, Path(folder), lambda done: progress("forwards", done, rounds + 1))
+    union = None
+    if request.target.header and request.target.header.experts:
+        union = summarize(read_experts(request.target, settings, text, UNION_TOKENS, progress)).union
+    overhead = median_estimate(samples.overhead_ms, unit="ms", of="rounds")
+    return _Found(engine, samples.target_ms, samples.draft_ms, depth, "rounds", overhead, union)
+
+
+def _through_server(
+    request: Request, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
+) -> _Found:
+    from specmeter.engines import load_engine
+    from specmeter.probe.served import measure_served, sessions_per_round
+
+    engine = load_engine("embedded" if request.binary is None else "native", binary=request.binary)
+    text = request.text if request.text is not None else text_for(request.target)
+    sessions = rounds * sessions_per_round(tokens, draft=request.draft is not None)
+    served = measure_served(
+        engine,
+        request.target,
+        request.draft,
+        settings,
+        tokens=tokens,
+        depth=depth,
+        rounds=rounds,
+        seed=SEED,
+        text=text,
+        done=lambda done: progress("sessions", done, sessions),
+    )
+    return _Found(engine.identify(), served.target_ms, served.draft_ms, served.depth, "sessions")
+
+
+def _resolved(settings: EngineSettings) -> EngineSettings:
+    from specmeter.engines.llama_start import default_threads
+
+    return settings.model_copy(update={"threads": settings.threads or default_threads()})
+
+
+def _context(source: str, tokens: Sequence[int], depth: int) -> int:
+    from specmeter.probe.served import wanted_tokens
+    from specmeter.probe.sweep import longest_chain
+
+    # A passage that is cut in the middle of a word may take a few tokens more.
+    behind = longest_chain(tokens) if source == "libllama" else depth // 4 + wanted_tokens(max(tokens)) + 16
+    return -(-(depth + behind) // _CELLS) * _CELLS
+
+
+def _curve(samples: Mapping[int, Sequence[float]], of: str) -> CostCurve:
+    if 1 not in samples:
+        raise EngineProtocolError("T(1) could not be measured", fix="try again; the engine's own output says why")
+    return CostCurve(
+        points=tuple(
+            CostPoint(tokens=n, ms=median_estimate(times, unit="ms", of=of)) for n, times in sorted(samples.items())
+        )
+    )

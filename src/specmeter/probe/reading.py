@@ -1,0 +1,99 @@
+"""What a probe says: v(n), the models that fit its curve, and what verification asks of a draft; measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specmeter.errors import UsageError
+from specmeter.theory.cost import break_even_alpha, step_cost
+from specmeter.theory.experts import fit_union
+from specmeter.theory.fitting import CostFit, compare_fits
+
+if TYPE_CHECKING:
+    from specmeter.probe import ExpertUnion, Probe
+    from specmeter.record import Estimate
+    from specmeter.theory.arguments import Floats
+
+TYPICAL_GAMMA = 4
+"""Draft tokens that the sentence speaks of, where the curve reaches so far."""
+_NO_DIFFERENCE = 2.0
+"""Difference of AICc below which a curve does not tell two models apart."""
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """What drafts of `gamma` tokens must bring so that nothing is lost."""
+
+    gamma: int
+    verification: Estimate
+    """v(gamma) = T(gamma + 1) / T(1)."""
+    tokens: float
+    """Tokens that a step must yield: its cost in forwards of one token, drafting and overhead included."""
+    alpha: float | None
+    """Acceptance per token that yields them, the same for every token; None where even full acceptance does not."""
+    with_draft: bool
+    """Whether the cost of drafting is in it."""
+
+
+def fits(probe: Probe) -> tuple[CostFit, ...]:
+    """Models of T(n), best first; empty where there are too few points to compare any."""
+    union = None
+    if probe.union is not None and len(probe.union.points) > 1 and probe.union.used < probe.union.experts:
+        union = union_model(probe.union)
+    try:
+        return compare_fits(probe.target_ms, union)
+    except UsageError:
+        return ()
+
+
+def union_model(union: ExpertUnion) -> Callable[[Floats], float | Floats]:
+    """U(n) as a function: the overlap model `draws`, fitted to the measured unions."""
+    n = [float(point.tokens) for point in union.points]
+    return fit_union(n, [point.union.point for point in union.points], union.experts, union.used).union
+
+
+def told_apart(models: tuple[CostFit, ...]) -> bool:
+    """Whether the best model is better than the next by more than noise."""
+    return len(models) < 2 or models[1].aicc - models[0].aicc > _NO_DIFFERENCE
+
+
+def break_even(probe: Probe, gamma: int | None = None) -> BreakEven | None:
+    """For `gamma`, else for `TYPICAL_GAMMA` or the longest draft below it; None where only T(1) was measured."""
+    measured = [point.tokens - 1 for point in probe.target_ms.points if point.tokens > 1]
+    able = [each for each in measured if each <= (gamma or TYPICAL_GAMMA)] or measured[:1]
+    if not able or (gamma is not None and gamma not in able):
+        return None
+    chosen = max(able)
+    verification = probe.target_ms.verification_estimate(chosen)
+    rest = probe.overhead_ms.point if probe.overhead_ms else 0.0
+    plain = probe.target_ms.ms_at(1.0) + rest  # a plain token pays the overhead too
+    draft = probe.draft_ms.ms_at(1.0) if probe.draft_ms else 0.0
+    relative = probe.target_ms.ms_at(chosen + 1.0) / plain
+    tokens = step_cost(chosen, relative, draft_cost=draft / plain, rest=rest / plain)
+    alpha = break_even_alpha(chosen, relative, draft_cost=draft / plain, rest=rest / plain)
+    return BreakEven(chosen, verification, tokens, alpha if alpha <= 1 else None, probe.draft_ms is not None)
+
+
+def sentence(probe: Probe) -> str:
+    """What the probe means, in plain words."""
+    found = break_even(probe)
+    if found is None:
+        return "Only T(1) was measured: nothing is known about verification."
+    v = found.verification
+    interval = f" [{v.low:.2f}, {v.high:.2f}]" if v.low is not None and v.high is not None else ""
+    n = found.gamma + 1
+    words = f"Verifying {n} tokens costs {v.point:.2f}{interval} forwards of one token. "
+    drafting = "drafting included" if found.with_draft else "drafting not counted"
+    drafts = f"drafts of {found.gamma} tokens" if found.gamma > 1 else "drafts of one token"
+    if found.alpha is None:
+        return words + (
+            f"So {drafts} can never pay here: a step costs {found.tokens:.2f} ({drafting}) and yields {n} at most."
+        )
+    if found.tokens <= 1:
+        return words + f"So {drafts} pay whatever is accepted ({drafting})."
+    return words + (
+        f"So {drafts} pay once a step yields more than {found.tokens:.2f} tokens ({drafting}): when each drafted token "
+        f"is accepted with a probability above {found.alpha:.2f}."
+    )
