@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from specmeter.explain.account import Account, ArmAccount
+    from specmeter.explain.account import Account, ArmAccount, PartName
     from specmeter.probe import Probe
     from specmeter.reading import RunReport
     from specmeter.store import RunReader
@@ -138,24 +138,21 @@ def _table(group: list[ArmAccount], report: RunReport) -> Table:
     from specmeter.cli.run_view import interval
 
     target = {arm.id: arm.target for arm in report.arms}[group[0].arm_id]
-    table = Table(box=None, pad_edge=False, title_justify="left")
+    used = {part.name for arm in group for part in arm.parts if abs(part.share) >= 0.0005}
+    names = [name for name in _PARTS if name in used]
+    table = Table(box=None, pad_edge=False)
     table.add_column(f"{escape(target)}: ms per token", overflow="fold", header_style="bold")
-    for column in ("all", "draft", "verify", "restore", "sample", "rest", "remainder", "speedup", "predicted", "error"):
+    for column in ("all", *names, "speedup", "predicted", "error"):
         table.add_column(column, justify="right", no_wrap=True)
-    used = {name for arm in group for part in arm.parts if abs(part.share) >= 0.0005 for name in (part.name,)}
     for arm in group:
         parts = {part.name: part for part in arm.parts}
-        shown = [
-            f"{parts[name].ms_per_token.point:.2f}" if name in parts and name in used else "-"
-            for name in ("draft", "verify", "restore", "sample", "rest", "remainder")
-        ]
         outcome = arm.prediction
         predicted = outcome.prediction.speedup if outcome is not None else None
         speedup = "invalid" if arm.verdict == "invalid" else interval(arm.speedup, 2)
         table.add_row(
             escape(_label(arm.arm_id)),
             f"{arm.ms_per_token.point:.2f}",
-            *shown,
+            *(f"{parts[name].ms_per_token.point:.2f}" if name in parts else "-" for name in names),
             "baseline" if arm.baseline_id is None else speedup,
             interval(predicted, 2),
             percent(outcome.error) if outcome is not None else "-",
@@ -193,6 +190,7 @@ def _print_means(console: Console, account: Account) -> None:
         )
 
 
+_PARTS: tuple[PartName, ...] = ("draft", "verify", "restore", "sample", "rest", "remainder")
 _MEANS = {
     "steps": "every part of every step was measured by the engine",
     "cost curve": "drafting by the server's statistics, forwards by the probe's cost curve, in units of the baseline",

@@ -77,9 +77,10 @@ def without(it: Round) -> dict[ReasonName, float]:
         "rest": it.tau / (it.cost - max(0.0, it.rest)),
     }
     if 0 < share < 1:
-        # What steps with a draft yield, at what they cost; plain ones are taken out at one token and its price.
+        # What steps with a draft yield, at what they cost, which is one plain token at the least; the others are taken
+        # out at one token and its price.
         emitted = 1 + it.accepted / share
-        cost = max(1e-9, (it.cost - (1 - share)) / share)
+        cost = max(1.0, (it.cost - (1 - share)) / share)
         found["no drafts"] = emitted / cost
     return found
 
