@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING, Any
 
 from specmeter.printable import printable
@@ -43,13 +44,16 @@ def specification(chart: Chart, words: Words, palette: Palette, *, width: int | 
     """A chart's whole specification: with its data and a fixed width in pixels for a file, or for a page without data
     and as wide as what holds it."""
     data: Spec = {"name": "table"} if width is None else {"values": list(chart.data)}
+    look = config(palette)
+    if width is not None:
+        look["legend"]["columns"] = max(1, width // 260)
     return {
         "$schema": SCHEMA,
         "width": "container" if width is None else width,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "data": data,
         **chart.draw(words, palette),
-        "config": config(palette),
+        "config": look,
     }
 
 
@@ -76,10 +80,12 @@ def ratio_axis(values: Iterable[Estimate | float]) -> tuple[list[float], list[fl
         low = min(low, max(value.point / 2.5, value.low or value.point))
         high = max(high, min(value.point * 2.5, value.high or value.point))
     low, high = low / 1.06, high * 1.06
-    ticks = [tick for tick in RATIOS if low <= tick <= high]
-    if len(ticks) > 9:
-        ticks = [tick for tick in ticks if tick in (0.01, 0.1, 0.2, 0.5, 1, 1.5, 2, 5, 10, 20, 50, 100)]
-    return [low, high], ticks
+    ticks: list[float] = []
+    for tick in sorted(RATIOS, key=lambda tick: abs(log(tick))):
+        room = log(high / low) / 9
+        if low <= tick <= high and all(abs(log(tick / other)) >= room for other in ticks):
+            ticks.append(tick)
+    return [low, high], sorted(ticks)
 
 
 def ratio(field: str, title: str, limits: Sequence[float], ticks: Sequence[float]) -> Spec:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from specmeter.environment import private, render_environment
-from specmeter.errors import UsageError
+from specmeter.explain.account import Account, explain
 from specmeter.probe import Probe
 from specmeter.reading import RunReport, read_run
 from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session
+from specmeter.report.probes import probes_of
 from specmeter.store import RequestRow, RunStore
 from specmeter.verdicts import VERDICTS, Group, grouped
 
@@ -24,8 +25,9 @@ MOST_PROMPTS = 200
 """Runs with more prompts are told by kinds of text."""
 MOST_POINTS = 3_000
 """Runs with more requests show how many there are at each rate, not every one."""
+MOST_EXPLAINED = 50_000
+"""Larger runs are explained by `specmeter explain` alone: it reads every step."""
 BINS = 60
-_LARGEST_PROBE = 16 * 2**20
 
 
 class RequestPoint(NamedTuple):
@@ -70,7 +72,16 @@ class Document:
     """Every request, or none where there are too many."""
     bins: tuple[RateBin, ...]
     """Rates counted, where there are too many requests to show each."""
-    probe: Probe | None
+    probes: tuple[Probe, ...]
+    """Costs of this run's models, each probe once."""
+    account: Account | None
+    """Where the time of each token went; None where nothing was measured, and of runs with more than `MOST_EXPLAINED`
+    requests."""
+
+    @property
+    def model_names(self) -> dict[str, str]:
+        """SHA-256 of each model file -> its name in the run."""
+        return {model.sha256: model.name for model in self.run.models}
 
     def targets(self) -> list[list[ArmSummary]]:
         """Each baseline with the arms that are compared with it."""
@@ -95,43 +106,29 @@ class Document:
 
 def read_document(folder: Path, *, probe: Path | None = None) -> Document:
     """Read a run for a page. Raises `StoreError` for the run, `UsageError` for the probe."""
-    costs = None if probe is None else read_probe(probe)
     with RunStore.open(folder, readonly=True) as store:
         prompt_count = sum(1 for _ in store.raw("SELECT 1 FROM prompt"))
         few = prompt_count <= MOST_PROMPTS
-        prompts = {prompt.id: prompt for prompt in store.prompts()} if few else {}
+        run = read_run(folder, by_prompt=few)
         hosts, sessions = tuple(store.hosts()), tuple(store.sessions())
-        experiment_yaml, planned = private(store.experiment_yaml), sum(store.planned().values())
-        points, bins = _rates(store.rows(), count=planned)
-    run = read_run(folder, by_prompt=few)
-    engines = tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values())
-    return Document(
-        run=run,
-        hosts=hosts,
-        engines=engines,
-        argvs={session.arm_id: session.argv for session in sessions},
-        prompts=prompts,
-        prompt_count=prompt_count,
-        experiment_yaml=experiment_yaml,
-        environment=_environment(run, hosts, engines, sessions),
-        groups=tuple(grouped(run.findings)),
-        points=points,
-        bins=bins,
-        probe=costs,
-    )
-
-
-def read_probe(path: Path) -> Probe:
-    """A probe from its JSON file. Raises `UsageError` that names the file."""
-    fix = "name a file that `specmeter probe` wrote"
-    try:
-        if path.stat().st_size > _LARGEST_PROBE:
-            raise UsageError(f"{path}: is too large for a probe", fix=fix)
-        return Probe.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", fix=fix) from None
-    except ValueError as error:
-        raise UsageError(f"{path}: is no probe ({str(error).splitlines()[0]})", fix=fix) from None
+        engines = tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values())
+        points, bins = _rates(store.rows(), count=run.state.planned)
+        probes, name = probes_of(store, run, probe)
+        return Document(
+            run=run,
+            hosts=hosts,
+            engines=engines,
+            argvs={session.arm_id: session.argv for session in sessions},
+            prompts={prompt.id: prompt for prompt in store.prompts()} if few else {},
+            prompt_count=prompt_count,
+            experiment_yaml=private(store.experiment_yaml),
+            environment=_environment(run, hosts, engines, sessions),
+            groups=tuple(grouped(run.findings)),
+            points=points,
+            bins=bins,
+            probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
+            account=explain(store, run, probes, name) if 0 < run.state.ok <= MOST_EXPLAINED else None,
+        )
 
 
 def _rates(rows: Iterable[RequestRow], count: int) -> tuple[tuple[RequestPoint, ...], tuple[RateBin, ...]]:

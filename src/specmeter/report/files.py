@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 from specmeter.errors import UsageError
 from specmeter.export import export
 from specmeter.report.figures import figures
-from specmeter.report.page import run_page
-from specmeter.report.probe_charts import probe_charts
-from specmeter.report.run_charts import run_charts
+from specmeter.report.page import document_charts, run_page
 from specmeter.report.table_text import FORMATS
-from specmeter.report.tables import checks, kinds, models, prompts, results
+from specmeter.report.tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.report.words import words
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ def write_figures(
     document: Document, folder: Path, formats: Sequence[str], width_cm: float, languages: Sequence[Language]
 ) -> list[Path]:
     """Write every chart in every format; a second language gets names like `comparison.zh.svg`."""
-    charts = run_charts(document) | (probe_charts(document.probe) if document.probe else {})
+    charts = document_charts(document)
     written: list[Path] = []
     _make_folder(folder)
     for language in languages:
@@ -77,7 +75,8 @@ def write_tables(document: Document, folder: Path, languages: Sequence[Language]
     _make_folder(folder)
     written: list[Path] = []
     for language in languages:
-        for table in (results(document), kinds(document), prompts(document), checks(document), models(document)):
+        for make in (results, kinds, prompts, parts, predictions, checks, models):
+            table = make(document)
             for ending, write in FORMATS.items():
                 if table.rows and (ending != "csv" or language == languages[0]):
                     name = "summary" if table.name == "results" else table.name

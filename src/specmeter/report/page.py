@@ -22,7 +22,7 @@ from specmeter.printable import printable, printable_lines
 from specmeter.report import tables
 from specmeter.report.charts import Chart, specification
 from specmeter.report.numbers import size
-from specmeter.report.probe_charts import probe_charts
+from specmeter.report.probe_charts import called, probe_charts
 from specmeter.report.run_charts import run_charts
 from specmeter.report.sentence import sentence
 from specmeter.report.style import PAGE
@@ -49,7 +49,7 @@ def run_page(
 ) -> str:
     """The report of a run. `index` links to the page of all studies, `downloads` (name, size) lie beside the page."""
     run = document.run
-    charts = run_charts(document) | (probe_charts(document.probe) if document.probe else {})
+    charts = document_charts(document)
     shown = {
         "results": tables.results(document),
         "controls": tables.controls(document),
@@ -57,9 +57,10 @@ def run_page(
         "prompts": tables.prompts(document),
         "checks": tables.checks(document),
         "models": tables.models(document),
-        "parts": None,
+        "parts": tables.parts(document),
+        "predictions": tables.predictions(document),
     }
-    why = document.probe is not None or "yield" in charts
+    why = any(name in charts for name in ("parts", "yield", "cost", "union"))
     sections = ["comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
     return render(
         "run.html",
@@ -71,15 +72,20 @@ def run_page(
         sections=[*sections, *(["downloads"] if downloads else [])],
         simulated=any(model.origin == "mock" for model in run.models),
         bench=any(model.origin == "bench" for model in run.models),
-        foreign_probe=_is_foreign(document),
         started=None if run.state.started_at is None else _moment(run.state.started_at),
         checked=None if run.certificate is None else _moment(run.certificate.checked_at),
         anchors=_first_of_check(document),
         machine=_machine,
+        called=called,
         run_folder=run.folder.resolve().name,
         index=index,
         downloads=downloads,
     )
+
+
+def document_charts(document: Document) -> dict[str, Chart]:
+    """All charts of a run and of the probes beside it."""
+    return run_charts(document) | probe_charts(document.probes, document.model_names)
 
 
 def render(template: str, languages: Sequence[Language], charts: Mapping[str, Chart], **values: Any) -> str:
@@ -232,11 +238,6 @@ def _first_of_check(document: Document) -> set[int]:
     for place, group in enumerate(document.groups):
         places.setdefault(group.first.check, place)
     return set(places.values())
-
-
-def _is_foreign(document: Document) -> bool:
-    """Whether the probe's target is no file of this run."""
-    return document.probe is not None and document.probe.target.sha256 not in {m.sha256 for m in document.run.models}
 
 
 def _machine(host: Host) -> list[tuple[str, str | None]]:

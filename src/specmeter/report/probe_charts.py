@@ -1,96 +1,117 @@
-"""The charts of a probe: what a forward over n tokens costs, and how many experts it touches."""
+"""The charts of probes: what a forward over n tokens costs, and how many experts it touches."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.printable import printable
 from specmeter.report import charts
 from specmeter.report.charts import Chart, Datum, Spec, quantity, shown, tooltip
 from specmeter.theory.experts import expected_union
 
 if TYPE_CHECKING:
     from specmeter.probe import Probe
-    from specmeter.record import Estimate
+    from specmeter.record import Estimate, ModelIdentity
     from specmeter.report.style import Palette
     from specmeter.report.words import Words
+    from specmeter.theory.curves import CostCurve
 
 
-def probe_charts(probe: Probe) -> dict[str, Chart]:
-    """The cost curve, and the union of experts where the target has experts."""
-    made = [cost(probe), union(probe)]
+def probe_charts(probes: Sequence[Probe], names: Mapping[str, str]) -> dict[str, Chart]:
+    """The cost curves of all models, and the union of experts of those that have experts.
+
+    `names` says how the run calls the models: SHA-256 of the file -> name.
+    """
+    made = [cost(probes, names), union(probes, names)]
     return {chart.name: chart for chart in made if chart is not None}
 
 
-def cost(probe: Probe) -> Chart:
-    """T(n) of the target, of the draft where it was measured, and n single forwards for comparison."""
-    data: list[Datum] = [_point("target", point.tokens, point.ms, 2) for point in probe.target_ms.points]
-    if probe.draft_ms is not None:
-        data += [_point("draft", point.tokens, point.ms, 2) for point in probe.draft_ms.points]
-    first, last = probe.target_ms.points[0], probe.target_ms.points[-1]
-    highest = max(point.ms.point for point in probe.target_ms.points)
-    if first.tokens == 1:
-        for tokens in (1, min(last.tokens, highest / first.ms.point)):
-            ms = tokens * first.ms.point
-            data.append({"series": "separate", "tokens": tokens, "point": ms, "low": None, "high": None, "shown": ""})
-    return Chart("cost", data, _curves(["target", "draft", "separate"], "axis.ms", data))
+def cost(probes: Sequence[Probe], names: Mapping[str, str]) -> Chart | None:
+    """T(n) of targets and drafts, and for each target n single forwards for comparison."""
+    data: list[Datum] = []
+    seen: set[str] = set()
+    for probe in probes:
+        curves: list[tuple[str, CostCurve | None]] = [(called(probe.target, names), probe.target_ms)]
+        curves += [(called(probe.draft, names), probe.draft_ms)] if probe.draft else []
+        for name, curve in curves:
+            if curve is None or name in seen:
+                continue
+            seen.add(name)
+            data += [_point(name, point.tokens, point.ms, 2) for point in curve.points]
+            if curve is probe.target_ms:
+                data += _separate(name, curve)
+    return Chart("cost", data, _curves("axis.ms", data)) if data else None
 
 
-def union(probe: Probe) -> Chart | None:
+def union(probes: Sequence[Probe], names: Mapping[str, str]) -> Chart | None:
     """Distinct experts that n consecutive tokens chose, and what uniform routing would choose."""
-    if probe.union is None or not probe.union.points:
-        return None
-    data: list[Datum] = [_point("measured", point.tokens, point.union, 1) for point in probe.union.points]
-    for tokens in range(1, max(point.tokens for point in probe.union.points) + 1):
-        expected = expected_union(float(tokens), probe.union.experts, probe.union.used)
-        data.append(
-            {
-                "series": "uniform",
-                "tokens": tokens,
-                "point": expected,
-                "low": None,
-                "high": None,
-                "shown": f"{expected:.1f}",
-            }
-        )
-    return Chart("union", data, _curves(["measured", "uniform"], "axis.experts", data))
+    data: list[Datum] = []
+    for probe in probes:
+        if probe.union is None or not probe.union.points:
+            continue
+        name = called(probe.target, names)
+        data += [_point(name, point.tokens, point.union, 1) for point in probe.union.points]
+        for tokens in range(1, max(point.tokens for point in probe.union.points) + 1):
+            expected = expected_union(float(tokens), probe.union.experts, probe.union.used)
+            data.append(_reference(name, tokens, expected))
+    return Chart("union", data, _curves("axis.experts", data)) if data else None
 
 
-def _point(series: str, tokens: int, value: Estimate, digits: int) -> Datum:
+def called(model: ModelIdentity, names: Mapping[str, str]) -> str:
+    """A model by its name in the run, else by its reference."""
+    return names.get(model.sha256, model.reference)
+
+
+def _separate(name: str, curve: CostCurve) -> list[Datum]:
+    """A line from one forward to as many of them as take as long as the longest that was measured."""
+    first = curve.points[0]
+    if first.tokens != 1:
+        return []
+    most = max(point.ms.point for point in curve.points) / first.ms.point
+    ends = (1.0, min(most, float(curve.points[-1].tokens)))
+    return [_reference(name, tokens, tokens * first.ms.point) for tokens in ends]
+
+
+def _point(model: str, tokens: int, value: Estimate, digits: int) -> Datum:
     return {
-        "series": series,
+        "model": printable(model),
         "tokens": tokens,
         "point": value.point,
         "low": value.low,
         "high": value.high,
         "shown": shown(value, digits),
+        "reference": False,
     }
 
 
-def _curves(order: list[str], title: str, data: list[Datum]) -> charts.Draw:
-    present = {datum["series"] for datum in data}
-    names = [name for name in order if name in present]
+def _reference(model: str, tokens: float, value: float) -> Datum:
+    """A point of a line that is arithmetic, not measured."""
+    return {"model": printable(model), "tokens": tokens, "point": value, "reference": True}
+
+
+def _curves(title: str, data: Sequence[Datum]) -> charts.Draw:
+    names = list(dict.fromkeys(str(datum["model"]) for datum in data))
 
     def draw(words: Words, palette: Palette) -> Spec:
         x = quantity("tokens", words("axis.tokens"), axis={"format": "d", "tickMinStep": 1})
         y = quantity("point", words(title))
-        look = charts.series("series", "", names, palette)
-        told = " : ".join(
-            [*(f"datum.label == '{name}' ? '{words(f'series.{name}')}'" for name in names), "datum.label"]
-        )
-        for channel in look.values():
-            if channel["legend"]:
-                channel["legend"] = {"title": None, "labelExpr": told}
-        tips = tooltip(words, ("tokens", "axis.tokens"), ("shown", title))
-        dashed = "datum.series == 'separate' || datum.series == 'uniform'"
+        look = charts.series("model", words("column.model"), names, palette)
+        tips = tooltip(words, ("model", "column.model"), ("tokens", "axis.tokens"), ("shown", title))
         line = {"x": x, "y": y, "color": look["color"]}
+        measured = [{"filter": "!datum.reference"}]
         return {
             "height": 260,
             "layer": [
-                {"transform": [{"filter": dashed}], "mark": {"type": "line", "strokeDash": [5, 4]}, "encoding": line},
-                {"transform": [{"filter": f"!({dashed})"}], "mark": {"type": "line"}, "encoding": line},
+                {
+                    "transform": [{"filter": "datum.reference"}],
+                    "mark": {"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.5},
+                    "encoding": line,
+                },
+                {"transform": measured, "mark": {"type": "line"}, "encoding": line},
                 charts.interval_rule(y, x, look["color"], across=False),
                 {
-                    "transform": [{"filter": f"!({dashed})"}],
+                    "transform": measured,
                     "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
                     "encoding": {"x": x, "y": y, **look, "tooltip": tips},
                 },

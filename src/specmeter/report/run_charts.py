@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from specmeter.explain.account import PartName
 from specmeter.printable import printable
 from specmeter.report import charts
 from specmeter.report.charts import Chart, Datum, Spec, arm_name, quantity, ratio, ratio_axis, rows, shown, tooltip
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _LENGTH = re.compile(r"length-(\d+)")
 _GB = 1e9
+PARTS: tuple[PartName, ...] = ("verify", "draft", "restore", "sample", "rest", "remainder")
 MOST_ROWS = 12
 """Charts that show each configuration several times show more of them only by their best."""
 
@@ -30,6 +32,7 @@ def run_charts(document: Document) -> dict[str, Chart]:
     makers: tuple[Callable[[Document], Chart | None], ...] = (
         comparison,
         rates,
+        parts,
         gamma,
         acceptance,
         yielded,
@@ -45,21 +48,34 @@ def run_charts(document: Document) -> dict[str, Chart]:
 def comparison(document: Document) -> Chart | None:
     """Speedup of every arm with its interval; where a number is false, that it is."""
     compared = [arm for arm in document.run.summary.arms if arm.baseline_id is not None]
-    data: list[Datum] = [{**_who(document, arm), **_number(arm.speedup, 2)} for arm in compared]
+    predicted = predictions(document)
+    data: list[Datum] = [
+        {**_who(document, arm), **_number(arm.speedup, 2), **_predicted(predicted.get(arm.arm_id))} for arm in compared
+    ]
     if not data:
         return None
-    limits, ticks = ratio_axis(arm.speedup for arm in compared if arm.speedup)
+    limits, ticks = ratio_axis(
+        [*(arm.speedup for arm in compared if arm.speedup), *(e.point for e in predicted.values())]
+    )
     targets = _distinct(data, "target")
 
     def draw(words: Words, palette: Palette) -> Spec:
         x, y = ratio("point", words("axis.speedup"), limits, ticks), rows(data)
         look = charts.series("target", words("column.target"), targets, palette)
         tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
+        expected: list[Spec] = []
+        if predicted:
+            tips += tooltip(words, ("predicted_shown", "column.predicted"))
+            upright: Spec = {"type": "tick", "thickness": 2, "size": 16, "color": palette.ink, "clip": True}
+            place = {"x": {**x, "field": "predicted"}, "y": y, "tooltip": tips}
+            kept = [{"filter": "isValid(datum.predicted)"}]
+            expected = [{"transform": kept, "mark": upright, "encoding": place}]
         return {
             "height": {"step": 26},
             "layer": [
                 charts.band(palette, MARGIN),
                 charts.one_line(palette),
+                *expected,
                 charts.interval_rule(x, y, look["color"]),
                 *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
                 charts.withheld(words, palette, y),
@@ -96,6 +112,59 @@ def rates(document: Document) -> Chart | None:
         return {"height": {"step": 24}, "layer": [bars, ends, charts.withheld(words, palette, y)]}
 
     return Chart("rates", data, draw)
+
+
+def parts(document: Document) -> Chart | None:
+    """Decode time per token of every arm, by what it was spent on."""
+    if document.account is None:
+        return None
+    summaries = {arm.arm_id: arm for group in document.targets() for arm in group}
+    data: list[Datum] = []
+    for arm in document.account.arms:
+        if arm.arm_id not in summaries:
+            continue
+        who = _who(document, summaries[arm.arm_id])
+        if arm.arm_id in document.run.invalid:
+            data.append(who)
+            continue
+        for part in arm.parts:
+            told = {"part": part.name, "order": PARTS.index(part.name), "share": f"{part.share:.0%}"}
+            data.append({**who, **told, "point": part.ms_per_token.point, "shown": shown(part.ms_per_token, 2)})
+    names = [name for name in PARTS if any(datum.get("part") == name for datum in data)]
+    if not names:
+        return None
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x, y = quantity("point", words("axis.ms_per_token"), stack="zero"), rows(data)
+        colours = [palette.muted if name == "remainder" else palette.series[PARTS.index(name)] for name in names]
+        told = " : ".join([*(f"datum.label == '{name}' ? '{words(f'part.{name}')}'" for name in names), "datum.label"])
+        colour: Spec = {
+            "field": "part",
+            "type": "nominal",
+            "scale": {"domain": names, "range": colours},
+            "legend": {"title": None, "labelExpr": told, "symbolType": "square"},
+        }
+        tips = tooltip(
+            words,
+            ("arm", "column.arm"),
+            ("part", "column.part"),
+            ("shown", "axis.ms_per_token"),
+            ("share", "column.share"),
+        )
+        bars: Spec = {
+            "transform": [{"filter": "isValid(datum.point)"}],
+            "mark": {"type": "bar", "height": 13},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": colour,
+                "order": {"field": "order", "type": "quantitative"},
+                "tooltip": tips,
+            },
+        }
+        return {"height": {"step": 24}, "layer": [bars, charts.withheld(words, palette, y)]}
+
+    return Chart("parts", data, draw)
 
 
 def gamma(document: Document) -> Chart | None:
@@ -381,6 +450,16 @@ def _who(document: Document, arm: ArmSummary) -> Datum:
         "target": printable(target),
         "verdict": certificate.arms.get(arm.arm_id, "invalid") if certificate else "unchecked",
     }
+
+
+def predictions(document: Document) -> dict[str, Estimate]:
+    """Arm -> the speedup that was predicted before it was measured."""
+    found = {outcome.prediction.arm_id: outcome.prediction.speedup for outcome in document.run.predictions}
+    return {arm_id: speedup for arm_id, speedup in found.items() if speedup is not None}
+
+
+def _predicted(estimate: Estimate | None) -> Datum:
+    return {} if estimate is None else {"predicted": estimate.point, "predicted_shown": shown(estimate, 2)}
 
 
 def _number(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum:

@@ -14,7 +14,6 @@ from typing import Any
 LIGHT = ("#0072b2", "#d55e00", "#00805c", "#b8528c", "#9a6a00", "#3b9bd6", "#555555", "#7a3fa0")
 DARK = ("#56b4e9", "#ff9b57", "#3fd0a0", "#f0a3cc", "#f0b93a", "#9cd3f5", "#bbbbbb", "#c39be0")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-FONT = "system-ui, 'Segoe UI', 'Noto Sans', 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', sans-serif"
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Palette:
     grid: str
     paper: str
     bad: str
+    font: str
 
 
 PAGE = Palette(
@@ -36,15 +36,24 @@ PAGE = Palette(
     grid="var(--grid)",
     paper="var(--paper)",
     bad="var(--bad)",
+    font="system-ui, 'Segoe UI', 'Noto Sans', 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', sans-serif",
 )
-PRINT = Palette(series=LIGHT, ink="#1a1a1a", muted="#5a5a5a", grid="#e3e3e3", paper="#ffffff", bad="#b00020")
+PRINT = Palette(
+    series=LIGHT,
+    ink="#1a1a1a",
+    muted="#5a5a5a",
+    grid="#e3e3e3",
+    paper="#ffffff",
+    bad="#b00020",
+    font="Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', 'Noto Sans CJK SC', sans-serif",
+)
 
 
 def config(palette: Palette) -> dict[str, Any]:
     """Vega-Lite's configuration."""
     text = {"labelColor": palette.ink, "titleColor": palette.ink, "labelFontSize": 12, "titleFontSize": 12}
     return {
-        "font": FONT,
+        "font": palette.font,
         "background": None,
         "view": {"stroke": None},
         "axis": {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.environment import private
 from specmeter.report.numbers import size
+from specmeter.report.run_charts import PARTS
 from specmeter.report.sentence import label
 from specmeter.report.table import Cell, Column, Phrase, Row, Table, counted, estimated
 from specmeter.report.words.en import TEXT
@@ -94,6 +95,60 @@ def prompts(document: Document) -> Table:
         for prompt_id, speedup in (arm.prompts or {}).items()
     ]
     return Table("prompts", columns, rows)
+
+
+def parts(document: Document) -> Table:
+    """Decode time per token of every arm, by part, and what decides."""
+    accounts = document.account.arms if document.account else ()
+    used = [name for name in PARTS if any(part.name == name for arm in accounts for part in arm.parts)]
+    columns = (
+        Column("target"),
+        Column("arm"),
+        Column("ms_per_token", "number"),
+        *(Column(f"part_{name}", "number") for name in used),
+        Column("reason"),
+        Column("means"),
+    )
+    rows: list[Row] = []
+    for arm in accounts:
+        struck = arm.arm_id in document.run.invalid
+        found = {part.name: part.ms_per_token for part in arm.parts}
+        cells = (
+            Cell(_target(document, arm.arm_id)),
+            Cell(label(arm.arm_id), code=True),
+            estimated(arm.ms_per_token, 2, struck=struck),
+            *(estimated(found.get(name), 2, struck=struck) for name in used),
+            Cell(Phrase(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
+            Cell(Phrase(f"means.{arm.means}")),
+        )
+        rows.append(Row(cells, verdict(document, arm.arm_id)))
+    return Table("parts", columns, rows)
+
+
+def predictions(document: Document) -> Table:
+    """What was predicted before the measurement, beside what was measured."""
+    columns = (
+        Column("target"),
+        Column("arm"),
+        Column("predicted", "number"),
+        Column("speedup", "number"),
+        Column("error", "number"),
+        Column("inside"),
+    )
+    rows: list[Row] = []
+    for outcome in document.run.predictions:
+        arm_id = outcome.prediction.arm_id
+        error, inside = outcome.error, outcome.inside
+        cells = (
+            Cell(_target(document, arm_id)),
+            Cell(label(arm_id), code=True),
+            estimated(outcome.prediction.speedup, 2),
+            estimated(outcome.measured, 2),
+            Cell("-") if error is None else Cell(f"{error:+.1%}", error),
+            Cell("-") if inside is None else Cell(Phrase("cell.yes" if inside else "cell.no")),
+        )
+        rows.append(Row(cells, verdict(document, arm_id)))
+    return Table("predictions", columns, rows)
 
 
 def controls(document: Document) -> Table:
