@@ -125,11 +125,11 @@ def foresee(prepared: Prepared) -> tuple[Finding, ...]:
     )
 
 
-def run(prepared: Prepared, folder: Path, observer: Observer, *, probe: tuple[str, Probe] | None = None) -> RunState:
+def run(prepared: Prepared, folder: Path, observer: Observer, *, probes: Sequence[tuple[str, Probe]] = ()) -> RunState:
     """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ,
     check everything and certify it.
 
-    What is expected of each arm is written down before it is measured, by a `probe` (its name and what it says) or by
+    What is expected of each arm is written down before it is measured, by `probes` (name and what it says) or by
     whatever else is known. Raises `UsageError` for a probe of other models.
 
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
@@ -139,7 +139,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer, *, probe: tuple[st
     from specmeter.losslessness import measure_margins
 
     work, loaded = prepared.work, prepared.loaded
-    forecaster = _forecaster(prepared, probe)
+    forecaster = _forecaster(prepared, probes)
     identity = RunIdentity(
         experiment=json.loads(work.experiment.model_dump_json()),
         engine=prepared.identity,
@@ -168,19 +168,19 @@ def run(prepared: Prepared, folder: Path, observer: Observer, *, probe: tuple[st
         return store.state()
 
 
-def _forecaster(prepared: Prepared, probe: tuple[str, Probe] | None) -> Forecaster:
+def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Forecaster:
     from specmeter.prediction.forecast import Forecaster, refuse_misfit
     from specmeter.probe.files import probes_folder
 
     work = prepared.work
-    if probe is not None:
-        refuse_misfit(probe[1], probe[0], work.models, work.arms.values())
+    for name, probe in probes:
+        refuse_misfit(probe, name, work.models, work.arms.values())
     return Forecaster(
         work.arms,
         work.models,
         prepared.identity,
         host=None if work.simulated else prepared.host,
-        probe=probe,
+        named=probes,
         probes=None if work.simulated else probes_folder(),
     )
 

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 @click.argument("run", default="latest")
 @click.option(
     "--probe",
-    "probe_file",
+    "probe_files",
+    multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Take what forwards cost from this probe. Default: the newest one of the run's models, if any.",
+    help="Take what forwards cost from this probe; repeatable. Default: the newest of the run's models, if any.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(run: str, probe_file: Path | None, as_json: bool) -> int:
+def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     """Explain why each arm of RUN is as fast as it is.
 
     The time of every token is split into drafting, verification, checkpoints and replays, sampling and the rest, by the
@@ -54,7 +55,7 @@ def command(run: str, probe_file: Path | None, as_json: bool) -> int:
     folder = find_run(run)
     report = read_run(folder)
     with RunStore.open(folder, readonly=True) as store:
-        probes, name = _probes(probe_file, store, report)
+        probes, name = _probes(probe_files, store, report)
         account = explain(store, report, probes, name)
     verdict = report.certificate.verdict if report.certificate else None
     if as_json:
@@ -64,15 +65,17 @@ def command(run: str, probe_file: Path | None, as_json: bool) -> int:
     return 1 if verdict == "invalid" else 0
 
 
-def _probes(named: Path | None, store: RunReader, report: RunReport) -> tuple[dict[str, Probe], str | None]:
+def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tuple[dict[str, Probe], str | None]:
     """(arm id -> its probe, what they are called): the one that was named, or the newest that fit."""
     from specmeter.explain.account import probes_by_arm
     from specmeter.probe.files import find_probe, load_probe, probes_folder
 
     models = {model.name: model for model in report.models}
-    if named is not None:
-        return probes_by_arm(load_probe(named), named.name, report.arms, models), named.name
     found: dict[str, Probe] = {}
+    for file in reversed(named):
+        found |= probes_by_arm(load_probe(file), file.name, report.arms, models)
+    if named:
+        return found, ", ".join(file.name for file in named)
     names: set[str] = set()
     engine = next((session.engine for session in store.sessions()), None)
     hosts = store.hosts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
 @click.option(
     "--probe",
-    "probe_file",
+    "probe_files",
+    multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Predict every arm from this probe before it is measured. Default: the newest one that fits, if any.",
+    help="Predict arms from this probe before they are measured; repeatable. Default: the newest that fit, if any.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
 @click.pass_context
@@ -42,7 +44,7 @@ def command(
     dry_run: bool,
     new: bool,
     offline: bool,
-    probe_file: Path | None,
+    probe_files: tuple[Path, ...],
     as_json: bool,
 ) -> int:
     """Run EXPERIMENT (a bundled name or a YAML file), or resume it where it was left.
@@ -65,11 +67,9 @@ def command(
     from specmeter.experiment_file import load
 
     loaded = load(experiment, overrides)
-    probe = None
-    if probe_file is not None:
-        from specmeter.probe.files import load_probe
+    from specmeter.probe.files import load_probe
 
-        probe = (probe_file.name, load_probe(probe_file))
+    probes = [(file.name, load_probe(file)) for file in probe_files]
     if dry_run:
         if out is not None and out.exists():
             ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
@@ -95,7 +95,7 @@ def command(
         if resumed and new:
             ctx.fail(f"--new: {out} holds a run already; name another folder")
     print_findings(console, foresee(prepared), notes=False)
-    state = _measure(prepared, folder, resumed, console, probe)
+    state = _measure(prepared, folder, resumed, console, probes)
     verdict = print_run(folder, as_json=as_json)
     if state.state != "complete":
         console.print(
@@ -106,7 +106,7 @@ def command(
 
 
 def _measure(
-    prepared: Prepared, folder: Path, resumed: bool, console: Console, probe: tuple[str, Probe] | None
+    prepared: Prepared, folder: Path, resumed: bool, console: Console, probes: Sequence[tuple[str, Probe]]
 ) -> RunState:
     from rich.markup import escape
 
@@ -125,7 +125,7 @@ def _measure(
     _stop_like_ctrl_c()
     try:
         with observer.shown():
-            return run(prepared, folder, observer, probe=probe)
+            return run(prepared, folder, observer, probes=probes)
     except KeyboardInterrupt:
         console.print(escape(f"stopped; the same command resumes {folder}"), highlight=False, soft_wrap=True)
         raise

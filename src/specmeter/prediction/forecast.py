@@ -13,7 +13,7 @@ takes milliseconds, and taking in a request less than its own bookkeeping.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.errors import SpecmeterError, UsageError
@@ -62,10 +62,10 @@ class Forecaster:
         engine: EngineIdentity,
         *,
         host: Host | None = None,
-        probe: tuple[str, Probe] | None = None,
+        named: Sequence[tuple[str, Probe]] = (),
         probes: Path | None = None,
     ) -> None:
-        """`probe` is one that was named, with its name; `probes` the folder to look for others."""
+        """`named` are probes that somebody gave, with their names; `probes` is the folder to look for others."""
         self._arms = arms
         self._models = models
         self._seen: dict[tuple[object, ...], Counted] = {}
@@ -73,7 +73,7 @@ class Forecaster:
         self._costs: dict[str, Costs | str] = {}
         for arm in arms.values():
             if arm.speculates:
-                self._costs[arm.id] = self._cost(arm, engine, host, probe, probes)
+                self._costs[arm.id] = self._cost(arm, engine, host, named, probes)
         self._first_use()
 
     def saw(self, requests: Iterable[Request]) -> None:
@@ -137,15 +137,16 @@ class Forecaster:
         arm: Arm,
         engine: EngineIdentity,
         host: Host | None,
-        named: tuple[str, Probe] | None,
+        named: Sequence[tuple[str, Probe]],
         probes: Path | None,
     ) -> Costs | str:
         """Costs, or why there are none."""
         target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
         if any(method not in ("draft-simple", "none") and not method.startswith("ngram") for method in arm.methods):
             return f"the cost of drafting by {'+'.join(arm.methods)} is not modelled"
-        if named is not None and fits(named[1], target, draft):
-            return probed(named[1], f"probe {named[0]}{unlike(named[1].settings, arm.engine)}")
+        for name, probe in named:
+            if fits(probe, target, draft):
+                return probed(probe, f"probe {name}{unlike(probe.settings, arm.engine)}")
         if probes is not None:
             found = find_probe(target, draft, engine, probes, host=host)
             if found is not None and not unlike(found[1].settings, arm.engine):
