@@ -1,0 +1,180 @@
+"""What a step costs by the number of tokens drafted, in plain steps: learnt while decoding, or given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import Protocol
+
+import numpy as np
+
+from specmeter.errors import UsageError
+
+PLAIN_STEPS = 3
+"""Plain steps at the start of a session: their median is what the first drafts are compared with."""
+
+
+class Costs(Protocol):
+    """Times of steps by the number of tokens drafted, over that of a plain step."""
+
+    @property
+    def longest_known(self) -> int: ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether plain steps are known well enough."""
+        ...
+
+    def expected(self) -> list[float]:
+        """Of 0, 1, ..., longest drafted tokens; 1.0 first."""
+        ...
+
+    def hoped(self) -> list[float]:
+        """The same, with the benefit of the doubt."""
+        ...
+
+    def empty(self) -> float:
+        """Of a step for which a draft was asked and none came."""
+        ...
+
+    def begin(self) -> None: ...
+
+    def observe(self, asked: int, drafted: int, step_ms: float) -> None: ...
+
+
+class StepCosts:
+    """Costs learnt from the times of steps: a Kalman filter over the logarithms of
+
+        level        the time of a plain step here and now, which drifts: machines are slower at times, contexts grow
+        distances    of each length from that level, which stay
+
+    A step of length d is seen as level + distance(d) + noise. So a length is judged by how its steps differ from those
+    around them, and a slow spell makes all of them slow. Distances of neighbouring lengths go together: before anything
+    was seen they are (log of) a line through 1, uncertain in offset, slope and shape, wide enough for dense models,
+    mixtures of experts and launch-bound machines; so a few lengths tell about all.
+
+    Times that are far from what was expected count less the further they are; three of them in a row, on the same
+    side, are a change of level.
+    """
+
+    _SLOPE, _SLOPE_SD, _OFFSET_SD, _SHAPE_SD = 0.4, 0.35, 0.2, 0.12
+    _EMPTY_MEAN, _EMPTY_SD = 0.04, 0.06
+    _DRIFT_SD, _CHANGE_SD, _REQUEST_SD = 0.01, 0.2, 0.05
+    _FAR = 2.5
+    _OPTIMISM = 0.5
+    """Standard deviations by which a length is taken to be cheaper than expected."""
+
+    def __init__(self, longest: int) -> None:
+        places = np.log1p(np.arange(1, longest + 1))
+        self._state = np.concatenate([[0.0, self._EMPTY_MEAN], self._SLOPE * places])
+        self._covariance = np.zeros((longest + 2, longest + 2))
+        self._covariance[1, 1] = self._EMPTY_SD**2
+        self._covariance[2:, 2:] = (
+            self._OFFSET_SD**2
+            + self._SLOPE_SD**2 * np.outer(places, places)
+            + self._SHAPE_SD**2 * np.minimum.outer(places, places)
+        )
+        self._first: list[float] = []
+        self._plain = True
+        """Whether the last step was a plain one."""
+        self._noise = 0.06
+        self._far = 0
+        self._expected: list[float] | None = None
+        self._hoped: list[float] | None = None
+        self.longest_known = 0
+
+    @property
+    def ready(self) -> bool:
+        return len(self._first) >= PLAIN_STEPS
+
+    def begin(self) -> None:
+        self._covariance[0, 0] += self._REQUEST_SD**2
+
+    def observe(self, asked: int, drafted: int, step_ms: float) -> None:
+        if not 0 < step_ms < math.inf:
+            return
+        now = math.log(step_ms)
+        if not self.ready:
+            if not asked:
+                self._first.append(now)
+                self._state[0] = median(self._first)
+                self._covariance[0, 0] = self._noise**2
+            return
+        # What is seen is level + state[cell]; a plain step shows the level alone.
+        cell = drafted + 1 if drafted else 1 if asked else 0
+        state, covariance = self._state, self._covariance
+        covariance[0, 0] += self._DRIFT_SD**2
+        if cell:
+            shared = covariance[0] + covariance[cell]
+            spread, surprise = float(shared[0] + shared[cell]), now - float(state[0] + state[cell])
+        else:
+            shared = covariance[0].copy()
+            spread, surprise = float(shared[0]), now - float(state[0])
+        noise = self._noise**2
+        far = abs(surprise) / math.sqrt(spread + noise) / self._FAR
+        if far > 1:
+            noise = (spread + noise) * far * far
+        if cell <= 1 or drafted <= self.longest_known:
+            self._noise += 0.03 * (min(max(1.25 * abs(surprise), 0.01), 0.2) - self._noise)
+        gain = shared / (spread + noise)
+        state += gain * surprise
+        covariance -= gain[:, None] * shared
+        self._far_side(surprise, far)
+        self.longest_known = max(self.longest_known, drafted)
+        if cell or not self._plain:  # a row of plain steps says nothing about the other lengths
+            self._expected = self._hoped = None
+        self._plain = cell == 0
+
+    def empty(self) -> float:
+        return max(1.0, math.exp(float(self._state[1])))
+
+    def expected(self) -> list[float]:
+        if self._expected is None:
+            self._expected = [1.0, *np.exp(np.maximum(self._state[2:], 0.0)).tolist()]
+        return self._expected
+
+    def hoped(self) -> list[float]:
+        if self._hoped is None:
+            spread = np.sqrt(np.maximum(self._covariance.diagonal()[2:], 0.0))
+            self._hoped = [1.0, *np.exp(np.maximum(self._state[2:] - self._OPTIMISM * spread, 0.0)).tolist()]
+        return self._hoped
+
+    def _far_side(self, surprise: float, far: float) -> None:
+        side = (surprise > 0) - (surprise < 0) if far > 1 else 0
+        self._far = self._far + side if side * self._far > 0 else side
+        if abs(self._far) >= 3:
+            self._covariance[0, 0] += self._CHANGE_SD**2
+            self._far = 0
+
+
+class GivenCosts:
+    """Costs from a table of times in ms for 0, 1, ... drafted tokens, drafting included."""
+
+    ready = True
+
+    def __init__(self, costs_ms: Sequence[float], longest: int) -> None:
+        if len(costs_ms) < longest + 1:
+            raise UsageError(
+                f"costs_ms has {len(costs_ms)} times, but drafts of up to {longest} tokens need {longest + 1}",
+                fix="give the time of a step with 0, 1, ..., `longest` drafted tokens",
+            )
+        if not all(0 < cost < math.inf for cost in costs_ms):
+            raise UsageError("costs_ms: every time must be a number above 0", fix="measure each length, in ms")
+        self._curve = [cost / costs_ms[0] for cost in costs_ms[: longest + 1]]
+        self.longest_known = longest
+
+    def expected(self) -> list[float]:
+        return self._curve
+
+    def hoped(self) -> list[float]:
+        return self._curve
+
+    def empty(self) -> float:
+        return 1.0
+
+    def begin(self) -> None:
+        pass
+
+    def observe(self, asked: int, drafted: int, step_ms: float) -> None:
+        pass
