@@ -27,6 +27,7 @@ COMMANDS = {
     "audit": "Say which rows of somebody's results can be true.",
     "models": "List, build, inspect and compare models.",
     "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
+    "quality": "Perplexity and rates of models: what a ladder of quantizations needs.",
     "devices": "Measure this machine's memory bandwidth; show it beside the catalogue.",
     "schema": "Print the JSON Schema of experiment files.",
     "doctor": "Say what this machine can measure, and what is missing.",

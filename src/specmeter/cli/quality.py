@@ -1,0 +1,177 @@
+"""`specmeter quality`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from specmeter.quality import QualityReport, SpeedTest
+    from specmeter.record import ModelIdentity
+
+_MOST_DEPTHS = 20
+
+
+@click.command(name="quality")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to score. Default: bench language.")
+@click.option(
+    "--context", type=click.IntRange(16, 1_000_000), default=512, show_default=True, help="Tokens of a window."
+)
+@click.option(
+    "--stride", type=click.IntRange(0, 1_000_000), default=0, help="Tokens between windows. Default: no overlap."
+)
+@click.option("--no-perplexity", is_flag=True, help="Do not score; only with --rates.")
+@click.option("--rates", is_flag=True, help="Measure how fast prompts are read and tokens generated.")
+@click.option("--depths", default="0", show_default=True, metavar="N,N", help="Tokens in memory before what is timed.")
+@click.option("--prompt-tokens", type=click.IntRange(0, 1_000_000), default=512, show_default=True, help="0: none.")
+@click.option("--generate-tokens", type=click.IntRange(0, 1_000_000), default=128, show_default=True, help="0: none.")
+@click.option("--repeats", type=click.IntRange(1, 1000), default=6, show_default=True, help="Blocks of --rates.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: all physical cores.")
+@click.option("--gpu-layers", type=click.IntRange(0, 100_000), help="Layers to offload. Default: the engine decides.")
+@click.option("--native-perplexity", metavar="FILE|auto", help="Score with this llama-perplexity.")
+@click.option("--native-bench", metavar="FILE|auto", help="Time with this llama-bench.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="File to keep. Default: in the cache folder."
+)
+@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@click.option("--json", "as_json", is_flag=True, help="Print report and comparison as JSON.")
+def command(
+    models: tuple[str, ...],
+    text_file: Path | None,
+    context: int,
+    stride: int,
+    no_perplexity: bool,
+    rates: bool,
+    depths: str,
+    prompt_tokens: int,
+    generate_tokens: int,
+    repeats: int,
+    threads: int | None,
+    gpu_layers: int | None,
+    native_perplexity: str | None,
+    native_bench: str | None,
+    out: Path | None,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    """Perplexity of each MODEL, and with --rates how fast it is: what a ladder of quantizations needs.
+
+    Windows and stride are those of llama.cpp's perplexity tool. `+-` is what that tool prints; the interval in brackets
+    takes windows instead of tokens as independent, and is the honest one of the two. Changes are against the first
+    MODEL, on the same windows. A model is on the front when no other one is as small, as good and as fast.
+
+    Rates are those that llama-bench calls pp and tg, at each depth; the models take turns in balanced blocks, each in a
+    fresh process. Without --text a bundled text in the bench models' language is scored, which tells nothing about
+    other models. MODEL is a model reference (see `specmeter models`).
+
+    \b
+    Examples:
+      specmeter quality bench:dense 'bench:dense?quant=Q8_0' 'bench:dense?quant=Q4_0'
+      specmeter quality model-f16.gguf model-q8_0.gguf model-q4_k_m.gguf --text wiki.test.raw --rates
+      specmeter quality model.gguf --no-perplexity --rates --depths 0,4096,16384
+      specmeter quality model.gguf --text book.txt --context 2048 --stride 512
+      specmeter quality model.gguf --text wiki.test.raw --native-perplexity auto --native-bench auto --rates
+      specmeter quality a.gguf b.gguf --text t.txt --json | jq '.comparison[] | [.reference, .change.point]'
+
+    \b
+    Exit codes: 0 measured, 2 a model, the text or a flag cannot be used, 3 the engine failed, 130 interrupted (what
+    was complete is kept in the file).
+    """
+    from specmeter.cli.progress import error_console
+    from specmeter.cli.quality_view import part_progress, print_report
+    from specmeter.errors import UsageError
+    from specmeter.host import read_host
+    from specmeter.quality.files import default_path, save_report
+    from specmeter.quality.measure import Request, measure
+    from specmeter.quality.native import find_tool
+    from specmeter.quality.text import read_text
+    from specmeter.record import EngineSettings
+
+    if no_perplexity and not rates:
+        raise UsageError("--no-perplexity leaves nothing to measure", fix="add --rates")
+    for flag, given in (("--native-bench", native_bench),):
+        if given is not None and not rates:
+            raise UsageError(f"{flag} goes with --rates", fix=f"add --rates, or leave {flag} out")
+    if native_perplexity is not None and no_perplexity:
+        raise UsageError("--native-perplexity with --no-perplexity", fix="leave one of the two out")
+    text, identity = read_text(text_file)
+    tests = speed_tests(prompt_tokens, generate_tokens, parse_depths(depths)) if rates else ()
+    console = error_console()
+    scorer = None if native_perplexity is None else find_tool("llama-perplexity", native_perplexity)
+    bench = None if native_bench is None else find_tool("llama-bench", native_bench)
+    request = Request(
+        models=_models(models, offline, console),
+        text=text,
+        text_identity=identity,
+        context=context,
+        stride=stride,
+        score=not no_perplexity,
+        tests=tests,
+        blocks=repeats,
+        settings=EngineSettings(threads=threads, gpu_layers=gpu_layers),
+        native_perplexity=scorer,
+        native_bench=bench,
+    )
+    path = out
+
+    def keep(report: QualityReport) -> None:
+        nonlocal path
+        path = path or default_path(report)
+        save_report(report, path)
+
+    with part_progress(console) as progress:
+        report = measure(request, read_host(), progress, keep)
+    keep(report)
+    assert path is not None
+    print_report(report, path, as_json=as_json)
+
+
+def parse_depths(given: str) -> tuple[int, ...]:
+    """`0,4096` as numbers, ascending, each once. Raises `UsageError` for anything else."""
+    from specmeter.errors import UsageError
+
+    parts = [part.strip() for part in given[:1000].split(",")]
+    if len(given) > 1000 or not all(part.isascii() and part.isdecimal() and len(part) <= 7 for part in parts):
+        raise UsageError(f"--depths {given[:40]!r}: no numbers of tokens", fix="write 0,4096,16384")
+    depths = tuple(sorted({int(part) for part in parts}))
+    if len(depths) > _MOST_DEPTHS:
+        raise UsageError(f"--depths: {len(depths)} are more than {_MOST_DEPTHS}", fix="give fewer")
+    return depths
+
+
+def speed_tests(prompt: int, generate: int, depths: Sequence[int]) -> tuple[SpeedTest, ...]:
+    """What is timed: at each depth a prompt and a generation, either left out where it has no tokens."""
+    from specmeter.errors import UsageError
+    from specmeter.quality import SpeedTest
+
+    found = [
+        SpeedTest(kind=kind, tokens=tokens, depth=depth)
+        for depth in depths
+        for kind, tokens in (("prompt", prompt), ("generate", generate))
+        if tokens
+    ]
+    if not found:
+        raise UsageError("--rates without tokens", fix="give --prompt-tokens or --generate-tokens above 0")
+    return tuple(found)
+
+
+def _models(references: Sequence[str], offline: bool, console: Console) -> list[ModelIdentity]:
+    from specmeter.cli.progress import model_progress
+    from specmeter.models.facts import read_header
+    from specmeter.models.reference import resolve
+    from specmeter.probe.files import plain_name
+
+    with model_progress(console) as bar:
+        found = [
+            resolve(plain_name(it), it, base_dir=Path(), offline=offline, progress=partial(bar, it))
+            for it in references
+        ]
+    return [model.model_copy(update={"header": read_header(Path(model.path))}) for model in found]

@@ -1,0 +1,120 @@
+"""Quality and rates of models: what a ladder of quantizations is judged by.
+
+Perplexity of a text, and how fast prompts are read and tokens are generated at given depths of the context. Both are
+measured through llama.cpp's C interface, or by its own tools where that is asked for.
+
+    windows      which tokens of a text are scored, and what follows from their probabilities
+    scoring      the probabilities, window by window
+    timing       times of prompts and of generations
+    child        both in a process of their own
+    native       the same by `llama-perplexity` and `llama-bench`
+    measure      all of it for several models, in balanced order
+    comparison   the models beside each other
+    text, files  what is read, what is kept
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity, Record
+
+
+class SpeedTest(Record):
+    """One thing that is timed, as `llama-bench` means it."""
+
+    kind: Literal["prompt", "generate"]
+    """Reading a prompt in batches, or tokens one by one."""
+    tokens: Annotated[int, Field(ge=1, le=1_000_000)]
+    """How many."""
+    depth: Annotated[int, Field(ge=0, le=16_000_000)] = 0
+    """Tokens in the context before; they are not timed."""
+
+    @property
+    def name(self) -> str:
+        """`pp512`, `tg128 @ d4096`: `llama-bench`'s own names."""
+        return f"{'pp' if self.kind == 'prompt' else 'tg'}{self.tokens}{f' @ d{self.depth}' if self.depth else ''}"
+
+
+class Rate(Record):
+    """How fast one thing went."""
+
+    test: SpeedTest
+    rate: Estimate
+    """Median over blocks, in tok/s."""
+    ms: tuple[float, ...]
+    """Time in each block."""
+
+
+class TextIdentity(Record):
+    """The text that a perplexity is of."""
+
+    name: str
+    """Of the file, or of the text that comes with specmeter."""
+    sha256: str
+    """Of its UTF-8 bytes, without the line break at its end."""
+    size_bytes: int
+    bundled: bool
+    """Text of the bench language, which comes with specmeter: real models were never made for it."""
+
+
+class Perplexity(Record):
+    """exp of the mean surprise over the scored tokens of a text, in nats."""
+
+    estimate: Estimate
+    """Its interval takes windows as units: what neighbouring tokens share stays within a window."""
+    token_error: float | None
+    """What llama.cpp prints behind `+/-`: perplexity times sqrt((mean of squares - square of mean) / (tokens - 1)). It
+    takes tokens for independent, which they are not, and is too small by what they share. None: not told."""
+    windows: int
+    """Windows of the text; each begins with an empty memory."""
+    window_tokens: int
+    """Tokens of a window."""
+    scored: int
+    """Scored tokens of all windows together."""
+    text_tokens: int | None
+    """Tokens of the whole text, special ones included; None: not told."""
+    tokens_sha256: str | None
+    """Of the text's token ids: perplexities over other tokens are not comparable. None: not told."""
+    window_surprise: tuple[float, ...]
+    """Mean surprise of each window in nats, in the order of the text: what comparisons pair."""
+    train_context: int | None
+    """Tokens that the model was trained for; None: not told."""
+    begins_with_bos: bool | None
+    """Whether each window's first token was replaced by the one that begins texts; None: not told."""
+    wall_s: float
+    """Time to score, the model's load not included by `libllama`, included by native tools."""
+    engine: EngineIdentity
+
+
+class ModelQuality(Record):
+    """What was measured of one model."""
+
+    model: ModelIdentity
+    bits_per_weight: float
+    """Bytes of all tensors times 8 over their parameters."""
+    perplexity: Perplexity | None = None
+    rates: tuple[Rate, ...] = ()
+    rates_engine: EngineIdentity | None = None
+    warnings: tuple[str, ...] = ()
+    """What keeps these numbers from meaning what they seem to."""
+
+
+class QualityReport(Record):
+    """Several models, measured on one machine on one text."""
+
+    format: Literal[1] = 1
+    made_at: float
+    """Seconds since the epoch."""
+    complete: bool
+    """False where measuring was interrupted: what is missing was not measured."""
+    host: Host
+    settings: EngineSettings
+    """Context: of the perplexity's windows."""
+    stride: int
+    """0: windows follow each other, and of each the second half is scored."""
+    text: TextIdentity
+    models: tuple[ModelQuality, ...]
+    """The first one is what the others are compared with."""

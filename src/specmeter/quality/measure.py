@@ -1,0 +1,251 @@
+"""Several models from beginning to end: refuse what cannot be, score each on the text, time all of them in blocks.
+
+Scores do not depend on when they are taken. Times do: each block times every model once, in an order that is balanced
+over the blocks, each in a fresh process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specmeter import preflight, schedule
+from specmeter.engines.libllama.engine import LibllamaEngine
+from specmeter.engines.llama_start import default_threads
+from specmeter.errors import SpecmeterError, UsageError
+from specmeter.models.facts import read_facts
+from specmeter.quality import ModelQuality, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
+from specmeter.quality.child import score_apart, time_apart
+from specmeter.quality.native import native_perplexity, native_times
+from specmeter.quality.scoring import Scores, Scoring
+from specmeter.quality.timing import Timing, context_for
+from specmeter.quality.windows import perplexity, token_error, window_length
+from specmeter.record import Arm, EngineIdentity, EngineSettings, Host, ModelIdentity
+from specmeter.stats import median_estimate
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is measured, parts done, parts in all)."""
+
+CONTEXT = 512
+BLOCKS = 6
+"""The fewest whose median has an interval of 95 %."""
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured."""
+
+    models: Sequence[ModelIdentity]
+    """With their headers."""
+    text: str
+    text_identity: TextIdentity
+    context: int = CONTEXT
+    stride: int = 0
+    score: bool = True
+    tests: Sequence[SpeedTest] = ()
+    blocks: int = BLOCKS
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    """Its context is chosen here."""
+    native_perplexity: Path | None = None
+    """A `llama-perplexity` to score with; None: the embedded library."""
+    native_bench: Path | None = None
+    """A `llama-bench` to time with; None: the embedded library."""
+
+
+def measure(
+    request: Request, host: Host, progress: Progress, keep: Callable[[QualityReport], None] = lambda _: None
+) -> QualityReport:
+    """Measure everything. `keep` is given what there is after each model's score and each complete block.
+
+    Raises `UsageError` for what cannot be measured, `EngineError` when an engine fails.
+    """
+    threads = request.settings.threads or default_threads()
+    settings = request.settings.model_copy(update={"threads": threads, "context": request.context})
+    refuse(request, settings)
+    embedded = LibllamaEngine().identify() if _needs_embedded(request) else None
+    found = [
+        ModelQuality(model=model, bits_per_weight=_bits_per_weight(model), warnings=_warnings(request, model))
+        for model in request.models
+    ]
+
+    def report(*, complete: bool = False) -> QualityReport:
+        return QualityReport(
+            made_at=time.time(),
+            complete=complete,
+            host=host,
+            settings=settings,
+            stride=request.stride,
+            text=request.text_identity,
+            models=tuple(found),
+        )
+
+    if request.score:
+        for place, model in enumerate(request.models):
+            what = f"perplexity of {model.reference}"
+            found[place] = _scored(
+                request, found[place], settings, embedded, lambda *parts, what=what: progress(what, *parts)
+            )
+            keep(report())
+    if request.tests:
+        for rates in _blocks(request, settings, embedded, progress):
+            found = [
+                quality.model_copy(update={"rates": of_model[0], "rates_engine": of_model[1]})
+                for quality, of_model in zip(found, rates, strict=True)
+            ]
+            keep(report())
+    return report(complete=True)
+
+
+def refuse(request: Request, settings: EngineSettings) -> None:
+    """Raise `UsageError` for random weights that are to be scored, for models that do not fit into memory, and where
+    there is nothing to measure."""
+    if not request.models or not (request.score or request.tests):
+        raise UsageError(
+            "there is nothing to measure", fix="name a model, and leave --no-perplexity out or add --rates"
+        )
+    longest = window_length(request.context, request.stride) if request.score else 16
+    longest = max(longest, context_for(request.tests) if request.tests else 16)
+    for model in request.models:
+        if request.score and model.timing_only:
+            raise UsageError(
+                f"{model.reference}: has random weights; its perplexity means nothing",
+                fix="use --no-perplexity --rates, or a model that was trained",
+            )
+        arm = Arm(
+            id=f"quality of {model.reference}",
+            target="target",
+            engine=settings.model_copy(update={"context": longest}),
+        )
+        preflight.check([arm], {"target": model})
+
+
+def _needs_embedded(request: Request) -> bool:
+    """Whether anything is measured without a native tool."""
+    return (request.score and request.native_perplexity is None) or (
+        bool(request.tests) and request.native_bench is None
+    )
+
+
+def _bits_per_weight(model: ModelIdentity) -> float:
+    weights = read_facts(Path(model.path)).weights
+    return 8 * weights.size_bytes / max(1, weights.parameters)
+
+
+def _warnings(request: Request, model: ModelIdentity) -> tuple[str, ...]:
+    if request.score and request.text_identity.bundled and model.origin != "bench":
+        return (
+            "scored on the bench models' invented language, which it was never made for: the perplexity tells nothing "
+            "about its quality, and little about what quantization costs it; give --text",
+        )
+    if request.score and not request.text_identity.bundled and model.origin == "bench":
+        return ("a bench model knows nothing but the bench language; its perplexity of another text means little",)
+    return ()
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+def _scored(
+    request: Request,
+    quality: ModelQuality,
+    settings: EngineSettings,
+    embedded: EngineIdentity | None,
+    heard: Callable[[int, int], None],
+) -> ModelQuality:
+    model = quality.model
+    warnings = list(quality.warnings)
+    with _about(model):
+        if request.native_perplexity is not None or embedded is None:
+            assert request.native_perplexity is not None
+            result = native_perplexity(request.native_perplexity, model, request.text, settings, request.stride, heard)
+        else:
+            order = Scoring(model=model.path, settings=settings, stride=request.stride, text=request.text)
+            started = time.perf_counter()
+            scores = score_apart(order, heard)
+            result = perplexity_of(scores, time.perf_counter() - started, embedded)
+            if scores.wants_bos and not scores.begins_with_bos:
+                warnings.append(
+                    "with a stride no window begins with the special token that this model wants, as in "
+                    "llama-perplexity: expect a higher perplexity than without a stride"
+                )
+    if result.train_context is not None and result.window_tokens > result.train_context:
+        warnings.append(
+            f"windows of {result.window_tokens} tokens, and the model was trained for {result.train_context} at most"
+        )
+    return quality.model_copy(update={"perplexity": result, "warnings": tuple(warnings)})
+
+
+def perplexity_of(scores: Scores, wall_s: float, engine: EngineIdentity) -> Perplexity:
+    """What follows from the scores of a text's windows."""
+    windows = len(scores.surprise)
+    means = tuple(total / scores.scored for total in scores.surprise)
+    return Perplexity(
+        estimate=perplexity(means, scores.scored),
+        token_error=token_error(sum(scores.surprise), sum(scores.squares), windows * scores.scored),
+        windows=windows,
+        window_tokens=scores.window_tokens,
+        scored=windows * scores.scored,
+        text_tokens=scores.text_tokens,
+        tokens_sha256=scores.tokens_sha256,
+        window_surprise=means,
+        train_context=scores.train_context,
+        begins_with_bos=scores.begins_with_bos,
+        wall_s=wall_s,
+        engine=engine,
+    )
+
+
+# --- times -----------------------------------------------------------------------------------------------------------
+
+
+def _blocks(
+    request: Request, settings: EngineSettings, embedded: EngineIdentity | None, progress: Progress
+) -> Generator[list[tuple[tuple[Rate, ...], EngineIdentity | None]]]:
+    """After each complete block, the rates of every model so far and the engine that they were measured with."""
+    ids = [str(place) for place in range(len(request.models))]
+    ms: list[list[tuple[float, ...]]] = [[] for _ in ids]
+    engines = [embedded for _ in ids]
+    cells = schedule.plan(ids, request.blocks, 1, "latin", SEED)
+    progress("rates", 0, len(cells))
+    for done, cell in enumerate(cells, start=1):
+        place = int(cell.arm_id)
+        model = request.models[place]
+        with _about(model):
+            if request.native_bench is not None:
+                times, engines[place] = native_times(request.native_bench, model, request.tests, settings)
+            else:
+                order = Timing(
+                    model=model.path,
+                    settings=settings,
+                    tests=tuple(request.tests),
+                    text=request.text,
+                    seed=SEED + cell.block,
+                )
+                times = time_apart(order).ms
+        ms[place].append(times)
+        progress("rates", done, len(cells))
+        if done % len(ids) == 0:
+            yield [(_rates(request.tests, of_model), engine) for of_model, engine in zip(ms, engines, strict=True)]
+
+
+def _rates(tests: Sequence[SpeedTest], blocks: Sequence[tuple[float, ...]]) -> tuple[Rate, ...]:
+    """`blocks` has one row per block, with the ms of each test."""
+    return tuple(
+        Rate(test=test, rate=median_estimate([1e3 * test.tokens / it for it in ms], unit="tok/s", of="blocks"), ms=ms)
+        for test, ms in zip(tests, zip(*blocks, strict=True), strict=True)
+    )
+
+
+@contextmanager
+def _about(model: ModelIdentity) -> Generator[None]:
+    """Errors inside say which model they are about."""
+    try:
+        yield
+    except SpecmeterError as error:
+        if model.reference not in error.message:
+            error.message = f"{model.reference}: {error.message}"
+        raise

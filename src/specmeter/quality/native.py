@@ -1,0 +1,277 @@
+"""The same measurements by llama.cpp's own tools: `llama-perplexity` and `llama-bench`.
+
+Each tool is a process of its own under `engines.guard`; what it prints goes into a file and is read as untrusted text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pydantic import ValidationError
+
+from specmeter.engines.identity import binary_libraries, checksums, sha256_of
+from specmeter.engines.llama_native import BINARY_VARIABLE
+from specmeter.engines.llama_start import clean_environment
+from specmeter.engines.process import EngineProcess
+from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
+from specmeter.quality import Perplexity, SpeedTest
+from specmeter.quality.windows import perplexity as estimate_of
+from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
+
+Tool = Literal["llama-perplexity", "llama-bench"]
+Heard = Callable[[int, int], None]
+
+AUTO = "auto"
+_MAX_OUTPUT = 64 * 2**20
+_POLL_S = 0.2
+_BENCH_BATCH = 2048
+
+_WINDOWS = re.compile(r"(?:calculating perplexity|computing) over (\d{1,9}) chunks, n_ctx=(\d{1,9})")
+_ROW = re.compile(r"^ *(\d{1,12}) {2}(\d+\.\d{4}) {2,}(-?\d+\.\d+) {2,}(-?\d+\.\d+)\s*$", re.MULTILINE)
+_RUNNING = re.compile(r"\[(\d{1,9})\](\d+\.\d{4}),")
+_FINAL = re.compile(r"Final estimate: PPL = (\d+\.\d+) \+/- (\d+\.\d+)")
+_TOO_SHORT = re.compile(r"you need at least (\d+) tokens .*\n?.*?tokenizes to only (\d+) tokens", re.DOTALL)
+_TRAINED = re.compile(r"trained on only (\d{1,9}) context tokens")
+_NORMAL = 1.959964
+
+
+def find_tool(tool: Tool, given: str) -> Path:
+    """The binary: `given`, or for `auto` the one beside the llama-server that the environment names, or on `PATH`.
+
+    Raises `EngineStartError` when there is none.
+    """
+    flag = "--native-" + tool.removeprefix("llama-")
+    fix = f"give its path with {flag}, or build it (scripts/build_native.py) and set {BINARY_VARIABLE}"
+    if given != AUTO:
+        found = shutil.which(os.path.expanduser(given))  # noqa: PTH111
+        if found is None:
+            raise EngineStartError(f"{flag} {given}: is no executable file", fix=fix)
+        return Path(found).absolute()
+    server = shutil.which(os.path.expanduser(os.environ.get(BINARY_VARIABLE, "")) or "llama-server")  # noqa: PTH111
+    beside = shutil.which(tool, path=str(Path(server).absolute().parent)) if server else None
+    found = beside or shutil.which(tool)
+    if found is None:
+        raise EngineStartError(
+            f"{flag} auto: there is no {tool} beside the server that {BINARY_VARIABLE} names, and none on PATH", fix=fix
+        )
+    return Path(found).absolute()
+
+
+def native_perplexity(
+    binary: Path, model: ModelIdentity, text: str, settings: EngineSettings, stride: int, heard: Heard
+) -> Perplexity:
+    """Perplexity by `llama-perplexity`. `settings.context` is the context that it is asked for.
+
+    Raises `UsageError` for a text that is too short for it (two windows), `EngineError` when it fails.
+    """
+    context = settings.context
+    with tempfile.TemporaryDirectory(prefix="specmeter-quality-") as name:
+        file = Path(name) / "text.txt"
+        file.write_bytes(text.encode() + b"\n")  # the tool drops one line break at the end
+        options = ["-m", model.path, "-f", str(file), "-c", str(context), *_common(settings)]
+        # With a stride one sequence at a time: the tool would add up the contexts of all of them otherwise.
+        options += ["--ppl-stride", str(stride), "-b", str(context)] if stride else ["--ppl-output-type", "1"]
+        started = time.perf_counter()
+        told = 0
+
+        def listen(output: str) -> None:
+            nonlocal told
+            total = _WINDOWS.search(output)
+            done = sum(1 for _ in (_RUNNING if stride else _ROW).finditer(output))
+            if total and done > told:
+                told = done
+                heard(done, int(total[1]))
+
+        output = _run(binary, options, listen)
+        wall_s = time.perf_counter() - started
+    if short := _TOO_SHORT.search(output):
+        raise UsageError(
+            f"the text has {short[2]} tokens; llama-perplexity wants {short[1]} for windows of {context}",
+            fix="give a longer text, or a smaller --context",
+        )
+    found = _WINDOWS.search(output)
+    if found is None:
+        raise _unreadable(binary, output)
+    windows, length = int(found[1]), int(found[2])
+    trained = _TRAINED.search(output)
+    scored = stride or context - context // 2 - 1
+    estimate, error, surprise = _strided(output, windows) if stride else _plain(output, windows, scored)
+    if estimate is None:
+        raise _unreadable(binary, output)
+    return Perplexity(
+        estimate=estimate,
+        token_error=error,
+        windows=windows,
+        window_tokens=length,
+        scored=scored * windows,
+        text_tokens=None,
+        tokens_sha256=None,
+        window_surprise=surprise,
+        train_context=int(trained[1]) if trained else None,
+        begins_with_bos=None,
+        wall_s=wall_s,
+        engine=_identity(binary, _version(binary)),
+    )
+
+
+def native_times(
+    binary: Path, model: ModelIdentity, tests: Sequence[SpeedTest], settings: EngineSettings
+) -> tuple[tuple[float, ...], EngineIdentity]:
+    """ms of each test, once, by `llama-bench` with its warm-up; and which build it was.
+
+    Raises `EngineError` when it fails or leaves a test out.
+    """
+    output = _run(binary, ["-m", model.path, *bench_options(tests), *_common(settings)])
+    found: dict[SpeedTest, float] = {}
+    version = ""
+    for line in output.splitlines():
+        if line.startswith("{") and len(line) < 1_000_000:
+            row = _object(line)
+            test = _test_of(row)
+            samples = row.get("samples_ns")
+            if test is not None and isinstance(samples, list) and samples:
+                found[test] = float(cast("list[Any]", samples)[0]) / 1e6
+            version = version or f"build {row.get('build_number')} commit {row.get('build_commit')}"[:200]
+    missing = [test.name for test in tests if not (found.get(test, 0) > 0 and math.isfinite(found[test]))]
+    if missing:
+        raise EngineProtocolError(
+            f"{binary} did not measure {', '.join(missing)}{_tail(output)}", fix="run it by hand to see why"
+        )
+    return tuple(found[test] for test in tests), _identity(binary, version)
+
+
+def bench_options(tests: Sequence[SpeedTest]) -> list[str]:
+    """Flags of `llama-bench` for these tests, each once."""
+    prompts = sorted({test.tokens for test in tests if test.kind == "prompt"})
+    generations = sorted({test.tokens for test in tests if test.kind == "generate"})
+    depths = sorted({test.depth for test in tests})
+
+    def listed(values: Sequence[int]) -> str:
+        return ",".join(map(str, values)) or "0"
+
+    batch = ["-b", str(_BENCH_BATCH)]
+    return ["-p", listed(prompts), "-n", listed(generations), "-d", listed(depths), *batch, "-r", "1", "-o", "jsonl"]
+
+
+def _common(settings: EngineSettings) -> list[str]:
+    layers = [] if settings.gpu_layers is None else ["-ngl", str(settings.gpu_layers)]
+    return ["-t", str(settings.threads or 1), *layers]
+
+
+def _plain(output: str, windows: int, scored: int) -> tuple[Estimate | None, float | None, tuple[float, ...]]:
+    """(estimate, +/-, mean surprise by window) from the tool's running means: six digits behind the point each."""
+    means = [float(row[3]) for row in _ROW.finditer(output)]
+    final = _FINAL.search(output)
+    if len(means) != windows or final is None:
+        return None, None, ()
+    surprise = tuple(
+        mean * (place + 1) - before * place
+        for place, (before, mean) in enumerate(zip([0.0, *means], means, strict=False))
+    )
+    estimate = estimate_of(surprise, scored)
+    return estimate.model_copy(update={"point": float(final[1])}), float(final[2]), surprise
+
+
+def _strided(output: str, windows: int) -> tuple[Estimate | None, float | None, tuple[float, ...]]:
+    running = _RUNNING.findall(output)
+    if len(running) != windows:
+        return None, None, ()
+    method = f"{windows} windows, as the tool printed it; no interval"
+    return Estimate(point=float(running[-1][1]), n=windows, unit="1", method=method), None, ()
+
+
+def _test_of(row: dict[str, Any]) -> SpeedTest | None:
+    """The test of a row; None for both kinds at once, and for what cannot be read."""
+    prompt, generated, depth = row.get("n_prompt"), row.get("n_gen"), row.get("n_depth")
+    if bool(prompt) == bool(generated):
+        return None
+    test = {"kind": "prompt" if prompt else "generate", "tokens": prompt or generated, "depth": depth}
+    try:
+        return SpeedTest.model_validate(test)
+    except ValidationError:
+        return None
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        row: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", row) if isinstance(row, dict) else {}
+
+
+def _run(binary: Path, options: Sequence[str], listen: Callable[[str], None] | None = None) -> str:
+    """What the tool prints; `listen` is given what there is so far, several times a second.
+
+    Raises `EngineError` when it ends with an error.
+    """
+    with tempfile.TemporaryDirectory(prefix="specmeter-native-") as name:
+        log = Path(name) / "output.txt"
+        process = EngineProcess((str(binary), *options), env=clean_environment(trace=False), log_path=log)
+        try:
+            while (code := process.wait(_POLL_S)) is None:
+                if listen is not None:
+                    listen(_text(log))
+        finally:
+            process.close()
+        output = _text(log)
+    if code != 0:
+        raise EngineError(
+            f"{binary} ended with exit code {code}{_tail(output)}", fix="run it by hand with the same model to see why"
+        )
+    return output
+
+
+def _text(log: Path) -> str:
+    with log.open("rb") as file:
+        return file.read(_MAX_OUTPUT).decode("utf-8", "replace")
+
+
+def _tail(output: str) -> str:
+    lines = [line.strip()[:300] for line in output.splitlines() if line.strip()]
+    return "".join(f"\n  | {line}" for line in lines[-5:])
+
+
+def _unreadable(binary: Path, output: str) -> EngineProtocolError:
+    return EngineProtocolError(
+        f"{binary}: no perplexity in what it printed{_tail(output)}",
+        fix="use a llama-perplexity of about the embedded version, or leave the flag out",
+    )
+
+
+def _version(binary: Path) -> str:
+    try:
+        done = subprocess.run(
+            [binary, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            env=clean_environment(trace=False),
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    text = (done.stdout + done.stderr)[:100_000].decode("utf-8", "replace")
+    found = re.search(r"^version: (.{1,200})", text, re.MULTILINE)
+    return found[1].strip() if found else "unknown"
+
+
+def _identity(binary: Path, version: str) -> EngineIdentity:
+    return EngineIdentity(
+        kind=binary.stem,
+        version=version or "unknown",
+        build=version or "unknown",
+        binary=str(binary),
+        binary_sha256=sha256_of(binary),
+        libraries=checksums(binary_libraries(binary)),
+    )
