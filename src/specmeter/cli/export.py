@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-TABLES = ("requests", "sessions", "steps", "telemetry", "prompts", "findings", "margins")
+TABLES = ("requests", "sessions", "steps", "telemetry", "prompts", "findings", "margins", "predictions")
 FORMATS = ("csv", "jsonl", "parquet")
 
 
