@@ -97,9 +97,8 @@ def command(
 
     if no_perplexity and not rates:
         raise UsageError("--no-perplexity leaves nothing to measure", fix="add --rates")
-    for flag, given in (("--native-bench", native_bench),):
-        if given is not None and not rates:
-            raise UsageError(f"{flag} goes with --rates", fix=f"add --rates, or leave {flag} out")
+    if native_bench is not None and not rates:
+        raise UsageError("--native-bench goes with --rates", fix="add --rates, or leave --native-bench out")
     if native_perplexity is not None and no_perplexity:
         raise UsageError("--native-perplexity with --no-perplexity", fix="leave one of the two out")
     text, identity = read_text(text_file)
@@ -152,12 +151,10 @@ def speed_tests(prompt: int, generate: int, depths: Sequence[int]) -> tuple[Spee
     from specmeter.errors import UsageError
     from specmeter.quality import SpeedTest
 
-    found = [
-        SpeedTest(kind=kind, tokens=tokens, depth=depth)
-        for depth in depths
-        for kind, tokens in (("prompt", prompt), ("generate", generate))
-        if tokens
-    ]
+    found: list[SpeedTest] = []
+    for depth in depths:
+        found += [SpeedTest(kind="prompt", tokens=prompt, depth=depth)] if prompt else []
+        found += [SpeedTest(kind="generate", tokens=generate, depth=depth)] if generate else []
     if not found:
         raise UsageError("--rates without tokens", fix="give --prompt-tokens or --generate-tokens above 0")
     return tuple(found)

@@ -62,7 +62,7 @@ def _incomparable(ours: Perplexity | None, theirs: Perplexity | None) -> str:
         return ""
     known = ours.tokens_sha256 is not None and theirs.tokens_sha256 is not None
     if (known and ours.tokens_sha256 != theirs.tokens_sha256) or ours.scored != theirs.scored:
-        return "its vocabulary cuts the text into other tokens"
+        return "the text has other tokens in its vocabulary"
     if (ours.window_tokens, ours.windows) != (theirs.window_tokens, theirs.windows):
         return "other windows"
     return ""

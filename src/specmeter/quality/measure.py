@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from specmeter import preflight, schedule
@@ -86,9 +87,7 @@ def measure(
     if request.score:
         for place, model in enumerate(request.models):
             what = f"perplexity of {model.reference}"
-            found[place] = _scored(
-                request, found[place], settings, embedded, lambda *parts, what=what: progress(what, *parts)
-            )
+            found[place] = _scored(request, found[place], settings, embedded, partial(progress, what))
             keep(report())
     if request.tests:
         for rates in _blocks(request, settings, embedded, progress):
