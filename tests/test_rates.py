@@ -64,11 +64,11 @@ def test_tau_from_steps_counts_plain_decodes_that_left_no_line() -> None:
     assert target_forwards(timings(11, drafted=8, accepted=2), [step(4, 2), step(4, 0)]) == 8
 
 
-def test_what_a_restored_round_accepts_its_replay_emits() -> None:
-    # The server counts 2 accepted here, and prints a replay with no draft: 3 tokens in 2 forwards, and one before them.
-    steps = [step(4, 2, restored=True), step(0, 0)]
-    assert target_forwards(timings(4, drafted=4, accepted=2), steps) == 2
-    assert tau(timings(4, drafted=4, accepted=2), steps) == pytest.approx(1.5)
+def test_a_replay_emits_one_token_of_its_own() -> None:
+    # The first 11 tokens that a real server made of a hybrid model with these steps, after the first.
+    steps = [step(4, 0, restored=True), step(0, 0), step(4, 1, restored=True), step(0, 0), step(4, 4)]
+    assert target_forwards(timings(11, drafted=12, accepted=5), steps) == 5
+    assert tau(timings(11, drafted=12, accepted=5), steps) == pytest.approx(10 / 5)
 
 
 def test_tokens_cut_at_the_limit_do_not_add_forwards() -> None:

@@ -32,7 +32,9 @@ and all constants, are ours; `benchmarks/policies.py` is what they were chosen w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Sequence
 
 from specmeter.engines.libllama.evidence import Acceptance, Calibration, Worth
 from specmeter.engines.libllama.policies import whole
@@ -55,6 +57,10 @@ FIRST_PROBE = 8
 """Plain steps after which a draft is tried again where drafting did not pay; doubled each time that it still does not,
 up to `MOST_IDLE`."""
 MOST_IDLE = 128
+CATCHING_UP = 4
+"""Tokens that a draft model can have missed without its next draft being noticeably dearer."""
+MOST_SURPRISE = 3.0
+"""Plain steps: whatever a single draft took beyond that is taken for an outlier."""
 
 
 class Utility:
@@ -80,6 +86,8 @@ class Utility:
         self._hears = False
         """Whether the drafter has confidences at all; lookups have none."""
         self._since_plain = 0
+        self._idle_tokens = 0
+        """Tokens since the draft model was last asked."""
         self._gain = 1.0
         self._falls = 0
         self._idle = FIRST_PROBE
@@ -115,9 +123,15 @@ class Utility:
         if not drafted and not self._proposed and self._hears:
             self._asked = 0  # the engine had no room for a draft, so the draft model was not asked
         ready = self._costs.ready
-        self._costs.observe(self._asked if self._hears else drafted, drafted, step_ms)
+        # After a row of plain steps the draft model has to read what it missed. That is the price of this draft, not
+        # of its length.
+        returning = self._asked > 0 and self._idle_tokens > CATCHING_UP
+        paid = self._costs.relative(step_ms) if returning else 0.0
+        if not (returning and 0 < drafted <= self._costs.longest_known):
+            self._costs.observe(self._asked if self._hears else drafted, drafted, step_ms)
         if ready:
-            self._book(drafted, accepted)
+            self._book(drafted, accepted, paid)
+        self._idle_tokens = 0 if self._asked else self._idle_tokens + accepted + 1
         self._acceptance.observe(self._asked, drafted, accepted)
         for place, confidence in enumerate(self._confidences[: min(drafted, accepted + 1)]):
             self._calibration.observe(confidence, place < accepted)
@@ -190,15 +204,20 @@ class Utility:
 
     # --- after a step ------------------------------------------------------------------------------------------------
 
-    def _book(self, drafted: int, accepted: int) -> None:
+    def _book(self, drafted: int, accepted: int, paid: float) -> None:
+        """Into the balance, at the known cost of the length, or at what was `paid` where that is more."""
         costs = self._costs.expected()
         cost = costs[drafted] if drafted or not self._asked else self._empty_cost()
+        cost = max(cost, min(paid, cost + MOST_SURPRISE))
         self._balance = min(self._balance + (1 + SHARE) * (accepted + 1) - cost, MOST_BALANCE)
         self._since_plain = self._since_plain + 1 if self._asked else 0
         if not self._asked:
             self._worth.plain()
             return
-        self._worth.observe(1 + sum(self._reaches[:drafted]), cost)
+        reaches: Iterable[float] = self._reaches[:drafted]
+        if drafted and not self._proposed:  # a lookup
+            reaches = itertools.accumulate(self._acceptance.chances()[:drafted], operator.mul)
+        self._worth.observe(1 + sum(reaches), cost)
 
 
 class CostTable(Utility):

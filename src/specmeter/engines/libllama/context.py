@@ -64,6 +64,7 @@ class Context:
         """
         self._lib = capi.library()
         self.model = model
+        self.settings = settings
         self.threads = threads
         self.rows = rows
         """Most rows of logits of one forward."""

@@ -8,8 +8,9 @@ One step, with h the text so far and t its last token, which is not in the targe
     restore  the target forgets d_(a+1) ... d_n
 
 and a + 1 tokens come out. A memory that cannot forget (recurrent and hybrid models) is saved before the forward; after
-a rejection it is put back, and a forward over t, d_1 ... d_a brings it to where it should be. Such a round counts as
-two steps, as in llama.cpp's server: one that restored, and the replay, so that every step is one target forward.
+a rejection it is put back, and a forward over t, d_1 ... d_a and the target's own token brings it to where it should
+be; that replay gives one more token. Such a round counts as two steps, as in llama.cpp's server: one that restored, and
+the replay, so that every step is one target forward and emits one token beside those it accepted.
 
 Leviathan, Kalman & Matias 2023, arXiv 2211.17192, algorithm 1; what is drafted and how it is verified is up to
 `drafting`, `policies` and `verification`.
@@ -162,23 +163,29 @@ class Decoder:
         accepted, token = self._choose(draft.tokens, draft, logits)
         sampled = time.perf_counter()
         experts = self._experts()
-        kept = length + 1 + accepted
-        replayed = checkpoint is not None and accepted < drafted
+        tokens = [*draft.tokens[:accepted], token]
         if checkpoint is None:
-            target.cut(kept)
-        elif replayed:
+            target.cut(length + 1 + accepted)
+            restored = time.perf_counter()
+        elif accepted == drafted or not self._goes_on(out, tokens):
+            restored = time.perf_counter()
+        else:
             target.restore(checkpoint)
-            target.decode((history[-1], *draft.tokens[:accepted]), "none")
+            logits = target.decode((history[-1], *tokens), "last")
+            restored = time.perf_counter()
+            tokens.append(self._choose([], NOTHING, logits).token)
             self._experts()
-        restored = time.perf_counter()
-        emitted = self._emit(out, history, [*draft.tokens[:accepted], token])
+        replayed = len(tokens) - 1 > accepted
+        emitted = self._emit(out, history, tokens)
         # Tokens beyond the end of the text were verified, but they are not part of it.
-        accepted = emitted - 1
-        self._policy.observe(drafted, accepted, (restored - begun) * 1e3)
+        accepted = emitted - 1 - replayed
+        # A replay is paid for by the token that it gives.
+        share = (accepted + 1) / (accepted + 2) if replayed else 1.0
+        self._policy.observe(drafted, accepted, (restored - begun) * 1e3 * share)
         ended = time.perf_counter()
         at_ms = (ended - started) * 1e3
         out.at_ms += [at_ms] * emitted
-        timed = Step(
+        step = Step(
             drafted=drafted,
             accepted=accepted,
             at_ms=at_ms,
@@ -191,10 +198,15 @@ class Decoder:
             other_ms=(ended - restored) * 1e3,
             experts=experts,
         )
-        out.steps.append(timed)
+        out.steps.append(step)
         if replayed:
-            out.steps.append(timed.model_copy(update=_OF_A_REPLAY))
+            out.steps.append(step.model_copy(update=_OF_A_REPLAY))
         return ended
+
+    def _goes_on(self, out: Generated, tokens: Sequence[int]) -> bool:
+        """Whether anything may come after these tokens."""
+        ends = not self._generation.ignore_eos and any(self._target.model.is_end(it) for it in tokens)
+        return not ends and len(out.tokens) + len(tokens) < self._generation.max_tokens
 
     def _draft(self, out: Generated, history: list[int]) -> Draft:
         if self._drafter is None:

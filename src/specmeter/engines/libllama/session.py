@@ -71,7 +71,7 @@ class Session:
         self._draft: Context | None = None
         if draft is not None and "draft-simple" in arm.methods:
             announce(f"loading draft model '{draft}'")
-            shared = draft.samefile(target)
+            shared = _same_file(draft, target)
             if not shared and (refusal := compare(target, draft).refusal) is not None:
                 raise ModelError(f"{draft} is no draft of {target}: {refusal}", fix="choose one with its vocabulary")
             own = (
@@ -279,6 +279,13 @@ class Session:
 
 def _load_mode(mmap: bool | None) -> Any:
     return "auto" if mmap is None else "mmap" if mmap else "none"
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _timed(context: Context, tokens: Sequence[int]) -> float:

@@ -38,6 +38,10 @@ class Costs(Protocol):
         """Of a step for which a draft was asked and none came."""
         ...
 
+    def relative(self, step_ms: float) -> float:
+        """A time over that of a plain step here and now; 0 where that is not known."""
+        ...
+
     def begin(self) -> None: ...
 
     def observe(self, asked: int, drafted: int, step_ms: float) -> None: ...
@@ -129,6 +133,9 @@ class StepCosts:
     def empty(self) -> float:
         return max(1.0, math.exp(float(self._state[1])))
 
+    def relative(self, step_ms: float) -> float:
+        return step_ms / math.exp(float(self._state[0])) if self.ready and 0 < step_ms < math.inf else 0.0
+
     def expected(self) -> list[float]:
         if self._expected is None:
             self._expected = [1.0, *np.exp(np.maximum(self._state[2:], 0.0)).tolist()]
@@ -172,6 +179,9 @@ class GivenCosts:
 
     def empty(self) -> float:
         return 1.0
+
+    def relative(self, step_ms: float) -> float:  # noqa: ARG002
+        return 0.0  # the table knows nothing of here and now
 
     def begin(self) -> None:
         pass

@@ -70,8 +70,8 @@ class Player:
             elif rejected and self._target.restore_ms > 0:
                 step_ms = draft.ms + self._target.forward_ms(draft.drafted + 1) + self._target.restore_ms
                 tape.step(draft, pace * step_ms, restored=True)
-                replay_ms = self._target.forward_ms(draft.accepted + 1)
-                tape.step(Draft(), pace * replay_ms, replayed=draft.accepted)
+                replay_ms = self._target.forward_ms(draft.accepted + 2)
+                tape.step(Draft(), pace * replay_ms, replayed=draft.accepted + 1)
                 tape.count(Draft(draft.accepted, draft.accepted) if stuck else draft)
             else:
                 tape.step(draft, pace * (draft.ms + self._target.forward_ms(draft.drafted + 1)))
@@ -188,7 +188,8 @@ class _Tape:
     def step(self, draft: Draft, ms: float, *, failed: bool = False, restored: bool = False, replayed: int = 0) -> None:
         """A round of `ms`; one that `failed` is no forward, one that `restored` emits nothing.
 
-        What a replay emits was accepted by the round before it: `replayed` tokens.
+        Of what a replay emits, `replayed` tokens are the business of the round before it: those that were accepted and
+        the one in place of the rejected draft.
         """
         self.decode_ms += ms
         at_ms = self.prompt_ms + self.decode_ms
