@@ -49,8 +49,8 @@ def test_as_llama_cpp(seed: int, size: int, spread: float, top_k: int, top_p: fl
     logits = np.random.default_rng(seed).normal(0, spread, size).astype(np.float32)
     expected = by_the_rules(logits, top_k, top_p, temperature)
     found = sampling.probabilities(logits, Generation(temperature=temperature, top_k=top_k, top_p=top_p))
-    # Where thousands of nearly equal shares are added up, single precision may stop a few tokens earlier or later.
-    assert abs(int((found > 0).sum()) - int((expected > 0).sum())) <= (0 if size < 1000 else 5)
+    # On the edge of top_p, single precision may stop a token earlier or later; a few where thousands are nearly equal.
+    assert abs(int((found > 0).sum()) - int((expected > 0).sum())) <= (1 if size < 1000 else 5)
     if (found > 0).sum() == (expected > 0).sum():
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-12)
     assert found.sum() == pytest.approx(1)
