@@ -74,7 +74,7 @@ def ratio_axis(values: Iterable[Estimate | float]) -> tuple[list[float], list[fl
     """(limits, ticks) of a logarithmic axis that shows all points, and intervals up to a factor of 2.5 around them."""
     low = high = 1.0
     for value in values:
-        if isinstance(value, float):
+        if isinstance(value, float | int):
             low, high = min(low, value), max(high, value)
             continue
         low = min(low, max(value.point / 2.5, value.low or value.point))

@@ -42,12 +42,12 @@ class RequestPoint(NamedTuple):
 
 
 class RateBin(NamedTuple):
-    """How many requests of an arm had a rate between `low` and `high` tok/s."""
+    """How many `requests` of an arm had a rate between `low` and `high` tok/s."""
 
     arm_id: str
     low: float
     high: float
-    count: int
+    requests: int
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -145,7 +145,7 @@ class Voice:
         others = "".join(f' data-label-{language}="{text}"' for language, text in spoken.items())
         return Markup(f'aria-label="{next(iter(spoken.values()))}"{others}')
 
-    def _in_each(self, text: Any) -> Markup:
+    def _in_each(self, text: Callable[[Words], str]) -> Markup:
         from markupsafe import Markup
 
         tags = {"en": "en", "zh": "zh-Hans"}

@@ -387,15 +387,15 @@ def requests(document: Document) -> Chart | None:
                     "shown": f"{point.rate:.1f}",
                 }
             )
-    most = max((rate_bin.count for rate_bin in document.bins), default=0)
+    most = max((rate_bin.requests for rate_bin in document.bins), default=0)
     for counted in document.bins:
         if counted.arm_id in of_arm and counted.arm_id not in invalid:
             of_arm[counted.arm_id].append(
                 {
                     "low": counted.low,
                     "high": counted.high,
-                    "count": counted.count,
-                    "share": counted.count / most,
+                    "count": counted.requests,
+                    "share": counted.requests / most,
                     "shown": f"{counted.low:.1f} - {counted.high:.1f}",
                 }
             )

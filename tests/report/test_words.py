@@ -1,0 +1,57 @@
+"""Both languages say the same things."""
+
+from __future__ import annotations
+
+import re
+from string import Formatter
+
+import pytest
+
+from specmeter.checks import CHECKS
+from specmeter.report.page import Voice
+from specmeter.report.table import Phrase
+from specmeter.report.words import LANGUAGES, en, words, zh
+
+
+def fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def test_languages_have_the_same_keys() -> None:
+    assert set(en.TEXT) == set(zh.TEXT)
+
+
+@pytest.mark.parametrize("key", sorted(en.TEXT))
+def test_a_text_fills_in_nothing_that_the_other_does_not_know(key: str) -> None:
+    if key.startswith("threat."):
+        assert fields(en.TEXT[key]) == {"threat"}
+        return
+    missing = fields(en.TEXT[key]) - fields(zh.TEXT[key])
+    assert fields(zh.TEXT[key]) <= fields(en.TEXT[key])
+    # Why there is no interval is told by the statistics, in English.
+    assert missing <= ({"why"} if key == "answer.no_interval" else set())
+
+
+def test_chinese_is_chinese_and_no_text_is_empty() -> None:
+    same = {key for key in en.TEXT if en.TEXT[key] == zh.TEXT[key]}
+    assert all(text.strip() for text in (*en.TEXT.values(), *zh.TEXT.values()))
+    # What is a name or a symbol in both languages.
+    assert all(re.fullmatch(r"[A-Za-z0-9 .,/+-]{1,12}", en.TEXT[key]) for key in same)
+    assert len(same) < 10
+
+
+def test_every_check_is_told_in_both() -> None:
+    for check in (*(check.id for check in CHECKS), "data-changed"):
+        assert f"threat.{check}" in zh.TEXT
+
+
+def test_a_voice_escapes_what_is_filled_in_and_nothing_of_its_own() -> None:
+    voice = Voice([words(language) for language in LANGUAGES])
+    told = str(voice.say(Phrase("cell.only", {"arm": "<b>`x`</b>", "workloads": "\u202ea"})))
+    assert "<b>" not in told
+    assert "&lt;b&gt;`x`&lt;/b&gt;" in told
+    assert "\u202e" not in told
+    assert 'data-lang="en"' in told
+    assert 'data-lang="zh"' in told
+    assert "<code>specmeter check</code>" in str(voice.tell("note.unchecked"))
+    assert "data-lang" not in str(Voice([words("zh")]).tell("note.unchecked"))
