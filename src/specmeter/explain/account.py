@@ -220,7 +220,7 @@ def _shown(name: str, splits: Sequence[Split], means: Means) -> bool:
     if name == "remainder":
         return means not in ("difference", "undivided")
     if means == "undivided":
-        return name == "verify"
+        return name == "verify" or (name == "restore" and any(it.restore for it in splits))
     return name in ("draft", "verify") or any(getattr(it, name) for it in splits)
 
 

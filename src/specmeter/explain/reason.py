@@ -70,7 +70,7 @@ def without(it: Round) -> dict[ReasonName, float]:
     """The speedup that would be left with each trouble taken away; the greatest names the reason."""
     share = it.with_draft
     found: dict[ReasonName, float] = {
-        "acceptance": (1 + it.drafted) / (it.cost - it.restore),
+        "acceptance": (1 + it.drafted) / it.cost,
         "verification": it.tau / (it.cost - it.verify + min(it.verify, 1.0)),
         "drafting": it.tau / (it.cost - it.draft),
         "restoring": it.tau / (it.cost - it.restore),

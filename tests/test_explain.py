@@ -1,0 +1,420 @@
+"""Explanations: parts that add up, the reason that decides, and a real run whose time is accounted for."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mock_probe import mock_probe, written
+from specmeter.cli import invoke
+from specmeter.errors import UsageError
+from specmeter.explain.account import Account, ArmAccount, explain, probes_by_arm
+from specmeter.explain.parts import means_of, split
+from specmeter.explain.reason import Round, sentence, without
+from specmeter.explain.tally import TIMES, Tally, read_tallies, tally_of, total
+from specmeter.reading import read_run
+from specmeter.record import ModelHeader
+from specmeter.store import RequestRow, RunStore
+from test_measure import faults, measured, write
+
+
+def row(**changes: Any) -> RequestRow:
+    fields: dict[str, Any] = dict.fromkeys(RequestRow._fields)
+    fields |= {"arm_id": "a", "prompt_id": "p", "status": "ok", "prompt_ms": 100.0, "predicted_n": 21}
+    return RequestRow(**(fields | {"predicted_ms": 200.0, "draft_n": 0, "target_forwards": 20} | changes))
+
+
+def step(drafted: int, accepted: int, at_ms: float, *, restored: bool = False, **times: float) -> dict[str, Any]:
+    return {"drafted": drafted, "accepted": accepted, "at_ms": at_ms, "restored": restored, **times}
+
+
+# --- tallies ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_in_numbers() -> None:
+    steps = [step(4, 4, 130.0), step(4, 1, 160.0), step(2, 0, 180.0)]
+    drafting = [
+        {"begin_ms": 0.5, "generate_ms": 6.0, "accept_ms": 0.5},
+        {"begin_ms": 0, "generate_ms": 1, "accept_ms": 0},
+    ]
+    tally = tally_of(row(target_forwards=15), steps, drafting)
+    assert tally.lengths == {4: 2, 2: 1, 0: 12}
+    assert (tally.drafted, tally.accepted, tally.rounds, tally.with_draft) == (10, 5, 15, 3)
+    assert tally.drafting_ms == 8
+    assert tally.steps_ms is None, "plain forwards have no line in the log"
+    assert tally.times == {}
+
+
+def test_the_log_has_the_time_of_every_step_where_every_forward_drafted() -> None:
+    tally = tally_of(row(target_forwards=3), [step(4, 4, 130.0), step(4, 1, 170.0), step(4, 4, 300.0)], [])
+    assert tally.steps_ms == 200
+    assert tally.drafting_ms is None
+
+
+def test_replays_are_no_rounds() -> None:
+    steps = [step(4, 2, 130.0, restored=True), step(0, 0, 145.0), step(4, 4, 170.0)]
+    tally = tally_of(row(target_forwards=3), steps, [])
+    assert (tally.rounds, tally.replays, tally.replayed) == (2, 1, {3: 1})
+    assert tally.replays_ms == 15
+    assert tally.accepted == 6
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=20), st.integers(1, 5))
+def test_sums_of_tallies_are_sums(pairs: list[tuple[int, int]], parts: int) -> None:
+    steps = [step(max(pair), min(pair), 100.0 + number) for number, pair in enumerate(pairs, 1)]
+    one = tally_of(row(target_forwards=len(steps) + 1), steps, [])
+    many = total([one] * parts)
+    assert many.rounds == parts * one.rounds
+    assert many.drafted == parts * one.drafted
+    assert many.by_counts == Counter({key: parts * n for key, n in one.by_counts.items()})
+
+
+def test_what_one_request_lacks_the_sum_lacks() -> None:
+    timed = tally_of(
+        row(),
+        [step(1, 1, 110.0, **dict.fromkeys(TIMES, 1.0))],
+        [dict.fromkeys(("begin_ms", "generate_ms", "accept_ms"), 1.0)],
+    )
+    plain = tally_of(row(), [step(1, 1, 110.0)], [])
+    assert timed.times == dict.fromkeys(TIMES, 1.0)
+    assert total([timed, timed]).times == dict.fromkeys(TIMES, 2.0)
+    assert total([timed, timed]).drafting_ms == 6
+    both = total([timed, plain])
+    assert (both.times, both.drafting_ms) == ({}, None)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def test_steps_that_were_measured_are_taken_as_they_are() -> None:
+    times = {"draft_ms": 20.0, "verify_ms": 150.0, "sample_ms": 5.0, "restore_ms": 10.0, "other_ms": 5.0}
+    unit = tally_of(row(target_forwards=1), [step(20, 19, 290.0, **times)], [])
+    assert means_of([unit], mock_probe(), True, True) == "steps"
+    found = split(unit, "steps", None, None, True)
+    assert (found.draft, found.verify, found.restore, found.sample, found.rest) == (20, 150, 10, 5, 5)
+    assert found.remainder == pytest.approx(10)
+
+
+def test_a_cost_curve_prices_every_forward_in_units_of_the_baseline() -> None:
+    """The mock's dense target: T(n) = 33 + 4 n; the run decodes a plain token in 74 ms, twice what the probe saw."""
+    steps = [step(4, 3, 200.0), step(2, 2, 300.0)]
+    unit = tally_of(row(predicted_n=11, predicted_ms=500.0, target_forwards=5), steps, [])
+    probe = mock_probe()
+    assert means_of([unit], probe, True, True) == "cost curve"
+    found = split(unit, "cost curve", 74.0, probe, True)
+    assert found.verify == pytest.approx(2 * ((33 + 20) + (33 + 12) + 3 * 37))
+    assert found.draft == pytest.approx(2 * 0.8 * 6, abs=0.001), "no statistics: by the curve of the draft"
+    assert found.remainder == pytest.approx(500 - found.verify - found.draft)
+
+
+def test_statistics_of_the_server_come_before_the_curve_of_the_draft() -> None:
+    drafting = [{"begin_ms": 0.0, "generate_ms": 30.0, "accept_ms": 0.0}]
+    unit = tally_of(row(target_forwards=1), [step(4, 3, 200.0)], drafting)
+    assert split(unit, "cost curve", 37.0, mock_probe(), True).draft == pytest.approx(30, abs=0.001)
+
+
+def test_without_a_probe_steps_of_the_log_less_drafting_are_verification() -> None:
+    drafting = [{"begin_ms": 0.0, "generate_ms": 30.0, "accept_ms": 0.0}]
+    unit = tally_of(row(target_forwards=2), [step(4, 3, 200.0), step(4, 4, 290.0)], drafting)
+    assert means_of([unit], None, True, True) == "step times"
+    found = split(unit, "step times", None, None, True)
+    assert (found.draft, found.verify, found.remainder) == (30, 160, 10)
+
+
+def test_without_statistics_nothing_is_divided() -> None:
+    unit = tally_of(row(target_forwards=2), [step(4, 3, 200.0), step(4, 4, 290.0)], [])
+    assert means_of([unit], None, True, True) == "undivided"
+    assert split(unit, "undivided", None, None, True).verify == 200
+
+
+def test_a_curve_that_is_too_short_is_not_stretched() -> None:
+    drafting = [{"begin_ms": 0.0, "generate_ms": 30.0, "accept_ms": 0.0}]
+    unit = tally_of(row(target_forwards=1), [step(8, 8, 200.0)], drafting)
+    assert means_of([unit], mock_probe(longest=8), True, True) == "step times"
+
+
+# --- reasons ---------------------------------------------------------------------------------------------------------
+
+MOE = ModelHeader(
+    architecture="m",
+    layers=1,
+    experts=64,
+    experts_used=4,
+    recurrent=False,
+    parameters=1,
+    bytes_per_token=1,
+    kv_bytes_per_token=None,
+)
+
+
+def cycle(**changes: float) -> Round:
+    """A round of gamma 4 that gains: 3.4 tokens for 1.4."""
+    fields = {
+        "tau": 3.4,
+        "drafted": 4.0,
+        "accepted": 2.4,
+        "with_draft": 1.0,
+        "draft": 0.1,
+        "verify": 1.3,
+        "restore": 0.0,
+        "rest": 0.0,
+    }
+    return Round(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("it", "reason", "words"),
+    [
+        (cycle(verify=3.9), "verification", "verification of 5 tokens costs 3.9 target forwards because up to"),
+        (cycle(tau=1.05, accepted=0.05), "acceptance", "only 1% of the drafted tokens are accepted"),
+        (cycle(draft=4.0), "drafting", "a drafted token costs 1.00 target forwards"),
+        (cycle(restore=2.5), "restoring", "restoring checkpoints"),
+        (cycle(rest=3.0), "rest", "neither drafting nor verification"),
+        (
+            cycle(tau=1.12, drafted=0.2, accepted=0.12, with_draft=0.05, draft=0.0, verify=1.02),
+            "no drafts",
+            "only 5% of the steps have a draft",
+        ),
+        (cycle(tau=1.0, drafted=0, accepted=0, with_draft=0, draft=0, verify=1.0), "no drafts", "nothing was drafted"),
+    ],
+)
+def test_the_greatest_loss_is_named(it: Round, reason: str, words: str) -> None:
+    name, said = sentence(it, MOE, None)
+    assert name == reason
+    assert words in said
+    assert f"{it.speedup:.2f}x" in said
+
+
+def test_why_verification_is_dear() -> None:
+    dear = cycle(verify=3.9)
+    assert "up to 341% more experts" in sentence(dear, MOE, None)[1]
+    touched = 64 * (1 - (60 / 64) ** 5) / 4 - 1
+    assert f"because {touched:.0%} more experts are read" in sentence(dear, MOE, mock_probe("moe"))[1]
+    assert "every further token has to be computed" in sentence(dear, MOE.model_copy(update={"experts": 0}), None)[1]
+    assert "drafting and verification of 5 tokens" in sentence(dear, MOE, None, undivided=True)[1]
+
+
+def test_nothing_is_blamed_where_nothing_would_help() -> None:
+    perfect = cycle(tau=5.0, accepted=4.0, draft=0.0, verify=1.0)
+    assert sentence(perfect, None, None)[0] is None
+
+
+@given(
+    st.floats(0, 8),
+    st.floats(0, 1),
+    st.floats(0.01, 1),
+    st.floats(0, 9),
+    st.floats(0.5, 9),
+    st.floats(0, 9),
+    st.floats(-0.4, 9),
+)
+def test_taking_a_trouble_away_never_slows(
+    drafted: float, share: float, with_draft: float, draft: float, verify: float, restore: float, rest: float
+) -> None:
+    accepted = share * drafted
+    it = Round(1 + accepted, drafted, accepted, with_draft, draft, verify, restore, rest)
+    for name, left in without(it).items():
+        if name != "no drafts":
+            assert left >= it.speedup * (1 - 1e-9), name
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+ARMS = [{"draft": "small", "gamma": 4}, {"method": "ngram-simple", "gamma": 8}]
+
+
+def account(folder: Path, *, with_probes: bool = True) -> dict[str, ArmAccount]:
+    report = read_run(folder)
+    models = {model.name: model for model in report.models}
+    probes = {}
+    if with_probes:
+        for probe in (mock_probe(), mock_probe("moe")):
+            probes |= probes_by_arm(probe, "probe", report.arms, models)
+    with RunStore.open(folder, readonly=True) as store:
+        found: Account = explain(store, report, probes)
+    return {arm.arm_id: arm for arm in found.arms}
+
+
+def adds_up(arms: Iterator[ArmAccount] | Any) -> None:
+    for arm in arms:
+        assert sum(part.ms_per_token.point for part in arm.parts) == pytest.approx(arm.ms_per_token.point)
+        assert sum(part.share for part in arm.parts) == pytest.approx(1)
+
+
+def test_the_parts_of_a_run_add_up_and_are_accounted_for(tmp_path: Path) -> None:
+    measured(write(tmp_path, arms=ARMS, design={"blocks": 4}), tmp_path / "run")
+    arms = account(tmp_path / "run")
+    adds_up(arms.values())
+    for arm in arms.values():
+        if arm.baseline_id is None:
+            continue
+        assert arm.means == "cost curve"
+        assert arm.accounted is not None
+        assert arm.accounted > 0.97, "the mock takes what its cost model says, give or take its noise"
+        assert arm.by_curve_error is not None
+        assert abs(arm.by_curve_error) < 0.03
+        assert all(part.ms_per_token.low is not None for part in arm.parts if part.name == "verify")
+    gain, loss = arms["dense/draft-simple/small/g4"], arms["moe/draft-simple/small/g4"]
+    assert gain.round is not None
+    assert loss.round is not None
+    cost = loss.round.draft + loss.round.verify + loss.round.restore + loss.round.rest
+    assert loss.speedup is not None
+    assert loss.round.tau / cost == pytest.approx(loss.speedup.point, rel=0.01)
+    assert loss.reason == "verification"
+    assert "more experts are read" in loss.sentence
+    assert arms["dense/ngram-simple/g8"].reason == "no drafts"
+    assert arms["dense/none"].sentence == ""
+
+
+def test_dear_drafts_and_poor_ones_are_told_apart(tmp_path: Path) -> None:
+    slow = {"token_ms": 30.0, "other_acceptance": [0.8]}
+    poor = {"token_ms": 0.8, "other_acceptance": [0.05]}
+    file = write(
+        tmp_path,
+        targets={"dense": "mock:dense"},
+        drafts={"slow": "mock:slow", "poor": "mock:poor"},
+        arms=[{"draft": ["slow", "poor"], "gamma": 4}],
+        engine={"kind": "mock", "mock": {"drafts": {"slow": slow, "poor": poor}}},
+    )
+    measured(file, tmp_path / "run")
+    report = read_run(tmp_path / "run")
+    models = {model.name: model for model in report.models}
+    probes = {}
+    for name, token_ms in (("slow", 30.0), ("poor", 0.8)):
+        probe = mock_probe()
+        assert probe.draft_ms is not None
+        points = (
+            probe.draft_ms.points[0].model_copy(
+                update={"ms": probe.draft_ms.points[0].ms.model_copy(update={"point": token_ms})}
+            ),
+            *probe.draft_ms.points[1:],
+        )
+        probe = probe.model_copy(
+            update={
+                "target": models["dense"],
+                "draft": models[name],
+                "draft_ms": probe.draft_ms.model_copy(update={"points": points}),
+            }
+        )
+        probes |= {
+            arm_id: it for arm_id, it in probes_by_arm(probe, "p", report.arms, models).items() if name in arm_id
+        }
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        reasons = {arm.arm_id: arm.reason for arm in explain(store, report, probes).arms}
+    assert reasons["dense/draft-simple/slow/g4"] == "drafting"
+    assert reasons["dense/draft-simple/poor/g4"] == "acceptance"
+
+
+def test_restores_of_a_recurrent_target(tmp_path: Path) -> None:
+    recurrent = {"base_ms": 33.0, "token_ms": 4.0, "restore_ms": 60.0}
+    file = write(
+        tmp_path, targets={"dense": "mock:dense"}, engine={"kind": "mock", "mock": {"targets": {"dense": recurrent}}}
+    )
+    measured(file, tmp_path / "run")
+    arm = account(tmp_path / "run", with_probes=False)["dense/draft-simple/small/g4"]
+    adds_up([arm])
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        tally = total(read_tallies(store)[arm.arm_id].values())
+    assert tally.replays > 0
+    assert tally.rounds + tally.replays == tally.forwards
+    assert arm.means == "undivided"
+
+
+def test_an_invalid_arm_is_explained_but_has_no_speedup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = faults({"kind": "inactive", "arm": "dense/draft*"})
+    measured(write(tmp_path, engine=engine), tmp_path / "run")
+    arm = account(tmp_path / "run")["dense/draft-simple/small/g4"]
+    assert (arm.verdict, arm.speedup) == ("invalid", None)
+    assert "nothing was drafted" in arm.sentence
+    assert arm.sentence.startswith("invalid")
+    assert invoke(["explain", str(tmp_path / "run")]) == 1
+    assert "invalid" in capsys.readouterr().out
+
+
+def test_an_unfinished_run_is_explained_as_far_as_it_came(tmp_path: Path) -> None:
+    engine = faults({"kind": "interrupt", "call": 20})
+    with pytest.raises(KeyboardInterrupt):
+        measured(write(tmp_path, engine=engine), tmp_path / "run")
+    adds_up(account(tmp_path / "run").values())
+
+
+def test_a_run_in_which_nothing_was_measured(tmp_path: Path) -> None:
+    engine = faults({"kind": "interrupt", "call": 0})
+    with pytest.raises(KeyboardInterrupt):
+        measured(write(tmp_path, engine=engine), tmp_path / "run")
+    with pytest.raises(UsageError, match="nothing was measured"):
+        account(tmp_path / "run")
+
+
+def test_the_command_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured(write(tmp_path, arms=ARMS), tmp_path / "run")
+    probes = ["--probe", written(tmp_path, mock_probe()), "--probe", written(tmp_path, mock_probe("moe"), "m.json")]
+    assert invoke(["explain", str(tmp_path / "run"), *probes]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "verification of 5 tokens costs" in text
+    assert "of the decode time is accounted for" in text
+    assert invoke(["explain", str(tmp_path / "run"), *probes, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["probe"] == "probe.json, m.json"
+    assert len(document["arms"]) == 6
+    assert all({"parts", "sentence", "speedup", "prediction", "by_curve_error"} <= set(arm) for arm in document["arms"])
+    assert invoke(["explain", str(tmp_path / "run")]) == 0
+    assert "no probe of these models was found" in capsys.readouterr().out
+
+
+def test_a_probe_of_other_models_explains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured(write(tmp_path, targets={"dense": "mock:dense"}), tmp_path / "run")
+    assert invoke(["explain", str(tmp_path / "run"), "--probe", written(tmp_path, mock_probe("moe"))]) == 2
+    assert "no arm of this run" in capsys.readouterr().err
+
+
+# --- the real engine -------------------------------------------------------------------------------------------------
+
+
+def test_a_real_run_is_accounted_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = {
+        "name": "real",
+        "targets": {"dense": "bench:dense"},
+        "drafts": {"small": "bench:draft-small"},
+        "workloads": [{"source": "bench", "kinds": ["code", "edit"], "per_kind": 1}],
+        "arms": [{"draft": "small", "gamma": [2, 4]}, {"method": "ngram-simple", "ngram_n": 4, "gamma": 6}],
+        "design": {"blocks": 2, "warmup": "short"},
+        "engine": {"context": 512},
+        "generation": {"max_tokens": 48},
+    }
+    file = tmp_path / "real.yaml"
+    file.write_text(json.dumps(experiment), encoding="utf-8")
+    assert invoke(["run", str(file), "--out", str(tmp_path / "run")]) in (0, 1)
+    capsys.readouterr()
+    report = read_run(tmp_path / "run")
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        found = {arm.arm_id: arm for arm in explain(store, report).arms}
+        predicted = {it.arm_id: it for it in store.predictions()}
+        first = {session.arm_id: session.started_at for session in reversed(list(store.sessions()))}
+        tallies: dict[str, Tally] = {arm_id: total(cells.values()) for arm_id, cells in read_tallies(store).items()}
+    adds_up(found.values())
+    for gamma in (2, 4):
+        arm = found[f"dense/draft-simple/small/g{gamma}"]
+        tally = tallies[arm.arm_id]
+        shares = {part.name: part.share for part in arm.parts}
+        assert arm.means in ("step times", "difference")
+        assert 0 < shares["draft"] < 0.9
+        assert arm.accounted is None or arm.accounted > 0.95
+        assert tally.drafting_ms is not None
+        assert 0 < tally.drafting_ms < tally.ms
+        assert tally.tokens == tally.rounds + tally.accepted
+        assert arm.sentence
+    assert set(predicted) == {arm_id for arm_id in found if not arm_id.endswith("/none")}
+    for arm_id, it in predicted.items():
+        assert it.made_at < first[arm_id]
+        assert it.speedup is not None
+        assert it.speedup.low is not None
+        assert it.speedup.low < it.speedup.point
+        assert it.cost.startswith(("bytes", "probe"))
