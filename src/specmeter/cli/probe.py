@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     help="Measure directly, or estimate through a server's synthetic acceptance.",
 )
 @click.option(
-    "--tokens", metavar="N,N..M", help="n to measure, like 1..9,17,33. Default: 1..33, through a server 1,2,3,5,9,17."
+    "--tokens",
+    metavar="N,N..M",
+    help="n to measure, like 1..9,17,33. Default: 1..33, through a server 1,2,3,5,9,17.",
 )
 @click.option("--depth", type=click.IntRange(1, 1_000_000), help="Tokens in memory before. Default: 128, server 256.")
 @click.option("--repeats", type=click.IntRange(1, 1000), help="Rounds over all n. Default: 9, through a server 6.")
@@ -117,6 +119,11 @@ def command(
     )
     with _progress(console) as progress:
         probe = make.make_probe(request, read_host(), progress)
+    if missing := sorted(set(counts or make.TOKENS[source]) - {point.tokens for point in probe.target_ms.points}):
+        shown = ", ".join(map(str, missing))
+        console.print(
+            f"left out: n = {shown}, whose drafts were never found whole; see --source libllama", soft_wrap=True
+        )
     print_probe(probe, save_probe(probe, out), as_json=as_json)
 
 

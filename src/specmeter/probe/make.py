@@ -209,6 +209,7 @@ def _through_server(
 
     engine = load_engine("embedded" if request.binary is None else "native", binary=request.binary)
     text = request.text if request.text is not None else text_for(request.target)
+    settings = settings.model_copy(update={"stream_tokens": False})  # its work would count as that of forwards
     sessions = rounds * sessions_per_round(tokens, draft=request.draft is not None)
     served = measure_served(
         engine,

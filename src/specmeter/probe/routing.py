@@ -204,7 +204,7 @@ def load_routing(path: Path) -> Routing:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise ValueError("it is too large")
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             ids, layers, segments = archive["ids"], archive["layers"], archive["segments"]
             experts = int(archive["experts"])
         if ids.ndim != 3 or ids.dtype not in (np.uint8, np.uint16) or 0 in ids.shape:

@@ -40,12 +40,15 @@ MOST_TOKENS = 65
 """n of the longest verification that is tried."""
 DRAFT_GAMMA = 4
 """gamma of the steps that the draft model is seen in."""
-_STEPS = 12
-"""Steps that a request should show."""
-_FEWEST_STEPS = 3
+_STEPS = 4
+"""Steps that a request should show. A text that copies itself soon runs in circles, and a lookup then finds fewer
+tokens than gamma: several short requests show more whole drafts than a long one."""
+_REQUESTS = 4
+"""Requests of a session, each with a passage of its own, after one to warm up."""
+_FEWEST_STEPS = 2
 _WARMUP_TOKENS = 16
-_PASSAGES = 2
-"""The prompt holds its passage so many times."""
+_REPEATED = 2
+"""A prompt holds its passage so many times."""
 
 
 class Served(NamedTuple):
@@ -90,7 +93,7 @@ def measure_served(
     kinds = _kinds(tokens, draft=draft is not None)
     rng = np.random.default_rng(seed)
     seen: dict[_Kind, list[_Session]] = {kind: [] for kind in kinds}
-    prompt: _Cut | None = None
+    prompts: list[_Cut] = []
     with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
         for index in range(rounds):
             order: list[int] = rng.permutation(len(kinds)).tolist()
@@ -103,13 +106,11 @@ def measure_served(
                     Path(folder) / f"{index}-{place}.log",
                 )
                 with engine.start(launch) as session:
-                    if prompt is None:
-                        prompt = _cut(session, text, depth)
-                    found = _session(session, kind, prompt)
+                    prompts = prompts or _cut(session, text, depth)
+                    found = _session(session, kind, prompts)
                 if found is not None:
                     seen[kind].append(found)
                 done(index * len(kinds) + place + 1)
-    assert prompt is not None
     target_ms = {
         kind.tokens: [session.step_ms for session in sessions]
         for kind, sessions in seen.items()
@@ -120,7 +121,7 @@ def measure_served(
             "no step of any draft can be seen in the server's log",
             fix="use a server that prints steps (LLAMA_TRACE, late 2026), or --source libllama",
         )
-    return Served(target_ms, _draft_ms(seen), prompt.tokens)
+    return Served(target_ms, _draft_ms(seen), round(statistics.mean(prompt.tokens for prompt in prompts)))
 
 
 class _Session(NamedTuple):
@@ -173,41 +174,42 @@ def _arm(kind: _Kind, settings: EngineSettings) -> Arm:
     )
 
 
-def _cut(session: EngineSession, text: str, depth: int) -> _Cut:
-    """A prompt of about `depth` tokens that holds its passage several times."""
+def _cut(session: EngineSession, text: str, depth: int) -> list[_Cut]:
+    """Prompts of about `depth` tokens, their passages from places all over the text."""
     ids = session.tokenize(text)
-    each = depth // _PASSAGES
+    each = depth // _REPEATED
     if each < 8 or len(ids) < each:
         raise UsageError(
             f"the text has {len(ids)} tokens, and {max(each, 8)} are needed for --depth {depth}",
             fix="give a longer one with --text, or another --depth (16 at least)",
         )
-    passage = session.detokenize(ids[:each])
-    prompt = "".join([passage] * _PASSAGES)
-    return _Cut(prompt, len(session.tokenize(prompt)))
+    places = [index * (len(ids) - each) // _REQUESTS for index in range(_REQUESTS + 1)]
+    texts = [session.detokenize(ids[place : place + each]) * _REPEATED for place in places]
+    return [_Cut(each_text, len(session.tokenize(each_text))) for each_text in texts]
 
 
-def _session(session: EngineSession, kind: _Kind, prompt: _Cut) -> _Session | None:
+def _session(session: EngineSession, kind: _Kind, prompts: Sequence[_Cut]) -> _Session | None:
     """One session's time of a step over n tokens; None where it showed too few."""
-    text = Prompt(
-        id="probe", workload="probe", kind="probe", text=prompt.text, sha256=sha256(prompt.text.encode()).hexdigest()
+    warmup, *measured = (
+        Prompt(id="probe", workload="probe", kind="probe", text=cut.text, sha256=sha256(cut.text.encode()).hexdigest())
+        for cut in prompts
     )
-    session.generate(text, Generation(max_tokens=_WARMUP_TOKENS))
-    reply = session.generate(text, Generation(max_tokens=wanted_tokens(kind.tokens)))
+    session.generate(warmup, Generation(max_tokens=_WARMUP_TOKENS))
+    replies = [session.generate(prompt, Generation(max_tokens=wanted_tokens(kind.tokens))) for prompt in measured]
     if kind.tokens == 1:
-        timings = reply.timings
-        return _Session(timings.predicted_ms / (timings.predicted_n - 1), 0.0) if timings.predicted_n > 1 else None
-    steps = list(step_times(reply, kind.tokens - 1))
+        tokens = sum(reply.timings.predicted_n - 1 for reply in replies)
+        return _Session(sum(reply.timings.predicted_ms for reply in replies) / tokens, 0.0) if tokens > 0 else None
+    steps = [ms for reply in replies for ms in step_times(reply, kind.tokens - 1)]
     if len(steps) < _FEWEST_STEPS:
         return None
-    drafted = sum(step.drafted for step in reply.steps)
-    spent = sum(part.generate_ms for part in reply.drafting)
+    drafted = sum(step.drafted for reply in replies for step in reply.steps)
+    spent = sum(part.generate_ms for reply in replies for part in reply.drafting)
     return _Session(statistics.median(steps), spent / drafted if drafted else 0.0)
 
 
 def wanted_tokens(n: int) -> int:
     """Tokens to be generated so that enough steps over n tokens show."""
-    return max(4 * _STEPS, _STEPS * n)
+    return max(_WARMUP_TOKENS, _STEPS * n + 1)
 
 
 def step_times(reply: Reply, gamma: int) -> Iterator[float]:

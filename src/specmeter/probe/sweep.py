@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +34,7 @@ from specmeter.record import EngineSettings, Record
 
 if TYPE_CHECKING:
     from specmeter.engines.libllama.context import Checkpoint, Context
+    from specmeter.engines.libllama.model import Model
 
 MOST_TOKENS = 256
 """Tokens of one forward that are still called a verification."""
@@ -83,9 +84,14 @@ def sweep(order: Sweep, done: Callable[[int], None]) -> Samples:
 
     Raises `UsageError` for a text that is too short, `EngineError` when llama.cpp fails.
     """
-    with _opened(order) as (target, draft):
-        text = target.model.tokenize(order.text, add_special=False, parse_special=False)
+    from specmeter.engines.libllama.model import Model
+
+    settings = order.settings
+    with contextlib.ExitStack() as stack:
+        model = stack.enter_context(Model(Path(order.target), gpu_layers=settings.gpu_layers, devices=settings.devices))
+        text = model.tokenize(order.text, add_special=False, parse_special=False)
         places = _places(len(text), order)
+        target, draft = _contexts(order, model, stack)
         measured = _Measured({n: [] for n in order.tokens}, {}, [])
         if draft is not None:
             measured.draft = {n: [] for n in DRAFT_TOKENS if n <= max(order.tokens)}
@@ -203,28 +209,18 @@ class _Place:
             self._context.cut(self._length)
 
 
-@contextlib.contextmanager
-def _opened(order: Sweep) -> Generator[tuple[Context, Context | None]]:
+def _contexts(order: Sweep, model: Model, stack: contextlib.ExitStack) -> tuple[Context, Context | None]:
     from specmeter.engines.libllama.context import Context
     from specmeter.engines.libllama.model import Model
 
-    settings = order.settings
-    threads = settings.threads or 1
-    with contextlib.ExitStack() as stack:
-        loaded = stack.enter_context(
-            Model(Path(order.target), gpu_layers=settings.gpu_layers, devices=settings.devices)
-        )
-        rows = max(order.tokens)
-        target = stack.enter_context(Context(loaded, settings, threads=threads, rows=rows))
-        draft = None
-        if order.draft is not None:
-            other = stack.enter_context(
-                Model(Path(order.draft), gpu_layers=settings.draft_gpu_layers, devices=settings.draft_devices)
-            )
-            draft = stack.enter_context(
-                Context(other, settings, threads=threads, draft=True, rows=max(*DRAFT_TOKENS, 1))
-            )
-        yield target, draft
+    settings, threads = order.settings, order.settings.threads or 1
+    target = stack.enter_context(Context(model, settings, threads=threads, rows=max(order.tokens)))
+    if order.draft is None:
+        return target, None
+    other = stack.enter_context(
+        Model(Path(order.draft), gpu_layers=settings.draft_gpu_layers, devices=settings.draft_devices)
+    )
+    return target, stack.enter_context(Context(other, settings, threads=threads, draft=True, rows=max(DRAFT_TOKENS)))
 
 
 def _places(length: int, order: Sweep) -> list[int]:

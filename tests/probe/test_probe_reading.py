@@ -1,0 +1,83 @@
+"""What a probe says: break-even by hand, the models of its curve, and the sentence for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe.probes import curve, model, probe
+from specmeter.probe import ExpertUnion, UnionPoint
+from specmeter.probe.reading import break_even, fits, sentence, told_apart
+from specmeter.record import Estimate
+from specmeter.theory.acceptance import tokens_per_step
+from specmeter.theory.curves import CostCurve
+from specmeter.theory.experts import union_of_draws
+
+N = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 25, 33)
+
+
+def exact(value: float, unit: str = "ms") -> Estimate:
+    return Estimate(point=value, n=1, unit=unit, method="made up")
+
+
+def union(share: float) -> ExpertUnion:
+    points = (UnionPoint(tokens=n, union=exact(float(union_of_draws(float(n), 32, 4, share)), "experts")) for n in N)
+    return ExpertUnion(experts=32, used=4, points=tuple(points))
+
+
+def test_break_even_counts_drafting_and_overhead() -> None:
+    made = probe(
+        target_ms=curve(lambda n: 9.0 + n),  # T(1) 10, T(5) 14
+        draft=model("draft"),
+        draft_ms=curve(lambda _: 0.5),
+        overhead_ms=exact(2.0),
+    )
+    found = break_even(made)
+    assert found is not None
+    assert found.gamma == 4
+    assert found.verification.point == pytest.approx(1.4)
+    assert found.tokens == pytest.approx((4 * 0.5 + 14 + 2) / (10 + 2))  # 1.5
+    assert found.alpha is not None
+    assert tokens_per_step(found.alpha, 4) == pytest.approx(1.5)
+    assert "more than 1.50 tokens (drafting included)" in sentence(made)
+
+
+def test_a_verification_that_costs_more_than_it_can_yield_never_pays() -> None:
+    made = probe(target_ms=curve(lambda n: float(n) ** 1.1))
+    found = break_even(made)
+    assert found is not None
+    assert found.alpha is None
+    assert "can never pay" in sentence(made)
+
+
+def test_a_verification_that_costs_less_than_one_token_always_pays() -> None:
+    made = probe(target_ms=curve(lambda n: 10.0 - 0.2 * n))
+    assert "pay whatever is accepted (drafting not counted)" in sentence(made)
+
+
+def test_the_gamma_that_was_measured_is_spoken_of() -> None:
+    assert "Verifying 4 tokens" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2, 4, 9))))
+    assert "Verifying 9 tokens" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 9))))
+    assert "drafts of one token" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))))
+    assert "nothing is known" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,))))
+    assert break_even(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))), gamma=4) is None
+
+
+def test_a_curve_made_by_experts_is_fitted_by_experts() -> None:
+    experts = union(0.6)
+    ms = {point.tokens: 1.0 + 0.1 * point.tokens + 0.4 * point.union.point for point in experts.points}
+    models = fits(probe(target_ms=CostCurve.of(list(ms), list(ms.values())), union=experts))
+    assert models[0].model == "experts"
+    assert told_apart(models)
+    assert models[0].parameters == pytest.approx({"floor": 1.0, "slope": 0.1, "expert": 0.4}, rel=1e-3)
+    assert models[0].rms < 1e-4
+
+
+def test_models_are_told_apart_only_by_more_than_noise() -> None:
+    models = fits(probe(target_ms=curve(lambda n: 10.0 + n, N)))
+    assert {model.model for model in models} == {"affine", "roofline"}
+    assert models[0].model == "affine"
+    assert models[0].parameters == pytest.approx({"floor": 10.0, "slope": 1.0})
+
+
+def test_too_few_points_give_no_models() -> None:
+    assert fits(probe(target_ms=curve(lambda n: 10.0 + n, (1, 2, 5)))) == ()

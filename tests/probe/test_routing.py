@@ -1,0 +1,164 @@
+"""Experts of a text: unions against counting window by window, files, and the real MoE core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from engines.llama_fixtures import core
+from specmeter.errors import UsageError
+from specmeter.probe.routing import (
+    Routing,
+    RoutingOrder,
+    load_routing,
+    read_routing,
+    save_routing,
+    summarize,
+    unions,
+)
+from specmeter.record import EngineSettings
+from specmeter.theory.experts import expected_union
+from specmeter.workloads.packaged import held_out_text
+
+
+def drawn(layers: int, tokens: int, used: int, experts: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    chosen = [[rng.permutation(experts)[:used] for _ in range(tokens)] for _ in range(layers)]
+    return np.array(chosen, dtype=np.uint8)
+
+
+def by_windows(ids: np.ndarray, n: int) -> float:
+    starts = range(ids.shape[1] - n + 1)
+    return float(np.mean([len(np.unique(layer[at : at + n])) for layer in ids for at in starts]))
+
+
+@limits(max_examples=60, deadline=None)
+@given(
+    layers=st.integers(1, 3),
+    tokens=st.integers(2, 24),
+    used=st.integers(1, 4),
+    more=st.integers(0, 6),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_unions_are_those_of_all_windows(layers: int, tokens: int, used: int, more: int, seed: int) -> None:
+    ids = drawn(layers, tokens, used, used + more, seed)
+    windows = list(range(1, tokens + 1))
+    assert unions(ids, windows) == pytest.approx([by_windows(ids, n) for n in windows])
+
+
+def test_uniform_routing_is_seen_as_uniform() -> None:
+    ids = drawn(4, 1024, 4, 32, 1)
+    summary = summarize(Routing(32, (0, 1, 2, 3), ids, (512, 512)))
+    points = {point.tokens: point.union for point in summary.union.points}
+    for n in (1, 2, 5, 17):
+        assert points[n].point == pytest.approx(expected_union(float(n), 32, 4), rel=0.01)
+    draws = next(fit for fit in summary.overlaps if fit.model == "draws")
+    assert draws.parameter > 0.97
+    assert draws.rms < 0.01
+    assert min(load.entropy for load in summary.loads) > 0.99
+    assert max(load.largest for load in summary.loads) < 1.5
+    assert points[1].low is None  # segments that do not differ give no interval
+    assert points[5].low is not None
+
+
+def test_tokens_that_choose_alike_are_seen_as_one() -> None:
+    ids = np.tile(np.array([3, 1], dtype=np.uint8), (2, 64, 1))
+    summary = summarize(Routing(8, (5, 9), ids, (64,)))
+    assert {point.union.point for point in summary.union.points} == {2.0}
+    assert [fit.parameter for fit in summary.overlaps] == pytest.approx([0, 0], abs=1e-6)
+    assert summary.neighbours == 1.0
+    load = summary.loads[0]
+    assert (load.layer, load.unused, load.largest) == (5, 6, 4.0)
+    assert load.entropy == pytest.approx(np.log(2) / np.log(8))
+    assert [(hot.layer, hot.load) for hot in summary.hottest[:4]] == [(5, 4.0), (5, 4.0), (9, 4.0), (9, 4.0)]
+
+
+def test_neighbours_that_share_half_have_a_third_of_either() -> None:
+    ids = np.array([[[0, 1], [1, 2], [2, 3]]], dtype=np.uint8)
+    assert summarize(Routing(8, (0,), ids, (3,))).neighbours == pytest.approx(1 / 3)
+
+
+def test_windows_longer_than_the_text_are_left_out() -> None:
+    summary = summarize(Routing(8, (0,), drawn(1, 10, 2, 8, 1), (10,)))
+    assert max(point.tokens for point in summary.union.points) == 9
+    assert len(summary.uniform) == len(summary.union.points)
+
+
+@pytest.mark.parametrize(("experts", "bytes_per_id"), [(256, 1), (257, 2)])
+def test_files_take_at_most_two_bytes_per_id(tmp_path: Path, experts: int, bytes_per_id: int) -> None:
+    kind = np.uint8 if bytes_per_id == 1 else np.uint16
+    ids = np.random.default_rng(1).integers(0, experts, (3, 500, 8)).astype(kind)
+    routing = Routing(experts, (0, 2, 4), ids, (300, 200))
+    save_routing(routing, tmp_path / "deep" / "routing.npz")
+    assert (tmp_path / "deep" / "routing.npz").stat().st_size < ids.size * bytes_per_id + 2000
+    read = load_routing(tmp_path / "deep" / "routing.npz")
+    assert (read.experts, read.layers, read.segments) == (experts, (0, 2, 4), (300, 200))
+    assert read.ids.dtype == kind
+    assert (read.ids == ids).all()
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    good = {
+        "ids": np.zeros((1, 4, 2), np.uint8),
+        "layers": np.array([0]),
+        "segments": np.array([4]),
+        "experts": np.array(8),
+    }
+    bad = {
+        "pickled": good | {"ids": np.array([object()])},
+        "floats": good | {"ids": np.zeros((1, 4, 2))},
+        "flat": good | {"ids": np.zeros(8, np.uint8)},
+        "missing": {"ids": good["ids"]},
+        "other-segments": good | {"segments": np.array([5])},
+        "unknown-expert": good | {"experts": np.array(0)},
+        "experts-of-text": good | {"experts": np.array("many")},
+    }
+    for name, parts in bad.items():
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, **parts)
+        with pytest.raises(UsageError, match="no routing"):
+            load_routing(path)
+    (tmp_path / "text.npz").write_text("no archive")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "floats.npz").read_bytes()[:100])
+    for path in (tmp_path / "text.npz", tmp_path / "cut.npz", tmp_path / "nothing.npz", tmp_path):
+        with pytest.raises(UsageError, match="--routing"):
+            load_routing(path)
+
+
+def test_the_experts_of_the_moe_core() -> None:
+    parts: list[int] = []
+    order = RoutingOrder(
+        target=core("moe").path,
+        settings=EngineSettings(threads=2, context=512),
+        experts=32,
+        text=held_out_text(),
+        most_tokens=1300,
+    )
+    routing = read_routing(order, parts.append)
+    assert parts == [1, 2]
+    assert routing.segments == (512, 512)
+    assert routing.ids.shape == (len(routing.layers), 1024, routing.used)
+    assert routing.ids.dtype == np.uint8
+    distinct = np.sort(routing.ids.astype(int), axis=2)
+    assert (np.diff(distinct, axis=2) > 0).all()  # a token never chooses an expert twice
+    summary = summarize(routing)
+    points = {point.tokens: point.union.point for point in summary.union.points}
+    assert points[1] == routing.used
+    assert points[2] < points[5] < points[33] <= 32
+
+
+def test_a_dense_model_routes_nothing() -> None:
+    order = RoutingOrder(
+        target=core("dense").path,
+        settings=EngineSettings(threads=1),
+        experts=8,
+        text="One, two, three.",
+        most_tokens=99,
+    )
+    with pytest.raises(UsageError, match="no layer of this model chooses experts"):
+        read_routing(order, lambda _: None)
