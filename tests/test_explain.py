@@ -31,7 +31,7 @@ def row(**changes: Any) -> RequestRow:
     return RequestRow(**(fields | {"predicted_ms": 200.0, "draft_n": 0, "target_forwards": 20} | changes))
 
 
-def step(drafted: int, accepted: int, at_ms: float, *, restored: bool = False, **times: float) -> dict[str, Any]:
+def step(drafted: int, accepted: int, at_ms: float, *, restored: bool = False, **times: Any) -> dict[str, Any]:
     return {"drafted": drafted, "accepted": accepted, "at_ms": at_ms, "restored": restored, **times}
 
 
@@ -79,7 +79,7 @@ def test_sums_of_tallies_are_sums(pairs: list[tuple[int, int]], parts: int) -> N
 def test_what_one_request_lacks_the_sum_lacks() -> None:
     timed = tally_of(
         row(),
-        [step(1, 1, 110.0, **dict.fromkeys(TIMES, 1.0))],
+        [step(1, 1, 110.0) | dict.fromkeys(TIMES, 1.0)],
         [dict.fromkeys(("begin_ms", "generate_ms", "accept_ms"), 1.0)],
     )
     plain = tally_of(row(), [step(1, 1, 110.0)], [])
