@@ -19,9 +19,9 @@ Leviathan, Kalman & Matias 2023, arXiv 2211.17192, algorithm 1; what is drafted 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,23 @@ Progress = Callable[[int], None]
 """Called with the number of tokens generated so far, after every step."""
 
 
+class _Round(NamedTuple):
+    """A step with the moments at which its parts ended, seconds. Cheap to make: it is made between two forwards."""
+
+    drafted: int
+    accepted: int
+    replayed: bool
+    context: int
+    begun: float
+    drafting_done: float
+    saved: float
+    verified: float
+    sampled: float
+    restored: float
+    ended: float
+    experts: tuple[tuple[int, ...], ...] | None
+
+
 @dataclass
 class Generated:
     """What came out, and where the time went. Times in ms."""
@@ -54,8 +71,10 @@ class Generated:
     tokens: list[int] = field(default_factory=list[int])
     at_ms: list[float] = field(default_factory=list[float])
     """When each token was known, from the start of the generation."""
+    rounds: list[_Round] = field(default_factory=list[_Round], repr=False)
+    """What happened, as it was noted on the way."""
     steps: list[Step] = field(default_factory=list[Step])
-    """One per target forward after the prompt; their times are those of the steps alone."""
+    """One per target forward after the prompt; their times add up to `decode_ms`."""
     prompt_n: int = 0
     prompt_ms: float = 0.0
     """Until the first token was known, the draft's prompt included."""
@@ -136,6 +155,7 @@ class Decoder:
                 progress(len(out.tokens))
         out.decode_ms = (now - first) * 1e3
         out.forwards = target.forwards - before
+        out.steps = list(_steps(out.rounds, started))
         return out
 
     def _over(self, out: Generated) -> bool:
@@ -185,22 +205,22 @@ class Decoder:
         ended = time.perf_counter()
         at_ms = (ended - started) * 1e3
         out.at_ms += [at_ms] * emitted
-        step = Step(
-            drafted=drafted,
-            accepted=accepted,
-            at_ms=at_ms,
-            restored=replayed,
-            context=length,
-            draft_ms=(drafting_done - begun) * 1e3,
-            verify_ms=(verified - saved) * 1e3,
-            sample_ms=(sampled - verified) * 1e3,
-            restore_ms=(saved - drafting_done + restored - sampled) * 1e3,
-            other_ms=(ended - restored) * 1e3,
-            experts=experts,
+        out.rounds.append(
+            _Round(
+                drafted,
+                accepted,
+                replayed,
+                length,
+                begun,
+                drafting_done,
+                saved,
+                verified,
+                sampled,
+                restored,
+                ended,
+                experts,
+            )
         )
-        out.steps.append(step)
-        if replayed:
-            out.steps.append(step.model_copy(update=_OF_A_REPLAY))
         return ended
 
     def _goes_on(self, out: Generated, tokens: Sequence[int]) -> bool:
@@ -243,11 +263,31 @@ class Decoder:
         return tuple(tuple(ids.ravel().tolist()) for ids in self._tap.take().values())
 
 
-_OF_A_REPLAY = {
+def _steps(rounds: Sequence[_Round], started: float) -> Iterator[Step]:
+    """Rounds as steps, a replay as one of its own: its time is in the step that restored."""
+    for it in rounds:
+        step = Step(
+            drafted=it.drafted,
+            accepted=it.accepted,
+            at_ms=(it.ended - started) * 1e3,
+            restored=it.replayed,
+            context=it.context,
+            draft_ms=(it.drafting_done - it.begun) * 1e3,
+            verify_ms=(it.verified - it.saved) * 1e3,
+            sample_ms=(it.sampled - it.verified) * 1e3,
+            restore_ms=(it.saved - it.drafting_done + it.restored - it.sampled) * 1e3,
+            other_ms=(it.ended - it.restored) * 1e3,
+            experts=it.experts,
+        )
+        yield step
+        if it.replayed:
+            yield step.model_copy(update=_OF_A_REPLAY)
+
+
+_OF_A_REPLAY: dict[str, object] = {
     "drafted": 0,
     "accepted": 0,
     "restored": False,
     "experts": None,
     **dict.fromkeys(("draft_ms", "verify_ms", "sample_ms", "restore_ms", "other_ms"), 0.0),
 }
-"""A replay is a step of its own, whose time the step that restored has already."""
