@@ -1,0 +1,151 @@
+"""The instrumented engine beside the embedded server: same wheel, same models, same prompts, turn by turn.
+
+    uv run python benchmarks/instrumented.py speed [--rounds 7] [--gamma 4]
+    uv run python benchmarks/instrumented.py identity [--tokens 96] [--models bench:dense-400m ...]
+
+`speed`: in each round every (model, arm) is measured once by each engine, in an order that alternates: a fresh session,
+an excluded warm-up, then one request per prompt. Printed are ratios instrumented / server of pooled decode rates per
+round: median, range, and a t interval of the mean logarithm. Wanted: plain >= 0.98, draft-simple >= 1.00.
+
+`identity`: greedy text of speculative decoding against plain decoding of the same engine, for every kind of prompt and
+gamma 1 to 16, with a draft model and n-grams. Where texts part, the target's gap between the two tokens is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import t as student
+
+from specmeter import workloads
+from specmeter.engines import Engine, Launch
+from specmeter.engines.libllama.engine import LibllamaEngine
+from specmeter.engines.libllama.session import Session
+from specmeter.engines.llama_embedded import EmbeddedEngine
+from specmeter.engines.llama_start import default_threads
+from specmeter.models.reference import resolve
+from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
+from specmeter.workloads.spec import BenchWorkload
+
+SETTINGS = EngineSettings(context=1024, threads=default_threads())
+NO_STREAM = SETTINGS.model_copy(update={"stream_tokens": False})
+
+
+def model(reference: str) -> ModelIdentity:
+    return resolve(reference.rpartition(":")[2], reference, base_dir=Path())
+
+
+def prompts(per_kind: int) -> tuple[Prompt, ...]:
+    return tuple(workloads.load([BenchWorkload(source="bench", name="all", per_kind=per_kind)], base_dir=Path()))
+
+
+def rate(engine: Engine, launch: Launch, texts: tuple[Prompt, ...], generation: Generation) -> float:
+    """Pooled decode rate over the prompts, tok/s."""
+    with engine.start(launch) as session:
+        session.generate(texts[0], generation)
+        replies = [session.generate(text, generation) for text in texts]
+    tokens = sum(reply.timings.predicted_n - 1 for reply in replies)
+    return 1e3 * tokens / sum(reply.timings.predicted_ms for reply in replies)
+
+
+def speed(args: argparse.Namespace) -> None:
+    draft = model("bench:draft-small")
+    generation = Generation(max_tokens=args.tokens)
+    texts = prompts(1)
+    engines: dict[str, Engine] = {"instrumented": LibllamaEngine(), "server": EmbeddedEngine()}
+    # The server answers in one piece here: streaming every token costs it time that is not llama.cpp's.
+    arms = {
+        "none": Arm(id="none", target="t", role="baseline", engine=NO_STREAM),
+        "draft-simple": Arm(
+            id="sd", target="t", methods=("draft-simple",), draft="d", gamma=args.gamma, engine=NO_STREAM
+        ),
+    }
+    ratios: dict[tuple[str, str], list[float]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "engine.log"
+        for turn in range(args.rounds):
+            for reference in args.models:
+                target = model(reference)
+                for name, arm in arms.items():
+                    launch = Launch(arm, target, draft if arm.draft else None, log)
+                    order = list(engines) if turn % 2 == 0 else list(reversed(engines))
+                    found = {it: rate(engines[it], launch, texts, generation) for it in order}
+                    ratios.setdefault((reference, name), []).append(found["instrumented"] / found["server"])
+                    print(
+                        f"{turn}  {reference:18} {name:13} " + "  ".join(f"{k} {v:8.2f}" for k, v in found.items()),
+                        flush=True,
+                    )
+    print(
+        f"\n| model | arm | instrumented / server, median | range | 95 % interval of the mean ({args.rounds} rounds) |"
+    )
+    print("|---|---|---|---|---|")
+    for (reference, name), values in ratios.items():
+        logs = np.log(values)
+        half = student.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
+        low, high = np.exp(logs.mean() - half), np.exp(logs.mean() + half)
+        print(
+            f"| {reference} | {name} | {np.median(values):.3f} | {min(values):.3f}-{max(values):.3f} "
+            f"| {low:.3f}-{high:.3f} |"
+        )
+
+
+def identity(args: argparse.Namespace) -> None:
+    draft = Path(model("bench:draft-small").path)
+    generation = Generation(max_tokens=args.tokens)
+    texts = prompts(args.per_kind)
+    print("| model | generations | tokens | other text | largest gap where texts part (nats) | longest rollback |")
+    print("|---|---|---|---|---|---|")
+    for reference in args.models:
+        target = Path(model(reference).path)
+        threads = SETTINGS.threads or 1
+        with Session(Arm(id="p", target="t", engine=SETTINGS), target, None, threads) as plain:
+            expected = {text.id: plain.generate(text, generation).token_ids for text in texts}
+            runs, tokens, gaps, rollback = 0, 0, list[float](), 0
+            for gamma in range(1, 17):
+                for method in ("draft-simple", "ngram-simple"):
+                    n = None if method == "draft-simple" else min(3, gamma)
+                    arm = Arm.model_validate(
+                        {"id": "s", "target": "t", "methods": (method,), "draft": "d" if n is None else None}
+                        | {"gamma": gamma, "ngram_n": n, "engine": SETTINGS}
+                    )
+                    with Session(arm, target, draft if n is None else None, threads) as session:
+                        for text in texts:
+                            reply = session.generate(text, generation)
+                            runs, tokens = runs + 1, tokens + len(reply.token_ids)
+                            rollback = max([rollback, *(step.drafted - step.accepted for step in reply.steps)])
+                            pairs = enumerate(zip(expected[text.id], reply.token_ids, strict=True))
+                            place = next((at for at, pair in pairs if pair[0] != pair[1]), None)
+                            if place is not None:
+                                found = plain.candidates(text, expected[text.id][:place], generation, 50)
+                                odds = {it.token: it.logprob for it in found}
+                                one, other = expected[text.id][place], reply.token_ids[place]
+                                gaps.append(abs(odds[one] - odds.get(other, -math.inf)))
+        print(
+            f"| {reference} | {runs} | {tokens} | {len(gaps)} | {max(gaps, default=0):.4f} | {rollback} |", flush=True
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for name, run in (("speed", speed), ("identity", identity)):
+        command = commands.add_parser(name)
+        command.set_defaults(run=run)
+        command.add_argument("--tokens", type=int, default=96)
+        default = ["bench:dense-400m", "bench:moe-400m"]
+        command.add_argument("--models", nargs="+", default=default if name == "speed" else [*default, "bench:hybrid"])
+        if name == "speed":
+            command.add_argument("--rounds", type=int, default=7)
+            command.add_argument("--gamma", type=int, default=4)
+        else:
+            command.add_argument("--per-kind", type=int, default=1)
+    args = parser.parse_args()
+    args.run(args)
+
+
+if __name__ == "__main__":
+    main()
