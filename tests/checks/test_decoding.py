@@ -319,6 +319,15 @@ def test_a_recurrent_target_without_logs_is_not_seen() -> None:
     assert [gap.arm_id for gap in unchecked(checkpoint_cost, hybrid, applies=True)] == [SD]
 
 
+# --- experts-recorded ------------------------------------------------------------------------------------------------
+
+
+def test_times_of_an_engine_that_was_looked_into_are_none() -> None:
+    looked = run_data(experiment(engine={"kind": "libllama", "record_experts": True}))
+    assert [it.arm_id for it in found(decoding.experts_recorded, looked)] == [BASE, SD]
+    assert not found(decoding.experts_recorded, CLEAN)
+
+
 # --- synthetic-on, timing-only ---------------------------------------------------------------------------------------
 
 

@@ -402,6 +402,21 @@ def synthetic_on(data: RunData) -> Findings:
             )
 
 
+def experts_recorded(data: RunData) -> Findings:
+    """Looking into the graph makes an engine compute it in pieces: what its steps then take says nothing."""
+    for arm in data.arms.values():
+        if arm.engine.record_experts:
+            yield about_arm(
+                "experts-recorded",
+                "invalid",
+                arm.id,
+                "the experts of every step were recorded, which slows decoding down: its times are not comparable",
+                "read which experts were chosen, and measure times without engine.record_experts",
+            )
+        else:
+            yield not_applicable(arm.id, "experts were not recorded")
+
+
 def timing_only(data: RunData) -> Findings:
     """Random weights cost what real ones cost, but agree with nothing: a cost probe, no result."""
     for arm in data.arms.values():
@@ -472,6 +487,14 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         synthetic_on,
         saw=("arms", *_LOG),
+        before=True,
+    ),
+    Check(
+        "experts-recorded",
+        "times of an engine that was looked into",
+        "invalid",
+        experts_recorded,
+        saw=("arms",),
         before=True,
     ),
     Check(

@@ -250,6 +250,7 @@ TEXT: dict[str, str] = {
     "threat.acceptance-by-construction": "{threat}",
     "threat.checkpoint-cost": "{threat}",
     "threat.replay-livelock": "{threat}",
+    "threat.experts-recorded": "{threat}",
     "threat.synthetic-on": "{threat}",
     "threat.timing-only": "{threat}",
     "threat.conservation": "{threat}",

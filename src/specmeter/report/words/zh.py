@@ -250,6 +250,7 @@ TEXT: dict[str, str] = {
     "threat.acceptance-by-construction": "接受计数器只可能显示 100 %",
     "threat.checkpoint-cost": "循环结构的目标模型在每次拒绝时都要保存、恢复并重放",
     "threat.replay-livelock": "同一位置被反复恢复",
+    "threat.experts-recorded": "记录专家选择时的计时与正常计时不可比",
     "threat.synthetic-on": "由随机数决定的接受率被当作真实结果",
     "threat.timing-only": "随机权重的接受率被当作真实结果",
     "threat.conservation": "计数对不上：有 token 没有对应的前向，或有前向没有产生 token",
