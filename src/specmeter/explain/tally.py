@@ -40,7 +40,7 @@ class Tally:
     by_counts: Counter[tuple[int, int]] = field(default_factory=Counter[tuple[int, int]])
     """(drafted, accepted) -> rounds; (0, 0): plain forwards, replays not among them."""
     replays: int = 0
-    """Forwards that replay what was accepted before a restored checkpoint."""
+    """Forwards that replay what was accepted before a restored checkpoint; each emits one token."""
     replayed: Counter[int] = field(default_factory=Counter[int])
     """Tokens that replays went over -> how many."""
     drafting_ms: float | None = None
@@ -133,7 +133,7 @@ def tally_of(row: RequestRow, steps: Sequence[Mapping[str, Any]], drafting: Sequ
         drafted, accepted = int(step["drafted"]), int(step["accepted"])
         if confirmed is not None and drafted == 0:
             tally.replays += 1
-            tally.replayed[confirmed + 1] += 1
+            tally.replayed[confirmed + 2] += 1
             tally.replays_ms += max(0.0, step["at_ms"] - ended_ms)
         else:
             tally.by_counts[drafted, accepted] += 1

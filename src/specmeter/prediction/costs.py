@@ -1,12 +1,13 @@
 """What steps cost, in plain tokens: times of decoding one token without speculation.
 
     plain token           T(1) + o
-    step of d drafts      D(d) + T(d + 1) + o [+ P(rejected) (replay + restore)]
+    step of d drafts      D(d) + T(d + 1) + o [+ P(rejected) (T(a + 2) + restore), and a token more]
 
     T(n)    target forward over n tokens                    o    the rest: choosing tokens, cutting caches
     D(d)    making d drafts. A draft model makes them one by one, d t(1), and then takes in what the target verified,
             one forward over the d + 1 tokens: t(d + 1). N-gram methods look them up: nothing that counts
-    restore a recurrent target cannot forget rejected tokens: it restores a checkpoint and replays what was accepted
+    restore a recurrent target cannot forget rejected tokens: it restores a checkpoint and replays the a tokens that
+            were accepted and the one in place of the rejected draft, which emits one more
 
 Sources:
 
@@ -69,10 +70,10 @@ class Table:
 
     def verify_at(self, drafts: Floats) -> Floats:
         """T(d + 1) for one number of drafts per draw, not necessarily whole. Shape (draws,)."""
-        low = np.floor(drafts).astype(np.int64)
+        low = np.minimum(np.floor(drafts).astype(np.int64), self.verify.shape[1] - 1)
         high = np.minimum(low + 1, self.verify.shape[1] - 1)
         rows = np.arange(len(drafts))
-        share = drafts - low
+        share = np.clip(drafts - low, 0.0, 1.0)
         return self.verify[rows, low] * (1 - share) + self.verify[rows, high] * share
 
 

@@ -164,8 +164,7 @@ Steps = Counter[tuple[int, int, int]]
 def count_steps(reply: Reply, gamma: int) -> Steps:
     """The steps of one request, forwards without a draft included.
 
-    A round that restored a checkpoint counts with what it accepted; the replay that emits those tokens is no step of
-    its own.
+    A round that restored a checkpoint counts with what it accepted; its replay is no step of its own.
     """
     steps: Steps = Counter()
     replays = False

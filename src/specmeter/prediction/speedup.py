@@ -45,7 +45,7 @@ class AtGamma(Record):
     gamma: int
     speedup: Estimate
     tau: float
-    """Tokens emitted per step, forwards without a draft among the steps."""
+    """Tokens emitted per step, forwards without a draft among the steps; a replay belongs to its step."""
     drafted: float
     """Tokens drafted per step."""
     parts: Parts
@@ -133,28 +133,30 @@ def _draw(acceptance: Acceptance, costs: Costs, longest: int, by_model: bool) ->
 
 
 def _at(gamma: int, yields: Yields, table: Table) -> AtGamma:
-    speedups, parts = _speedup(gamma, yields, table)
+    speedups, parts, tau = _speedup(gamma, yields, table)
     return AtGamma(
         gamma=gamma,
         speedup=estimate(speedups),
-        tau=float(yields.tau(gamma)[0]),
+        tau=tau,
         drafted=float(yields.drafted[0, :gamma].sum()),
         parts=parts,
         extrapolated=gamma > min(yields.measured, table.measured),
     )
 
 
-def _speedup(gamma: int, yields: Yields, table: Table) -> tuple[Floats, Parts]:
-    """Drawn speedups, and the parts of a step's cost at the point."""
+def _speedup(gamma: int, yields: Yields, table: Table) -> tuple[Floats, Parts, float]:
+    """Drawn speedups; the parts of a step's cost and the tokens that it emits, at the point."""
     lengths = yields.lengths(gamma)
     draft = (lengths * table.draft[:, : gamma + 1]).sum(axis=1)
     verify = (lengths * table.verify[:, : gamma + 1]).sum(axis=1)
-    restore = np.zeros(len(lengths))
+    tau, restore = yields.tau(gamma), np.zeros(len(lengths))
     if table.recurrent:
         chance, kept = yields.rejected(gamma)
-        restore = chance * (table.verify_at(kept) + table.restore)
+        # A replay goes over what was accepted and the token in place of the rejected one, and emits one more.
+        restore = chance * (table.verify_at(kept + 1) + table.restore)
+        tau = tau + chance
     parts = Parts(draft=float(draft[0]), verify=float(verify[0]), restore=float(restore[0]), rest=float(table.rest[0]))
-    return yields.tau(gamma) / (draft + verify + restore + table.rest), parts
+    return tau / (draft + verify + restore + table.rest), parts, float(tau[0])
 
 
 def estimate(values: Floats, unit: str = "x") -> Estimate:
@@ -176,8 +178,8 @@ def _break_even(gamma: int, table: Table) -> Estimate | None:
     """The alpha at which a step of full drafts yields what it costs."""
     cost = table.draft[:, gamma] + table.verify[:, gamma] + table.rest
     if table.recurrent:
-        # A rejection costs about what it costs at the middle of the draft; a step near break-even has one.
-        cost = cost + table.verify_at(np.full(len(cost), gamma / 2)) + table.restore
+        # A step near break-even has a rejection, at about the middle of its draft; its replay emits a token.
+        cost = cost + table.verify_at(np.full(len(cost), gamma / 2 + 1)) + table.restore - 1
     rates = (cost - 1) / gamma
     if rates[0] > 1:
         return None
