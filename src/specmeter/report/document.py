@@ -25,7 +25,7 @@ MOST_PROMPTS = 200
 """Runs with more prompts are told by kinds of text."""
 MOST_POINTS = 3_000
 """Runs with more requests show how many there are at each rate, not every one."""
-MOST_EXPLAINED = 120_000
+MOST_EXPLAINED = 50_000
 """Larger runs are explained by `specmeter explain` alone: it reads every step."""
 BINS = 60
 
