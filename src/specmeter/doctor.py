@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from specmeter.engine_probe import Probe, probe_embedded, probe_native
+from specmeter.engine_probe import Probe, probe_embedded, probe_libllama, probe_native
 from specmeter.errors import SpecmeterError
 from specmeter.record import Gpu, Host
 
@@ -49,11 +49,12 @@ class Diagnosis:
 
 
 def examine(host: Host) -> tuple[Diagnosis, ...]:
-    """Everything, in the order in which it is read; starts both engines for a moment to ask what they are."""
+    """Everything, in the order in which it is read; starts the engines for a moment to ask what they are."""
     embedded, native = probe_embedded(), probe_native()
     return (
         diagnose_embedded(embedded, host),
         diagnose_native(native),
+        diagnose_libllama(probe_libllama()),
         *diagnose_devices([probe for probe in (embedded, native) if probe.works], host.gpus),
         *diagnose_models(),
         *diagnose_host(host),
@@ -104,6 +105,20 @@ def diagnose_native(probe: Probe) -> Diagnosis:
         "missing",
         probe.problem,
         "only needed to measure a build of your own: put llama-server on PATH, or set SPECMETER_LLAMA_SERVER",
+    )
+
+
+def diagnose_libllama(probe: Probe) -> Diagnosis:
+    """The library that the instrumented engine and probes drive."""
+    if probe.works:
+        return Diagnosis("engines", "libllama", "ok", f"{probe.version} ({probe.path})")
+    return Diagnosis(
+        "engines",
+        "libllama",
+        "limited",
+        probe.problem,
+        "only needed to time every step: the engines `embedded` and `native` do without. Install the pinned wheel again, "
+        "or set SPECMETER_LIBLLAMA to a libllama of the same version",
     )
 
 

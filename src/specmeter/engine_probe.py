@@ -1,4 +1,4 @@
-"""Ask both engines what they are and what they can compute on, without loading a model."""
+"""Ask the engines what they are and what they can compute on, without loading a model."""
 
 from __future__ import annotations
 
@@ -73,6 +73,17 @@ def probe_native() -> Probe:
         return Probe("native", problem=error.message)
     listed = run_command([identity.binary, "--list-devices"], timeout_s=60) or ""
     return Probe("native", f"llama-server {identity.version}", identity.binary, devices=parse_devices(listed))
+
+
+def probe_libllama() -> Probe:
+    """llama.cpp as a library: the wheel's, or that of `SPECMETER_LIBLLAMA`."""
+    from specmeter.engines.libllama.engine import LibllamaEngine
+
+    try:
+        identity = LibllamaEngine().identify()
+    except SpecmeterError as error:
+        return Probe("libllama", problem=error.message)
+    return Probe("libllama", identity.version, identity.binary, parse_features(identity.system_info))
 
 
 def parse_features(system_info: str) -> frozenset[str]:

@@ -97,7 +97,7 @@ class EngineSettings(Record):
     extra_flags: tuple[str, ...] = ()
     """More command line flags for a native server, as they are."""
     record_experts: bool = False
-    """Keep the experts that every step reads (`libllama` only). It slows decoding down: such times are not comparable."""
+    """Keep the experts that every step reads (`libllama` only). It slows decoding down: its times are not comparable."""
 
 
 class Generation(Record):
@@ -141,8 +141,8 @@ class Arm(Record):
     """Acceptance decided by dice with these per-position rates: a cost probe. A server's text then means nothing;
     `libllama` plants errors into the target's own continuation, and its text keeps its meaning."""
     policy: PolicyName | None = None
-    """Who decides how long drafts are, up to gamma (`libllama` only). None: always gamma, or fewer where `p_min` says so;
-    with `entropy`, `p_min` bounds the acceptance that the draft's entropy lets expect."""
+    """Who decides how long drafts are, up to gamma (`libllama` only). None: always gamma, or fewer where `p_min` says
+    so; with `entropy`, `p_min` bounds the acceptance that the draft's entropy lets expect."""
     rule: RuleName | None = None
     """How drafts are verified at temperature > 0 (`libllama` only, default `rejection`; servers match samples)."""
     engine: EngineSettings = EngineSettings()
@@ -340,7 +340,7 @@ class Step(Record):
     other_ms: float | None = None
     """The rest of the step."""
     experts: tuple[tuple[int, ...], ...] | None = None
-    """Of each MoE layer, the experts that the forward's tokens chose, token after token; only where it was asked for."""
+    """Of each MoE layer, the experts that the forward's tokens chose, token after token; None unless asked for."""
 
 
 class Drafting(Record):

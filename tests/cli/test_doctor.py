@@ -14,6 +14,7 @@ from specmeter.doctor import (
     diagnose_devices,
     diagnose_embedded,
     diagnose_host,
+    diagnose_libllama,
     diagnose_models,
     diagnose_native,
 )
@@ -23,6 +24,7 @@ from specmeter.engine_probe import (
     parse_devices,
     parse_features,
     probe_embedded,
+    probe_libllama,
     probe_native,
 )
 from specmeter.record import Gpu, Host
@@ -193,3 +195,14 @@ def test_command_gives_json_and_fails_without_an_engine(examined: list[Diagnosis
     assert answer["diagnoses"][0]["state"] == "missing"
     assert answer["host"]["cpu"] == "CPU"
     assert CliRunner().invoke(command, []).exit_code == 1
+
+
+def test_the_library_of_the_instrumented_engine_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    works = probe_libllama()
+    assert works.works
+    assert "AVX2" in works.features or "NEON" in works.features
+    assert diagnose_libllama(works).state == "ok"
+    monkeypatch.setenv("SPECMETER_LIBLLAMA", str(tmp_path / "missing.so"))
+    missing = diagnose_libllama(probe_libllama())
+    assert missing.state == "limited"
+    assert "SPECMETER_LIBLLAMA" in missing.detail
