@@ -117,8 +117,8 @@ def diagnose_libllama(probe: Probe) -> Diagnosis:
         "libllama",
         "limited",
         probe.problem,
-        "only needed to time every step: the engines `embedded` and `native` do without. Install the pinned wheel again, "
-        "or set SPECMETER_LIBLLAMA to a libllama of the same version",
+        "only needed to time every step: the engines `embedded` and `native` do without. Install the pinned wheel "
+        "again, or set SPECMETER_LIBLLAMA to a libllama of the same version",
     )
 
 

@@ -97,7 +97,7 @@ class EngineSettings(Record):
     extra_flags: tuple[str, ...] = ()
     """More command line flags for a native server, as they are."""
     record_experts: bool = False
-    """Keep the experts that every step reads (`libllama` only). It slows decoding down: its times are not comparable."""
+    """Keep the experts that every step reads (`libllama` only). That slows decoding down: times are not comparable."""
 
 
 class Generation(Record):
