@@ -343,7 +343,7 @@ def _margins(store: RunReader) -> Iterator[Margin]:
 def _outcomes(store: RunReader) -> Iterator[Outcome]:
     from specmeter.reading import read_run
 
-    return iter(read_run(store.folder).predictions)
+    return iter(read_run(store.folder).predictions if store.predictions() else ())
 
 
 def _of_outcome(name: str, kind: ColumnType, description: str, read: Callable[[Outcome], Any]) -> Column:
