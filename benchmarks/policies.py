@@ -1,12 +1,13 @@
 """How well policies choose draft lengths: a simulation with realistic costs, against every fixed length.
 
-    uv run python benchmarks/policies.py [--seed 2] [--texts 4] [--policy utility ...]
+    uv run python benchmarks/policies.py [--seed 100] [--sessions 4] [--policy utility ...]
 
 Nothing is decoded. A text is a row of tokens that the draft model would have guessed or not (greedy decoding: whether
 it guesses the token at a place depends on nothing but the text before it), in phases that are easier and harder. A step
-of d drafts costs T(d + 1) plus d draft forwards and is accepted up to the first token that was not guessed. Policies
-see the times with noise (lognormal, some steps twice as long, spells in which everything is slower); what they are
-judged by is the time without noise. All policies and all fixed lengths get the same texts.
+of d drafts costs T(d + 1) plus d draft forwards, and more where the draft model has to read what it missed during plain
+steps; it is accepted up to the first token that was not guessed. Policies see the times with noise (lognormal, some
+steps twice as long, spells in which everything is slower); what they are judged by is the time without noise. All
+policies and all fixed lengths get the same texts.
 
 Seeds below 100 were used while the policies were tuned; report with others.
 """
@@ -29,6 +30,8 @@ from specmeter.engines.libllama.policies import Confidence, DraftPolicy, Fixed
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)
 LONGEST = 16
 PLAIN_MS = 10.0
+READING = 0.15
+"""Time for a draft model to read a token that it missed, over that of a forward of its own."""
 
 COSTS: dict[str, dict[int, float]] = {
     # tokens in one forward -> its time over that of one token
@@ -119,7 +122,7 @@ def run(case: Case, texts: list[Text], tokens: int, policy: DraftPolicy, seed: i
     noise: list[float] = []
     for text in texts:
         policy.begin()
-        at = 1  # the first token comes with the prompt
+        at, unread = 1, 0  # the first token comes with the prompt
         guessed, found = text.guessed.tolist(), text.found.tolist()
         sure, unsure = text.confidence.tolist(), text.lost_confidence.tolist()
         while at < tokens:
@@ -137,7 +140,13 @@ def run(case: Case, texts: list[Text], tokens: int, policy: DraftPolicy, seed: i
             accepted = 0
             while accepted < drafted and guessed[at + accepted]:
                 accepted += 1
-            cost = (curve[drafted] + forwards * case.draft_cost) * (1 + 0.1 * at / tokens)
+            if forwards:
+                missed, unread = unread, 0
+                drafting = case.draft_cost * (forwards + READING * max(0, missed - 1))
+            else:
+                drafting = 0.0
+            unread += accepted + 1
+            cost = (curve[drafted] + drafting) * (1 + 0.1 * at / tokens)
             if not noise:
                 noise = np.exp(rng.normal(0, case.noise, 512)).tolist()
                 noise = [n * (2.0 if u < 0.02 else 1.0) for n, u in zip(noise, rng.random(512).tolist(), strict=True)]

@@ -275,7 +275,7 @@ def test_acceptance_is_that_of_position_rates(steps: list[tuple[int, int]]) -> N
     counts._PER_STEP = counts._PER_TOKEN = 1.0  # type: ignore[misc]
     counts._PLACE_WEIGHT = 1e-6  # type: ignore[misc]
     for drafted, accepted in pairs:
-        counts.observe(5, drafted, accepted)
+        counts.observe(drafted, accepted)
     rates = position_rates(pairs)
     np.testing.assert_allclose(counts.chances()[: len(rates.reached)], rates.conditional, atol=1e-4)
 
@@ -283,17 +283,16 @@ def test_acceptance_is_that_of_position_rates(steps: list[tuple[int, int]]) -> N
 def test_acceptance_forgets() -> None:
     counts = Acceptance(4)
     for accepted in [4] * 100 + [0] * 100:
-        counts.observe(4, 4, accepted)
+        counts.observe(4, accepted)
     assert counts.chances()[0] < 0.1
-    for _ in range(5000):
-        counts.observe(0, 0, 0)
+    counts.plain(5000)
     assert counts.overall() == pytest.approx(Acceptance.PRIOR, abs=0.01)
 
 
 def test_acceptance_does_not_overflow() -> None:
     counts = Acceptance(4)
     for _ in range(20_000):
-        counts.observe(4, 4, 3)
+        counts.observe(4, 3)
     assert counts.chances()[2] == pytest.approx(1, abs=0.1)
     assert counts.chances()[3] < 0.3
     assert math.isfinite(counts.overall())

@@ -51,11 +51,13 @@ MARGIN = 0.02
 """Drafting has to promise this much, or the text is decoded plainly."""
 
 REFRESH = 128
-"""Steps with drafts after which one is decoded plainly, where the gain is below `CLEAR`: contexts grow."""
+"""Steps with drafts after which one is decoded plainly, to compare with; where the gain is below `CLEAR`, after
+`REFRESH_IN_DOUBT`, which costs next to nothing there."""
+REFRESH_IN_DOUBT = 32
 CLEAR = 1.3
-FIRST_PROBE = 8
-"""Plain steps after which a draft is tried again where drafting did not pay; doubled each time that it still does not,
-up to `MOST_IDLE`."""
+LOOK_EVERY = 8
+"""Plain steps after which is decided again where drafting did not pay. After so many a draft is tried again; each time
+that it still does not pay, after twice as many, up to `MOST_IDLE`."""
 MOST_IDLE = 128
 CATCHING_UP = 4
 """Tokens that a draft model can have missed without its next draft being noticeably dearer."""
@@ -85,13 +87,19 @@ class Utility:
         """Whether the draft model proposed anything in this step."""
         self._hears = False
         """Whether the drafter has confidences at all; lookups have none."""
-        self._since_plain = 0
-        self._idle_tokens = 0
-        """Tokens since the draft model was last asked."""
         self._gain = 1.0
+        """What drafting promised, the last time that it was looked at."""
+        self._since_plain = 0
+        """Steps since the last plain one."""
+        self._missed = 0
+        """Tokens since the drafter was last asked."""
+        self._idle = 0
+        """Plain steps since the last draft or probe that was wanted, and how many of the latter were in vain."""
         self._falls = 0
-        self._idle = FIRST_PROBE
-        """Plain steps until the next probe."""
+        self._asleep = 0
+        """Plain steps to come before anything is decided again."""
+        self._plain_steps = 0
+        """Those that are not booked yet."""
 
     def begin(self) -> None:
         self._acceptance.begin()
@@ -99,9 +107,13 @@ class Utility:
         self._costs.begin()
 
     def length(self) -> int:
+        if self._asleep:
+            self._asleep -= 1
+            return 0
+        self._settle()
         self._confidences = []
-        self._proposed = False
         self._reaches = []
+        self._proposed = False
         self._asked = self._chosen() if self._costs.ready else 0
         return self._asked
 
@@ -122,17 +134,21 @@ class Utility:
         drafted = min(drafted, self._longest)
         if not drafted and not self._proposed and self._hears:
             self._asked = 0  # the engine had no room for a draft, so the draft model was not asked
-        ready = self._costs.ready
+        if not self._asked:
+            # Nothing is decided in a row of plain steps, so it is dealt with at its end: such steps may be short.
+            self._costs.observe(0, 0, step_ms)
+            self._plain_steps += 1
+            return
         # After a row of plain steps the draft model has to read what it missed. That is the price of this draft, not
         # of its length.
-        returning = self._asked > 0 and self._idle_tokens > CATCHING_UP
+        returning = self._missed > CATCHING_UP
         paid = self._costs.relative(step_ms) if returning else 0.0
         if not (returning and 0 < drafted <= self._costs.longest_known):
             self._costs.observe(self._asked if self._hears else drafted, drafted, step_ms)
-        if ready:
-            self._book(drafted, accepted, paid)
-        self._idle_tokens = 0 if self._asked else self._idle_tokens + accepted + 1
-        self._acceptance.observe(self._asked, drafted, accepted)
+        self._missed = 0
+        self._since_plain += 1
+        self._book(drafted, accepted, paid)
+        self._acceptance.observe(drafted, accepted)
         for place, confidence in enumerate(self._confidences[: min(drafted, accepted + 1)]):
             self._calibration.observe(confidence, place < accepted)
 
@@ -144,6 +160,7 @@ class Utility:
         while limit and costs[limit] - 1 > self._balance:
             limit -= 1
         if not limit:
+            self._asleep = LOOK_EVERY - 1
             return 0
         if self._use_confidence and self._hears:
             length, self._gain = limit, self._worth.gain()
@@ -153,18 +170,18 @@ class Utility:
         # Steps without a draft are neither better nor worse than plain ones: the promise is asked of the others.
         if self._gain < 1 + MARGIN * self._acceptance.found:
             return limit if self._probes() else 0
-        self._falls, self._idle = 0, FIRST_PROBE
-        if self._since_plain >= (REFRESH if self._gain > CLEAR else 32):
+        self._falls = self._idle = 0
+        if self._since_plain >= (REFRESH if self._gain > CLEAR else REFRESH_IN_DOUBT):
             return 0
         return length
 
     def _probes(self) -> bool:
         """Whether to look again although nothing is promised: ever more rarely, as Cascade's test phases are."""
-        self._idle -= 1
-        if self._idle > 0:
+        if self._idle < set_steps(self._falls, first=LOOK_EVERY, most=MOST_IDLE):
+            self._asleep = LOOK_EVERY - 1
             return False
+        self._idle = 0
         self._falls += 1
-        self._idle = set_steps(self._falls, first=FIRST_PROBE, most=MOST_IDLE)
         return True
 
     def _best(self, curve: list[float]) -> tuple[int, float]:
@@ -204,16 +221,23 @@ class Utility:
 
     # --- after a step ------------------------------------------------------------------------------------------------
 
+    def _settle(self) -> None:
+        """Book the plain steps since the last time."""
+        steps, self._plain_steps = self._plain_steps, 0
+        if not steps or not self._costs.ready:
+            return
+        self._balance = min(self._balance + SHARE * steps, MOST_BALANCE)
+        self._since_plain = 0
+        self._missed += steps
+        self._idle += steps
+        self._worth.plain(steps)
+        self._acceptance.plain(steps)
+
     def _book(self, drafted: int, accepted: int, paid: float) -> None:
-        """Into the balance, at the known cost of the length, or at what was `paid` where that is more."""
-        costs = self._costs.expected()
-        cost = costs[drafted] if drafted or not self._asked else self._empty_cost()
+        """A step that asked for a draft, at the known cost of its length, or at what was `paid` where that is more."""
+        cost = self._costs.expected()[drafted] if drafted else self._empty_cost()
         cost = max(cost, min(paid, cost + MOST_SURPRISE))
         self._balance = min(self._balance + (1 + SHARE) * (accepted + 1) - cost, MOST_BALANCE)
-        self._since_plain = self._since_plain + 1 if self._asked else 0
-        if not self._asked:
-            self._worth.plain()
-            return
         reaches: Iterable[float] = self._reaches[:drafted]
         if drafted and not self._proposed:  # a lookup
             reaches = itertools.accumulate(self._acceptance.chances()[:drafted], operator.mul)

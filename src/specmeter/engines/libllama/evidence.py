@@ -31,12 +31,17 @@ class Acceptance:
     def begin(self) -> None:
         self._unit *= 2
 
-    def observe(self, asked: int, drafted: int, accepted: int) -> None:
-        """A step: whether a draft was wanted, how long it was, how much of it was accepted."""
+    def plain(self, steps: int) -> None:
+        """So many plain steps."""
+        self._unit /= self._PER_TOKEN**steps
+        if self._unit > 1e9:
+            self._shrink()
+
+    def observe(self, drafted: int, accepted: int) -> None:
+        """A step for which a draft was wanted: how long it was (0: none was found), how much of it was accepted."""
         self._unit /= self._PER_TOKEN ** (accepted + 1)
-        if asked:
-            self._asked = self._asked * self._PER_STEP + 1
-            self._found = self._found * self._PER_STEP + (drafted > 0)
+        self._asked = self._asked * self._PER_STEP + 1
+        self._found = self._found * self._PER_STEP + (drafted > 0)
         if not drafted:
             return
         self._unit /= self._PER_STEP
@@ -120,8 +125,9 @@ class Worth:
         self._tokens += tokens
         self._cost += cost
 
-    def plain(self) -> None:
-        self._fade(self._PER_TOKEN)
+    def plain(self, steps: int) -> None:
+        """So many plain steps."""
+        self._fade(self._PER_TOKEN**steps)
 
     def gain(self) -> float:
         return (self._tokens + self._OPTIMISM * self._WEIGHT) / (self._cost + self._WEIGHT)

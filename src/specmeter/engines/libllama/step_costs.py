@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from statistics import median
 from typing import Protocol
@@ -11,6 +12,8 @@ import numpy as np
 
 from specmeter.errors import UsageError
 
+_ENOUGH = 3
+"""Times whose median is no outlier."""
 PLAIN_STEPS = 3
 """Plain steps at the start of a session: their median is what the first drafts are compared with."""
 
@@ -80,8 +83,9 @@ class StepCosts:
             + self._SHAPE_SD**2 * np.minimum.outer(places, places)
         )
         self._first: list[float] = []
-        self._plain = True
-        """Whether the last step was a plain one."""
+        self._row: deque[float] = deque(maxlen=9)
+        """Logarithms of the times of the last plain steps, as long as nothing else came."""
+        self._row_length = 0
         self._noise = 0.06
         self._far = 0
         self._expected: list[float] | None = None
@@ -93,6 +97,7 @@ class StepCosts:
         return len(self._first) >= PLAIN_STEPS
 
     def begin(self) -> None:
+        self._read_row()
         self._covariance[0, 0] += self._REQUEST_SD**2
 
     def observe(self, asked: int, drafted: int, step_ms: float) -> None:
@@ -104,36 +109,59 @@ class StepCosts:
                 self._first.append(now)
                 self._state[0] = median(self._first)
                 self._covariance[0, 0] = self._noise**2
+        elif not (asked or drafted):
+            self._row.append(now)
+            self._row_length += 1
+        else:
+            self._read_row()
+            self._read(drafted + 1 if drafted else 1, now)
+            self.longest_known = max(self.longest_known, drafted)
+
+    def _read_row(self) -> None:
+        """The plain steps since the last draft, as one: nothing depends on them before the next draft."""
+        if not self._row:
             return
-        # What is seen is level + state[cell]; a plain step shows the level alone.
-        cell = drafted + 1 if drafted else 1 if asked else 0
+        middle, count = median(self._row), len(self._row)
+        if count >= _ENOUGH:
+            # A median is no outlier: however far it is, that is where the level now is.
+            self._covariance[0, 0] += (middle - float(self._state[0])) ** 2
+            self._learn_noise(median(abs(value - middle) for value in self._row) * 1.5)
+        self._covariance[0, 0] += self._row_length * self._DRIFT_SD**2
+        self._read(0, middle, count)
+        self._row.clear()
+        self._row_length = 0
+
+    def _read(self, cell: int, now: float, count: int = 1) -> None:
+        """Update by a logarithm of a time, the median of `count`: level + state[cell], for cell 0 the level alone."""
         state, covariance = self._state, self._covariance
-        covariance[0, 0] += self._DRIFT_SD**2
         if cell:
+            covariance[0, 0] += self._DRIFT_SD**2
             shared = covariance[0] + covariance[cell]
             spread, surprise = float(shared[0] + shared[cell]), now - float(state[0] + state[cell])
         else:
             shared = covariance[0].copy()
             spread, surprise = float(shared[0]), now - float(state[0])
-        noise = self._noise**2
+        noise = self._noise**2 * (1.5 / count if count > 1 else 1.0)
         far = abs(surprise) / math.sqrt(spread + noise) / self._FAR
         if far > 1:
             noise = (spread + noise) * far * far
-        if cell <= 1 or drafted <= self.longest_known:
-            self._noise += 0.03 * (min(max(1.25 * abs(surprise), 0.01), 0.2) - self._noise)
+        if cell == 1 or 1 < cell <= self.longest_known + 1:
+            self._learn_noise(1.25 * abs(surprise))
         gain = shared / (spread + noise)
         state += gain * surprise
         covariance -= gain[:, None] * shared
-        self._far_side(surprise, far)
-        self.longest_known = max(self.longest_known, drafted)
-        if cell or not self._plain:  # a row of plain steps says nothing about the other lengths
-            self._expected = self._hoped = None
-        self._plain = cell == 0
+        if cell:
+            self._far_side(surprise, far)
+        self._expected = self._hoped = None
+
+    def _learn_noise(self, size: float) -> None:
+        self._noise += 0.03 * (min(max(size, 0.01), 0.2) - self._noise)
 
     def empty(self) -> float:
         return max(1.0, math.exp(float(self._state[1])))
 
     def relative(self, step_ms: float) -> float:
+        self._read_row()
         return step_ms / math.exp(float(self._state[0])) if self.ready and 0 < step_ms < math.inf else 0.0
 
     def expected(self) -> list[float]:
