@@ -94,7 +94,13 @@ def test_what_one_request_lacks_the_sum_lacks() -> None:
 
 
 def test_steps_that_were_measured_are_taken_as_they_are() -> None:
-    times = {"draft_ms": 20.0, "verify_ms": 150.0, "sample_ms": 5.0, "restore_ms": 10.0, "other_ms": 5.0}
+    times: dict[str, Any] = {
+        "draft_ms": 20.0,
+        "verify_ms": 150.0,
+        "sample_ms": 5.0,
+        "restore_ms": 10.0,
+        "other_ms": 5.0,
+    }
     unit = tally_of(row(target_forwards=1), [step(20, 19, 290.0, **times)], [])
     assert means_of([unit], mock_probe(), True, True) == "steps"
     found = split(unit, "steps", None, None, True)
@@ -116,16 +122,25 @@ def test_a_cost_curve_prices_every_forward_in_units_of_the_baseline() -> None:
 
 def test_statistics_of_the_server_come_before_the_curve_of_the_draft() -> None:
     drafting = [{"begin_ms": 0.0, "generate_ms": 30.0, "accept_ms": 0.0}]
-    unit = tally_of(row(target_forwards=1), [step(4, 3, 200.0)], drafting)
+    unit = tally_of(row(target_forwards=9), [step(4, 3, 200.0)], drafting)
+    assert means_of([unit], mock_probe(), True, True) == "cost curve"
     assert split(unit, "cost curve", 37.0, mock_probe(), True).draft == pytest.approx(30, abs=0.001)
 
 
 def test_without_a_probe_steps_of_the_log_less_drafting_are_verification() -> None:
     drafting = [{"begin_ms": 0.0, "generate_ms": 30.0, "accept_ms": 0.0}]
     unit = tally_of(row(target_forwards=2), [step(4, 3, 200.0), step(4, 4, 290.0)], drafting)
-    assert means_of([unit], None, True, True) == "step times"
+    assert means_of([unit], None, True, True) == means_of([unit], mock_probe(), True, True) == "step times"
     found = split(unit, "step times", None, None, True)
     assert (found.draft, found.verify, found.remainder) == (30, 160, 10)
+
+
+def test_the_plain_forward_before_the_last_token_has_the_price_of_a_plain_token() -> None:
+    drafting = [{"begin_ms": 0.0, "generate_ms": 30.0, "accept_ms": 0.0}]
+    unit = tally_of(row(target_forwards=3), [step(4, 3, 200.0), step(4, 4, 260.0)], drafting)
+    assert (unit.unlogged, unit.steps_ms) == (1, 160)
+    found = split(unit, "step times", 37.0, None, True)
+    assert (found.verify, found.remainder) == (160 - 30 + 37, 3)
 
 
 def test_without_statistics_nothing_is_divided() -> None:
@@ -136,8 +151,9 @@ def test_without_statistics_nothing_is_divided() -> None:
 
 def test_a_curve_that_is_too_short_is_not_stretched() -> None:
     drafting = [{"begin_ms": 0.0, "generate_ms": 30.0, "accept_ms": 0.0}]
-    unit = tally_of(row(target_forwards=1), [step(8, 8, 200.0)], drafting)
-    assert means_of([unit], mock_probe(longest=8), True, True) == "step times"
+    unit = tally_of(row(target_forwards=5), [step(8, 8, 200.0)], drafting)
+    assert means_of([unit], mock_probe(longest=8), True, True) == "difference"
+    assert means_of([unit], mock_probe(longest=9), True, True) == "cost curve"
 
 
 # --- reasons ---------------------------------------------------------------------------------------------------------

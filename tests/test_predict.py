@@ -538,6 +538,39 @@ def test_forecasts_take_other_arms_with_the_same_drafting_only() -> None:
     assert forecaster.predict(plain, 0.0).acceptance.startswith("assumed")
 
 
+def test_a_policy_that_decides_while_it_runs_is_not_foreseen() -> None:
+    probe = mock_probe()
+    arm = Arm(id="p", target="dense", methods=("draft-simple",), draft="small", gamma=4, policy="utility")
+    models = {"dense": probe.target, "small": probe.draft}
+    found = Forecaster({"p": arm}, models, probe.engine, named=[("x", probe)]).predict(arm, 0.0)  # type: ignore[arg-type]
+    assert found.speedup is None
+    assert "policy utility decides" in found.reason
+
+
+def test_acceptance_is_taken_from_the_prompts_that_an_arm_runs(tmp_path: Path) -> None:
+    """The mock's n-gram drafts are good on `edit` and rare elsewhere; an arm of `edit` alone must not be averaged."""
+    file = write(
+        tmp_path,
+        workloads=[
+            {"source": "bench", "name": "all", "kinds": ["fact"], "per_kind": 4},
+            {"source": "bench", "name": "copied", "kinds": ["edit"], "per_kind": 2},
+        ],
+        arms=[
+            {"target": "dense", "method": "ngram-simple", "gamma": 8},
+            {"target": "dense", "method": "ngram-simple", "gamma": 4, "workloads": "copied"},
+        ],
+        design={"blocks": 1, "order": "as-written"},
+        generation={"max_tokens": 96},
+    )
+    run(prepare(load(file)), tmp_path / "run", Silent(), probes=[("dense", mock_probe(draft=None))])
+    found = {it.prediction.arm_id: it for it in read_run(tmp_path / "run").predictions}
+    few = found["dense/ngram-simple/g4"]
+    assert few.prediction.acceptance.startswith("measured in this run: dense/ngram-simple/g8")
+    assert "2 prompts" in few.prediction.acceptance
+    assert few.error is not None
+    assert abs(few.error) < 0.15
+
+
 def test_two_predictions_of_one_arm_are_refused(tmp_path: Path) -> None:
     folder = probed_run(tmp_path)
     with RunStore.open(folder) as store, pytest.raises(StoreError, match="stored already"):

@@ -182,6 +182,7 @@ def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Fore
         host=None if work.simulated else prepared.host,
         named=probes,
         probes=None if work.simulated else probes_folder(),
+        prompts={arm_id: frozenset(prompt.id for prompt in prompts) for arm_id, prompts in work.prompts.items()},
     )
 
 

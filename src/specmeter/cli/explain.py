@@ -81,11 +81,13 @@ def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tup
     hosts = store.hosts()
     if engine is None or engine.kind == "mock" or not hosts:
         return {}, None
+    by_pair: dict[tuple[str, str | None], tuple[Path, Probe] | None] = {}
     for arm in report.arms:
-        probe = find_probe(
-            models[arm.target], models[arm.draft] if arm.draft else None, engine, probes_folder(), host=hosts[0]
-        )
-        if probe is not None:
+        pair = (arm.target, arm.draft)
+        if pair not in by_pair:
+            draft = models[arm.draft] if arm.draft else None
+            by_pair[pair] = find_probe(models[arm.target], draft, engine, probes_folder(), host=hosts[0])
+        if (probe := by_pair[pair]) is not None:
             found[arm.id] = probe[1]
             names.add(probe[0].name)
     return found, ", ".join(sorted(names)) or None

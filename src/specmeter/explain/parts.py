@@ -1,16 +1,17 @@
 """Decode time of an arm split into parts, by the best means that its records allow.
 
     steps          an instrumented engine measured every part of every step
+    step times     drafting by the server's statistics; verification: the steps of its log less drafting
     cost curve     drafting by the server's statistics (and, for a draft model, one forward over what was verified, by
                    the probe's curve of the draft); verification: every forward at the price that the probe's curve has
                    for its tokens, in units of the baseline's own time per token in the same block
-    step times     drafting by the server's statistics; verification: the steps of its log less drafting
-    difference     the same, but what is not drafting is verification, since the log has no line for plain forwards
+    difference     what is not drafting by the server's statistics is verification
     undivided      the run has no statistics of drafting: `verify` is everything, drafting included
 
-Whatever no part accounts for is the remainder, which is shown and may be negative: a curve can promise more than a run
-took. Only the first three can leave one; with the others nothing is left over and nothing is checked. Where a run has
-no statistics of drafting, the curve of the draft stands in for them.
+Logs have no line for plain forwards, so step times serve where nearly every forward verified a draft, which is where a
+draft model drafts. Whatever no part accounts for is the remainder, which is shown and may be negative: a curve can
+promise more than a run took. Only the first three can leave one; with the others nothing is left over and nothing is
+checked. Where a run has no statistics of drafting, the curve of the draft stands in for them.
 """
 
 from __future__ import annotations
@@ -52,17 +53,17 @@ def means_of(arm: Sequence[Tally], probe: Probe | None, by_model: bool, baseline
         return "steps"
     drafting = all(unit.drafting_ms is not None or unit.drafted == 0 for unit in arm)
     longest = max((length for unit in arm for length in unit.lengths), default=0)
+    if drafting and all(unit.steps_ms is not None for unit in arm):
+        return "step times"
     if probe is not None and baseline and _covers(probe.target_ms, longest + 1):
         curve = probe.draft_ms
         if not by_model or (curve is not None and _covers(curve, longest + 1)):
             return "cost curve"
-    if not drafting:
-        return "undivided"
-    return "step times" if all(unit.steps_ms is not None for unit in arm) else "difference"
+    return "difference" if drafting else "undivided"
 
 
 def split(unit: Tally, means: Means, plain_ms: float | None, probe: Probe | None, by_model: bool) -> Split:
-    """One unit; `plain_ms` is the baseline's time per token there, which the means `cost curve` needs."""
+    """One unit; `plain_ms` is the baseline's time per token there, if there is one."""
     if means == "steps":
         draft, verify, sample, restore, rest = (unit.times[name] for name in TIMES)
         return _with_remainder(unit, draft=draft, verify=verify, restore=restore, sample=sample, rest=rest)
@@ -81,7 +82,9 @@ def split(unit: Tally, means: Means, plain_ms: float | None, probe: Probe | None
         return _with_remainder(
             unit, draft=drafting, verify=verify, restore=restore, sample=scale * overhead * unit.rounds
         )
-    steps_ms = unit.ms if means != "step times" or unit.steps_ms is None else unit.steps_ms
+    steps_ms = unit.ms
+    if means == "step times" and unit.steps_ms is not None:
+        steps_ms = unit.steps_ms + unit.unlogged * (plain_ms or 0.0)
     return _with_remainder(unit, draft=drafting, verify=steps_ms - drafting - unit.replays_ms, restore=unit.replays_ms)
 
 

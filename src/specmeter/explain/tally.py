@@ -48,8 +48,10 @@ class Tally:
     times: dict[str, float] = field(default_factory=dict[str, float])
     """Sums of `TIMES`; empty where some step has none."""
     steps_ms: float | None = None
-    """From the end of the prompt to the end of the last step, by the engine's log; None where some forward has no
-    line there."""
+    """From the end of the prompt to the end of the last step, by the engine's log; None where several forwards of a
+    request have no line there."""
+    unlogged: int = 0
+    """Forwards without a line in the log: plain ones."""
     replays_ms: float = 0.0
     """From the end of a rejected step to the end of its replay, by the engine's log."""
 
@@ -65,6 +67,7 @@ class Tally:
         self.drafting_ms = _sum(self.drafting_ms, other.drafting_ms, first)
         self.steps_ms = _sum(self.steps_ms, other.steps_ms, first)
         self.replays_ms += other.replays_ms
+        self.unlogged += other.unlogged
         if first:
             self.times = dict(other.times)
         elif self.times and other.times:
@@ -139,11 +142,12 @@ def tally_of(row: RequestRow, steps: Sequence[Mapping[str, Any]], drafting: Sequ
             tally.by_counts[drafted, accepted] += 1
         confirmed = accepted if step.get("restored") else None
         ended_ms = step["at_ms"]
-    if plain := max(0, tally.forwards - len(steps)):
-        tally.by_counts[0, 0] += plain
+    tally.unlogged = max(0, tally.forwards - len(steps))
+    if tally.unlogged:
+        tally.by_counts[0, 0] += tally.unlogged
     if steps and all(step.get(name) is not None for step in steps for name in ("draft_ms", "verify_ms")):
         tally.times = {name: sum(step.get(name) or 0.0 for step in steps) for name in TIMES}
-    if steps and len(steps) == tally.forwards:
+    if steps and tally.unlogged <= 1:  # before the last token there is no room for a draft
         tally.steps_ms = max(0.0, ended_ms - (row.prompt_ms or 0.0))
     if drafting:
         tally.drafting_ms = sum(it["begin_ms"] + it["generate_ms"] + it["accept_ms"] for it in drafting)

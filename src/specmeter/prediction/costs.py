@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 MODEL = 0.04
 """Standard deviation of the logarithm of a step's cost that no input explains; see docs/explanation/prediction.md."""
+UNKNOWN = 0.05
+"""The same of a measured time that came without an interval."""
 PLAIN = 0.01
 """The same of a step without a draft, which is what the baseline does."""
 _NORMAL = 1.96
@@ -136,9 +138,9 @@ def _drawn_curve(curve: CostCurve, n: Floats, draws: int, rng: Generator) -> Flo
 
 
 def _drawn(estimate: Estimate, draws: int, rng: Generator) -> Floats:
-    """Values of a time, log-normal by its interval; all the point where it has none."""
+    """Values of a time, log-normal by its interval, or by `UNKNOWN` where it has none."""
     if estimate.low is None or estimate.high is None or estimate.low <= 0 or estimate.point <= 0:
-        return np.full(draws, estimate.point)
+        return estimate.point * _spread(UNKNOWN, draws, rng)
     spread = math.log(estimate.high / estimate.low) / 2 / _NORMAL
     return estimate.point * _spread(spread, draws, rng)
 

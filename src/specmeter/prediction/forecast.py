@@ -13,7 +13,7 @@ takes milliseconds, and taking in a request less than its own bookkeeping.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.errors import SpecmeterError, UsageError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ASSUMED = (0.7, 0.5, 0.85)
 """(point, low, high) of alpha for a draft model nobody knows: what published pairs of one family lie between."""
-ASSUMED_HITS = (0.2, 0.0, 0.6)
+ASSUMED_HITS = (0.1, 0.0, 0.6)
 """The same of how often an n-gram method has a draft at all; text that repeats itself lies above."""
 LEAST_DRAFTED = 50
 """Tokens drafted by other arms, below which an assumed range says as much."""
@@ -64,13 +64,17 @@ class Forecaster:
         host: Host | None = None,
         named: Sequence[tuple[str, Probe]] = (),
         probes: Path | None = None,
+        prompts: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """`named` are probes that somebody gave, with their names; `probes` is the folder to look for others."""
+        """`named` are probes that somebody gave, with their names; `probes` is the folder to look for others; `prompts`
+        are the ids of each arm's prompts, where arms differ in them."""
         self._arms = arms
+        self._prompts = prompts or {}
         self._models = models
         self._seen: dict[tuple[object, ...], Counted] = {}
         self._sources: dict[tuple[object, ...], list[str]] = {}
         self._costs: dict[str, Costs | str] = {}
+        self._found: dict[tuple[str, str | None], tuple[Path, Probe] | None] = {}
         for arm in arms.values():
             if arm.speculates:
                 self._costs[arm.id] = self._cost(arm, engine, host, named, probes)
@@ -99,9 +103,9 @@ class Forecaster:
             return _nothing(arm, now, costs)
         if arm.gamma is None:
             return _nothing(arm, now, "gamma is left to the engine, whose default is not known before it runs")
-        acceptance, source = self._acceptance(arm)
         by_model = arm.draft is not None
         try:
+            acceptance, source = self._acceptance(arm)
             (found,) = predict(acceptance, costs, [arm.gamma], by_model=by_model).by_gamma
         except SpecmeterError as error:
             return _nothing(arm, now, error.message)
@@ -119,11 +123,13 @@ class Forecaster:
         if arm.synthetic_rates:
             return synthetic(arm.synthetic_rates), "rates of the synthetic acceptance that the arm asks for"
         key = drafting(arm)
-        seen = self._seen.get(key)
-        if seen is not None and seen.drafted >= LEAST_DRAFTED:
+        seen = self._on_prompts(arm, self._seen.get(key, Counted()))
+        if seen.drafted >= LEAST_DRAFTED:
             where = f"measured in this run: {', '.join(self._sources[key])}"
             further = "" if seen.longest >= gamma else f", rates beyond position {seen.longest} continued"
             return seen, f"{where} ({seen.drafted} tokens drafted on {len(seen.prompts)} prompts{further})"
+        if arm.policy is not None:
+            raise UsageError(f"the policy {arm.policy} decides about draft lengths while it runs", fix="measure it")
         if arm.draft is None and all(method.startswith("ngram") for method in arm.methods):
             given = Given((ASSUMED[0],), (ASSUMED[1],), (ASSUMED[2],), hits=ASSUMED_HITS)
             return given, (
@@ -131,6 +137,14 @@ class Forecaster:
                 f"a draft in {ASSUMED_HITS[1]:.0%} to {ASSUMED_HITS[2]:.0%} of the steps"
             )
         return Given.alpha(*ASSUMED), f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}"
+
+    def _on_prompts(self, arm: Arm, seen: Counted) -> Counted:
+        """What was seen on the arm's own prompts; where that says too little, on others, which says less about them."""
+        wanted = self._prompts.get(arm.id)
+        if wanted is None or set(seen.prompts) <= set(wanted):
+            return seen
+        own = Counted({name: steps for name, steps in seen.prompts.items() if name in wanted})
+        return own if own.drafted >= LEAST_DRAFTED else Counted(seen.prompts, other_prompts=len(wanted))
 
     def _cost(
         self,
@@ -148,7 +162,10 @@ class Forecaster:
             if fits(probe, target, draft):
                 return probed(probe, f"probe {name}{unlike(probe.settings, arm.engine)}")
         if probes is not None:
-            found = find_probe(target, draft, engine, probes, host=host)
+            pair = (target.sha256, draft.sha256 if draft is not None else None)
+            if pair not in self._found:
+                self._found[pair] = find_probe(target, draft, engine, probes, host=host)
+            found = self._found[pair]
             if found is not None and not unlike(found[1].settings, arm.engine):
                 return probed(found[1], f"probe {found[0].name}")
         if target.header is None or (draft is not None and draft.header is None):
@@ -216,7 +233,8 @@ def _shows_acceptance(arm: Arm) -> bool:
 
 def drafting(arm: Arm) -> tuple[object, ...]:
     """What two arms must have in common for the acceptance of one to be that of the other."""
-    return (arm.target, arm.methods, arm.draft, arm.gamma_min, arm.p_min, arm.ngram_n, arm.ngram_min_hits)
+    by = (arm.policy, arm.rule)
+    return (arm.target, arm.methods, arm.draft, arm.gamma_min, arm.p_min, arm.ngram_n, arm.ngram_min_hits, *by)
 
 
 def unlike(probe: EngineSettings, arm: EngineSettings) -> str:
