@@ -62,7 +62,20 @@ def test_json_is_alone_on_stdout_and_one_token_is_always_measured(
     assert [point["tokens"] for point in answer["probe"]["target_ms"]["points"]] == [1, 3]
     assert answer["probe"]["union"]["used"] == 4
     assert answer["verification"][0]["point"] == 1.0
+    assert answer["probe"]["settings"]["threads"] is None  # as runs have it that leave threads to the engine
     assert load_probe(out).model_dump(mode="json") == answer["probe"]
+
+
+def test_a_busy_machine_is_warned_of(
+    capsys: pytest.CaptureFixture[str], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = host.read_host(load_sample_s=0.01)
+    monkeypatch.setattr(host, "read_host", lambda: quiet.model_copy(update={"busy_processes": ("\x1b[1mchess 93 %",)}))
+    assert invoke(["probe", core("dense").path, "--text", text, "--out", "it.json", *QUICK]) == 0
+    warning = capsys.readouterr().err
+    assert "other programs are busy" in warning
+    assert "chess 93 %" in warning
+    assert "\x1b" not in warning
 
 
 def test_through_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -82,8 +82,11 @@ def command(
     Exit codes: 0 measured, 2 the models do not fit (into memory, or together) or a flag cannot be used,
     3 the engine failed, 130 interrupted (nothing is kept).
     """
+    from rich.markup import escape
+
     from specmeter.cli.probe_view import print_probe, print_routing
     from specmeter.cli.progress import error_console
+    from specmeter.cli.text import printable
     from specmeter.errors import UsageError
     from specmeter.probe import make
     from specmeter.record import EngineSettings
@@ -117,8 +120,12 @@ def command(
         text=text,
         binary=binary,
     )
+    host = read_host()
+    if host.busy_processes:
+        busy = escape(printable(", ".join(host.busy_processes)))
+        console.print(f"warning: other programs are busy: {busy}; times will be too long", soft_wrap=True)
     with _progress(console) as progress:
-        probe = make.make_probe(request, read_host(), progress)
+        probe = make.make_probe(request, host, progress)
     if missing := sorted(set(counts or make.TOKENS[source]) - {point.tokens for point in probe.target_ms.points}):
         shown = ", ".join(map(str, missing))
         console.print(
