@@ -141,7 +141,8 @@ def native_times(
             samples = row.get("samples_ns")
             if test is not None and isinstance(samples, list) and samples:
                 found[test] = float(cast("list[Any]", samples)[0]) / 1e6
-            version = version or f"build {row.get('build_number')} commit {row.get('build_commit')}"[:200]
+            if "build_commit" in row:
+                version = f"build {row.get('build_number')} commit {row['build_commit']}"[:200]
     missing = [test.name for test in tests if not (found.get(test, 0) > 0 and math.isfinite(found[test]))]
     if missing:
         raise EngineProtocolError(
