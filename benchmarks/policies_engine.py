@@ -21,7 +21,7 @@ from specmeter.models.reference import locate
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
 from specmeter.workloads.packaged import packaged
 
-KINDS = ("code", "edit", "fact", "long", "reason", "zh")
+KINDS = ("code", "edit", "fact", "reason", "zh")
 
 
 def arm(name: str, drafter: str, gamma: int | None, policy: str | None, threads: int) -> Arm:
