@@ -135,8 +135,13 @@ class _Bench:
             return
         self.predicted = {prediction.arm_id for prediction in self.store.predictions()}
         self.begun = {session.arm_id for session in self.store.sessions()}
-        if self.begun:
+        if self.begun and self.expecting:
             self.foresight.saw(self.store.requests())
+
+    @property
+    def expecting(self) -> bool:
+        """Whether some arm is still to be predicted; once none is, nothing needs to be remembered for it."""
+        return any(arm.speculates and arm.id not in self.predicted for arm in self.work.arms.values())
 
     def foresee(self, arm: Arm) -> None:
         """Write down what is expected of an arm, once, before its first session."""
@@ -283,7 +288,7 @@ class _Bench:
 
     def _keep(self, request: Request, samples: Sequence[Telemetry] = ()) -> None:
         self.store.add_request(request, samples)
-        if self.foresight is not None:
+        if self.foresight is not None and self.expecting:
             self.foresight.saw((request,))
         self.observer.request_done(request)
 
