@@ -187,6 +187,41 @@ def speedups_by_group(
     }
 
 
+def ratio_of_groups(
+    ours: Floats, theirs: Floats, *, of: str = "blocks", level: float = 0.95, among: int = 1
+) -> Estimate:
+    """exp(mean of `ours` - mean of `theirs`), both logarithms of units that are not paired: two runs, two builds.
+
+    Welch's interval: the two variances need not be equal, and the degrees of freedom are Satterthwaite's,
+
+        e = s1^2 / n1 + s2^2 / n2,    df = e^2 / ((s1^2 / n1)^2 / (n1 - 1) + (s2^2 / n2)^2 / (n2 - 1))
+
+    with `among` for intervals that hold for so many ratios together (Bonferroni, as in `simultaneous`). `n` counts the
+    units of both. There is no interval with a single unit on either side, nor where the units of both are copies.
+
+    Source: Welch 1947, doi:10.1093/biomet/34.1-2.28. Raises `UsageError` for an empty group or a value that is not
+    finite.
+    """
+    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
+
+    _check_level(level)
+    groups = (np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64))
+    if among < 1 or any(not len(group) or not np.isfinite(group).all() for group in groups):
+        raise UsageError("ratio of two groups: one is empty or holds no rates", fix="measure both")
+    n1, n2 = len(groups[0]), len(groups[1])
+    difference = float(groups[0].mean() - groups[1].mean())
+    name = f"ratio of geometric means of {n1} and {n2} {of}"
+    if min(n1, n2) < 2 or all(_copies(group) for group in groups):
+        why = _no_interval(min(n1, n2))
+        return Estimate(point=math.exp(difference), level=level, n=n1 + n2, unit="x", method=f"{name}; {why}")
+    errors = [float(group.var(ddof=1)) / len(group) for group in groups]
+    df = sum(errors) ** 2 / sum(error**2 / (len(group) - 1) for error, group in zip(errors, groups, strict=True))
+    tail = 1 - (1 - level) / (2 * among)
+    low, high = _bounds(difference, float(stdtrit(df, tail)) * math.sqrt(sum(errors)))
+    method = f"{name}; Welch t" + (f"; together with {among - 1} more (Bonferroni)" if among > 1 else "")
+    return Estimate(point=math.exp(difference), low=low, high=high, level=level, n=n1 + n2, unit="x", method=method)
+
+
 def at_level(estimate: Estimate, level: float) -> Estimate:
     """The same speedup with its interval at another level; without an interval it stays without.
 

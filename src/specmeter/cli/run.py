@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from specmeter.laboratory import Prepared
     from specmeter.probe import Probe
-    from specmeter.store import RunState
+    from specmeter.store import RequestRow, RunState
 
 
 @click.command(name="run")
@@ -110,18 +111,21 @@ def _measure(
 ) -> RunState:
     from rich.markup import escape
 
+    from specmeter.cli.interim import MOST_REQUESTS
     from specmeter.cli.progress import RunProgress
     from specmeter.laboratory import run
     from specmeter.store import RequestKey, RunStore
 
     missing = [RequestKey(*key) for key in prepared.work.keys()]  # noqa: SIM118
     total = len(missing)
+    before: list[RequestRow] = []
     if resumed:
         with RunStore.open(folder, readonly=True) as store:
             missing = store.missing()
+            before = list(islice(store.rows(), MOST_REQUESTS))
     verb = "resuming" if resumed else "measuring"
     console.print(escape(f"{verb} {len(missing)} of {total} requests into {folder}"), highlight=False, soft_wrap=True)
-    observer = RunProgress(prepared.work, missing, total, console)
+    observer = RunProgress(prepared.work, missing, total, console, before)
     _stop_like_ctrl_c()
     try:
         with observer.shown():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__
 from specmeter.printable import printable, printable_lines
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from specmeter.report.document import Document
 
 _LONGEST_TEXT = 400_000
+T = TypeVar("T")
 
 
 def run_page(
@@ -103,6 +104,7 @@ def render(template: str, languages: Sequence[Language], charts: Mapping[str, Ch
             phrase=Phrase,
             label=voice.label,
             sentence=voice.sentence,
+            in_words=voice.in_words,
             languages=languages,
             charts=charts,
             charts_json=Markup(_charts_json(charts, voice.languages)),
@@ -133,9 +135,13 @@ class Voice:
 
     def sentence(self, answer: Answer) -> Markup:
         """An answer."""
+        return self.in_words(sentence, answer)
+
+    def in_words(self, tell: Callable[[T, Words], str], what: T) -> Markup:
+        """What a function of a language says of something; all of it may come from outside."""
         from markupsafe import escape
 
-        return self._in_each(lambda one: str(escape(printable(sentence(answer, one)))))
+        return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
 
     def label(self, key: str) -> Markup:
         """An `aria-label`, and its text in the other languages for when they are chosen."""
