@@ -547,3 +547,13 @@ def test_few_values_give_a_median_without_interval() -> None:
     for bad in ([], [1.0, math.nan]):
         with pytest.raises(UsageError, match="median over rounds"):
             median_estimate(bad, unit="ms", of="rounds")
+
+
+def test_a_ratio_whose_numerators_may_be_negative_says_so() -> None:
+    parts = [(-2.0, 10.0), (1.0, 10.0), (-0.5, 10.0)]
+    with pytest.raises(UsageError, match="not negative"):
+        pooled_ratio(parts, unit="ms/token", of="blocks")
+    found = pooled_ratio(parts, unit="ms/token", of="blocks", floor=-1e3)
+    assert found.point == pytest.approx(-0.05)
+    assert found.low is not None
+    assert found.low < -0.05
