@@ -1,0 +1,131 @@
+"""The live view: what runs, what is done, interim numbers that say they are, and no more than fits."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from specmeter.cli import invoke
+from specmeter.cli.interim import Interim
+from specmeter.cli.progress import RunProgress
+from specmeter.experiment_file import load
+from specmeter.laboratory import Prepared, prepare
+from specmeter.reading import read_run
+from specmeter.record import Request
+from specmeter.store import RequestKey, RunStore
+
+EXPERIMENT = """
+name: watched
+targets: {dense: "mock:dense"}
+drafts: {small: "mock:small"}
+arms: [{draft: small, gamma: [2, 4, 8]}]
+workloads: [{source: bench, kinds: [fact, code], per_kind: 1}]
+design: {blocks: 3, order: as-written}
+engine: {kind: mock}
+generation: {max_tokens: 16}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, list[Request], Path]:
+    folder = tmp_path_factory.mktemp("watched")
+    file = folder / "watched.yaml"
+    file.write_text(EXPERIMENT, encoding="utf-8")
+    assert invoke(["run", str(file), "--out", str(folder / "run")]) == 0
+    with RunStore.open(folder / "run", readonly=True) as store:
+        return prepare(load(str(file), ())), list(store.requests()), folder / "run"
+
+
+def watch(prepared: Prepared, requests: list[Request], console: Console) -> RunProgress:
+    """Let a view see these requests as a run would show them."""
+    keys = [RequestKey(*key) for key in prepared.work.keys()]  # noqa: SIM118
+    view = RunProgress(prepared.work, keys, len(keys), console)
+    cells = {(cell.invocation, cell.block, cell.arm_id): cell for cell in prepared.work.cells}
+    last = None
+    for request in requests:
+        cell = cells[request.invocation, request.block, request.arm_id]
+        if cell != last:
+            view.session_starting(cell, 2)
+            last = cell
+        view.request_done(request)
+    return view
+
+
+def test_on_a_terminal_it_shows_what_runs_and_interim_numbers(run: tuple[Prepared, list[Request], Path]) -> None:
+    prepared, requests, _ = run
+    console = Console(force_terminal=True, width=100, height=20, file=io.StringIO(), color_system=None)
+    view = watch(prepared, requests[:-3], console)
+    with console.capture() as capture:
+        console.print(view._display())
+    shown = capture.get()
+    assert "21/24" in shown
+    assert "left" in shown
+    assert "interim: unfinished, not checked" in shown
+    lines = shown.splitlines()
+    (now,) = [line for line in lines if line.startswith("> ")]
+    assert requests[-4].arm_id in now
+    assert all("~" in line for line in lines if "draft-simple" in line and "block" not in line)
+    assert sum("baseline" in line for line in lines) == 1
+
+
+def test_a_low_terminal_shows_the_running_arm_and_says_how_many_are_hidden(
+    run: tuple[Prepared, list[Request], Path],
+) -> None:
+    prepared, requests, _ = run
+    console = Console(force_terminal=True, width=80, height=7, file=io.StringIO(), color_system=None)
+    view = watch(prepared, requests[:-1], console)
+    with console.capture() as capture:
+        console.print(view._display())
+    shown = capture.get()
+    assert len(shown.splitlines()) <= 7
+    assert "2 more arms" in shown
+    assert f"> {requests[-2].arm_id}" in shown
+
+
+def test_off_a_terminal_each_block_begins_with_interim_speedups(run: tuple[Prepared, list[Request], Path]) -> None:
+    prepared, requests, _ = run
+    out = io.StringIO()
+    watch(prepared, requests, Console(file=out, width=200))
+    told = [
+        line for line in out.getvalue().splitlines() if line.startswith("interim speedups (unfinished, not checked)")
+    ]
+    assert len(told) == 2  # before the second and the third block
+    assert told[0].count("~") == 3
+
+
+def test_interim_numbers_are_those_of_the_summary(run: tuple[Prepared, list[Request], Path]) -> None:
+    prepared, requests, folder = run
+    interim = Interim(prepared.work.arms, [], [], len(requests))
+    for request in requests:
+        interim.add(request)
+    interim.update()
+    final = {arm.arm_id: arm for arm in read_run(folder).summary.arms}
+    assert {arm_id: speedup.point for arm_id, speedup in interim.speedups()} == {
+        arm_id: arm.speedup.point for arm_id, arm in final.items() if arm.speedup is not None
+    }
+
+
+def test_a_resumed_run_counts_what_was_there(run: tuple[Prepared, list[Request], Path]) -> None:
+    prepared, _, folder = run
+    with RunStore.open(folder, readonly=True) as store:
+        before = list(store.rows())[:16]
+    done = {row.key for row in before}
+    missing = [key for key in (RequestKey(*key) for key in prepared.work.keys()) if key not in done]  # noqa: SIM118
+    console = Console(force_terminal=True, width=100, height=20, file=io.StringIO(), color_system=None)
+    view = RunProgress(prepared.work, missing, 24, console, before)
+    with view.shown(), console.capture() as capture:
+        console.print(view._display())
+    shown = capture.get()
+    assert "16/24" in shown
+    assert sum("dense/" in line and " 4/6 " in line for line in shown.splitlines()) >= 4
+
+
+def test_long_runs_are_not_summarised_on_the_way(run: tuple[Prepared, list[Request], Path]) -> None:
+    prepared, requests, _ = run
+    interim = Interim(prepared.work.arms, [], [], 100_000)
+    interim.add(requests[0])
+    interim.update()
+    assert interim.speedups() == []
