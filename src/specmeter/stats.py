@@ -198,8 +198,8 @@ def ratio_of_groups(
 
     with `among` for intervals that hold for so many ratios together (Bonferroni, as in `simultaneous`). `n` counts the
     units of both. There is no interval with a single unit on either side, nor where the units of both are copies.
-    Measured by simulation, at 95 %: it covers 96.7 % with 3 and 3 units that spread alike, 94.9 % where one side spreads
-    three times as much, and 93.6 % where the wide side has 3 and the narrow one 5.
+    Measured by simulation, at 95 %: it covers 96.7 % with 3 and 3 units that spread alike, 94.9 % where one side
+    spreads three times as much, and 93.6 % where the wide side has 3 and the narrow one 5.
 
     Source: Welch 1947, doi:10.1093/biomet/34.1-2.28. Raises `UsageError` for an empty group or a value that is not
     finite.
