@@ -21,6 +21,8 @@ from specmeter.models.reference import locate
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
 from specmeter.workloads.packaged import packaged
 
+LOOKED_UP = 2
+"""Tokens that lookups look for, in every arm; shorter drafts are never made."""
 KINDS = ("code", "edit", "fact", "reason", "zh")
 
 
@@ -36,7 +38,7 @@ def arm(name: str, drafter: str, gamma: int | None, policy: str | None, threads:
             "methods": ("ngram-simple",) if lookup else ("draft-simple",),
             "draft": None if lookup else "draft",
             "gamma": gamma,
-            "ngram_n": min(3, gamma) if lookup else None,
+            "ngram_n": LOOKED_UP if lookup else None,
             "policy": policy,
             "engine": settings,
         }
