@@ -56,6 +56,7 @@ def run_page(
         "controls": tables.controls(document),
         "kinds": tables.kinds(document),
         "prompts": tables.prompts(document),
+        "texts": tables.texts(document),
         "checks": tables.checks(document),
         "models": tables.models(document),
         "parts": tables.parts(document),

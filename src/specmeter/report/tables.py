@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from specmeter.report.document import Document
     from specmeter.summary import ArmSummary, KindSummary
 
+_TEXT_SHOWN = 160
+
 _RESULTS = (
     Column("decode_rate", "number"),
     Column("speedup", "number"),
@@ -95,6 +97,16 @@ def prompts(document: Document) -> Table:
         for prompt_id, speedup in (arm.prompts or {}).items()
     ]
     return Table("prompts", columns, rows)
+
+
+def texts(document: Document) -> Table:
+    """The beginning of every prompt."""
+    columns = (Column("prompt"), Column("kind"), Column("text"))
+    rows = [
+        Row((Cell(prompt.id, code=True), Cell(prompt.kind), Cell(_beginning(prompt.text))))
+        for prompt in document.prompts.values()
+    ]
+    return Table("texts", columns, rows)
 
 
 def parts(document: Document) -> Table:
@@ -270,6 +282,11 @@ def _requests(arm: ArmSummary) -> Cell:
 
 def _target(document: Document, arm_id: str) -> str:
     return next((arm.target for arm in document.run.arms if arm.id == arm_id), "-")
+
+
+def _beginning(text: str) -> str:
+    line = " ".join(text[: 4 * _TEXT_SHOWN].split())
+    return line if len(line) <= _TEXT_SHOWN else line[:_TEXT_SHOWN] + "..."
 
 
 def _threat(outcome: Outcome) -> str | Phrase:

@@ -103,6 +103,7 @@ TEXT: dict[str, str] = {
     "column.threat": "looks for",
     "column.status": "outcome",
     "column.unchecked": "what it could not look at",
+    "column.text": "text, from its beginning",
     "column.model": "model",
     "column.reference": "reference",
     "column.size": "size",
@@ -115,6 +116,7 @@ TEXT: dict[str, str] = {
     "table.prompts": "Speedup on every prompt",
     "table.controls": "Controls: arms that test the measurement itself, never results",
     "table.checks": "All checks",
+    "table.texts": "What the prompts say",
     "table.models": "Models",
     # axes
     "axis.speedup": "speedup over the baseline of the same block",

@@ -103,6 +103,7 @@ TEXT: dict[str, str] = {
     "column.threat": "检查内容",
     "column.status": "结果",
     "column.unchecked": "未能检查的部分",
+    "column.text": "文本（开头）",
     "column.model": "模型",
     "column.reference": "来源",
     "column.size": "大小",
@@ -115,6 +116,7 @@ TEXT: dict[str, str] = {
     "table.prompts": "每个提示词上的加速比",
     "table.controls": "对照：用来检验测量本身的配置，不是结果",
     "table.checks": "全部检查项",
+    "table.texts": "提示词内容",
     "table.models": "模型",
     # 坐标轴
     "axis.speedup": "相对同一区组基线的加速比",
