@@ -180,11 +180,7 @@ def conclude(ratio: Estimate | None, threshold: float) -> Conclusion:
 def _compare_arm(
     reference: Side, other: Side, arm: Arm, measure: Measure, threshold: float, level: float, among: int
 ) -> ArmComparison:
-    verdicts = [
-        side.report.certificate.arms.get(arm.id) if side.report.certificate else None for side in (reference, other)
-    ]
-    known = [verdict for verdict in verdicts if verdict is not None]
-    verdict = worst(known) if len(known) == len(verdicts) else ("invalid" if "invalid" in known else None)
+    verdict = _verdict(reference, other, arm.id)
     prompts = _shared_prompts(reference, other, (arm.id,))
     rate = speedup = None
     over: Units = "invocations" if all(side.report.summary.invocations > 1 for side in (reference, other)) else "blocks"
@@ -208,6 +204,16 @@ def _compare_arm(
         speedup=speedup,
         conclusion=conclusion,
     )
+
+
+def _verdict(reference: Side, other: Side, arm_id: str) -> Verdict | None:
+    """The worse of an arm's verdicts; None where a run was not checked, unless the other one found it invalid."""
+    verdicts: list[Verdict] = []
+    for side in (reference, other):
+        if side.report.certificate is not None and arm_id in side.report.certificate.arms:
+            verdicts.append(side.report.certificate.arms[arm_id])
+    found = worst(verdicts)
+    return found if len(verdicts) == 2 or found == "invalid" else None
 
 
 def _shared_prompts(reference: Side, other: Side, arm_ids: Sequence[str]) -> frozenset[str]:

@@ -154,7 +154,7 @@ class RunProgress:
         room = max(0, self._console.height - 5)
         arms = list(self._arms)
         running = self._now[0] if self._now is not None else None
-        place = arms.index(running) if running in self._arms else 0
+        place = arms.index(running) if running is not None and running in self._arms else 0
         first = max(0, min(place - room // 2, len(arms) - room))
         for arm_id in arms[first : first + room]:
             table.add_row(*self._row(arm_id), style="bold" if arm_id == running else None)

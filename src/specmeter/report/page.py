@@ -102,7 +102,6 @@ def render(template: str, languages: Sequence[Language], charts: Mapping[str, Ch
         .render(
             t=voice.tell,
             say=voice.say,
-            phrase=Phrase,
             label=voice.label,
             sentence=voice.sentence,
             in_words=voice.in_words,

@@ -198,7 +198,7 @@ TEXT: dict[str, str] = {
     "table.parts": "Decode time per token, ms",
     "table.predictions": "Predicted before the measurement, and measured",
     # validity
-    "validity.verdict": "Verdict of the run: {verdict}.",
+    "validity.verdict": "Verdict of the run:",
     "validity.counts": "Requests: {valid} valid, {suspect} suspect, {invalid} invalid.",
     "validity.checked": "Checked by specmeter {version} on {when}. Every check reads the raw data; anybody with the run folder comes to the same verdict with `specmeter check`.",
     "validity.none": "The checks found nothing.",

@@ -198,7 +198,7 @@ TEXT: dict[str, str] = {
     "table.parts": "每 token 解码时间，ms",
     "table.predictions": "测量之前的预测与实测",
     # 有效性
-    "validity.verdict": "本次运行的判定：{verdict}。",
+    "validity.verdict": "本次运行的判定：",
     "validity.counts": "请求：{valid} 个有效，{suspect} 个存疑，{invalid} 个无效。",
     "validity.checked": "由 specmeter {version} 于 {when} 检查。每项检查都读取原始数据；任何持有运行目录的人用 `specmeter check` 都会得到同样的判定。",
     "validity.none": "检查没有发现问题。",
