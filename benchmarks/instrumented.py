@@ -1,11 +1,11 @@
 """The instrumented engine beside the embedded server: same wheel, same models, same prompts, turn by turn.
 
-    uv run python benchmarks/instrumented.py speed [--rounds 7] [--gamma 4]
+    uv run python benchmarks/instrumented.py speed [--rounds 4] [--gamma 4]
     uv run python benchmarks/instrumented.py identity [--tokens 96] [--models bench:dense-400m ...]
 
-`speed`: in each round every (model, arm) is measured once by each engine, in an order that alternates: a fresh session,
-an excluded warm-up, then one request per prompt. Printed are ratios instrumented / server of pooled decode rates per
-round: median, range, and a t interval of the mean logarithm. Wanted: plain >= 0.98, draft-simple >= 1.00.
+`speed`: in each round every (model, arm) gets a fresh session of each engine, an excluded warm-up, then the two engines
+take turns prompt by prompt, the first one changing. Texts are checked to be the same. Printed are ratios of decode
+rates, instrumented / server, over all pairs. Wanted: plain >= 0.98, draft-simple >= 1.00.
 
 `identity`: greedy text of speculative decoding against plain decoding of the same engine, for every kind of prompt and
 gamma 1 to 16, with a draft model and n-grams. Where texts part, the target's gap between the two tokens is printed.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -43,13 +44,22 @@ def prompts(per_kind: int) -> tuple[Prompt, ...]:
     return tuple(workloads.load([BenchWorkload(source="bench", name="all", per_kind=per_kind)], base_dir=Path()))
 
 
-def rate(engine: Engine, launch: Launch, texts: tuple[Prompt, ...], generation: Generation) -> float:
-    """Pooled decode rate over the prompts, tok/s."""
-    with engine.start(launch) as session:
-        session.generate(texts[0], generation)
-        replies = [session.generate(text, generation) for text in texts]
-    tokens = sum(reply.timings.predicted_n - 1 for reply in replies)
-    return 1e3 * tokens / sum(reply.timings.predicted_ms for reply in replies)
+def turns(
+    engines: dict[str, Engine], launch: Launch, texts: tuple[Prompt, ...], generation: Generation, passes: int, odd: int
+) -> list[float]:
+    """Server's decode time over the instrumented engine's, prompt by prompt, both sessions open and taking turns."""
+    with ExitStack() as stack:
+        sessions = {name: stack.enter_context(engine.start(launch)) for name, engine in engines.items()}
+        for session in sessions.values():
+            session.generate(texts[0], generation)
+        found: list[float] = []
+        for turn in range(passes * len(texts)):
+            order = list(sessions) if (turn + odd) % 2 == 0 else list(reversed(sessions))
+            text = texts[turn % len(texts)]
+            replies = {name: sessions[name].generate(text, generation) for name in order}
+            assert len({reply.token_ids for reply in replies.values()}) == 1, "the texts differ"
+            found.append(replies["server"].timings.predicted_ms / replies["instrumented"].timings.predicted_ms)
+    return found
 
 
 def speed(args: argparse.Namespace) -> None:
@@ -66,30 +76,25 @@ def speed(args: argparse.Namespace) -> None:
     }
     ratios: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch) / "engine.log"
+        log = Path(scratch)
         for turn in range(args.rounds):
             for reference in args.models:
                 target = model(reference)
                 for name, arm in arms.items():
-                    launch = Launch(arm, target, draft if arm.draft else None, log)
-                    order = list(engines) if turn % 2 == 0 else list(reversed(engines))
-                    found = {it: rate(engines[it], launch, texts, generation) for it in order}
-                    ratios.setdefault((reference, name), []).append(found["instrumented"] / found["server"])
-                    print(
-                        f"{turn}  {reference:18} {name:13} " + "  ".join(f"{k} {v:8.2f}" for k, v in found.items()),
-                        flush=True,
-                    )
-    print(
-        f"\n| model | arm | instrumented / server, median | range | 95 % interval of the mean ({args.rounds} rounds) |"
-    )
-    print("|---|---|---|---|---|")
+                    launch = Launch(arm, target, draft if arm.draft else None, log / f"{turn}.log")
+                    found = turns(engines, launch, texts, generation, args.passes, turn)
+                    ratios.setdefault((reference, name), []).extend(found)
+                    print(f"{turn}  {reference:18} {name:13} median {np.median(found):.3f}", flush=True)
+    print("\n| model | arm | instrumented / server, median of pairs | quartiles | 95 % interval of the mean | pairs |")
+    print("|---|---|---|---|---|---|")
     for (reference, name), values in ratios.items():
         logs = np.log(values)
         half = student.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
         low, high = np.exp(logs.mean() - half), np.exp(logs.mean() + half)
+        first, third = np.quantile(values, [0.25, 0.75])
         print(
-            f"| {reference} | {name} | {np.median(values):.3f} | {min(values):.3f}-{max(values):.3f} "
-            f"| {low:.3f}-{high:.3f} |"
+            f"| {reference} | {name} | {np.median(values):.3f} | {first:.3f}-{third:.3f} | {low:.3f}-{high:.3f} "
+            f"| {len(values)} |"
         )
 
 
@@ -139,7 +144,8 @@ def main() -> None:
         default = ["bench:dense-400m", "bench:moe-400m"]
         command.add_argument("--models", nargs="+", default=default if name == "speed" else [*default, "bench:hybrid"])
         if name == "speed":
-            command.add_argument("--rounds", type=int, default=7)
+            command.add_argument("--rounds", type=int, default=4)
+            command.add_argument("--passes", type=int, default=1)
             command.add_argument("--gamma", type=int, default=4)
         else:
             command.add_argument("--per-kind", type=int, default=1)

@@ -68,7 +68,7 @@ def score(order: Scoring, done: Callable[[int, int], None]) -> Scores:
     with Model(Path(order.model), gpu_layers=settings.gpu_layers) as model:
         tokens = model.tokenize(order.text, add_special=True, parse_special=False)
         windows = windows_of(len(tokens), settings.context, order.stride)
-        bos = _bos(model)
+        bos = model.bos
         batch = settings.batch or min(_BATCH, windows.length)
         rows = _rows(model.vocabulary_size, min(batch, windows.scored))
         exact = settings.model_copy(
@@ -87,7 +87,7 @@ def score(order: Scoring, done: Callable[[int, int], None]) -> Scores:
         return Scores(
             text_tokens=len(tokens),
             tokens_sha256=hashlib.sha256(np.array(tokens, dtype="<i4").tobytes()).hexdigest(),
-            train_context=_train_context(model),
+            train_context=model.training_context,
             begins_with_bos=bos is not None and not order.stride,
             wants_bos=bos is not None,
             window_tokens=windows.length,
@@ -132,21 +132,3 @@ def _surprise(context: Context, window: list[int], first: int, following: NDArra
 def _rows(vocabulary: int, wanted: int) -> int:
     """Rows of logits of one forward: a vocabulary of 248k takes a megabyte for each."""
     return min(wanted, max(_FEWEST_ROWS, _ROW_BYTES // (4 * vocabulary)))
-
-
-def _bos(model: Model) -> int | None:
-    """The token that begins texts, where the model wants it."""
-    lib, vocabulary = _vocabulary(model)
-    return int(lib.llama_vocab_bos(vocabulary)) if lib.llama_vocab_get_add_bos(vocabulary) else None
-
-
-def _train_context(model: Model) -> int:
-    lib, _ = _vocabulary(model)
-    return int(lib.llama_model_n_ctx_train(model.handle))
-
-
-def _vocabulary(model: Model) -> tuple[Any, int]:
-    from specmeter.engines.libllama import capi
-
-    lib = capi.library()
-    return lib, lib.llama_model_get_vocab(model.handle)

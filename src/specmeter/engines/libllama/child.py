@@ -8,6 +8,7 @@ logs goes to standard error. With `--identify` it prints what the library says a
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import socket
 import sys
@@ -46,6 +47,7 @@ def main() -> int:
         except SpecmeterError as error:
             _send(client, {"error": {"message": error.message, "fix": error.fix, "usage": error.exit_code == 2}})
             return 1
+        gc.disable()  # it would stop the loop between two forwards; it runs after each answer instead
         with session:
             _send(client, {"ready": session.resolved})
             _serve(session, client)
@@ -82,6 +84,7 @@ def _serve(session: Session, client: Connection) -> None:
             _send(client, {"error": {"message": error.message, "fix": error.fix, "usage": False}})
         except SpecmeterError as error:
             _send(client, {"error": {"message": error.message, "fix": error.fix, "usage": True}})
+        gc.collect()
 
 
 def _answer(session: Session, question: dict[str, Any], client: Connection) -> Any:

@@ -76,6 +76,11 @@ class Model:
             """Carries nothing but a recurrent state."""
             self.is_hybrid: bool = self._lib.llama_model_is_hybrid(self._handle)
             """Carries a recurrent state beside a KV cache."""
+            self.training_context: int = self._lib.llama_model_n_ctx_train(self._handle)
+            """Tokens of the longest texts that the model was trained on, as its file says."""
+            wants_bos = self._lib.llama_vocab_get_add_bos(self._vocabulary)
+            self.bos: int | None = self._lib.llama_vocab_bos(self._vocabulary) if wants_bos else None
+            """The token that texts begin with; None for models that want none."""
             if self.vocabulary_size < 1:
                 raise EngineStartError(f"{path}: the model has no vocabulary", fix="use a complete GGUF file")
         except BaseException:
