@@ -21,7 +21,11 @@ ASSET = Path(__file__).resolve().parent.parent / "src" / "specmeter" / "report" 
 SOURCES = (
     ("vega@6.2.0", "build/vega.min.js", "ea6a5936381d06f912466354e2b6a20eb66c4d41f1ca9dff1e0236dfee6ee392"),
     ("vega-lite@6.4.2", "build/vega-lite.min.js", "3cef62eb552b03bc3de6b97c830c1118e2ba64f662530088c9af9e0fab370523"),
-    ("vega-interpreter@2.2.1", "build/vega-interpreter.js", "e900e82bfa450c113ba70c5af8935caed9e52ef570445c1b4f40d38f2cfff71e"),
+    (
+        "vega-interpreter@2.2.1",
+        "build/vega-interpreter.js",
+        "e900e82bfa450c113ba70c5af8935caed9e52ef570445c1b4f40d38f2cfff71e",
+    ),
 )
 """(package, file in it, SHA-256 of that file)."""
 IMPORT = "import { ascending, isString, DisallowedObjectProperties } from 'vega-util';"

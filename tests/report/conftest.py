@@ -100,7 +100,7 @@ def look(browser: Browser) -> Iterator[Callable[..., Any]]:
         looked = Looked(context.new_page())
         looked.page.goto(path.resolve().as_uri())
         if wait:
-            looked.page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
+            looked.page.wait_for_function("document.documentElement?.dataset.drawn !== undefined")
         return looked
 
     yield open_page

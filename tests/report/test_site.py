@@ -24,8 +24,9 @@ def test_an_index_a_page_for_each_study_and_downloads(look: Look, site: Path) ->
     looked = look(site / "index.html")
     links = looked.run("[...document.querySelectorAll('.card h2 a')].map((a) => a.href)")
     assert len(links) == len(set(links)) == 2
-    looked.page.click(".card h2 a >> nth=0")
-    looked.page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
+    with looked.page.expect_navigation():
+        looked.page.click(".card h2 a >> nth=0")
+    looked.page.wait_for_function("document.documentElement?.dataset.drawn !== undefined")
     assert looked.page.inner_text("#downloads h2") == "Downloads"
     downloads = looked.run("[...document.querySelectorAll('#downloads a')].map((a) => a.getAttribute('href'))")
     page = Path(looked.page.url.removeprefix("file://"))
@@ -33,7 +34,8 @@ def test_an_index_a_page_for_each_study_and_downloads(look: Look, site: Path) ->
         downloads
     )
     assert all((page.parent / name).is_file() for name in downloads)
-    looked.page.click("a.brand")
+    with looked.page.expect_navigation():
+        looked.page.click("a.brand")
     assert looked.page.url.endswith("/index.html")
     assert looked.network == []
     assert looked.said == []
