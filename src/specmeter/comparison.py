@@ -209,7 +209,9 @@ def _compare_arm(
 def _verdict(reference: Side, other: Side, arm_id: str) -> Verdict | None:
     """The worse of an arm's verdicts; None where a run was not checked, unless the other one found it invalid."""
     certificates = [side.report.certificate for side in (reference, other)]
-    verdicts = [issued.arms[arm_id] for issued in certificates if issued is not None and arm_id in issued.arms]
+    verdicts: list[Verdict] = [
+        issued.arms[arm_id] for issued in certificates if issued is not None and arm_id in issued.arms
+    ]
     found = worst(verdicts)
     return found if len(verdicts) == 2 or found == "invalid" else None
 
