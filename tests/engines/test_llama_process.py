@@ -21,7 +21,8 @@ from specmeter.engines.process import EngineProcess
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
 HARNESS = """
-import sys, time, json
+import signal, sys, time, json
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background of a shell
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from llama_fixtures import arm, launch, prompt, greedy

@@ -90,7 +90,7 @@ def test_a_draft_with_another_vocabulary_that_got_through(
 ) -> None:
     """The server goes on without speculation; its log says why at a level that nobody reads."""
 
-    def compared(arms: Any, models: dict[str, ModelIdentity]) -> tuple[DraftPair, ...]:  # noqa: ARG001
+    def compared(arms: Any, models: dict[str, ModelIdentity], kind: str) -> tuple[DraftPair, ...]:  # noqa: ARG001
         conditions = compare(Path(models["dense"].path), Path(models["small"].path)).conditions
         return (DraftPair(target="dense", draft="small", conditions=conditions),)
 

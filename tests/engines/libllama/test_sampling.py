@@ -36,6 +36,10 @@ def by_the_rules(logits: np.ndarray, top_k: int, top_p: float, temperature: floa
     return result
 
 
+_NORMAL = 1e-37
+"""Just above the smallest normal number of single precision."""
+
+
 @given(
     seed=st.integers(0, 10_000),
     size=st.sampled_from([1, 2, 7, 300, 5000]),
@@ -50,9 +54,11 @@ def test_as_llama_cpp(seed: int, size: int, spread: float, top_k: int, top_p: fl
     expected = by_the_rules(logits, top_k, top_p, temperature)
     found = sampling.probabilities(logits, Generation(temperature=temperature, top_k=top_k, top_p=top_p))
     # On the edge of top_p, single precision may stop a token earlier or later; a few where thousands are nearly equal.
-    assert abs(int((found > 0).sum()) - int((expected > 0).sum())) <= (1 if size < 1000 else 5)
-    if (found > 0).sum() == (expected > 0).sum():
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-12)
+    # Shares below single precision's normal numbers may be flushed to zero: a library in this process decides that.
+    ours, theirs = found > _NORMAL, expected > _NORMAL
+    assert abs(int(ours.sum()) - int(theirs.sum())) <= (1 if size < 1000 else 5)
+    if (ours == theirs).all():
+        np.testing.assert_allclose(found[ours], expected[ours], rtol=2e-5)
     assert found.sum() == pytest.approx(1)
 
 
