@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from specmeter.errors import UsageError
 from specmeter.probe import Probe
 from specmeter.record import EngineIdentity, Host, ModelIdentity
+from specmeter.record_files import read_record, write_record
 
 MAX_BYTES = 8 * 1024 * 1024
 """A probe takes some ten kilobytes; a file larger than this is none."""
@@ -29,42 +27,14 @@ def probes_folder() -> Path:
 
 def load_probe(path: Path) -> Probe:
     """Read a probe. Raises `UsageError` that names the file and what is wrong in it."""
-    try:
-        size = path.stat().st_size
-        text = path.read_text(encoding="utf-8") if size <= MAX_BYTES else ""
-    except OSError as error:
-        raise UsageError(
-            f"{path}: the probe cannot be read ({error.strerror or error})", fix="name a file made by `specmeter probe`"
-        ) from None
-    except UnicodeDecodeError:
-        raise _no_probe(path, "it is no text") from None
-    if size > MAX_BYTES:
-        raise _no_probe(path, f"it has {size} bytes")
-    try:
-        return Probe.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise _no_probe(path, f"{where}: {first['msg']}") from None
-    except UsageError as error:  # a curve that is none says so itself
-        raise _no_probe(path, error.message) from None
+    return read_record(Probe, path, what="probe", made_by="specmeter probe", max_bytes=MAX_BYTES)
 
 
 def save_probe(probe: Probe, path: Path | None = None) -> Path:
     """Write a probe, whole or not at all, and return its place: `path`, or a name of its own in the probes folder."""
     if path is None:
         path = probes_folder() / f"{file_name(probe)}.json"
-    temporary = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(probe.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise UsageError(
-            f"{path}: the probe cannot be written ({error.strerror or error})", fix="name another file with --out"
-        ) from None
+    write_record(probe, path, what="probe")
     return path
 
 
@@ -117,7 +87,3 @@ def _probes(folder: Path) -> Iterator[tuple[Path, Probe]]:
             yield path, load_probe(path)
         except UsageError:
             continue
-
-
-def _no_probe(path: Path, why: str) -> UsageError:
-    return UsageError(f"{path}: is no probe ({why})", fix="name a file made by `specmeter probe`")

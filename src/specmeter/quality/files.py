@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from specmeter.errors import UsageError
 from specmeter.quality import QualityReport
+from specmeter.record_files import read_record, write_record
 
 MAX_BYTES = 64 * 2**20
 
@@ -32,32 +29,9 @@ def default_path(report: QualityReport) -> Path:
 
 def save_report(report: QualityReport, path: Path) -> None:
     """Write it, whole or not at all. Raises `UsageError` when that cannot be done."""
-    temporary = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise UsageError(
-            f"{path}: the report cannot be written ({error.strerror or error})", fix="name another file with --out"
-        ) from None
+    write_record(report, path, what="report")
 
 
 def load_report(path: Path) -> QualityReport:
     """Read a report. Raises `UsageError` that names the file and what is wrong in it."""
-    fix = "name a file made by `specmeter quality`"
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})", fix=fix) from None
-    if len(content) > MAX_BYTES:
-        raise UsageError(f"{path}: is no report (larger than {MAX_BYTES // 2**20} MiB)", fix=fix)
-    try:
-        return QualityReport.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise UsageError(f"{path}: is no report ({where}: {first['msg']})", fix=fix) from None
+    return read_record(QualityReport, path, what="report", made_by="specmeter quality", max_bytes=MAX_BYTES)
