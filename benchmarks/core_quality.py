@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -24,10 +23,11 @@ import gguf
 import httpx
 import numpy as np
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "training"))
-from embedded import Embedded  # noqa: E402
+from specmeter.engines.libllama.context import Context
+from specmeter.engines.libllama.model import Model
+from specmeter.record import EngineSettings
 
+ROOT = Path(__file__).parents[1]
 CORES = ROOT / "src" / "specmeter" / "models" / "cores"
 WORKLOADS = ROOT / "src" / "specmeter" / "workloads" / "bench"
 KINDS = ("fact", "code", "reason", "zh", "edit")
@@ -142,11 +142,13 @@ def perplexity(path: Path, window: int = 512) -> float:
     """Perplexity of the held-out text; the first quarter of each window only gives context."""
     text = (WORKLOADS / "heldout.txt").read_text(encoding="utf-8")
     surprise: list[np.ndarray] = []
-    with Embedded(path, window) as engine:
-        tokens = engine.tokenize(text)
+    settings = EngineSettings(context=window, batch=window, ubatch=window)
+    with Model(path) as model, Context(model, settings, threads=1, rows=window) as context:
+        tokens = model.tokenize(text, add_special=False, parse_special=False)
         for start in range(0, len(tokens) - window, window):
             piece = tokens[start : start + window]
-            logits = engine.logits(piece)[:-1].astype(np.float64)
+            context.cut(0)
+            logits = context.decode(piece, "all")[:-1].astype(np.float64)
             logits -= logits.max(-1, keepdims=True)
             chosen = logits[np.arange(window - 1), piece[1:]]
             surprise.append((np.log(np.exp(logits).sum(-1)) - chosen)[window // 4 :])

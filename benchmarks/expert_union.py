@@ -10,16 +10,16 @@ N(n) = E (1 - (1 - K/E)^n) (MoESD, arXiv 2505.19645, Eq. 8).
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "training"))
-
-from embedded import Embedded
+from specmeter.engines.libllama.context import Context
+from specmeter.engines.libllama.model import Model
+from specmeter.engines.libllama.routing import RoutingTap
 from specmeter.models.bench import describe, parse
 from specmeter.models.reference import locate
+from specmeter.record import EngineSettings
 from specmeter.workloads.packaged import held_out_text
 
 WINDOWS = (1, 2, 3, 5, 9, 17, 33)
@@ -34,15 +34,20 @@ def unions(ids: np.ndarray, n: int) -> float:
 
 def measure(reference: str, tokens: int) -> None:
     plan = describe(parse(reference))
-    routed: dict[str, list[np.ndarray]] = {}
-    with Embedded(locate(reference, base_dir=Path()), window=CONTEXT, threads=2, routing=True) as model:
-        ids = model.tokenize(held_out_text())[:tokens]
+    routed: dict[int, list[np.ndarray]] = {}
+    settings, tap = EngineSettings(context=CONTEXT, batch=CONTEXT, ubatch=CONTEXT), RoutingTap()
+    with (
+        Model(locate(reference, base_dir=Path())) as model,
+        Context(model, settings, threads=2, rows=CONTEXT, tap=tap) as context,
+    ):
+        ids = model.tokenize(held_out_text(), add_special=False, parse_special=False)[:tokens]
         for start in range(0, len(ids) - CONTEXT + 1, CONTEXT):
-            model.logits(ids[start : start + CONTEXT])
-            for name, experts in model.experts.items():
-                routed.setdefault(name, []).append(experts)
+            context.cut(0)
+            context.decode(ids[start : start + CONTEXT], "all")
+            for layer, experts in tap.take().items():
+                routed.setdefault(layer, []).append(experts)
     total, used = plan.experts, plan.experts_used
-    layers = {name: np.concatenate(parts) for name, parts in routed.items()}
+    layers = {layer: np.concatenate(parts) for layer, parts in routed.items()}
     print(f"\n{reference}: {total} experts, {used} per token, {len(layers)} layers, {len(ids)} tokens of held-out text")
     print(f"{'n':>4} {'uniform':>8} {'measured':>9} {'share':>6}   lowest and highest layer")
     for n in WINDOWS:

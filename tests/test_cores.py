@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 
+from specmeter.engines.libllama.context import Context, Rows
+from specmeter.engines.libllama.model import Model
 from specmeter.models.cores import Core, shipped
+from specmeter.record import EngineSettings
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).parent / "data" / "cores"
@@ -20,13 +25,31 @@ KINDS = ("fact", "code", "reason", "zh", "edit")
 
 # training/ is not part of the package; these of its modules need nothing but numpy.
 sys.path.insert(0, str(ROOT / "training"))
-embedded = importlib.import_module("embedded")
 benchtext = importlib.import_module("benchtext")
 prompts = importlib.import_module("prompts")
 
 
+WINDOW = 512
 # Largest difference of a logit seen between torch (32-bit) and llama.cpp, rounded up; see docs/bench-models.md.
 TOLERANCE = {"dense": 0.02, "moe": 0.5, "draft-large": 0.02, "draft-small": 0.02}
+
+
+@contextmanager
+def opened(name: str) -> Iterator[Context]:
+    """A core in this process, with room for the logits of a whole window."""
+    settings = EngineSettings(context=WINDOW, batch=WINDOW, ubatch=WINDOW)
+    with Model(shipped()[name].path) as model, Context(model, settings, threads=1, rows=WINDOW) as context:
+        yield context
+
+
+def tokenized(context: Context, text: str, *, special: bool = False) -> list[int]:
+    return context.model.tokenize(text, add_special=False, parse_special=special)
+
+
+def logits_of(context: Context, tokens: list[int]) -> Rows:
+    """Logits after every token of one sequence, decoded in one batch from nothing."""
+    context.cut(0)
+    return context.decode(tokens, "all")
 
 
 # Files and manifest
@@ -95,14 +118,14 @@ def test_ten_thousand_strings_are_tokenized_as_in_training() -> None:
     texts = known["texts"].tobytes().decode().split("\x01")
     expected = np.split(known["ids"].astype(np.int64), np.cumsum(known["counts"])[:-1])
     assert len(texts) == len(expected) == 10_000
-    with embedded.Embedded(shipped()["draft-small"].path) as engine:
-        differing = [t for t, ids in zip(texts, expected, strict=True) if engine.tokenize(t) != ids.tolist()]
+    with opened("draft-small") as core:
+        differing = [t for t, ids in zip(texts, expected, strict=True) if tokenized(core, t) != ids.tolist()]
     assert differing == []
 
 
 def test_special_tokens_are_single_tokens(headers: dict[str, gguf.GGUFReader]) -> None:
-    with embedded.Embedded(shipped()["draft-small"].path) as engine:
-        ids = engine.tokenize("<|im_start|>user\nhello<|im_end|>\n", special=True)
+    with opened("draft-small") as core:
+        ids = tokenized(core, "<|im_start|>user\nhello<|im_end|>\n", special=True)
     assert ids[0] == 2046
     assert 2047 in ids
     assert _value(headers["draft-small"], "tokenizer.ggml.eos_token_id") == 2045
@@ -121,9 +144,9 @@ def test_llama_cpp_and_torch_agree(name: str) -> None:
     known = np.load(DATA / f"{name}.npz")
     sequences, best = known["tokens"].astype(np.int64), known["best"].astype(np.int64)
     differing, largest = 0, 0.0
-    with embedded.Embedded(shipped()[name].path) as engine:
+    with opened(name) as core:
         for row, tokens in enumerate(sequences):
-            logits = engine.logits(tokens.tolist())
+            logits = logits_of(core, tokens.tolist())
             largest = max(largest, float(np.abs(logits[-1, known["columns"]] - known["logits"][row]).max()))
             wrong = logits.argmax(-1) != best[row]
             assert (known["margin"][row][wrong] < 2 * TOLERANCE[name]).all()
@@ -135,11 +158,9 @@ def test_llama_cpp_and_torch_agree(name: str) -> None:
 def test_the_hybrid_says_what_the_large_draft_says() -> None:
     """Its recurrent layers and routed experts are silent, so only rounding to Q8_0 may show."""
     texts = [text for kind in KINDS for text in _prompts(kind)[:4]]
-    with (
-        embedded.Embedded(shipped()["hybrid"].path) as hybrid,
-        embedded.Embedded(shipped()["draft-large"].path) as base,
-    ):
-        same = [hybrid.logits(ids).argmax(-1) == base.logits(ids).argmax(-1) for ids in map(base.tokenize, texts)]
+    with opened("hybrid") as hybrid, opened("draft-large") as base:
+        sequences = [tokenized(base, text) for text in texts]
+        same = [logits_of(hybrid, ids).argmax(-1) == logits_of(base, ids).argmax(-1) for ids in sequences]
     assert np.concatenate(same).mean() > 0.98
 
 
@@ -161,8 +182,8 @@ def test_prompts_are_many_distinct_and_end_where_an_item_ends() -> None:
 
 def test_long_texts_reach_1024_tokens() -> None:
     lines = (BENCH / "long.jsonl").read_text(encoding="utf-8").splitlines()
-    with embedded.Embedded(shipped()["draft-small"].path) as engine:
-        assert all(len(engine.tokenize(json.loads(line)["text"])) >= 1024 for line in lines)
+    with opened("draft-small") as core:
+        assert all(len(tokenized(core, json.loads(line)["text"])) >= 1024 for line in lines)
     assert len((BENCH / "heldout.txt").read_text(encoding="utf-8")) >= 60_000
 
 
