@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
+from check_speed import timed
 from large_run import watched, write_experiment
 from specmeter.explain.account import explain
 from specmeter.reading import read_run
@@ -34,15 +32,6 @@ engine: {kind: mock}
 generation: {max_tokens: 256}
 """
 """2 targets of 17 arms, 3 prompts, 3 blocks: 306 requests."""
-
-T = TypeVar("T")
-
-
-def timed(what: str, work: Callable[[], T]) -> T:
-    started = time.perf_counter()
-    result = work()
-    print(f"    {what:32} {time.perf_counter() - started:7.2f} s")
-    return result
 
 
 def report(scratch: Path, folder: Path) -> None:

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hosts import HOST
 from specmeter.engines.mock import MockEngine, MockSpec, mock_model
 from specmeter.probe import ExpertUnion, Probe, UnionPoint
-from specmeter.record import EngineSettings, Estimate, Host
+from specmeter.record import EngineSettings, Estimate
 from specmeter.theory.curves import CostCurve
 
-HOST = Host(
-    hostname_sha256="aa",
-    os="Linux",
-    os_version="1",
-    kernel="6",
-    machine="x86_64",
-    python="3.11",
-    specmeter="0",
-    cpu="c",
-    physical_cores=2,
-    logical_cores=2,
-    memory_bytes=1,
-    memory_available_bytes=1,
-)
 TINY_MS = 1e-6
 """Taking in what was verified costs the mock nothing; a curve needs a time above 0."""
 

@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hosts import HOST
 from specmeter.probe import Probe
-from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity
+from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
 from specmeter.theory.curves import CostCurve, CostPoint
 
-HOST = Host(
-    hostname_sha256="a" * 64,
-    os="Linux",
-    os_version="12",
-    kernel="6",
-    machine="x86_64",
-    python="3.12",
-    specmeter="0",
-    cpu="A processor",
-    physical_cores=2,
-    logical_cores=2,
-    memory_bytes=8 * 10**9,
-    memory_available_bytes=6 * 10**9,
-)
 ENGINE = EngineIdentity(kind="libllama", version="1", build="", binary="/usr/lib/libllama.so", binary_sha256="e" * 64)
 
 

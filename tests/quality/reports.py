@@ -5,26 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hosts import HOST
 from specmeter.quality import ModelQuality, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
 from specmeter.quality.windows import perplexity
-from specmeter.record import EngineIdentity, EngineSettings, Host, ModelIdentity
+from specmeter.record import EngineIdentity, EngineSettings, ModelIdentity
 from specmeter.stats import median_estimate
 
 ENGINE = EngineIdentity(kind="libllama", version="1", build="1", binary="/x", binary_sha256="e" * 64)
-HOST = Host(
-    hostname_sha256="h" * 64,
-    os="Linux",
-    os_version="1",
-    kernel="1",
-    machine="x86_64",
-    python="3.13",
-    specmeter="0",
-    cpu="c",
-    physical_cores=2,
-    logical_cores=2,
-    memory_bytes=1,
-    memory_available_bytes=1,
-)
 GENERATE = SpeedTest(kind="generate", tokens=10)
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hosts import HOST
 from specmeter import rates
 from specmeter.checks.hashes import changed, hash_data
 from specmeter.errors import StoreError
@@ -16,7 +17,6 @@ from specmeter.record import (
     Arm,
     Estimate,
     GpuSample,
-    Host,
     ModelIdentity,
     Prediction,
     Prompt,
@@ -27,21 +27,6 @@ from specmeter.record import (
     Timings,
 )
 from specmeter.store import RequestKey, RequestRow, RunStore
-
-HOST = Host(
-    hostname_sha256="aa",
-    os="Linux",
-    os_version="1",
-    kernel="6",
-    machine="x86_64",
-    python="3.11",
-    specmeter="0",
-    cpu="c",
-    physical_cores=2,
-    logical_cores=2,
-    memory_bytes=1,
-    memory_available_bytes=1,
-)
 
 
 def test_what_goes_in_comes_out(store, make_request, make_session):

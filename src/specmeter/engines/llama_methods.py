@@ -87,7 +87,7 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
             f"{where}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}: every draft would be thrown away",
             fix="set gamma_min to gamma or less",
         )
-    _check_synthetic(arm, where)
+    check_synthetic(arm, where)
     for field, value in (
         ("policy", arm.policy),
         ("rule", arm.rule),
@@ -100,7 +100,8 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
             )
 
 
-def _check_synthetic(arm: Arm, where: str) -> None:
+def check_synthetic(arm: Arm, where: str) -> None:
+    """Raise `ExperimentError` for rates that belong to no draft or could not be those of one."""
     rates = arm.synthetic_rates
     if not rates:
         return

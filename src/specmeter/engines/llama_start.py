@@ -83,6 +83,14 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def died_while_starting(launch: Launch, code: int) -> EngineStartError:
+    """The error for an engine that ended before it was ready."""
+    return EngineStartError(
+        f"the engine of arm {launch.arm.id} died while it was starting (exit code {code}){quoted_log(launch.log_path)}",
+        fix=f"see the whole log in {launch.log_path}",
+    )
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -99,10 +107,7 @@ def _wait_until_ready(
     arm = launch.arm.id
     while time.perf_counter() < deadline:
         if (code := process.exit_code()) is not None:
-            raise EngineStartError(
-                f"the engine of arm {arm} died while it was starting (exit code {code}){quoted_log(launch.log_path)}",
-                fix=f"see the whole log in {launch.log_path}",
-            )
+            raise died_while_starting(launch, code)
         try:
             if client.call("GET", "/health", timeout_s=5.0).status == 200:
                 return _proven_props(launch, client)

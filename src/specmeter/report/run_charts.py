@@ -332,8 +332,7 @@ def kinds(document: Document) -> Chart | None:
         rule = charts.interval_rule(x, y, look["color"])
         rule["encoding"]["yOffset"] = offset
         marks = charts.points({"x": x, "y": y, "yOffset": offset, **look, "tooltip": tips})
-        step = {"step": 12, "for": "offset"} if len(names) > 1 else {"step": 24}
-        return {"height": step, "layer": [charts.one_line(palette), rule, *marks]}
+        return {"height": {"step": 12, "for": "offset"}, "layer": [charts.one_line(palette), rule, *marks]}
 
     return Chart("kinds", data, draw)
 

@@ -23,7 +23,7 @@ from specmeter.engines.libllama import capi, methods
 from specmeter.engines.libllama.child import at_once
 from specmeter.engines.llama_log import parse_load
 from specmeter.engines.llama_server import quoted_log
-from specmeter.engines.llama_start import clean_environment, default_threads, free_port
+from specmeter.engines.llama_start import clean_environment, default_threads, died_while_starting, free_port
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import (
     EngineDiedError,
@@ -253,11 +253,7 @@ def _connect(launch: Launch, process: EngineProcess, port: int, key: bytes, dead
     """A connection to the child, which proves that it knows the key as this side does."""
     while time.perf_counter() < deadline:
         if (code := process.exit_code()) is not None:
-            raise EngineStartError(
-                f"the engine of arm {launch.arm.id} died while it was starting (exit code {code})"
-                f"{quoted_log(launch.log_path)}",
-                fix=f"see the whole log in {launch.log_path}",
-            )
+            raise died_while_starting(launch, code)
         try:
             client = Client((LOOPBACK, port), authkey=key)
         except (ConnectionError, TimeoutError):

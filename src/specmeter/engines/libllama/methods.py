@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmeter.engines.libllama.policies import Confidence, EntropyStop, Fixed
+from specmeter.engines.llama_methods import check_synthetic
 from specmeter.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -74,18 +75,7 @@ def _check_lengths(arm: Arm, where: str) -> None:
             f"{where}: gamma {longest(arm)} and one token more do not fit into a batch of {batch}",
             fix=f"lower gamma, or set engine.batch (and engine.context) to {longest(arm) + 1} or more",
         )
-    if arm.synthetic_rates and len(arm.synthetic_rates) != arm.gamma:
-        raise ExperimentError(
-            f"{where}: synthetic_rates has {len(arm.synthetic_rates)} rates and gamma is {arm.gamma}; each position "
-            "needs its rate",
-            fix="set gamma, and give exactly that many rates",
-        )
-    if any(later > earlier for earlier, later in zip(arm.synthetic_rates, arm.synthetic_rates[1:], strict=False)):
-        raise ExperimentError(
-            f"{where}: synthetic_rates rise from one position to the next, but a token is only accepted after the one "
-            "before it",
-            fix="write rates that never rise",
-        )
+    check_synthetic(arm, where)
 
 
 def longest(arm: Arm) -> int:
