@@ -1,0 +1,77 @@
+"""Studies: published documents whose systems run with specmeter, and whose claims are put to the test.
+
+    study       what a study is and what it finds: data, claims, tables, figures
+    measured    data of a study from our own runs
+    NAME        one module per document: its parts, claims, tables and figures
+
+A module of a study has `TITLE`, `SOURCE` (the document), `PARTS` (what is measured), `published()` (the document's own
+numbers, or None), `claims(data)`, `tables(data)` and `figures(data)`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from specmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from specmeter.studies.study import ClaimRuling, StudyData, StudyFigure, StudyFindings, StudyTable
+
+_MODULES = {
+    "moe-306": "moe306",
+    "apple-quant-ladder": "quant_ladder",
+    "qat-vs-ptq": "qat_ptq",
+    "apple-sd": "apple_sd",
+    "self-speculation": "self_speculation",
+    "moe-sd": "moe_sd",
+    "cross-device": "cross_device",
+    "hardware-comparison": "hardware",
+    "rtx3090-19": "rtx3090",
+}
+
+
+class Study(Protocol):
+    """A module of a study."""
+
+    TITLE: str
+    SOURCE: str
+    """The document: title, author, date, address."""
+    PARTS: tuple[str, ...]
+    """What is measured: names of bundled experiments or of bundled quality plans."""
+
+    def published(self) -> StudyData | None:
+        """The document's own numbers with our verdicts; None where it published none."""
+        ...
+
+    def claims(self, data: StudyData) -> tuple[ClaimRuling, ...]:
+        """What the data says about each claim."""
+        ...
+
+    def tables(self, data: StudyData) -> tuple[StudyTable, ...]:
+        """The document's tables from this data; those it has nothing for are left out."""
+        ...
+
+    def figures(self, data: StudyData) -> tuple[StudyFigure, ...]:
+        """The document's figures from this data; those it has nothing for are left out."""
+        ...
+
+
+def names() -> tuple[str, ...]:
+    """All studies."""
+    return tuple(_MODULES)
+
+
+def study(name: str) -> Study:
+    """A study by name. Raises `UsageError` for an unknown one."""
+    if name not in _MODULES:
+        raise UsageError(f"no study is called {name!r}", fix=f"choose one of: {', '.join(_MODULES)}")
+    return cast("Study", import_module(f"specmeter.studies.{_MODULES[name]}"))
+
+
+def findings(name: str, data: StudyData) -> StudyFindings:
+    """Everything a study says about data. Raises `UsageError` for an unknown study."""
+    from specmeter.studies.study import StudyFindings
+
+    found = study(name)
+    return StudyFindings(data, found.claims(data), found.tables(data), found.figures(data))

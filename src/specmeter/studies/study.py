@@ -1,0 +1,226 @@
+"""What a study is, and what it finds: the words that every study speaks, whatever it measures.
+
+A study is a published document that specmeter repeats: parts to be measured (experiments, quality measurements), the
+claims that the document makes, and the tables and figures it prints. Claims, tables and figures are computed from one
+form of data, `StudyData`, which a run of our own and the published numbers both take: so their figures are drawn from
+their numbers by the code that draws ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specmeter.quality import QualityReport
+from specmeter.record import Estimate, Host, Record, Verdict
+
+Finding = Literal["supported", "contradicted", "cannot tell"]
+
+
+class Result(Record):
+    """One generation on one prompt, measured by us or printed by the document."""
+
+    config: str
+    """The configuration: id of the arm, or the document's name for it."""
+    target: str
+    """The study's name of the target."""
+    draft: str | None = None
+    """The study's name of the draft model."""
+    method: str = "none"
+    """llama.cpp's name, several joined with `+`; `none`: plain decoding."""
+    gamma: int | None = None
+    prompt: str
+    """Kind of text or name of the prompt."""
+    prompt_tokens: int | None = None
+    repeat: int = 0
+    """Block of our runs, repetition of theirs, from 0."""
+    max_tokens: int | None = None
+    decode_rate: float | None = None
+    """tok/s; None where the request failed or the document has no number."""
+    acceptance: float | None = None
+    """Accepted / drafted tokens; None where nothing was drafted or nothing is known."""
+    tau: float | None = None
+    """Tokens per target forward."""
+    verdict: Verdict | None = None
+    """Whether the number can be believed: of our arm by the checks; of a published row `invalid` where it is
+    impossible, None where nothing decides."""
+    why: str = ""
+    """What makes the verdict worse than valid."""
+
+
+class ArmResult(Record):
+    """One configuration over all its prompts and repeats."""
+
+    config: str
+    suite: str = ""
+    """The document's name of the group, like `B`; empty where it has none."""
+    target: str
+    draft: str | None = None
+    method: str = "none"
+    gamma: int | None = None
+    prompt: str | None = None
+    """Kind of text where this line is of one kind only; None: of all."""
+    prompt_tokens: int | None = None
+    """Where this line is of prompts of one length only."""
+    requests: int
+    decode_rate: Estimate | None = None
+    """tok/s."""
+    speedup: Estimate | None = None
+    """Over plain decoding; None for baselines, without a baseline, and where the verdict is invalid."""
+    claimed_speedup: float | None = None
+    """A speedup that is impossible or was found invalid: shown struck out, never used."""
+    acceptance: Estimate | None = None
+    tau: Estimate | None = None
+    verdict: Verdict | None = None
+    why: str = ""
+
+    @property
+    def speculates(self) -> bool:
+        """Whether anything is drafted."""
+        return self.method != "none"
+
+
+class Ran(Record):
+    """A part of a study, measured or not."""
+
+    part: str
+    status: Literal["measured", "incomplete", "skipped"]
+    reason: str = ""
+    """Why it was skipped or is incomplete."""
+
+
+class ModelUsed(Record):
+    """A model of the study as it was used."""
+
+    name: str
+    """The study's name."""
+    reference: str
+    size_bytes: float | None = None
+    parameters: float | None = None
+    active_parameters: float | None = None
+    """Parameters that one token reads; of dense models all."""
+    bytes_per_token: float | None = None
+    """Weights that decoding one token reads: of an MoE the chosen experts only."""
+    experts: int | None = None
+    experts_used: int | None = None
+    quantization: str = ""
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """Everything that claims, tables and figures of a study are computed from."""
+
+    study: str
+    origin: Literal["measured", "published"]
+    title: str
+    """What these numbers are: `measured here with the bench models`, `published by ...`."""
+    results: tuple[Result, ...] = ()
+    arms: tuple[ArmResult, ...] = ()
+    """Lines over all prompts, then per kind and per prompt length."""
+    models: tuple[ModelUsed, ...] = ()
+    quality: tuple[QualityReport, ...] = ()
+    """Of studies of quantization."""
+    hosts: tuple[Host, ...] = ()
+    machine: str = ""
+    """Device as the document names it; empty: `hosts`."""
+    bandwidth_bytes_per_s: float | None = None
+    """Peak or measured memory bandwidth of the machine."""
+    parts: tuple[Ran, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader has to know before any number."""
+
+
+# --- what is said about it -------------------------------------------------------------------------------------------
+
+
+class ClaimRuling(Record):
+    """A claim of the document, and what the data says about it."""
+
+    id: str
+    """Short and stable: `finding-1`."""
+    claim: str
+    """What the document claims, in our words."""
+    where: str
+    """Its place: `abstract; section 4.2, Table 5`."""
+    ruling: Finding
+    found: str
+    """What was found, with numbers and intervals: one or two sentences."""
+
+
+class StudyCell(Record):
+    """A cell of a table: text, or a number with what is known about it."""
+
+    text: str = ""
+    """Shown as it is; with a value, what stands in its place when it is None."""
+    value: float | Estimate | None = None
+    digits: int = 2
+    struck: bool = False
+    """The number is false."""
+
+
+class StudyTable(Record):
+    """A table of the document, made from data."""
+
+    key: str
+    """`table-4`."""
+    title: str
+    about: str = ""
+    """What differs from the document's, and what to mind."""
+    columns: tuple[str, ...]
+    """Headings with units."""
+    rows: tuple[tuple[StudyCell, ...], ...]
+    verdicts: tuple[Verdict | None, ...] = ()
+    """One per row; empty: none are known."""
+
+
+class Point(Record):
+    """A point, bar or end of a line."""
+
+    series: str = ""
+    """What is told apart by colour and shape."""
+    facet: str = ""
+    """What is told apart by panels side by side."""
+    x: float | str
+    y: float
+    low: float | None = None
+    high: float | None = None
+    label: str = ""
+    """For the tooltip."""
+    verdict: Verdict | None = None
+
+
+class Axis(Record):
+    """An axis and its title with unit."""
+
+    title: str
+    log: bool = False
+    ratio: bool = False
+    """Ratios to a baseline: a line at 1 is drawn across."""
+    order: tuple[str, ...] = ()
+    """Order of names, where x is one."""
+
+
+class StudyFigure(Record):
+    """A figure of the document, made from data."""
+
+    key: str
+    """`figure-2`."""
+    title: str
+    about: str = ""
+    kind: Literal["points", "lines", "bars"]
+    x: Axis
+    y: Axis
+    series_title: str = ""
+    points: Annotated[tuple[Point, ...], Field(max_length=20_000)]
+
+
+@dataclass(frozen=True)
+class StudyFindings:
+    """All that is told about a study."""
+
+    data: StudyData
+    claims: tuple[ClaimRuling, ...]
+    tables: tuple[StudyTable, ...]
+    figures: tuple[StudyFigure, ...]
