@@ -11,6 +11,7 @@ from specmeter.prediction.outcomes import Outcome, outcomes
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity
 from specmeter.store import RunState, RunStore
 from specmeter.summary import ArmSummary, RunSummary, summarize
+from specmeter.verdicts import VERDICTS
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class RunReport:
     """What the checks found when the certificate was issued."""
     withheld: dict[str, Estimate]
     """Arm -> the speedup that was measured and is false, where its verdict is invalid: to be shown struck out only."""
+    withheld_by_kind: dict[tuple[str, str], Estimate]
+    """(arm, kind of text) -> the same on prompts of one kind."""
     predictions: tuple[Outcome, ...]
     """What was expected of each arm before it was measured, beside what was found."""
 
@@ -39,6 +42,20 @@ class RunReport:
     def invalid(self) -> frozenset[str]:
         """Arms whose verdict is invalid."""
         return _invalid(self.certificate)
+
+    def because(self, arm_id: str) -> list[Finding]:
+        """What makes an arm's verdict worse than valid: its own findings, else its baseline's, else the run's. Empty
+        for valid arms, and where a check could not look."""
+        verdict = self.certificate.arms.get(arm_id, "valid") if self.certificate else "valid"
+        if verdict == "valid":
+            return []
+        baseline = next((arm.baseline_id for arm in self.arms if arm.id == arm_id), None)
+        guilty = [finding for finding in self.findings if VERDICTS[finding.severity] == verdict]
+        for about in (arm_id, baseline, None):
+            found = {finding.check: finding for finding in reversed(guilty) if finding.arm_id == about}
+            if found:
+                return list(reversed(found.values()))
+        return []
 
 
 def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
@@ -61,6 +78,13 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             certificate=certificate,
             findings=tuple(store.findings()),
             withheld={arm.arm_id: arm.speedup for arm in measured.arms if arm.arm_id in invalid and arm.speedup},
+            withheld_by_kind={
+                (arm.arm_id, kind): part.speedup
+                for arm in measured.arms
+                if arm.arm_id in invalid
+                for kind, part in arm.kinds.items()
+                if part.speedup
+            },
             predictions=outcomes(store.predictions(), summary),
         )
 

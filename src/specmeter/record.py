@@ -200,6 +200,10 @@ class ModelHeader(Record):
     """Weights read to decode one token by itself: of an MoE the chosen experts only."""
     kv_bytes_per_token: int | None
     """KV cache of one more token in 16-bit; None when the layout is not known."""
+    active_parameters: int | None = None
+    """Used for one token: without the experts that are not chosen and without draft heads; None in older runs."""
+    quantization: str = ""
+    """Number format of the largest share of the weights, like `Q4_K`; empty in older runs."""
 
 
 class ModelIdentity(Record):

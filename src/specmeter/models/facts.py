@@ -85,6 +85,8 @@ def read_header(path: Path) -> ModelHeader:
         parameters=facts.weights.parameters,
         bytes_per_token=facts.weights.bytes_per_token,
         kv_bytes_per_token=facts.kv_bytes_per_token(),
+        active_parameters=facts.weights.active_parameters,
+        quantization=facts.weights.quantization[0].type if facts.weights.quantization else "",
     )
 
 

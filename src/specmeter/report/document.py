@@ -16,7 +16,7 @@ from specmeter.reading import RunReport, read_run
 from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session
 from specmeter.report.probes import probes_of
 from specmeter.store import RequestRow, RunStore
-from specmeter.verdicts import VERDICTS, Group, grouped
+from specmeter.verdicts import Group, grouped
 
 if TYPE_CHECKING:
     from specmeter.summary import ArmSummary
@@ -90,18 +90,8 @@ class Document:
         return [[base, *(arm for arm in arms if arm.baseline_id == base.arm_id)] for base in baselines]
 
     def because(self, arm_id: str) -> list[Finding]:
-        """What makes an arm's verdict worse than valid: its own findings, else its baseline's, else the run's."""
-        certificate = self.run.certificate
-        verdict = certificate.arms.get(arm_id, "valid") if certificate else "valid"
-        if verdict == "valid":
-            return []
-        baseline = next((arm.baseline_id for arm in self.run.arms if arm.id == arm_id), None)
-        guilty = [finding for finding in self.run.findings if VERDICTS[finding.severity] == verdict]
-        for about in (arm_id, baseline, None):
-            found = {finding.check: finding for finding in reversed(guilty) if finding.arm_id == about}
-            if found:
-                return list(reversed(found.values()))
-        return []
+        """What makes an arm's verdict worse than valid, see `RunReport.because`."""
+        return self.run.because(arm_id)
 
 
 def read_document(folder: Path, *, probe: Path | None = None) -> Document:
