@@ -5,6 +5,9 @@
 
 A case is a session of its own for each arm, all arms in this process, taking turns prompt by prompt; the arm that goes
 first changes with every prompt. Speeds are tokens over decode time of the whole session, the first request included.
+With `--rounds`, every session is repeated anew and each request counts with the median of its times: what else the
+machine does in between hits steps of a millisecond hard. `again` is plain decoding once more: what it differs from
+`plain` by is noise.
 """
 
 from __future__ import annotations
@@ -46,12 +49,19 @@ def arm(name: str, drafter: str, gamma: int | None, policy: str | None, threads:
 
 
 def case(target: Path, drafter: str, kind: str, args: argparse.Namespace) -> dict[str, float]:
-    """Arm -> decode time in s over the whole session."""
+    """Arm -> decode time in s over the whole session, each request with the median of its rounds."""
+    rounds = [one_round(target, drafter, kind, args, number) for number in range(args.rounds)]
+    return {name: sum(np.median([times[name] for times in rounds], axis=0).tolist()) for name in rounds[0]}
+
+
+def one_round(target: Path, drafter: str, kind: str, args: argparse.Namespace, number: int) -> dict[str, list[float]]:
+    """Arm -> decode time of each request in s."""
     draft = None if drafter == "ngram" else locate(drafter, base_dir=Path())
     arms = {"plain": arm("plain", drafter, None, None, args.threads)}
+    arms["again"] = arm("again", drafter, None, None, args.threads)
     arms["utility"] = arm("utility", drafter, 16, "utility", args.threads)
     arms |= {f"{gamma}": arm(f"{gamma}", drafter, gamma, None, args.threads) for gamma in args.fixed}
-    times = dict.fromkeys(arms, 0.0)
+    times: dict[str, list[float]] = {name: [] for name in arms}
     with ExitStack() as stack:
         sessions = {
             name: stack.enter_context(Session(arm, target, draft if arm.draft else None, args.threads))
@@ -63,10 +73,11 @@ def case(target: Path, drafter: str, kind: str, args: argparse.Namespace) -> dic
         for place, item in enumerate(packaged("bench", (kind,), args.prompts, args.seed)):
             prompt = Prompt(id=item.id, workload="w", kind=kind, text=item.text, sha256="")
             names = list(arms)
-            names = names[place % len(names) :] + names[: place % len(names)]
+            turn = (place + number) % len(names)
+            names = names[turn:] + names[:turn]
             for name in names:
                 reply = sessions[name].generate(prompt, Generation(max_tokens=args.tokens))
-                times[name] += reply.timings.predicted_ms / 1e3
+                times[name].append(reply.timings.predicted_ms / 1e3)
     return times
 
 
@@ -77,12 +88,14 @@ def main() -> None:
     parser.add_argument("--kind", action="append")
     parser.add_argument("--fixed", type=lambda text: [int(part) for part in text.split(",")], default=[])
     parser.add_argument("--prompts", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     started = time.perf_counter()
     speeds: list[float] = []
+    noise: list[float] = []
     gaps: list[float] = []
     for reference in args.target:
         target = locate(reference, base_dir=Path())
@@ -91,12 +104,14 @@ def main() -> None:
                 times = case(target, drafter, kind, args)
                 relative = {name: times["plain"] / spent for name, spent in times.items()}
                 speeds.append(relative["utility"])
+                noise.append(relative["again"])
                 if args.fixed:
                     gaps.append(relative["utility"] / max(relative[f"{gamma}"] for gamma in args.fixed))
                 told = "  ".join(f"{name} {speed:.2f}" for name, speed in relative.items() if name != "plain")
                 print(f"{reference} {drafter} {kind}: {told}", flush=True)
     low = np.sort(speeds)
     print(f"utility over plain: least {low[0]:.3f}, median {np.median(low):.3f}, below 0.97: {(low < 0.97).sum()}")
+    print(f"plain again over plain: least {min(noise):.3f}, median {np.median(noise):.3f}, most {max(noise):.3f}")
     if gaps:
         print(f"utility over the best fixed length: median {np.median(gaps):.3f}, worst {min(gaps):.3f}")
     print(f"{len(speeds)} cases, {time.perf_counter() - started:.0f} s")

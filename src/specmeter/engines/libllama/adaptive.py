@@ -98,6 +98,10 @@ class Utility:
         self._falls = 0
         self._asleep = 0
         """Plain steps to come before anything is decided again."""
+        self._standing = 0
+        """Steps to come for which the last decision stands, as long as lookups find nothing."""
+        self._empty = 0
+        """Steps whose lookup found nothing and that are not booked yet."""
         self._plain_steps = 0
         """Those that are not booked yet."""
 
@@ -110,6 +114,9 @@ class Utility:
         if self._asleep:
             self._asleep -= 1
             return 0
+        if self._standing:
+            self._standing -= 1
+            return self._asked
         self._settle()
         self._confidences = []
         self._reaches = []
@@ -139,6 +146,15 @@ class Utility:
             self._costs.observe(0, 0, step_ms)
             self._plain_steps += 1
             return
+        if not drafted and not self._hears:
+            # A lookup that found nothing leaves a plain step, and changes no mind.
+            self._costs.observe(0, 0, step_ms)
+            if not self._empty:
+                self._standing = LOOK_EVERY - 1
+            self._empty += 1
+            return
+        self._standing = 0
+        self._settle_empty()
         # After a row of plain steps the draft model has to read what it missed. That is the price of this draft, not
         # of its length.
         returning = self._missed > CATCHING_UP
@@ -223,6 +239,7 @@ class Utility:
 
     def _settle(self) -> None:
         """Book the plain steps since the last time."""
+        self._settle_empty()
         steps, self._plain_steps = self._plain_steps, 0
         if not steps or not self._costs.ready:
             return
@@ -232,6 +249,16 @@ class Utility:
         self._idle += steps
         self._worth.plain(steps)
         self._acceptance.plain(steps)
+
+    def _settle_empty(self) -> None:
+        """Book the steps whose lookup found nothing: each cost a plain step and brought its token."""
+        steps, self._empty = self._empty, 0
+        if not steps:
+            return
+        self._balance = min(self._balance + SHARE * steps, MOST_BALANCE)
+        self._since_plain = 0
+        self._worth.empty(steps)
+        self._acceptance.empty(steps)
 
     def _book(self, drafted: int, accepted: int, paid: float) -> None:
         """A step that asked for a draft, at the known cost of its length, or at what was `paid` where that is more."""

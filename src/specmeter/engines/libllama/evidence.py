@@ -37,6 +37,13 @@ class Acceptance:
         if self._unit > 1e9:
             self._shrink()
 
+    def empty(self, steps: int) -> None:
+        """So many steps for which a draft was wanted and none was found."""
+        kept = self._PER_STEP**steps
+        self._asked = self._asked * kept + (1 - kept) / (1 - self._PER_STEP)
+        self._found *= kept
+        self.plain(steps)
+
     def observe(self, drafted: int, accepted: int) -> None:
         """A step for which a draft was wanted: how long it was (0: none was found), how much of it was accepted."""
         self._unit /= self._PER_TOKEN ** (accepted + 1)
@@ -128,6 +135,13 @@ class Worth:
     def plain(self, steps: int) -> None:
         """So many plain steps."""
         self._fade(self._PER_TOKEN**steps)
+
+    def empty(self, steps: int) -> None:
+        """So many steps that wanted a draft and found none: a token each, for the cost of a plain step."""
+        kept = self._PER_STEP**steps
+        self._fade(kept)
+        self._tokens += (1 - kept) / (1 - self._PER_STEP)
+        self._cost += (1 - kept) / (1 - self._PER_STEP)
 
     def gain(self) -> float:
         return (self._tokens + self._OPTIMISM * self._WEIGHT) / (self._cost + self._WEIGHT)
