@@ -1,7 +1,9 @@
 """Studies: published documents whose systems run with specmeter, and whose claims are put to the test.
 
     study       what a study is and what it finds: data, claims, tables, figures
-    measured    data of a study from our own runs
+    measured    data of a study from our own runs and quality measurements
+    rows        requests and arms of a run in the words of studies
+    setting     models, machines, bandwidth, and what has to be known of them
     NAME        one module per document: its parts, claims, tables and figures
 
 A module of a study has `TITLE`, `SOURCE` (the document), `PARTS` (what is measured), `published()` (the document's own
@@ -62,7 +64,7 @@ def names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
-def study(name: str) -> Study:
+def find(name: str) -> Study:
     """A study by name. Raises `UsageError` for an unknown one."""
     if name not in _MODULES:
         raise UsageError(f"no study is called {name!r}", fix=f"choose one of: {', '.join(_MODULES)}")
@@ -73,5 +75,5 @@ def findings(name: str, data: StudyData) -> StudyFindings:
     """Everything a study says about data. Raises `UsageError` for an unknown study."""
     from specmeter.studies.study import StudyFindings
 
-    found = study(name)
+    found = find(name)
     return StudyFindings(data, found.claims(data), found.tables(data), found.figures(data))

@@ -1,0 +1,107 @@
+"""Data of a study from our own runs and quality measurements: what published numbers are put beside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import cast
+
+from specmeter.quality import QualityReport
+from specmeter.reading import RunReport, read_run
+from specmeter.store import RunStore
+from specmeter.studies import find, setting
+from specmeter.studies.rows import RunRows
+from specmeter.studies.study import ArmResult, Ran, StudyData
+
+
+def from_run(name: str, folder: Path, *, part: str | None = None, several: bool = False) -> StudyData:
+    """What a run folder says about the study `name`; `part` is what the study calls that run (default: its experiment).
+
+    Lines are named after the document's suites by the study's own `suite(line)`, where it has one; where a study has
+    `several` experiments, lines come with the part as their suite. Raises `StoreError` for a folder that is no run,
+    `UsageError` for an unknown study.
+    """
+    report = read_run(folder)
+    part = part or report.name
+    with RunStore.open(folder, readonly=True) as store:
+        generation = json.loads(store.experiment_json).get("generation", {})
+        rows = RunRows(
+            report=report,
+            rows=tuple(store.rows()),
+            prompts={prompt.id: prompt for prompt in store.prompts()},
+            max_tokens=generation.get("max_tokens"),
+        )
+        hosts = tuple(store.hosts())
+        on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
+    simulated = any(model.origin == "mock" for model in report.models)
+    return StudyData(
+        study=name,
+        origin="measured",
+        title=setting.title(report.models),
+        results=tuple(rows.results()),
+        arms=tuple(map(_suite_namer(name), rows.lines(part if several else ""))),
+        models=tuple(map(setting.model_used, report.models)),
+        hosts=setting.distinct(hosts),
+        bandwidth_bytes_per_s=None if simulated else setting.bandwidth(hosts, on_gpu=on_gpu),
+        parts=(_ran(part, report),),
+        notes=setting.notes(report.models),
+    )
+
+
+def from_quality(name: str, report: QualityReport, *, part: str) -> StudyData:
+    """What a quality measurement says about the study `name`; `part` is the plan's name."""
+    models = tuple(item.model for item in report.models)
+    reason = "" if report.complete else "interrupted before everything was measured"
+    return StudyData(
+        study=name,
+        origin="measured",
+        title=setting.title(models),
+        models=tuple(map(setting.model_used, models)),
+        quality=(report,),
+        hosts=(report.host,),
+        bandwidth_bytes_per_s=setting.bandwidth((report.host,), on_gpu=bool(report.settings.gpu_layers)),
+        parts=(Ran(part=part, status="measured" if report.complete else "incomplete", reason=reason),),
+        notes=setting.notes(models),
+    )
+
+
+def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> StudyData:
+    """All parts of a study as one; `more` are parts, or pieces of parts, without data of their own.
+
+    Models, machines and notes are listed once; the bandwidth only where all parts agree on it.
+    """
+    bandwidths = {data.bandwidth_bytes_per_s for data in parts}
+    titles = tuple(dict.fromkeys(data.title for data in parts))
+    return StudyData(
+        study=name,
+        origin="measured",
+        title="; ".join(titles) or "nothing measured",
+        results=tuple(result for data in parts for result in data.results),
+        arms=tuple(line for data in parts for line in data.arms),
+        models=tuple({(model.name, model.reference): model for data in parts for model in data.models}.values()),
+        quality=tuple(report for data in parts for report in data.quality),
+        hosts=setting.distinct(host for data in parts for host in data.hosts),
+        bandwidth_bytes_per_s=bandwidths.pop() if len(bandwidths) == 1 else None,
+        parts=(*(ran for data in parts for ran in data.parts), *more),
+        notes=tuple(dict.fromkeys(note for data in parts for note in data.notes)),
+    )
+
+
+def _suite_namer(name: str) -> Callable[[ArmResult], ArmResult]:
+    suite = cast("Callable[[ArmResult], str] | None", getattr(find(name), "suite", None))
+    if suite is None:
+        return lambda line: line
+    return lambda line: line.model_copy(update={"suite": suite(line)})
+
+
+def _ran(part: str, report: RunReport) -> Ran:
+    state = report.state
+    if state.state == "complete":
+        return Ran(part=part, status="measured")
+    reason = f"{state.ok} of {state.planned} requests were measured" + (
+        f", {state.failed} failed" if state.failed else ""
+    )
+    if state.reason:
+        reason += f" ({state.reason})"
+    return Ran(part=part, status="incomplete", reason=reason)

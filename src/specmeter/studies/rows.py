@@ -1,0 +1,155 @@
+"""Requests and arms of a run in the words of studies: `Result` rows and `ArmResult` lines."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from specmeter import rates
+from specmeter.studies.study import ArmResult, Result
+
+if TYPE_CHECKING:
+    from specmeter.reading import RunReport
+    from specmeter.record import Arm, Estimate, Prompt, Verdict
+    from specmeter.store import RequestRow
+    from specmeter.summary import ArmSummary, KindSummary
+
+_LENGTH = re.compile(r"length-(\d{1,9})$")
+"""Kind of prompts of an exact length."""
+_MOST_REASONS = 2
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """A run, and what its requests need to be told by."""
+
+    report: RunReport
+    rows: Sequence[RequestRow]
+    prompts: Mapping[str, Prompt]
+    """By id."""
+    max_tokens: int | None
+    """Of prompts that have no limit of their own."""
+
+    def results(self) -> Iterator[Result]:
+        """Every request of the arms in question, in the order of measurement."""
+        arms = {arm.id: arm for arm in self._arms()}
+        verdicts = {arm_id: self._verdict(arm_id) for arm_id in arms}
+        names = prompt_names(self.prompts)
+        blocks = max((row.block for row in self.rows), default=0) + 1
+        for row in self.rows:
+            arm = arms.get(row.arm_id)
+            if arm is None:
+                continue
+            prompt = self.prompts.get(row.prompt_id)
+            verdict, why = verdicts[row.arm_id]
+            yield Result(
+                **_identity(arm),
+                prompt=names.get(row.prompt_id, row.prompt_id),
+                prompt_tokens=_prompt_tokens(prompt, row),
+                repeat=row.invocation * blocks + row.block,
+                max_tokens=(prompt.max_tokens if prompt else None) or self.max_tokens,
+                verdict=verdict,
+                why=why if row.error is None else f"failed: {row.error}",
+                **_numbers(row),
+            )
+
+    def lines(self, suite: str = "") -> Iterator[ArmResult]:
+        """Each arm in question over all prompts; then each per kind of text or length, where there are several."""
+        summary = self.report.summary
+        arms = {arm.id: arm for arm in self._arms()}
+        of_arm = {item.arm_id: item for item in (*summary.arms, *summary.controls) if item.arm_id in arms}
+        found = [of_arm[arm_id] for arm_id in arms if arm_id in of_arm]
+        for item in found:
+            yield self._line(arms[item.arm_id], item, suite, requests=item.requests_ok)
+        answered = Counter((row.arm_id, row.kind) for row in self.rows if row.status == "ok")
+        for item in found:
+            for kind in dict.fromkeys(prompt.kind for prompt in self.prompts.values()):
+                part = item.kinds.get(kind)
+                if part is None:
+                    continue
+                yield self._line(arms[item.arm_id], part, suite, requests=answered[item.arm_id, kind], kind=kind)
+
+    def _arms(self) -> Iterator[Arm]:
+        """All but the controls that decide by dice: those test the measurement itself."""
+        return (arm for arm in self.report.arms if not (arm.role == "control" and arm.synthetic_rates))
+
+    def _line(
+        self, arm: Arm, part: KindSummary | ArmSummary, suite: str, *, requests: int, kind: str | None = None
+    ) -> ArmResult:
+        length = _LENGTH.match(kind) if kind is not None else None
+        verdict, why = self._verdict(arm.id)
+        withheld = self._withheld(arm.id, kind)
+        return ArmResult(
+            **_identity(arm),
+            suite=suite,
+            prompt=None if length else kind,
+            prompt_tokens=int(length[1]) if length else None,
+            requests=requests,
+            decode_rate=part.decode_rate,
+            speedup=part.speedup,
+            claimed_speedup=withheld.point if withheld else None,
+            acceptance=part.acceptance,
+            tau=part.tau,
+            verdict=verdict,
+            why=why,
+        )
+
+    def _withheld(self, arm_id: str, kind: str | None) -> Estimate | None:
+        if kind is None:
+            return self.report.withheld.get(arm_id)
+        return self.report.withheld_by_kind.get((arm_id, kind))
+
+    def _verdict(self, arm_id: str) -> tuple[Verdict | None, str]:
+        """An arm's verdict and what makes it worse than valid; None for a run that was not checked."""
+        certificate = self.report.certificate
+        if certificate is None or arm_id not in certificate.arms:
+            return None, "not checked"
+        verdict = certificate.arms[arm_id]
+        if verdict == "valid":
+            return verdict, ""
+        guilty = self.report.because(arm_id)
+        if not guilty:
+            return verdict, "a check that could have found it false had nothing to look at"
+        shown = "; ".join(f"{finding.check}: {finding.message}" for finding in guilty[:_MOST_REASONS])
+        more = len(guilty) - _MOST_REASONS
+        return verdict, shown + (f"; and {more} more" if more > 0 else "")
+
+
+def prompt_names(prompts: Mapping[str, Prompt]) -> dict[str, str]:
+    """Id -> short name: the kind of text where a run has one prompt of it, else the prompt's own name."""
+    kinds = Counter(prompt.kind for prompt in prompts.values())
+    return {
+        prompt.id: prompt.kind if kinds[prompt.kind] == 1 else prompt.id.removeprefix(f"{prompt.workload}/")
+        for prompt in prompts.values()
+    }
+
+
+def _identity(arm: Arm) -> dict[str, Any]:
+    return {
+        "config": arm.id,
+        "target": arm.target,
+        "draft": arm.draft,
+        "method": "+".join(arm.methods),
+        "gamma": arm.gamma,
+    }
+
+
+def _numbers(row: RequestRow) -> dict[str, Any]:
+    timings = row.timings
+    if timings is None:
+        return {}
+    return {
+        "decode_rate": rates.decode_rate(timings),
+        "acceptance": rates.acceptance_rate(timings),
+        "tau": (timings.predicted_n - 1) / row.target_forwards if row.target_forwards else None,
+    }
+
+
+def _prompt_tokens(prompt: Prompt | None, row: RequestRow) -> int | None:
+    """The exact length that was asked for, else what the engine counted."""
+    if prompt is not None and prompt.token_count is not None:
+        return prompt.token_count
+    return None if row.prompt_n is None else row.prompt_n + (row.cache_n or 0)
