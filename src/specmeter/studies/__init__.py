@@ -3,6 +3,7 @@
     study       what a study is and what it finds: data, claims, tables, figures
     measured    data of a study from our own runs and quality measurements
     rows        requests and arms of a run in the words of studies
+    from_claims data of a study from published rows, with what the audit rules about each
     setting     models, machines, bandwidth, and what has to be known of them
     NAME        one module per document: its parts, claims, tables and figures
 

@@ -1,0 +1,139 @@
+"""Published rows in the words of studies, with what the audit rules about each.
+
+*Impossible* makes a row invalid: its speedup becomes a claimed one, which is shown struck out and supports nothing.
+*Possible* means that no bound refutes it, which is not the same as true: such a row has no verdict, and nothing is said
+against it. Where the audit *cannot tell*, the row has no verdict either, and `why` says what is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from specmeter.audit.judge import judge
+from specmeter.audit.published import claims
+from specmeter.record import Estimate
+from specmeter.stats import t_critical
+from specmeter.studies.study import ArmResult, Result
+
+if TYPE_CHECKING:
+    from specmeter.audit.claim import Claim, Ruling
+    from specmeter.record import Verdict
+
+
+class Names(TypedDict, total=False):
+    """What the audit does not know of a row, in the study's words; what is left out is taken from the claim."""
+
+    config: str
+    target: str
+    draft: str | None
+    method: str
+    gamma: int | None
+    prompt: str | None
+    prompt_tokens: int | None
+    repeat: int
+    max_tokens: int | None
+    suite: str
+    requests: int
+
+
+def rulings(published: str, *sources: str) -> Iterator[Ruling]:
+    """What the audit rules about every claim of a published study, in its order; only of these `sources` where given.
+
+    A source is the claim's own: `moe-306/tables.csv`. Raises `UsageError` for an unknown study.
+    """
+    return (judge(claim) for claim in claims(published) if not sources or claim.source in sources)
+
+
+def verdict_of(ruling: Ruling) -> tuple[Verdict | None, str]:
+    """(verdict, why) of a ruled claim."""
+    if ruling.verdict == "impossible":
+        return "invalid", f"{ruling.bound}: {ruling.arithmetic}"
+    if ruling.verdict == "possible":
+        return None, ""
+    return None, f"cannot tell ({ruling.bound}): {ruling.arithmetic}"
+
+
+def result(ruling: Ruling, **names: Unpack[Names]) -> Result:
+    """One published generation. `names` must give the prompt; the target is the claim's label where it is not given."""
+    claim = ruling.claim
+    verdict, why = verdict_of(ruling)
+    return Result.model_validate(
+        {
+            **_identity(claim),
+            "max_tokens": claim.predicted_n,
+            "prompt_tokens": claim.prompt_n,
+            "decode_rate": claim.decode_rate,
+            "acceptance": claim.acceptance,
+            "tau": claim.tau if claim.tau is not None else _tau(claim),
+            "verdict": verdict,
+            "why": why,
+            **names,
+        }
+    )
+
+
+def arm(ruling: Ruling, **names: Unpack[Names]) -> ArmResult:
+    """One published line over several generations. A speedup is the printed one, else the rate over the baseline's."""
+    claim = ruling.claim
+    verdict, why = verdict_of(ruling)
+    requests = claim.runs or 1
+    speedup = None if claim.method == "none" else printed_speedup(claim)
+    return ArmResult.model_validate(
+        {
+            **_identity(claim),
+            "requests": requests,
+            "decode_rate": printed_rate(claim),
+            "speedup": None if verdict == "invalid" else speedup,
+            "claimed_speedup": speedup.point if verdict == "invalid" and speedup is not None else None,
+            "acceptance": _printed(claim.acceptance, "1", requests),
+            "tau": _printed(claim.tau if claim.tau is not None else _tau(claim), "tokens/forward", requests),
+            "verdict": verdict,
+            "why": why,
+            **names,
+        }
+    )
+
+
+def printed_rate(claim: Claim, *, level: float = 0.95) -> Estimate | None:
+    """The printed decode rate [tok/s]; with Student's interval where the standard deviation of its runs is printed."""
+    rate, sd, runs = claim.decode_rate, claim.decode_rate_sd, claim.runs or 1
+    if rate is None or sd is None or runs < 2:
+        return _printed(rate, "tok/s", runs)
+    half = t_critical(runs - 1, level) * sd / math.sqrt(runs)
+    method = f"mean and standard deviation of {runs} runs as printed; Student's interval, runs taken as independent"
+    return Estimate(
+        point=rate, low=max(0.0, rate - half), high=rate + half, level=level, n=runs, unit="tok/s", method=method
+    )
+
+
+def printed_speedup(claim: Claim) -> Estimate | None:
+    """The printed speedup, else rate over baseline rate; never with an interval. None where neither is there."""
+    if claim.speedup is not None:
+        return _printed(claim.speedup, "x", claim.runs or 1)
+    if claim.decode_rate is None or claim.baseline_rate is None:
+        return None
+    ratio = claim.decode_rate / claim.baseline_rate
+    return Estimate(point=ratio, n=claim.runs or 1, unit="x", method="ratio of two printed rates; no interval")
+
+
+def _printed(value: float | None, unit: str, n: int) -> Estimate | None:
+    return None if value is None else Estimate(point=value, n=n, unit=unit, method="as printed; no interval")
+
+
+def _identity(claim: Claim) -> dict[str, Any]:
+    return {
+        "config": claim.label or claim.row,
+        "target": claim.label or claim.row,
+        "method": claim.method or "none",
+        "gamma": claim.gamma,
+    }
+
+
+def _tau(claim: Claim) -> float | None:
+    """From counts: tokens after the first of each generation over target forwards; None where they are not given."""
+    forwards, tokens = claim.target_forwards, claim.predicted_n
+    if not forwards or tokens is None or tokens - (claim.runs or 1) < forwards:
+        return None
+    return (tokens - (claim.runs or 1)) / forwards
