@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -55,15 +55,21 @@ class Prepared:
         return read_host()
 
 
-def prepare(loaded: LoadedExperiment, *, offline: bool = False, progress: ModelProgress | None = None) -> Prepared:
+def prepare(
+    loaded: LoadedExperiment,
+    *,
+    offline: bool = False,
+    progress: ModelProgress | None = None,
+    leave_out: Collection[str] = (),
+) -> Prepared:
     """Expand the experiment, bring its models here, check them, and load its prompts.
 
-    Raises `ExperimentError`, `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
+    Arms in `leave_out` are no part of the run, nor are models that only they use. Raises `ExperimentError`, `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
     """
     from specmeter import preflight, schedule
 
     experiment = loaded.experiment
-    arms = experiment.expand()
+    arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
     engine = load_engine(experiment.engine.kind, binary=experiment.engine.binary, mock=experiment.engine.mock)
     identity = engine.identify()  # an engine that does not work at all says so now, before models are made for it
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
