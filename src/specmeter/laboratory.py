@@ -64,7 +64,8 @@ def prepare(
 ) -> Prepared:
     """Expand the experiment, bring its models here, check them, and load its prompts.
 
-    Arms in `leave_out` are no part of the run, nor are models that only they use. Raises `ExperimentError`, `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
+    Arms in `leave_out` are no part of the run, nor are models that only they use. Raises `ExperimentError`,
+    `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
     """
     from specmeter import preflight, schedule
 
