@@ -82,6 +82,22 @@ def test_every_kind_of_the_studies_has_at_least_four_prompts() -> None:
     assert any("\u4e00" <= character <= "\u9fff" for p in prompts if p.kind == "zh" for character in p.text)
 
 
+def test_a_collection_is_taken_as_a_whole_under_its_own_names() -> None:
+    both = [spec(source="studies", name=name, collection="rtx3090-19", max_tokens=n) for name, n in (("a", 3), ("b", 9))]
+    prompts = load(both)
+    assert SPEC.validate_json(SPEC.dump_json(both[0])) == both[0]
+    assert count(both) == {"a": 10, "b": 10}
+    assert [p.id for p in prompts[:10]] == [
+        *("a/short_greet", "a/short_q", "a/medium_chat", "a/medium_rec", "a/reasoning", "a/long_explain"),
+        *("a/code_small", "a/multi_turn_1", "a/multi_turn_2", "a/zh_cn"),
+    ]
+    assert [p.sha256 for p in prompts[:10]] == [p.sha256 for p in prompts[10:]]
+    assert {p.format for p in prompts} == {"chat"}
+    assert len({p.text for p in prompts}) == 10
+    assert any("\u4e00" <= character <= "\u9fff" for character in prompts[9].text)
+    assert max(prompts, key=lambda p: len(p.text)).id.endswith("reasoning")
+
+
 def test_too_many_prompts_are_refused_with_the_number_there_is() -> None:
     with pytest.raises(ExperimentError, match="has 6 prompts of kind fact") as caught:
         load([spec(source="studies", per_kind=7)])

@@ -35,6 +35,8 @@ def test_source_chooses_the_model_and_its_defaults() -> None:
         ({"source": "file", "paths": []}, "paths"),
         ({"source": "studies", "name": "../x"}, "name"),
         ({"source": "studies", "format": "raw"}, "format"),
+        ({"source": "studies", "collection": "mine"}, "collection"),
+        ({"source": "studies", "collection": "rtx3090-19", "per_kind": 2}, "leave per_kind out"),
         ({"source": "random", "max_tokens": 0}, "max_tokens"),
     ],
 )

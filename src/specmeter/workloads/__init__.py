@@ -13,7 +13,8 @@ Two runs are comparable only over the same prompts: each carries the SHA-256 of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from specmeter.errors import ExperimentError
 from specmeter.record import Prompt
 from specmeter.workloads.item import Item
 from specmeter.workloads.length import Tokenizer, cut_lengths, random_lengths
-from specmeter.workloads.packaged import held_out_text, packaged
+from specmeter.workloads.packaged import collection, held_out_text, packaged
 from specmeter.workloads.spec import (
     BenchWorkload,
     FileWorkload,
@@ -57,7 +58,9 @@ def load(
     """
     tokenizer = Tokenizer(tokenize, detokenize) if tokenize is not None and detokenize is not None else None
     _refuse_same_names(specs)
-    return tuple(_prompt(spec, item) for spec in specs for item in _items(spec, base_dir, tokenizer))
+    prompts = tuple(_prompt(spec, item) for spec in specs for item in _items(spec, base_dir, tokenizer))
+    _refuse_too_many_in_turn(specs, Counter(prompt.workload for prompt in prompts))
+    return prompts
 
 
 def count(specs: Sequence[WorkloadSpec], *, base_dir: Path = Path()) -> dict[str, int]:
@@ -66,12 +69,14 @@ def count(specs: Sequence[WorkloadSpec], *, base_dir: Path = Path()) -> dict[str
     Raises `ExperimentError` for whatever `load` would refuse, lengths that cannot be had excepted.
     """
     _refuse_same_names(specs)
-    return {
+    counts = {
         spec.name: len(spec.lengths) * spec.per_length
         if isinstance(spec, LengthWorkload | RandomWorkload)
         else sum(1 for _ in _items(spec, base_dir, None))
         for spec in specs
     }
+    _refuse_too_many_in_turn(specs, counts)
+    return counts
 
 
 def _refuse_same_names(specs: Sequence[WorkloadSpec]) -> None:
@@ -83,8 +88,20 @@ def _refuse_same_names(specs: Sequence[WorkloadSpec]) -> None:
             )
 
 
+def _refuse_too_many_in_turn(specs: Sequence[WorkloadSpec], counts: Mapping[str, int]) -> None:
+    for spec in specs:
+        if spec.baseline_per_block is not None and spec.baseline_per_block > counts[spec.name]:
+            raise ExperimentError(
+                f"workloads: {spec.name} has {counts[spec.name]} prompts, baseline_per_block asks for "
+                f"{spec.baseline_per_block} of them",
+                fix=f"set baseline_per_block to {counts[spec.name]} or less, or leave it out",
+            )
+
+
 def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> Iterator[Item]:
     match spec:
+        case StudiesWorkload(collection=str(name)):
+            return collection(name)
         case BenchWorkload() | StudiesWorkload():
             return packaged(spec.source, spec.kinds, spec.per_kind, spec.seed)
         case FileWorkload():

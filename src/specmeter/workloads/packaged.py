@@ -1,8 +1,9 @@
 """Prompts that ship with the package: `bench/` for the bench models, `studies/` for real ones.
 
 Each folder holds one `KIND.jsonl` per kind, with `id`, `kind` and `text` on every line, and `bench/heldout.txt`, plain
-text that the bench models were not trained on. A choice of prompts depends on the seed and the prompts' own ids only,
-so asking for more prompts keeps those that were chosen before.
+text that the bench models were not trained on; `studies/collections/NAME.jsonl` holds prompts in the same form that were
+written for one study and belong together. A choice of prompts depends on the seed and the prompts' own ids only, so
+asking for more prompts keeps those that were chosen before.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ def packaged(folder: Folder, kinds: Sequence[str], per_kind: int, seed: int) -> 
             )
         chosen = {item.id for item in sorted(items, key=lambda item: _draw(seed, item.id))[:per_kind]}
         yield from (item for item in items if item.id in chosen)
+
+
+def collection(name: str) -> Iterator[Item]:
+    """All prompts that were written for one study, in the order of their file."""
+    yield from _of_kind("studies", f"collections/{name}")
 
 
 def held_out_text() -> str:

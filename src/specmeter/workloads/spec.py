@@ -9,9 +9,9 @@ workloads:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from specmeter.record import Record
 
@@ -44,6 +44,8 @@ class WorkloadBase(Record):
 
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Most tokens to generate for these prompts; overrides `generation.max_tokens`."""
+    baseline_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Baselines run only so many of these prompts in each block, in turn, and are compared on those; none: all."""
 
 
 class BenchWorkload(WorkloadBase):
@@ -70,12 +72,22 @@ class StudiesWorkload(WorkloadBase):
     """Names the workload, for arms that run only some of them."""
     format: PromptFormat = "chat"
     """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
+    collection: Literal["rtx3090-19"] | None = None
+    """Prompts that were written for one study, all of them, instead of some of each kind."""
     kinds: Kinds = ALL_KINDS
     """Kinds of text."""
     per_kind: Annotated[int, Field(ge=1, le=1000)] = 4
     """Prompts of each kind."""
     seed: Seed = 1
     """Which of the prompts are taken."""
+
+    @model_validator(mode="after")
+    def _whole_collection(self) -> Self:
+        fields = type(self).model_fields
+        chosen = [name for name in ("kinds", "per_kind", "seed") if getattr(self, name) != fields[name].default]
+        if self.collection is not None and chosen:
+            raise ValueError(f"a collection is taken as a whole; leave {' and '.join(chosen)} out")
+        return self
 
 
 class LengthWorkload(WorkloadBase):
