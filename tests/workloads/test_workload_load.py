@@ -83,7 +83,9 @@ def test_every_kind_of_the_studies_has_at_least_four_prompts() -> None:
 
 
 def test_a_collection_is_taken_as_a_whole_under_its_own_names() -> None:
-    both = [spec(source="studies", name=name, collection="rtx3090-19", max_tokens=n) for name, n in (("a", 3), ("b", 9))]
+    both = [
+        spec(source="studies", name=name, collection="rtx3090-19", max_tokens=n) for name, n in (("a", 3), ("b", 9))
+    ]
     prompts = load(both)
     assert SPEC.validate_json(SPEC.dump_json(both[0])) == both[0]
     assert count(both) == {"a": 10, "b": 10}

@@ -1,9 +1,9 @@
 """Prompts that ship with the package: `bench/` for the bench models, `studies/` for real ones.
 
 Each folder holds one `KIND.jsonl` per kind, with `id`, `kind` and `text` on every line, and `bench/heldout.txt`, plain
-text that the bench models were not trained on; `studies/collections/NAME.jsonl` holds prompts in the same form that were
-written for one study and belong together. A choice of prompts depends on the seed and the prompts' own ids only, so
-asking for more prompts keeps those that were chosen before.
+text that the bench models were not trained on. `studies/collections/NAME.jsonl` holds, in the same form, prompts that
+were written for one study and belong together. A choice of prompts depends on the seed and the prompts' own ids only,
+so asking for more prompts keeps those that were chosen before.
 """
 
 from __future__ import annotations
