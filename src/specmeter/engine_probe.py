@@ -5,25 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from specmeter.engines.llama_devices import Device, parse_devices
 from specmeter.errors import SpecmeterError
 from specmeter.host.command import run_command
-
-# Devices that compute on the processor, or elsewhere.
-_NO_GPU = ("CPU", "BLAS", "ACCEL", "RPC")
-
-
-@dataclass(frozen=True)
-class Device:
-    """Something an engine can compute on."""
-
-    name: str
-    """The engine's name for it: `CPU`, `CUDA0`, `Vulkan1`."""
-    description: str
-
-    @property
-    def is_gpu(self) -> bool:
-        """Whether it is a graphics processor of this machine."""
-        return not self.name.startswith(_NO_GPU)
 
 
 @dataclass(frozen=True)
@@ -89,10 +73,3 @@ def probe_libllama() -> Probe:
 def parse_features(system_info: str) -> frozenset[str]:
     """Names that are on in llama.cpp's system line: `CPU : AVX = 1 | AVX2 = 1 | LLAMAFILE = 1 |`."""
     return frozenset(re.findall(r"(\w+) = 1\b", system_info))
-
-
-def parse_devices(text: str) -> tuple[Device, ...]:
-    """Devices from `llama-server --list-devices`, which leaves the processor out."""
-    _, _, listed = text.partition("Available devices:")
-    entry = r"^\s+(\w+(?:\[[^\]]*\])?): (.* \(\d+ MiB, \d+ MiB free\))\s*$"
-    return tuple(Device(name, description) for name, description in re.findall(entry, listed, re.MULTILINE))

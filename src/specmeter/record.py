@@ -6,9 +6,10 @@ types. Units live in names (`decode_ms`, `size_bytes`); times of day are seconds
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 MethodName = Literal[
     "none",
@@ -34,6 +35,8 @@ PolicyName = Literal["entropy", "utility", "cost-table"]
 RuleName = Literal["rejection", "sample-match"]
 """How drafts are verified: by rejection sampling, or by llama.cpp's rule (draw the target's token and compare)."""
 
+RefusedDraft = Literal["refuse", "measure"]
+
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
 
@@ -43,6 +46,19 @@ def _switch(value: object) -> object:
 
 
 FlashAttention = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)]
+
+_ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?:([0-9]{1,5})")
+
+
+def _address(value: str) -> str:
+    found = _ADDRESS.fullmatch(value)
+    if found is None or not 0 < int(found.group(1)) < 65_536:
+        raise ValueError(f"{value[:100]!r} is not HOST:PORT, such as 192.168.0.103:50052")
+    return value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+"""`HOST:PORT`, the host a name or an IPv4 address (llama.cpp takes no other)."""
 
 
 class Record(BaseModel):
@@ -79,6 +95,9 @@ class EngineSettings(Record):
     """Devices for the target, by the engine's names (`CUDA0`, `RPC0`); empty: the engine decides."""
     draft_devices: tuple[str, ...] = ()
     """Devices for the draft."""
+    rpc: Annotated[tuple[Address, ...], Field(max_length=16)] = ()
+    """Machines that run `ggml-rpc-server`, whose devices are then called `RPC0`, `RPC1`, ... (`native` only). Only what
+    `devices` or `draft_devices` name is placed there."""
     batch: Annotated[int, Field(ge=1)] | None = None
     """Logical batch size in tokens."""
     ubatch: Annotated[int, Field(ge=1)] | None = None
@@ -145,6 +164,9 @@ class Arm(Record):
     so; with `entropy`, `p_min` bounds the acceptance that the draft's entropy lets expect."""
     rule: RuleName | None = None
     """How drafts are verified at temperature > 0 (`libllama` only, default `rejection`; servers match samples)."""
+    refused_draft: RefusedDraft = "refuse"
+    """Whether a draft that llama.cpp would refuse stops the experiment, or is measured all the same: by plain decoding
+    under another name, which is found invalid."""
     engine: EngineSettings = EngineSettings()
     role: Literal["baseline", "speculative", "control"] = "speculative"
     baseline_id: str | None = None
@@ -396,7 +418,8 @@ class Reply(Record):
     raw_timings: dict[str, Any] = {}
     """Timings as the engine printed them, rates included."""
     counters: dict[str, float] = {}
-    """Differences of the engine's counters over the request (`/metrics`)."""
+    """Differences of the engine's counters over the request (`/metrics`), and, where the system counts them,
+    `rpc_sent_bytes_total` and `rpc_received_bytes_total` between the engine and its remote machines."""
     wall_ms: float
     """Duration of the request, seen by the client."""
     ttft_ms: float | None = None

@@ -259,6 +259,20 @@ def test_a_device_that_holds_nothing() -> None:
     assert (finding.arm_id, finding.evidence) == (SD, {"draft_devices": "CPU, not RPC0"})
 
 
+def test_remote_devices_are_numbered_anew_on_each_machine() -> None:
+    two = {"rpc": ("10.0.0.2:50052", "10.0.0.3:50052"), "draft_devices": ("RPC1",)}
+    held = (DeviceUse(device="RPC0[10.0.0.3:50052]", model_buffer_bytes=1),)
+    assert found(flag_inert, with_sessions(asking(**two), SD, draft_devices=held)) == []
+    (finding,) = found(flag_inert, asking(**two))
+    assert finding.evidence == {"draft_devices": "CPU, not RPC1"}
+
+
+def test_no_device_is_the_processor() -> None:
+    assert found(flag_inert, asking(devices=("none",))) == []
+    base, sd = found(flag_inert, with_sessions(asking(devices=("none",)), devices=GPU))
+    assert {base.arm_id, sd.arm_id} >= {SD}
+
+
 def test_a_method_that_was_not_started() -> None:
     both = arm(id="dense/both", methods=("ngram-mod", "draft-simple"), draft="small")
     data = run_of(both, parameters={"draft-simple": {"n_max": 8}})

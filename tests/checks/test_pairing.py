@@ -233,6 +233,24 @@ def test_a_machine_that_cannot_be_reached() -> None:
     assert len(found(rpc_fallback, with_logs(flagged, connect_failed=Sign(1, ("Failed to connect",))))) == 2
 
 
+@pytest.mark.parametrize(("bytes_over", "caught"), [(0.0, True), (8.9 * 100, True), (9.0 * 400, False)])
+def test_a_connection_over_which_too_little_went(bytes_over: float, caught: bool) -> None:
+    data = remote_draft()
+    data = with_requests(data, sd(data), remote_bytes=bytes_over, draft_n=100 if caught else 400)
+    findings = found(rpc_fallback, data)
+    assert len(findings) == caught
+    if caught:
+        assert (findings[0].severity, findings[0].arm_id) == ("invalid", sd(data))
+        assert findings[0].evidence["silent"] == len(data.by_arm[sd(data)])
+
+
+def test_bytes_that_nobody_counted_decide_nothing() -> None:
+    data = remote_draft()
+    assert found(rpc_fallback, with_requests(data, remote_bytes=None)) == []
+    idle = with_requests(data, sd(data), remote_bytes=0.0, draft_n=0, draft_n_accepted=0)
+    assert found(rpc_fallback, idle) == []
+
+
 def test_where_nothing_says_where_the_draft_lay() -> None:
     data = remote_draft()
     data = with_sessions(data, sd(data), draft_devices=())

@@ -7,12 +7,13 @@ from typing import Any, get_args
 
 import pytest
 from llama_fixtures import arm, launch
+from pydantic import ValidationError
 
 from specmeter.engines.llama_child import assign
 from specmeter.engines.llama_methods import METHOD_OPTIONS, check_arm, server_options
 from specmeter.engines.llama_options import OPTIONS, known_flags, to_fields, to_flags
 from specmeter.errors import EngineStartError, ExperimentError
-from specmeter.record import Arm, MethodName
+from specmeter.record import Arm, EngineSettings, MethodName
 
 NEW = frozenset(flag for option in OPTIONS.values() for flag in option.flags[:1])
 
@@ -127,6 +128,37 @@ def test_synthetic_rates_and_kv_types_in_both_spellings(tmp_path: Path) -> None:
     asked = options(tmp_path, control, "draft-small")
     assert "--spec-synth-rates 1.0,0.25" in " ".join(to_flags(asked, NEW))
     assert to_fields(asked)["speculative.synth_rates"] == [1.0, 0.25]
+
+
+def test_remote_machines_are_named_before_their_devices(tmp_path: Path) -> None:
+    there = {"rpc": ("10.0.0.2:50052", "far.example:1"), "draft_devices": ("RPC1",)}
+    asked = options(tmp_path, arm(methods=("draft-simple",), draft="d", engine=there), "draft-small")
+    flags = to_flags(asked, NEW)
+    assert flags[flags.index("--rpc") + 1] == "10.0.0.2:50052,far.example:1"
+    assert flags.index("--rpc") < flags.index("--spec-draft-device")
+    with pytest.raises(ExperimentError, match="rpc: the embedded engine cannot set it"):
+        to_fields(asked)
+
+
+def test_plain_decoding_is_offered_no_remote_machine(tmp_path: Path) -> None:
+    baseline = arm(engine={"rpc": ("10.0.0.2:50052",), "draft_devices": ("RPC0",)})
+    assert "rpc" not in options(tmp_path, baseline)
+    target = arm(engine={"rpc": ("10.0.0.2:50052",), "devices": ("RPC0",)})
+    assert options(tmp_path, target)["rpc"] == ["10.0.0.2:50052"]
+
+
+def test_remote_machines_that_hold_nothing(tmp_path: Path) -> None:
+    idle = arm(methods=("draft-simple",), draft="d", engine={"rpc": ("10.0.0.2:50052",)})
+    with pytest.raises(ExperimentError, match="nothing is placed on them"):
+        options(tmp_path, idle, "draft-small")
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.2", "10.0.0.2:0", "10.0.0.2:65536", ":1", "::1:50052", "a b:1", "-x:1", "h:1 --x"]
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(ValidationError, match="is not HOST:PORT"):
+        EngineSettings.model_validate({"rpc": [address]})
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from specmeter.checks.check import Check, Findings, about_arm, about_run
 from specmeter.checks.evidence import not_applicable, unseen
 from specmeter.checks.run_data import RequestData, RunData
 from specmeter.checks.speeds import Cell
+from specmeter.engines.llama_devices import any_remote
 from specmeter.engines.llama_methods import METHOD_OPTIONS
 from specmeter.record import Arm, DeviceUse, EngineIdentity, Session
 
@@ -253,14 +254,19 @@ def _settings(arm: Arm, session: Session) -> Iterator[Value]:
     for name in ("kv_type_k", "kv_type_v"):
         if getattr(asked, name) is not None:
             yield Value(name, getattr(asked, name), read.get(name))
-    yield from _placement("", asked.gpu_layers, asked.devices, session.layers_offloaded, session.devices)
+    yield from _placement("", asked.gpu_layers, asked.devices, session.layers_offloaded, session.devices, asked.rpc)
     if arm.draft is None:
         return
     for name in ("draft_kv_type_k", "draft_kv_type_v"):
         if getattr(asked, name) is not None:
             yield Value(name, getattr(asked, name), read.get(name))
     yield from _placement(
-        "draft_", asked.draft_gpu_layers, asked.draft_devices, session.draft_layers_offloaded, session.draft_devices
+        "draft_",
+        asked.draft_gpu_layers,
+        asked.draft_devices,
+        session.draft_layers_offloaded,
+        session.draft_devices,
+        asked.rpc,
     )
 
 
@@ -270,6 +276,7 @@ def _placement(
     devices: Sequence[str],
     offloaded: tuple[int, int] | None,
     uses: Sequence[DeviceUse],
+    remote: Sequence[str],
 ) -> Iterator[Value]:
     holding = [use.device for use in uses if use.model_buffer_bytes > 0]
     if gpu_layers is not None:
@@ -278,9 +285,21 @@ def _placement(
         wanted = gpu_layers if offloaded is None else min(gpu_layers, offloaded[1])
         yield Value(f"{prefix}gpu_layers", wanted, nothing if offloaded is None else offloaded[0])
     for device in devices:
-        # Remote devices are printed with their address: `RPC0[10.0.0.2:50052]`.
-        used = any(name == device or name.startswith(f"{device}[") for name in holding)
+        used = any(_same_device(device, name, remote) for name in holding)
         yield Value(f"{prefix}devices", device, (device if used else ", ".join(holding)) if holding else None)
+
+
+def _same_device(asked: str, holding: str, remote: Sequence[str]) -> bool:
+    """Whether a buffer's device is the one that was asked for.
+
+    Remote buffers are printed with the machine's address, and numbered anew on each machine: the `RPC1` of two machines
+    with a device each holds its weights in `RPC0[10.0.0.3:50052]`.
+    """
+    if asked == "none":
+        return holding.startswith("CPU")
+    if len(remote) > 1 and any_remote((asked,)):
+        return any(holding.endswith(f"[{address}]") for address in remote)
+    return holding == asked or holding.startswith(f"{asked}[")
 
 
 def _rounded_up(value: object, asked: int, step: int) -> object:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specmeter.checks.check import Check, Findings, about_arm, about_run
 from specmeter.checks.evidence import Logs, answered, first_line, logs_of, not_applicable, unseen, used_sessions
 from specmeter.checks.run_data import RequestData, RunData
+from specmeter.engines.llama_devices import any_remote
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
 
 AS_LARGE, LARGE = 0.8, 0.5
@@ -183,13 +184,23 @@ def _prompt(request: RequestData) -> tuple[str, int]:
 # --- machines --------------------------------------------------------------------------------------------------------
 
 
+_LEAST_BYTES = 9
+"""The shortest command of the protocol: one byte that names it, eight of length. A drafted token takes at least one."""
+
+
 def rpc_fallback(data: RunData) -> Findings:
-    """A model that was to lie on a remote machine stayed here, or one that was to stay went there."""
+    """A model that was to lie on a remote machine stayed here, or one that was to stay went there.
+
+    Three things say where a draft ran: failures to connect in the log, the device of each buffer of weights, and the
+    bytes that went over the connection while it drafted, which Linux counts. Each drafted token takes one command of 9
+    bytes at least, so fewer bytes than that are no remote draft, whatever the log says. Texts and acceptance say
+    nothing: greedy drafts are the same wherever they are made.
+    """
     for arm, requests in answered(data):
         devices, draft_devices = arm.engine.devices, arm.engine.draft_devices if arm.draft else ()
         if (
-            not _remote(devices)
-            and not _remote(draft_devices)
+            not any_remote(devices)
+            and not any_remote(draft_devices)
             and not any("--rpc" in f for f in arm.engine.extra_flags)
         ):
             yield not_applicable(arm.id, "everything is asked for on this machine")
@@ -211,16 +222,17 @@ def rpc_fallback(data: RunData) -> Findings:
             yield not_applicable(arm.id, "a simulated engine has no remote machine")
         else:
             yield from _target_place(arm, sessions, logs)
-            if _remote(draft_devices):
+            if any_remote(draft_devices):
                 yield from _draft_place(arm, sessions, logs)
+                yield from _silence(arm, requests)
 
 
 def _target_place(arm: Arm, sessions: Sequence[Session], logs: Logs) -> Findings:
     there = sum(_went(session, logs, draft=False) for session in sessions)
     asked = arm.engine.devices
-    if _remote(asked) and there < len(sessions):
+    if any_remote(asked) and there < len(sessions):
         yield _stayed(arm, sessions, len(sessions) - there, "target", asked)
-    elif there and asked and not _remote(asked):
+    elif there and asked and not any_remote(asked):
         yield about_arm(
             "rpc-fallback",
             "invalid",
@@ -230,7 +242,7 @@ def _target_place(arm: Arm, sessions: Sequence[Session], logs: Logs) -> Findings
             "name the devices of the target by the names that the engine lists",
             sessions=there,
         )
-    elif there and not asked and _remote(arm.engine.draft_devices):
+    elif there and not asked and any_remote(arm.engine.draft_devices):
         yield about_arm(
             "rpc-fallback",
             "suspect",
@@ -246,6 +258,25 @@ def _draft_place(arm: Arm, sessions: Sequence[Session], logs: Logs) -> Findings:
     here = sum(not _went(session, logs, draft=True) for session in sessions)
     if here:
         yield _stayed(arm, sessions, here, "draft", arm.engine.draft_devices)
+
+
+def _silence(arm: Arm, requests: Sequence[RequestData]) -> Findings:
+    counted = [it for it in requests if it.row.draft_n and it.remote_bytes is not None]
+    silent = [it for it in counted if (it.remote_bytes or 0) < _LEAST_BYTES * (it.row.draft_n or 0)]
+    if silent:
+        yield about_arm(
+            "rpc-fallback",
+            "invalid",
+            arm.id,
+            f"{len(silent)} of {len(counted)} requests drafted without the remote machine: {silent[0].row.draft_n} "
+            f"tokens, and {silent[0].remote_bytes:.0f} bytes went over the connection",
+            "see the engine's log for what it placed where, and use another build of it",
+            compared=len(counted),
+            silent=len(silent),
+            example_prompt=silent[0].row.prompt_id,
+            example_drafted=silent[0].row.draft_n,
+            example_bytes=silent[0].remote_bytes,
+        )
 
 
 def _stayed(arm: Arm, sessions: Sequence[Session], here: int, model: str, asked: Sequence[str]) -> Finding | Unchecked:
@@ -272,10 +303,6 @@ def _went(session: Session, logs: Logs, *, draft: bool) -> bool:
         return True
     signs = next((log for it, log in logs.read if it.id == session.id), None)
     return signs is not None and any((buffer.model > 0) == draft and buffer.size_bytes for buffer in signs.rpc_buffers)
-
-
-def _remote(devices: Sequence[str]) -> bool:
-    return any(device.startswith("RPC") for device in devices)
 
 
 CHECKS: tuple[Check, ...] = (

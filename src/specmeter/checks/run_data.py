@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from specmeter.differences import Text, find_differences, output_digest
+from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiment import Experiment
 from specmeter.importers.engine_log import LogSigns, log_lines, scan
 from specmeter.record import Arm, DraftPair, Estimate, Host, Margin, ModelHeader, ModelIdentity, Prompt, Session
@@ -44,6 +45,8 @@ class RequestData:
     """Token ids stored."""
     decodes: float | None = None
     """Target forwards that the engine counted during the request, the prompt's among them; None: it does not count."""
+    remote_bytes: float | None = None
+    """Bytes exchanged with remote machines during the request; None: nobody counted."""
     printed_rate: float | None = None
     """Decode rate as the engine itself printed it, tok/s."""
     answered: bool = True
@@ -238,11 +241,13 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         known[output] = repetition(ids)
     restores, at_one_place, partial = _steps(bulk.get("steps", ()))
     rate = bulk.get("raw_timings", {}).get("predicted_per_second")
+    counters: dict[str, float] = bulk.get("counters", {})
     return RequestData(
         row=row,
         output=output,
         tokens=len(ids),
-        decodes=bulk.get("counters", {}).get("n_decode_total"),
+        decodes=counters.get("n_decode_total"),
+        remote_bytes=counters[SENT] + counters[RECEIVED] if SENT in counters and RECEIVED in counters else None,
         printed_rate=rate if isinstance(rate, int | float) else None,
         answered=bool(bulk.get("text", "").strip()),
         reasoned=bool(bulk.get("reasoning")),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmeter.engines import Launch
+from specmeter.engines.llama_devices import any_remote
 from specmeter.errors import ExperimentError
 from specmeter.record import DRAFT_MODEL_METHODS, Arm, EngineSettings, MethodName
 
@@ -51,11 +52,20 @@ def server_options(launch: Launch, default_threads: int) -> dict[str, Any]:
     """
     check_arm(launch.arm, has_draft=launch.draft is not None)
     options: dict[str, Any] = {"model": launch.target.path}
+    if remote := remote_machines(launch):
+        options["rpc"] = list(remote)  # before the devices that it makes known
     if launch.draft is not None:
         options["draft_model"] = launch.draft.path
     options |= _method_options(launch.arm)
     options |= _setting_options(launch.arm.engine, default_threads, has_draft=launch.draft is not None)
     return options
+
+
+def remote_machines(launch: Launch) -> tuple[str, ...]:
+    """Addresses of remote machines that the models of this session lie on; none where all stays here."""
+    settings = launch.arm.engine
+    names = settings.devices + (settings.draft_devices if launch.draft is not None else ())
+    return settings.rpc if any_remote(names) else ()
 
 
 def check_arm(arm: Arm, *, has_draft: bool) -> None:
@@ -88,6 +98,7 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
             fix="set gamma_min to gamma or less",
         )
     check_synthetic(arm, where)
+    _check_remote(arm, where, has_draft=has_draft)
     for field, value in (
         ("policy", arm.policy),
         ("rule", arm.rule),
@@ -98,6 +109,16 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
                 f"{where}: {field}: llama.cpp's server has nothing of the kind",
                 fix=f"leave {field} out, or use the instrumented engine (engine.kind: libllama)",
             )
+
+
+def _check_remote(arm: Arm, where: str, *, has_draft: bool) -> None:
+    settings = arm.engine
+    names = (*settings.devices, *(settings.draft_devices if has_draft else ()))
+    if settings.rpc and arm.speculates and not any_remote(names):
+        raise ExperimentError(
+            f"{where}: engine.rpc names remote machines and nothing is placed on them",
+            fix="name their devices: engine.draft_devices: [RPC0] for the draft, engine.devices for the target",
+        )
 
 
 def check_synthetic(arm: Arm, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import time
 from functools import cached_property
@@ -13,7 +14,8 @@ from pathlib import Path
 from specmeter.engines import Launch
 from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of
-from specmeter.engines.llama_methods import server_options
+from specmeter.engines.llama_devices import parse_devices
+from specmeter.engines.llama_methods import remote_machines, server_options
 from specmeter.engines.llama_options import known_flags, to_flags
 from specmeter.engines.llama_server import LlamaSession
 from specmeter.engines.llama_start import Command, clean_environment, default_threads, start_session
@@ -22,6 +24,8 @@ from specmeter.record import EngineIdentity
 
 BINARY_VARIABLE = "SPECMETER_LLAMA_SERVER"
 _PROBE_TIMEOUT_S = 60.0
+_MEET_TIMEOUT_S = 5.0
+"""How long a remote machine may take to accept a connection."""
 _ESSENTIAL = frozenset({"--model", "--port", "--host", "--metrics", "--ctx-size"})
 
 
@@ -67,6 +71,10 @@ class NativeEngine:
         """Start a session and wait until it is ready. Raises `EngineStartError`, or `ExperimentError` for an arm that
         llama.cpp cannot honour."""
         options = server_options(launch, default_threads())
+        if remote := remote_machines(launch):
+            self._meet(launch.arm.id, remote)
+            # Left to itself, llama.cpp would spread the target over the remote devices too.
+            options.setdefault("devices", self._local_gpus or ["none"])
         flags = to_flags(options, self._flags)
 
         def command(port: int, api_key: str) -> Command:
@@ -87,6 +95,32 @@ class NativeEngine:
         if missing := _ESSENTIAL - flags:
             raise self._no_server(f"it does not know {sorted(missing)[0]}")
         return flags
+
+    @cached_property
+    def _local_gpus(self) -> list[str]:
+        """Names of the devices of this machine that the engine would put models on."""
+        listed = self._probe("--list-devices") if "--list-devices" in self._flags else ""
+        return [device.name for device in parse_devices(listed) if device.is_gpu]
+
+    def _meet(self, arm_id: str, machines: tuple[str, ...]) -> None:
+        """Raise `EngineStartError` when a remote machine does not answer, or the binary was built without RPC.
+
+        llama.cpp would abort in its own words, and older builds would go on without the machine.
+        """
+        if "--rpc" not in self._flags:
+            raise EngineStartError(
+                f"arm {arm_id}: {self.binary} was built without RPC, and nothing can be placed on another machine",
+                fix="build one with -DGGML_RPC=ON; in specmeter's repository: python scripts/build_native.py",
+            )
+        for address in machines:
+            host, _, port = address.rpartition(":")
+            try:
+                socket.create_connection((host, int(port)), _MEET_TIMEOUT_S).close()
+            except OSError as error:
+                raise EngineStartError(
+                    f"arm {arm_id}: no ggml-rpc-server answers at {address} ({error.strerror or error})",
+                    fix="start it there (ggml-rpc-server -H ADDRESS -p PORT), see its firewall, or correct engine.rpc",
+                ) from None
 
     def _probe(self, flag: str) -> str:
         """What the binary prints for `flag`, 4 MB at most."""

@@ -74,6 +74,7 @@ OPTIONS: dict[str, Option] = {
     "kv_type_v": Option(("--cache-type-v",), "cache_type_v", to_field=_KV),
     "flash_attention": Option(("--flash-attn",), "flash_attn_type", to_field=_flash_attention),
     "gpu_layers": Option(("--gpu-layers", "--n-gpu-layers"), "n_gpu_layers"),
+    "rpc": Option(("--rpc",), None),
     "devices": Option(("--device",), None),
     "load_mode": Option(("--load-mode",), "load_mode", to_field=_enum("LLAMA_LOAD_MODE_")),
     # The draft model.

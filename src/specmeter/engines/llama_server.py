@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from specmeter.engines import Candidate, Launch, SessionFacts, llama_candidates
+from specmeter.engines import Candidate, Launch, SessionFacts, llama_candidates, traffic
 from specmeter.engines.http_client import (
     Answer,
     Limits,
@@ -24,6 +24,7 @@ from specmeter.engines.http_client import (
     json_object,
 )
 from specmeter.engines.llama_log import RequestLog, drafting_between, last_words, parse_request
+from specmeter.engines.llama_methods import remote_machines
 from specmeter.engines.llama_metrics import differences, parse_counters
 from specmeter.engines.llama_reply import Received, read_answer, read_events, read_timings, split_reasoning, stop_reason
 from specmeter.engines.process import EngineProcess
@@ -64,12 +65,12 @@ class LlamaSession:
         body = request_body(
             text, max_tokens, generation, prompt_cache=settings.prompt_cache, stream=settings.stream_tokens
         )
-        before = self._counters()
+        before, sent_before = self._counters(), self._remote_bytes()
         log_at = self._log_size()
         started = time.perf_counter()
         received = self._stream(body, max_tokens, prompt_bytes=len(text.encode()))
         timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
-        after = self._counters()
+        after, sent_after = self._counters(), self._remote_bytes()
         log = self._log(log_at)
         shown, reasoning = split_reasoning(received.text, text) if prompt.format == "chat" else (received.text, "")
         return Reply(
@@ -79,7 +80,7 @@ class LlamaSession:
             stop_reason=stop_reason(received.final),
             timings=timings,
             raw_timings=received.timings,
-            counters=differences(before, after),
+            counters=differences(before, after) | traffic.grown(sent_before, sent_after),
             wall_ms=received.wall_ms(started),
             ttft_ms=(received.first_at - started) * 1e3 if received.first_at is not None else None,
             arrival_ms=received.arrival_ms(timings.predicted_n, started),
@@ -183,6 +184,11 @@ class LlamaSession:
     def _counters(self) -> dict[str, float]:
         answer = self._answer("GET", "/metrics", None)
         return parse_counters(answer.body.decode("utf-8", "replace"))
+
+    def _remote_bytes(self) -> dict[str, float] | None:
+        """What was exchanged with remote machines so far, where there are any."""
+        addresses = remote_machines(self._launch)
+        return traffic.remote_bytes(self._facts.pids, addresses) if addresses else None
 
     def _log_size(self) -> int:
         return self._process.log_path.stat().st_size

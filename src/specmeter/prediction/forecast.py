@@ -46,6 +46,7 @@ _COST_SETTINGS = (
     "draft_gpu_layers",
     "devices",
     "draft_devices",
+    "rpc",
     "batch",
     "ubatch",
 )

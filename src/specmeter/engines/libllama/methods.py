@@ -39,6 +39,7 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
         ("slots", settings.slots != 1),
         ("prompt_cache", settings.prompt_cache),
         ("extra_flags", settings.extra_flags),
+        ("rpc", settings.rpc),
     ):
         if value:
             raise ExperimentError(

@@ -1,0 +1,142 @@
+"""A TCP relay that makes a slow network of a fast one: it adds latency, limits bandwidth, and counts what passes.
+
+What arrives at time t is handed on at t + latency, or later where bytes before it are still on the line. The relay
+itself costs some 0.1 ms per message (threads of Python), which belongs to every measurement through it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator
+from queue import SimpleQueue
+
+COMMANDS = {6: "set", 8: "get", 10: "graph", 13: "size", 16: "graph-again"}
+"""Number of a command of llama.cpp's RPC protocol -> what it does; others are made while loading."""
+_COMMAND = struct.Struct("<BQ")
+_BLOCK = 262_144
+_ANSWERED_FROM = 0.0003
+"""Shorter waits are left out: the sleep itself takes as long."""
+
+
+class Relay:
+    """Listens on a loopback port and forwards every connection to `target`."""
+
+    def __init__(self, target: tuple[str, int], *, latency_s: float = 0.0, bytes_per_s: float | None = None) -> None:
+        """`latency_s` is that of one direction; `bytes_per_s` holds for each direction."""
+        self.target, self.latency_s, self.bytes_per_s = target, latency_s, bytes_per_s
+        self.sent = self.received = 0
+        """Bytes to the target and from it."""
+        self.commands: Counter[str] = Counter()
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self._start(self._accept)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def reset(self) -> None:
+        """Count from 0 again."""
+        self.sent = self.received = 0
+        self.commands.clear()
+
+    def close(self) -> None:
+        """End every connection and wait for the threads."""
+        for end in (self._server, *self._open):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _start(self, work: object, *args: object) -> None:
+        thread = threading.Thread(target=work, args=args, daemon=True)  # pyright: ignore[reportArgumentType]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                try:
+                    far = socket.create_connection(self.target, 5)
+                except OSError:
+                    near.close()
+                    continue
+                far.settimeout(None)
+                for end in (near, far):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._open += [near, far]
+                self._direction(near, far, outward=True)
+                self._direction(far, near, outward=False)
+
+    def _direction(self, source: socket.socket, sink: socket.socket, *, outward: bool) -> None:
+        queue: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+        self._start(self._take, source, queue, outward)
+        self._start(self._give, sink, queue)
+
+    def _take(self, source: socket.socket, queue: SimpleQueue[tuple[float, bytes]], outward: bool) -> None:
+        free_at = 0.0
+        names = self._names()
+        next(names)
+        block = b"-"
+        while block:
+            try:
+                block = source.recv(_BLOCK)
+            except OSError:
+                block = b""
+            if outward:
+                self.sent += len(block)
+                names.send(block)
+            else:
+                self.received += len(block)
+            free_at = max(time.perf_counter(), free_at)
+            if self.bytes_per_s:
+                free_at += len(block) / self.bytes_per_s
+            queue.put((free_at + self.latency_s, block))
+
+    def _give(self, sink: socket.socket, queue: SimpleQueue[tuple[float, bytes]]) -> None:
+        while True:
+            due, block = queue.get()
+            if (wait := due - time.perf_counter()) > _ANSWERED_FROM:
+                time.sleep(wait)
+            try:
+                if not block:
+                    sink.shutdown(socket.SHUT_WR)
+                    return
+                sink.sendall(block)
+            except OSError:
+                return
+
+    def _names(self) -> Generator[None, bytes]:
+        """Reads the protocol as it passes: one byte of command, eight of length, that many bytes of content."""
+        head, skip = b"", 0
+        while True:
+            block = yield
+            while block:
+                if skip:
+                    block, skip = block[skip:], max(0, skip - len(block))
+                    continue
+                need = _COMMAND.size - len(head)
+                head, block = head + block[:need], block[need:]
+                if len(head) == _COMMAND.size:
+                    command, skip = _COMMAND.unpack(head)
+                    head = b""
+                    self.commands[COMMANDS.get(command, "other")] += 1
+
+
+@contextlib.contextmanager
+def relayed(target: tuple[str, int], *, latency_s: float = 0.0, bytes_per_s: float | None = None) -> Iterator[Relay]:
+    """A relay that is closed again."""
+    relay = Relay(target, latency_s=latency_s, bytes_per_s=bytes_per_s)
+    try:
+        yield relay
+    finally:
+        relay.close()
