@@ -186,7 +186,7 @@ def _bench() -> Iterator[Claim]:
         if row["n_gen"] == "0":
             yield Claim(prompt_n=int(row["n_prompt"]), prompt_ms=total_ms, **common)
         else:
-            yield Claim(decode_rate=float(row["avg_tps"]), **common)
+            yield Claim(decode_rate=float(row["avg_tps"]), decode_rate_sd=float(row["stddev_tps"]), **common)
 
 
 def _mlx() -> Iterator[Claim]:
