@@ -1,0 +1,18 @@
+"""moe-306: 306 runs of Qwen3.5-35B-A3B and dense siblings on one machine, said to gain at under 4 % acceptance."""
+
+from __future__ import annotations
+
+from specmeter.studies.moe306_claims import claims
+from specmeter.studies.moe306_figures import figures
+from specmeter.studies.moe306_lines import suite
+from specmeter.studies.moe306_published import published
+from specmeter.studies.moe306_tables import tables
+
+__all__ = ["PARTS", "SOURCE", "TITLE", "claims", "figures", "published", "suite", "tables"]
+
+TITLE = "Does speculative decoding help mixture-of-experts?"
+SOURCE = (
+    "AtomGradient, Does Speculative Decoding Help Mixture-of-Experts? An Empirical Study on Qwen3.5-35B-A3B with Apple "
+    "Silicon, March 2026, https://github.com/AtomGradient/speculative-moe-research"
+)
+PARTS = ("moe-306",)
