@@ -8,7 +8,10 @@ measured through llama.cpp's C interface, or by its own tools where that is aske
     timing       times of prompts and of generations
     child        both in a process of their own
     native       the same by `llama-perplexity` and `llama-bench`
+    mlx          rates of models in MLX's format; mlx_folder: what their files say
     measure      all of it for several models, in balanced order
+    resume       what an interrupted report leaves to be measured
+    plan         several models described in a file; planned: its models found or made, and measured
     comparison   the models beside each other
     text, files  what is read, what is kept
 """
@@ -45,7 +48,9 @@ class Rate(Record):
     rate: Estimate
     """Median over blocks, in tok/s."""
     ms: tuple[float, ...]
-    """Time in each block."""
+    """Time in each block; empty where only the rate was told."""
+    deviation: float | None = None
+    """Standard deviation of the blocks' rates in tok/s; None: of fewer than two blocks."""
 
 
 class TextIdentity(Record):
@@ -89,6 +94,19 @@ class Perplexity(Record):
     engine: EngineIdentity
 
 
+class ModelRole(Record):
+    """What a plan says of a model, and no file can tell."""
+
+    label: str = ""
+    """For people; empty: the model's name."""
+    family: str = ""
+    """Models that differ only in quantization."""
+    training: Literal["qat", "ptq", ""] = ""
+    """Whether quantization was part of the training, or came after it; empty: not said."""
+    bits: Annotated[float, Field(gt=0, le=64)] | None = None
+    """Bits per weight as the format is called (4 for Q4_K_M); None: not said."""
+
+
 class ModelQuality(Record):
     """What was measured of one model."""
 
@@ -100,6 +118,21 @@ class ModelQuality(Record):
     rates_engine: EngineIdentity | None = None
     warnings: tuple[str, ...] = ()
     """What keeps these numbers from meaning what they seem to."""
+    role: ModelRole | None = None
+    """What the plan says of the model; None without a plan."""
+    made: str = ""
+    """How the file was made for this measurement; empty: it was given."""
+    tensor_types: dict[str, int] = Field(default={})
+    """Number format -> tensors in it, by ggml's names, the most bytes first: a file of one `type` mixes several."""
+
+
+class SkippedModel(Record):
+    """A model of a plan that was not measured."""
+
+    name: str
+    """The plan's name."""
+    reason: str
+    """Why, and what would help."""
 
 
 class QualityReport(Record):
@@ -115,6 +148,14 @@ class QualityReport(Record):
     """Context: of the perplexity's windows."""
     stride: int
     """0: windows follow each other, and of each the second half is scored."""
+    most_windows: int | None = None
+    """Windows from the beginning of the text that were to be scored at most; None: all."""
     text: TextIdentity
     models: tuple[ModelQuality, ...]
     """The first one is what the others are compared with."""
+    plan: str = ""
+    """Name of the plan; empty: models were named one by one."""
+    applied: tuple[str, ...] = ()
+    """Variants of the plan."""
+    skipped: tuple[SkippedModel, ...] = ()
+    """Models of the plan that could not be measured here."""

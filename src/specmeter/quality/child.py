@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from specmeter.engines.apart import Heard, read_result, run_apart, serve
 from specmeter.errors import UsageError
+from specmeter.quality import mlx
 from specmeter.quality.scoring import Scores, Scoring, score
 from specmeter.quality.timing import Times, Timing, time_tests
 from specmeter.record import Record
@@ -21,6 +22,7 @@ _RESULT = "result.json"
 class _Order(Record):
     score: Scoring | None = None
     time: Timing | None = None
+    time_mlx: mlx.MlxTiming | None = None
 
 
 def score_apart(order: Scoring, heard: Heard) -> Scores:
@@ -31,6 +33,11 @@ def score_apart(order: Scoring, heard: Heard) -> Scores:
 def time_apart(order: Timing) -> Times:
     """`timing.time_tests` in a child. Raises what it raises, and `EngineDiedError`."""
     return _apart(_Order(time=order), Times, None)
+
+
+def time_mlx_apart(order: mlx.MlxTiming) -> Times:
+    """`mlx.time_tests` in a child. Raises what it raises, and `EngineDiedError`."""
+    return _apart(_Order(time_mlx=order), Times, None)
 
 
 def _apart(order: _Order, kind: type[Result], heard: Heard | None) -> Result:
@@ -45,6 +52,8 @@ def _carry_out(given: str, folder: Path, heard: Heard) -> None:
         result = score(order.score, heard).model_dump_json()
     elif order.time is not None:
         result = time_tests(order.time).model_dump_json()
+    elif order.time_mlx is not None:
+        result = mlx.time_tests(order.time_mlx).model_dump_json()
     else:
         raise UsageError("an order for nothing", fix="give something to score or to time")
     (folder / _RESULT).write_text(result, encoding="utf-8")

@@ -12,15 +12,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import stdev
 
 from specmeter import preflight, schedule
 from specmeter.engines.libllama.engine import LibllamaEngine
 from specmeter.engines.llama_start import default_threads
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.models.facts import read_facts
-from specmeter.quality import ModelQuality, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
+from specmeter.quality import (
+    ModelQuality,
+    ModelRole,
+    Perplexity,
+    QualityReport,
+    Rate,
+    SkippedModel,
+    SpeedTest,
+    TextIdentity,
+)
 from specmeter.quality.child import score_apart, time_apart
+from specmeter.quality.mlx import mlx_times
+from specmeter.quality.mlx_folder import read_folder
 from specmeter.quality.native import native_perplexity, native_times
+from specmeter.quality.resume import carried_over
 from specmeter.quality.scoring import Scores, Scoring
 from specmeter.quality.timing import Timing, context_for
 from specmeter.quality.windows import perplexity, token_error, window_length
@@ -37,6 +50,15 @@ SEED = 1
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What a plan says of a model, and where its file comes from."""
+
+    role: ModelRole | None = None
+    made: str = ""
+    """How the file was made; empty: it was given."""
+
+
+@dataclass(frozen=True)
 class Request:
     """What is to be measured."""
 
@@ -46,6 +68,8 @@ class Request:
     text_identity: TextIdentity
     context: int = CONTEXT
     stride: int = 0
+    windows: int | None = None
+    """Score only so many windows from the beginning of the text; None: all."""
     score: bool = True
     tests: Sequence[SpeedTest] = ()
     blocks: int = BLOCKS
@@ -55,23 +79,34 @@ class Request:
     """A `llama-perplexity` to score with; None: the embedded library."""
     native_bench: Path | None = None
     """A `llama-bench` to time with; None: the embedded library."""
+    mlx: bool = False
+    """The models are folders in MLX's format; only rates can be measured of them."""
+    origins: Sequence[Origin] = ()
+    """What a plan says of each model; empty: there is no plan."""
+    plan: str = ""
+    applied: Sequence[str] = ()
+    skipped: Sequence[SkippedModel] = ()
 
 
 def measure(
-    request: Request, host: Host, progress: Progress, keep: Callable[[QualityReport], None] = lambda _: None
+    request: Request,
+    host: Host,
+    progress: Progress,
+    keep: Callable[[QualityReport], None] = lambda _: None,
+    earlier: QualityReport | None = None,
 ) -> QualityReport:
     """Measure everything. `keep` is given what there is after each model's score and each complete block.
 
-    Raises `UsageError` for what cannot be measured, `EngineError` when an engine fails.
+    What an `earlier`, interrupted report holds of the same request is taken from it; see `resume.carried_over`. Raises
+    `UsageError` for what cannot be measured and for an earlier report of something else, `EngineError` when an engine
+    fails.
     """
     threads = request.settings.threads or default_threads()
     settings = request.settings.model_copy(update={"threads": threads, "context": request.context})
     refuse(request, settings)
     embedded = LibllamaEngine().identify() if _needs_embedded(request) else None
-    found = [
-        ModelQuality(model=model, bits_per_weight=_bits_per_weight(model), warnings=_warnings(request, model))
-        for model in request.models
-    ]
+    origins = request.origins or [Origin()] * len(request.models)
+    found = [_known(request, model, origin) for model, origin in zip(request.models, origins, strict=True)]
 
     def report(*, complete: bool = False) -> QualityReport:
         return QualityReport(
@@ -80,17 +115,24 @@ def measure(
             host=host,
             settings=settings,
             stride=request.stride,
+            most_windows=request.windows,
             text=request.text_identity,
             models=tuple(found),
+            plan=request.plan,
+            applied=tuple(request.applied),
+            skipped=tuple(request.skipped),
         )
 
+    if earlier is not None:
+        found = carried_over(earlier, report(), request.tests)
     if request.score:
         for place, model in enumerate(request.models):
-            what = f"perplexity of {model.reference}"
-            found[place] = _scored(request, found[place], settings, embedded, partial(progress, what))
-            keep(report())
+            if found[place].perplexity is None:
+                what = f"perplexity of {model.reference}"
+                found[place] = _scored(request, found[place], settings, embedded, partial(progress, what))
+                keep(report())
     if request.tests:
-        for rates in _blocks(request, settings, embedded, progress):
+        for rates in _blocks(request, settings, embedded, progress, found):
             found = [
                 quality.model_copy(update={"rates": of_model[0], "rates_engine": of_model[1]})
                 for quality, of_model in zip(found, rates, strict=True)
@@ -106,6 +148,10 @@ def refuse(request: Request, settings: EngineSettings) -> None:
         raise UsageError(
             "there is nothing to measure", fix="name a model, and leave --no-perplexity out or add --rates"
         )
+    if request.mlx:
+        if request.score:
+            raise UsageError("MLX models are timed, not scored", fix="set score: false in the plan")
+        return
     longest = window_length(request.context, request.stride) if request.score else 16
     longest = max(longest, context_for(request.tests) if request.tests else 16)
     for model in request.models:
@@ -124,14 +170,29 @@ def refuse(request: Request, settings: EngineSettings) -> None:
 
 def _needs_embedded(request: Request) -> bool:
     """Whether anything is measured without a native tool."""
-    return (request.score and request.native_perplexity is None) or (
-        bool(request.tests) and request.native_bench is None
+    return not request.mlx and (
+        (request.score and request.native_perplexity is None) or (bool(request.tests) and request.native_bench is None)
     )
 
 
-def _bits_per_weight(model: ModelIdentity) -> float:
-    weights = read_facts(Path(model.path)).weights
-    return 8 * weights.size_bytes / max(1, weights.parameters)
+def _known(request: Request, model: ModelIdentity, origin: Origin) -> ModelQuality:
+    """The model with what its files say, before anything is measured."""
+    path = Path(model.path)
+    if request.mlx:
+        folder = read_folder(path)
+        bits, types = folder.bits_per_weight, folder.tensor_types
+    else:
+        weights = read_facts(path).weights
+        bits = 8 * weights.size_bytes / max(1, weights.parameters)
+        types = {share.type: share.tensors for share in weights.quantization}
+    return ModelQuality(
+        model=model,
+        bits_per_weight=bits,
+        warnings=_warnings(request, model),
+        role=origin.role,
+        made=origin.made,
+        tensor_types=types,
+    )
 
 
 def _warnings(request: Request, model: ModelIdentity) -> tuple[str, ...]:
@@ -160,9 +221,23 @@ def _scored(
     with _about(model):
         if request.native_perplexity is not None or embedded is None:
             assert request.native_perplexity is not None
-            result = native_perplexity(request.native_perplexity, model, request.text, settings, request.stride, heard)
+            result = native_perplexity(
+                request.native_perplexity,
+                model,
+                request.text,
+                settings,
+                request.stride,
+                heard,
+                windows=request.windows,
+            )
         else:
-            order = Scoring(model=model.path, settings=settings, stride=request.stride, text=request.text)
+            order = Scoring(
+                model=model.path,
+                settings=settings,
+                stride=request.stride,
+                windows=request.windows,
+                text=request.text,
+            )
             started = time.perf_counter()
             scores = score_apart(order, heard)
             result = perplexity_of(scores, time.perf_counter() - started, embedded)
@@ -202,19 +277,31 @@ def perplexity_of(scores: Scores, wall_s: float, engine: EngineIdentity) -> Perp
 
 
 def _blocks(
-    request: Request, settings: EngineSettings, embedded: EngineIdentity | None, progress: Progress
+    request: Request,
+    settings: EngineSettings,
+    embedded: EngineIdentity | None,
+    progress: Progress,
+    earlier: Sequence[ModelQuality],
 ) -> Generator[list[tuple[tuple[Rate, ...], EngineIdentity | None]]]:
-    """After each complete block, the rates of every model so far and the engine that they were measured with."""
+    """After each complete block, the rates of every model so far and the engine that they were measured with.
+
+    Blocks that `earlier` holds are not measured again.
+    """
     ids = [str(place) for place in range(len(request.models))]
-    ms: list[list[tuple[float, ...]]] = [[] for _ in ids]
-    engines = [embedded for _ in ids]
+    ms: list[list[tuple[float, ...]]] = [
+        list(zip(*(rate.ms for rate in model.rates), strict=True)) for model in earlier
+    ]
+    engines = [model.rates_engine or embedded for model in earlier]
     cells = schedule.plan(ids, request.blocks, 1, "latin", SEED)
-    progress("rates", 0, len(cells))
-    for done, cell in enumerate(cells, start=1):
+    past = len(ms[0]) * len(ids)
+    progress("rates", past, len(cells))
+    for done, cell in enumerate(cells[past:], start=past + 1):
         place = int(cell.arm_id)
         model = request.models[place]
         with _about(model):
-            if request.native_bench is not None:
+            if request.mlx:
+                times, engines[place] = mlx_times(model, request.tests, SEED + cell.block)
+            elif request.native_bench is not None:
                 times, engines[place] = native_times(request.native_bench, model, request.tests, settings)
             else:
                 order = Timing(
@@ -233,9 +320,17 @@ def _blocks(
 
 def _rates(tests: Sequence[SpeedTest], blocks: Sequence[tuple[float, ...]]) -> tuple[Rate, ...]:
     """`blocks` has one row per block, with the ms of each test."""
-    return tuple(
-        Rate(test=test, rate=median_estimate([1e3 * test.tokens / it for it in ms], unit="tok/s", of="blocks"), ms=ms)
-        for test, ms in zip(tests, zip(*blocks, strict=True), strict=True)
+    return tuple(rate_of(test, ms) for test, ms in zip(tests, zip(*blocks, strict=True), strict=True))
+
+
+def rate_of(test: SpeedTest, ms: Sequence[float]) -> Rate:
+    """The rate that follows from a test's times in several blocks."""
+    rates = [1e3 * test.tokens / it for it in ms]
+    return Rate(
+        test=test,
+        rate=median_estimate(rates, unit="tok/s", of="blocks"),
+        ms=tuple(ms),
+        deviation=stdev(rates) if len(rates) > 1 else None,
     )
 
 

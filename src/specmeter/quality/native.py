@@ -28,7 +28,7 @@ from specmeter.quality import Perplexity, SpeedTest
 from specmeter.quality.windows import perplexity as estimate_of
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
 
-Tool = Literal["llama-perplexity", "llama-bench"]
+Tool = Literal["llama-perplexity", "llama-bench", "llama-quantize"]
 Heard = Callable[[int, int], None]
 
 AUTO = "auto"
@@ -68,9 +68,17 @@ def find_tool(tool: Tool, given: str) -> Path:
 
 
 def native_perplexity(
-    binary: Path, model: ModelIdentity, text: str, settings: EngineSettings, stride: int, heard: Heard
+    binary: Path,
+    model: ModelIdentity,
+    text: str,
+    settings: EngineSettings,
+    stride: int,
+    heard: Heard,
+    *,
+    windows: int | None = None,
 ) -> Perplexity:
-    """Perplexity by `llama-perplexity`. `settings.context` is the context that it is asked for.
+    """Perplexity by `llama-perplexity`. `settings.context` is the context that it is asked for, `windows` the most
+    windows that it scores (None: all of the text).
 
     Raises `UsageError` for a text that is too short for it (two windows), `EngineError` when it fails.
     """
@@ -79,6 +87,7 @@ def native_perplexity(
         file = Path(name) / "text.txt"
         file.write_bytes(text.encode() + b"\n")  # the tool drops one line break at the end
         options = ["-m", model.path, "-f", str(file), "-c", str(context), *_common(settings)]
+        options += [] if windows is None else ["--chunks", str(windows)]
         # With a stride one sequence at a time: the tool would add up the contexts of all of them otherwise.
         options += ["--ppl-stride", str(stride), "-b", str(context)] if stride else ["--ppl-output-type", "1"]
         started = time.perf_counter()
@@ -102,18 +111,18 @@ def native_perplexity(
     found = _WINDOWS.search(output)
     if found is None:
         raise _unreadable(binary, output)
-    windows, length = int(found[1]), int(found[2])
+    scored_windows, length = int(found[1]), int(found[2])
     trained = _TRAINED.search(output)
     scored = stride or context - context // 2 - 1
-    estimate, error, surprise = _strided(output, windows) if stride else _plain(output, windows, scored)
+    estimate, error, surprise = _strided(output, scored_windows) if stride else _plain(output, scored_windows, scored)
     if estimate is None:
         raise _unreadable(binary, output)
     return Perplexity(
         estimate=estimate,
         token_error=error,
-        windows=windows,
+        windows=scored_windows,
         window_tokens=length,
-        scored=scored * windows,
+        scored=scored * scored_windows,
         text_tokens=None,
         tokens_sha256=None,
         window_surprise=surprise,

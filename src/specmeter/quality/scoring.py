@@ -33,6 +33,8 @@ class Scoring(Record):
     settings: EngineSettings
     """Context: the windows' length as it was asked for."""
     stride: Annotated[int, Field(ge=0)] = 0
+    windows: Annotated[int, Field(ge=1)] | None = None
+    """Score only so many windows from the beginning of the text; None: all."""
     text: str
 
 
@@ -75,14 +77,15 @@ def score(order: Scoring, done: Callable[[int, int], None]) -> Scores:
         )
         sums: list[tuple[float, float]] = []
         with Context(model, exact, threads=settings.threads or 1, rows=rows) as context:
-            for index in range(windows.count):
+            count = min(windows.count, order.windows or windows.count)
+            for index in range(count):
                 start = index * windows.step
                 window = tokens[start : start + windows.length]
                 following = np.array(window[windows.first + 1 :], dtype=np.int64)
                 if bos is not None and not order.stride:
                     window[0] = bos
                 sums.append(_surprise(context, window, windows.first, following))
-                done(index + 1, windows.count)
+                done(index + 1, count)
         return Scores(
             text_tokens=len(tokens),
             tokens_sha256=hashlib.sha256(np.array(tokens, dtype="<i4").tobytes()).hexdigest(),
