@@ -3,14 +3,15 @@
 A file names targets and drafts, describes arms (any list is expanded to a matrix), and says which prompts are
 generated, in what order and on which engine. Unknown keys are errors. For every target, and for every different
 setting of the engine that would change plain decoding, a baseline arm (method `none`) is added, so that each arm is
-compared with its like.
+compared with its like; an arm that names its baseline gets no other. `variants` of a file are merged into it before
+anything of this happens (`experiment_file`).
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import Field, field_serializer, field_validator, model_validator
@@ -24,13 +25,21 @@ from specmeter.record import (
     Generation,
     MethodName,
     PolicyName,
+    Prompt,
     Record,
+    RefusedDraft,
     RuleName,
 )
+from specmeter.schedule import Order, in_turn
 from specmeter.workloads.spec import Name, WorkloadSpec
 
 MAX_ARMS = 2_000
 """More arms than this in one experiment are refused: nobody means them."""
+
+
+MAX_VARIANTS = 64
+
+Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
 
 
 class EngineSpec(EngineSettings):
@@ -54,13 +63,15 @@ class EngineSpec(EngineSettings):
         return EngineSettings(**{name: getattr(self, name) for name in EngineSettings.model_fields})
 
 
-_DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices")
+DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices")
 """Settings without influence on plain decoding: arms that differ only in these share a baseline."""
 
 
 class ArmSpec(Record):
     """One line of arms: every list is expanded, and all combinations become arms."""
 
+    name: Name | None = None
+    """Names the arm: its id is `TARGET/NAME`. A named arm has single values, except for its targets."""
     target: Name | tuple[Name, ...] | None = None
     """Targets by name; default: all of them."""
     method: str | tuple[str, ...] = "draft-simple"
@@ -79,6 +90,9 @@ class ArmSpec(Record):
     """How often an n-gram must have been seen."""
     synthetic_rates: tuple[float, ...] = ()
     """Acceptance by dice with these rates per position: a cost probe, never a result."""
+    refused_draft: RefusedDraft = "refuse"
+    """What becomes of a draft that llama.cpp would refuse: `refuse` stops before anything is measured; `measure` lets
+    the server do what it does then (decode plainly), to show it: such an arm's verdict is invalid."""
     policy: PolicyName | tuple[PolicyName | None, ...] | None = None
     """Who decides how long drafts are, up to gamma (engine `libllama` only)."""
     rule: RuleName | tuple[RuleName | None, ...] | None = None
@@ -87,6 +101,9 @@ class ArmSpec(Record):
     """Settings of the engine that these arms change; what is not named stays as it is for the whole experiment."""
     workloads: Name | tuple[Name, ...] | None = None
     """Run only these workloads; default: all."""
+    baseline: Name | None = None
+    """Compare with the plain arm of this name instead of an automatic baseline. A plain arm that has one itself is a
+    control."""
 
     @field_serializer("engine")
     def _only_what_is_changed(self, value: EngineSettings) -> dict[str, Any]:
@@ -99,6 +116,18 @@ class ArmSpec(Record):
         for method in _as_tuple(value):
             split_methods(method)
         return value
+
+    @model_validator(mode="after")
+    def _one_arm_per_name(self) -> ArmSpec:
+        for field in ("method", "draft", *_DRAFTING_AXES):
+            if self.name is not None and len(_as_tuple(getattr(self, field))) > 1:
+                raise ValueError(
+                    f"{self.name!r} names one arm per target, but {field} is a list; leave the name out, "
+                    "or write an arm for each value"
+                )
+        if self.baseline is not None and self.name is None and "none" in _as_tuple(self.method):
+            raise ValueError("a plain arm with a baseline is a control, and needs a `name`")
+        return self
 
 
 class Exclusion(Record):
@@ -133,8 +162,10 @@ class Design(Record):
 
     blocks: Annotated[int, Field(ge=1, le=1_000)] = 3
     """Passes over all arms; each block holds its own baselines. At least 3 for an interval worth having."""
-    order: Literal["latin", "williams", "random", "as-written"] = "latin"
-    """Order of arms within blocks: `latin` balances position, `williams` also which arm runs before which."""
+    order: Order = "latin"
+    """Order of arms within blocks: `latin` balances position, `williams` also which arm runs before which, `random`
+    shuffles, `as-written` keeps the file's order. `grouped` measures all blocks of an arm before those of the next, as
+    scripts do: that confounds arms with time."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
     """Of the order; the same seed gives the same schedule everywhere."""
     invocations: Annotated[int, Field(ge=1, le=100)] = 1
@@ -172,6 +203,11 @@ class Experiment(Record):
     """Which engine measures, and its settings."""
     generation: Generation = Generation()
     """What is generated for each prompt."""
+    variants: Annotated[Variants, Field(default_factory=dict)]
+    """Name -> what it changes in this file when it is chosen (`specmeter run --variant NAME`): mappings are merged,
+    lists and single values replaced, and null removes a key. Runs hold what the file became, without this section."""
+    applied: Annotated[tuple[Name, ...], Field(max_length=MAX_VARIANTS)] = ()
+    """Variants that made this experiment what it is, in their order; written by specmeter."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Experiment:
@@ -192,22 +228,48 @@ class Experiment(Record):
         return self
 
     def expand(self) -> tuple[Arm, ...]:
-        """All arms, baselines first per target, in the order of the file.
+        """All arms, baselines first per target; in the order of the file where the design is `grouped`.
 
         Raises `ExperimentError` when the matrix is too large, empty, or an arm asks for the impossible.
         """
-        speculative: dict[str, Arm] = {}
-        plain: dict[str, Arm] = {}
+        listed: list[Arm] = []
+        known: dict[str, Arm] = {}
+        named: set[str] = set()
         for index, spec in enumerate(self.arms):
             for arm in self._expand_spec(index, spec):
-                (speculative if arm.speculates else plain).setdefault(arm.id, arm)
-                if len(speculative) > MAX_ARMS:
+                other = known.get(arm.id)
+                if other is not None and (other != arm if arm.speculates else arm.id in named or spec.name is not None):
+                    raise ExperimentError(
+                        f"arms.{index}: {arm.id} is the id of another arm already", fix="give it a `name` of its own"
+                    )
+                if other is None or not arm.speculates:
+                    listed.append(arm)
+                known[arm.id] = arm
+                if spec.name is not None:
+                    named.add(arm.id)
+                if len(listed) > MAX_ARMS:
                     raise ExperimentError(
                         f"arms: the matrix has more than {MAX_ARMS} arms", fix="shorten the lists or add exclusions"
                     )
-        if not speculative and not plain:
+        if not listed:
             raise ExperimentError("arms: nothing is left after exclusions and constraints", fix="loosen them")
-        return self._with_baselines(plain.values(), speculative.values())
+        _refuse_other_baselines(known, named)
+        return self._with_baselines(listed, named)
+
+    def due(self, arm: Arm, prompts: Sequence[Prompt], invocation: int, block: int) -> tuple[Prompt, ...]:
+        """Those of an arm's prompts that it is to be measured on in a block, in their own order.
+
+        All of them, except where a workload has baselines take turns (`baseline_per_block`).
+        """
+        turns = {spec.name: spec.baseline_per_block for spec in self.workloads if spec.baseline_per_block is not None}
+        if arm.role != "baseline" or not turns:
+            return tuple(prompts)
+        turn = invocation * self.design.blocks + block
+        out: set[str] = set()
+        for name, count in turns.items():
+            ids = [prompt.id for prompt in prompts if prompt.workload == name]
+            out.update(set(ids).difference(in_turn(ids, count, turn, self.design.seed)))
+        return tuple(prompt for prompt in prompts if prompt.id not in out)
 
     def _expand_spec(self, index: int, spec: ArmSpec) -> Iterator[Arm]:
         axes: dict[str, tuple[Any, ...]] = {
@@ -237,37 +299,64 @@ class Experiment(Record):
                 "methods": methods,
                 "engine": settings,
                 "synthetic_rates": () if methods == ("none",) else spec.synthetic_rates,
+                "refused_draft": "refuse" if choice["draft"] is None else spec.refused_draft,
                 "workloads": tuple(name for name in _as_tuple(spec.workloads) if name is not None),
-                "role": "baseline" if methods == ("none",) else "speculative",
+                "role": _role(methods, spec.baseline),
+                "baseline_id": None if spec.baseline is None else f"{choice['target']}/{spec.baseline}",
             }
             arm = _checked_arm(index, {**fields, "id": "-"})
-            arm = arm.model_copy(update={"id": arm_id(arm, self.engine.settings)})
+            own_id = arm_id(arm, self.engine.settings) if spec.name is None else f"{arm.target}/{spec.name}"
+            arm = arm.model_copy(update={"id": own_id})
             if any(rule.matches(arm) for rule in self.exclude):
                 continue
             if any(rule.when.matches(arm) and not rule.require.matches(arm) for rule in self.constraints):
                 continue
             yield arm
 
-    def _with_baselines(self, plain: Any, speculative: Any) -> tuple[Arm, ...]:
-        baselines: dict[str, Arm] = {}
-        compared: list[Arm] = []
-        for arm in itertools.chain(plain, speculative):
-            settings = arm.engine.model_copy(update={name: getattr(self.engine.settings, name) for name in _DRAFT_ONLY})
-            baseline = Arm(id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads)
-            baseline = baseline.model_copy(update={"id": arm_id(baseline, self.engine.settings)})
-            known = baselines.get(baseline.id)
-            if known is not None and known.workloads and baseline.workloads:
-                names = dict.fromkeys((*known.workloads, *baseline.workloads))
-                baselines[baseline.id] = known.model_copy(update={"workloads": tuple(names)})
-            elif known is not None:
-                baselines[baseline.id] = known.model_copy(update={"workloads": ()})
+    def _with_baselines(self, listed: Sequence[Arm], named: Collection[str]) -> tuple[Arm, ...]:
+        """`listed` with the baselines that are not named, each made of all arms that need it."""
+        shared: dict[str, Arm] = {}
+        standing: set[str] = set()
+        """Baselines that stand in the file, unnamed."""
+        needed: list[str | None] = []
+        """Of each arm, the baseline that is not named."""
+        for arm in listed:
+            if arm.baseline_id is not None or (arm.id in named and not arm.speculates):
+                needed.append(None)
+                continue
+            baseline = self._baseline_for(arm)
+            if baseline.id in named:
+                raise ExperimentError(
+                    f"arms: {baseline.id} is the id of an automatic baseline",
+                    fix="choose another name, or name a baseline in every arm (`baseline:`)",
+                )
+            shared[baseline.id] = _merged(shared.get(baseline.id), baseline)
+            needed.append(baseline.id)
+            if not arm.speculates:
+                standing.add(baseline.id)
+        arms: dict[str, Arm] = {}
+        for arm, baseline_id in zip(listed, needed, strict=True):
+            if baseline_id is None:
+                arms[arm.id] = arm
+            elif not arm.speculates:
+                arms[baseline_id] = shared[baseline_id]
             else:
-                baselines[baseline.id] = baseline
-            if arm.speculates:
-                compared.append(arm.model_copy(update={"baseline_id": baseline.id}))
+                if baseline_id not in standing:
+                    arms[baseline_id] = shared[baseline_id]
+                arms[arm.id] = arm.model_copy(update={"baseline_id": baseline_id})
+        baselines = {arm.id: arm for arm in arms.values() if arm.role == "baseline"}
+        compared = [arm for arm in arms.values() if arm.role != "baseline"]
         controls = self._controls(baselines, compared) if self.design.controls else []
+        if self.design.order == "grouped":
+            return (*arms.values(), *controls)
         targets = list(self.targets)
         return tuple(sorted([*baselines.values(), *compared, *controls], key=lambda arm: targets.index(arm.target)))
+
+    def _baseline_for(self, arm: Arm) -> Arm:
+        """Plain decoding with the settings of `arm`, as far as they matter to it."""
+        settings = arm.engine.model_copy(update={name: getattr(self.engine.settings, name) for name in DRAFT_ONLY})
+        baseline = Arm(id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads)
+        return baseline.model_copy(update={"id": arm_id(baseline, self.engine.settings)})
 
     def _controls(self, baselines: Mapping[str, Arm], compared: Sequence[Arm]) -> list[Arm]:
         """Per baseline: itself again, and, where a draft model is at hand, all and nothing accepted by dice."""
@@ -299,6 +388,42 @@ class Experiment(Record):
 
 
 _DRAFTING_AXES = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits", "policy", "rule")
+
+
+def _role(methods: tuple[MethodName, ...], baseline: str | None) -> Literal["baseline", "speculative", "control"]:
+    if methods != ("none",):
+        return "speculative"
+    return "baseline" if baseline is None else "control"
+
+
+def _merged(known: Arm | None, baseline: Arm) -> Arm:
+    """A baseline for all that it is needed for: of no workloads is of all."""
+    if known is None:
+        return baseline
+    both = (*known.workloads, *baseline.workloads) if known.workloads and baseline.workloads else ()
+    return known.model_copy(update={"workloads": tuple(dict.fromkeys(both))})
+
+
+def _refuse_other_baselines(arms: Mapping[str, Arm], named: Collection[str]) -> None:
+    """Raise `ExperimentError` for a baseline that was named and is none."""
+    for arm in arms.values():
+        if arm.baseline_id is None:
+            continue
+        baseline, name = arms.get(arm.baseline_id), arm.baseline_id.partition("/")[2]
+        if baseline is None or arm.baseline_id not in named:
+            elsewhere = [other for other in sorted(named) if other.partition("/")[2] == name]
+            plain = [arms[other].id for other in sorted(named) if arms[other].role == "baseline"]
+            raise ExperimentError(
+                f"{arm.id}: the baseline {name!r} is not among the arms of target {arm.target}",
+                fix=f"only {', '.join(elsewhere)} is there; give it that target as well"
+                if elsewhere
+                else f"named plain arms: {', '.join(plain) or 'none yet (add one with `method: none` and a `name`)'}",
+            )
+        if baseline.role != "baseline":
+            what = "drafts itself" if baseline.speculates else f"is a control, compared with {baseline.baseline_id}"
+            raise ExperimentError(
+                f"{arm.id}: its baseline {baseline.id} {what}", fix="name a plain arm that has no baseline of its own"
+            )
 
 
 def split_methods(text: str) -> tuple[MethodName, ...]:

@@ -1,4 +1,4 @@
-"""Reading experiment files: YAML text, `--set` overrides, validation, and errors that name the field.
+"""Reading experiment files: YAML text, variants, `--set` overrides, validation, and errors that name the field.
 
 The text is untrusted: only plain YAML (no tags that construct objects), bounded in size and in what its aliases
 expand to, without duplicate keys.
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from specmeter.errors import ExperimentError
-from specmeter.experiment import Experiment
+from specmeter.experiment import Experiment, Variants
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
@@ -30,36 +30,98 @@ class LoadedExperiment:
 
     experiment: Experiment
     text: str
-    """The YAML as it was run: the file's own text, or, with overrides, what it became."""
+    """The YAML as it was run: the file's own text, or, with variants or overrides, what it became."""
     source: str
     """Path of the file, or `bundled:NAME`."""
     base_dir: Path
     """Relative model and prompt files are looked up from here."""
+    variants: tuple[str, ...] = ()
+    """Variants that the file offers; `experiment.applied` says which of them were chosen."""
 
 
-def bundled() -> dict[str, str]:
-    """Name -> description of the experiments that ship with specmeter."""
-    found: dict[str, str] = {}
+class Bundled(NamedTuple):
+    """An experiment that ships with specmeter."""
+
+    description: str
+    variants: tuple[str, ...]
+
+
+def bundled() -> dict[str, Bundled]:
+    """The experiments that ship with specmeter, by name."""
+    found: dict[str, Bundled] = {}
     for entry in resources.files("specmeter.experiments").iterdir():
         if entry.name.endswith(".yaml"):
             data = _parse(entry.read_text(encoding="utf-8"), entry.name)
-            found[entry.name.removesuffix(".yaml")] = str(data.get("description", "")).strip()
+            variants = tuple(_variants(data, entry.name))
+            found[entry.name.removesuffix(".yaml")] = Bundled(str(data.get("description", "")).strip(), variants)
     return dict(sorted(found.items()))
 
 
-def load(reference: str, overrides: Sequence[str] = ()) -> LoadedExperiment:
-    """Read a bundled experiment by name, or a file by path, and apply `a.b=c` overrides.
+def load(reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()) -> LoadedExperiment:
+    """Read a bundled experiment by name, or a file by path; merge `variants` into it, then apply `a.b=c` overrides.
 
-    Raises `ExperimentError` for a missing file, bad YAML, unknown keys, wrong types and bad overrides.
+    The experiment has no `variants` any more, and says in `applied` which of them it is made of.
+
+    Raises `ExperimentError` for a missing file, bad YAML, unknown keys, wrong types, unknown variants and bad
+    overrides.
     """
     text, source, base_dir = _read(reference)
     data = _parse(text, source)
+    offered = _variants(data, source)
+    data.pop("variants", None)
+    chosen = tuple(dict.fromkeys(variants))
+    for name in chosen:
+        data = _merged(data, _chosen(name, offered, source))
+    if chosen:
+        _bounded(data, source)
+        before: object = data.get("applied")
+        data["applied"] = [*(cast("list[object]", before) if isinstance(before, list) else []), *chosen]
     for override in overrides:
         _apply(data, override)
     experiment = _validate(data, source)
-    if overrides:
+    if chosen or overrides:
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-    return LoadedExperiment(experiment, text, source, base_dir)
+    return LoadedExperiment(experiment, text, source, base_dir, tuple(offered))
+
+
+_VARIANTS: TypeAdapter[dict[str, dict[str, Any]]] = TypeAdapter(Variants)
+
+
+def _variants(data: dict[str, Any], source: str) -> dict[str, dict[str, Any]]:
+    """The file's variants. Raises `ExperimentError` for what is no mapping of names to mappings."""
+    try:
+        found = _VARIANTS.validate_python({} if data.get("variants") is None else data["variants"])
+    except ValidationError as error:
+        raise _refusal(source, [_problem(item, "variants") for item in error.errors()]) from None
+    for name, changes in found.items():
+        for key in ("variants", "applied"):
+            if key in changes:
+                raise _refusal(source, [f"variants.{name}.{key}: a variant cannot change that"])
+    return found
+
+
+def _chosen(name: str, offered: dict[str, dict[str, Any]], source: str) -> dict[str, Any]:
+    if name not in offered:
+        raise ExperimentError(
+            f"--variant {name[:80]!r}: {source} has no such variant",
+            fix=f"choose from: {', '.join(offered)}" if offered else "it has none; leave --variant out",
+        )
+    return offered[name]
+
+
+def _merged(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`data` with `changes`: mappings are merged, anything else is replaced, and None removes a key."""
+    merged = dict(data)
+    for key, change in changes.items():
+        if change is None:
+            merged.pop(key, None)
+        elif isinstance(change, dict):
+            known: object = merged.get(key)
+            base = cast("dict[str, Any]", known) if isinstance(known, dict) else {}
+            merged[key] = _merged(base, cast("dict[str, Any]", change))
+        else:
+            merged[key] = change
+    return merged
 
 
 def _read(reference: str) -> tuple[str, str, Path]:
@@ -145,6 +207,8 @@ def _bounded(data: object, source: str) -> None:
 def _apply(data: dict[str, Any], override: str) -> None:
     path, separator, raw = override.partition("=")
     keys = path.strip().split(".")
+    if keys[0] in ("variants", "applied"):
+        raise ExperimentError(f"--set {path}: variants are not values", fix="choose one with --variant NAME")
     if not separator or not all(keys):
         raise ExperimentError(
             f"--set {override!r}: not of the form a.b=c",
@@ -186,16 +250,19 @@ def _validate(data: dict[str, Any], source: str) -> Experiment:
     try:
         return Experiment.model_validate(data)
     except ValidationError as error:
-        problems = [_problem(item) for item in error.errors()]
-        shown = problems[:10] + ([f"... and {len(problems) - 10} more"] if len(problems) > 10 else [])
-        raise ExperimentError(
-            f"{source}:\n" + "\n".join(f"  - {line}" for line in shown),
-            fix="`specmeter schema` prints every key with its meaning",
-        ) from None
+        raise _refusal(source, [_problem(item) for item in error.errors()]) from None
 
 
-def _problem(item: Any) -> str:
-    location: tuple[Any, ...] = item["loc"]
+def _refusal(source: str, problems: Sequence[str]) -> ExperimentError:
+    shown = [*problems[:10], *([f"... and {len(problems) - 10} more"] if len(problems) > 10 else [])]
+    return ExperimentError(
+        f"{source}:\n" + "\n".join(f"  - {line}" for line in shown),
+        fix="`specmeter schema` prints every key with its meaning",
+    )
+
+
+def _problem(item: Any, *under: str) -> str:
+    location: tuple[Any, ...] = (*under, *item["loc"])
     where = ".".join(str(part) for part in location) or "file"
     if item["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(location[-1]), _all_keys(), n=1)

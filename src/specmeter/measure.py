@@ -75,8 +75,12 @@ class Work:
     def keys(self) -> Iterator[tuple[int, int, str, str]]:
         """Every (invocation, block, arm id, prompt id) that makes the run complete."""
         for cell in self.cells:
-            for prompt in self.prompts[cell.arm_id]:
+            for prompt in self.due(cell):
                 yield cell.invocation, cell.block, cell.arm_id, prompt.id
+
+    def due(self, cell: Cell) -> tuple[Prompt, ...]:
+        """The prompts to be measured in a cell, in the order of the workloads."""
+        return self.experiment.due(self.arms[cell.arm_id], self.prompts[cell.arm_id], cell.invocation, cell.block)
 
 
 def measure(
@@ -94,7 +98,7 @@ def measure(
     bench.recall()
     failures = 0
     for cell in work.cells:
-        prompts = work.prompts[cell.arm_id]
+        prompts = work.due(cell)
         order = item_order([prompt.id for prompt in prompts], cell.invocation, cell.block, work.experiment.design.seed)
         missing = [
             (item, prompts[index])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,10 @@ class Plan(Record):
 
     name: str
     description: str
+    applied: tuple[str, ...]
+    """Variants of the experiment that were chosen."""
+    variants: tuple[str, ...]
+    """Variants that its file offers."""
     arms: tuple[ArmPlan, ...]
     models: tuple[ModelNeed, ...]
     prompts: int
@@ -103,7 +107,7 @@ def make_plan(loaded: LoadedExperiment) -> Plan:
     plans = tuple(
         ArmPlan(
             arm=arm,
-            requests=passes * sum(n for name, n in counts.items() if not arm.workloads or name in arm.workloads),
+            requests=passes * sum(_in_a_block(experiment, arm, counts)),
             memory_bytes=_memory(arm, models),
         )
         for arm in arms
@@ -115,6 +119,8 @@ def make_plan(loaded: LoadedExperiment) -> Plan:
     return Plan(
         name=experiment.name,
         description=experiment.description.strip(),
+        applied=experiment.applied,
+        variants=loaded.variants,
         arms=plans,
         models=tuple(models.values()),
         prompts=sum(counts.values()),
@@ -130,6 +136,14 @@ def make_plan(loaded: LoadedExperiment) -> Plan:
         bandwidth_bytes_per_s=bandwidth,
         seconds=_seconds(experiment, plans, models, sessions, bandwidth),
     )
+
+
+def _in_a_block(experiment: Experiment, arm: Arm, counts: Mapping[str, int]) -> Iterator[int]:
+    """Requests of an arm in each block, workload by workload."""
+    for spec in experiment.workloads:
+        if not arm.workloads or spec.name in arm.workloads:
+            turn = spec.baseline_per_block if arm.role == "baseline" else None
+            yield counts[spec.name] if turn is None else turn
 
 
 def read_bandwidth(size_bytes: int = 128_000_000) -> float:

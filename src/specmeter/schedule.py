@@ -2,7 +2,7 @@
 
 A machine drifts: it warms up, throttles, is busy at noon. Within a block every arm runs once, so slow drift from block
 to block cancels in the ratio to the in-block baseline; drift *within* a block does not, unless arms take turns in
-early and late places. Four orders:
+early and late places. Five orders:
 
 `latin` (default). Block b takes row b mod k of a Latin square for k arms: over any k consecutive blocks every arm is
     in every position once. The square is the zigzag one of Williams, with arms and rows drawn by the seed. Its rows
@@ -12,6 +12,8 @@ early and late places. Four orders:
     (Williams 1949, doi:10.1071/CH9490149).
 `random`. An independent shuffle in every block: unbiased on average, balanced only in the long run.
 `as-written`. The order of the file in every block; confounds arm with position, for debugging.
+`grouped`. All blocks of an arm in succession, arms as written: what a script with a loop over configurations does.
+    Confounds arm with time, and a block holds nothing together.
 
 Shuffles sort by SHA-256 of seed and place, so a schedule is the same on every machine and Python version. Nothing
 here reads a clock: `achieved_balance` is computed from start times that were measured.
@@ -29,7 +31,7 @@ from typing import Literal, TypeVar
 from specmeter.errors import ExperimentError
 from specmeter.record import Record
 
-Order = Literal["latin", "williams", "random", "as-written"]
+Order = Literal["latin", "williams", "random", "as-written", "grouped"]
 
 T = TypeVar("T")
 
@@ -61,7 +63,8 @@ class Balance(Record):
 
 
 def plan(arm_ids: Sequence[str], blocks: int, invocations: int, order: Order, seed: int) -> tuple[Cell, ...]:
-    """Every cell of an experiment, in the order of measurement: invocation by invocation, block by block.
+    """Every cell of an experiment, in the order of measurement: invocation by invocation, block by block (`grouped`:
+    arm by arm).
 
     Each invocation draws an order of its own. Raises `ExperimentError` on no arms, arms named twice, or a count < 1.
     """
@@ -72,6 +75,13 @@ def plan(arm_ids: Sequence[str], blocks: int, invocations: int, order: Order, se
     for field, count in (("blocks", blocks), ("invocations", invocations)):
         if count < 1:
             raise ExperimentError(f"design.{field}: {count} is less than 1", fix=f"set design.{field} to 1 or more")
+    if order == "grouped":
+        return tuple(
+            Cell(invocation, block, position, arm_id)
+            for invocation in range(invocations)
+            for position, arm_id in enumerate(arm_ids)
+            for block in range(blocks)
+        )
     return tuple(
         Cell(invocation, block, position, arm_ids[arm])
         for invocation in range(invocations)
@@ -87,6 +97,17 @@ def item_order(prompt_ids: Sequence[str], invocation: int, block: int, seed: int
     share in the same order, and no prompt is always the first one after a start.
     """
     return _shuffled(range(len(prompt_ids)), f"items:{seed}:{invocation}:{block}", key=lambda index: prompt_ids[index])
+
+
+def in_turn(prompt_ids: Sequence[str], count: int, turn: int, seed: int) -> tuple[str, ...]:
+    """The `count` prompts (or all, where there are no more) whose turn it is at `turn`, from 0; in their own order.
+
+    They are dealt out one after the other, in a circle drawn by the seed and the prompts' own ids: after any number of
+    turns no prompt was left out more than once more than any other.
+    """
+    circle = _shuffled(prompt_ids, f"turns:{seed}")
+    due = {circle[(turn * count + place) % len(circle)] for place in range(min(count, len(circle)))}
+    return tuple(prompt_id for prompt_id in prompt_ids if prompt_id in due)
 
 
 def achieved_balance(starts: Iterable[tuple[str, Hashable, float]]) -> Balance:

@@ -123,23 +123,6 @@ def test_other_sessions_of_the_baseline() -> None:
     assert finding.arm_id == SD, "the arm is compared with it; the baseline itself is compared with nothing"
 
 
-@pytest.mark.parametrize("settings", [{"threads": 4}, {"context": 512}, {"kv_type_k": "q8_0"}, {"gpu_layers": 7}])
-def test_other_settings_are_asked_for(settings: dict[str, Any]) -> None:
-    asked = CLEAN.arms[SD].engine.model_dump() | settings
-    (finding,) = found(baseline_elsewhere, with_arms(CLEAN, SD, engine=asked))
-    assert (finding.severity, list(finding.evidence)) == ("invalid", [f"engine.{next(iter(settings))}"])
-
-
-def test_another_target() -> None:
-    (finding,) = found(baseline_elsewhere, with_arms(CLEAN, SD, target="moe"))
-    assert "target" in finding.evidence
-
-
-def test_settings_of_the_draft_are_its_own() -> None:
-    asked = CLEAN.arms[SD].engine.model_dump() | {"draft_kv_type_k": "q8_0", "draft_gpu_layers": 3}
-    assert found(baseline_elsewhere, with_arms(CLEAN, SD, engine=asked)) == []
-
-
 def test_what_one_side_does_not_say_is_not_compared() -> None:
     data = with_sessions(CLEAN, SD, resolved={"threads": None, "n_ctx": None})
     assert found(baseline_elsewhere, with_sessions(data, SD, devices=())) == []

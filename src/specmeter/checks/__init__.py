@@ -9,13 +9,14 @@ all of them in the order of the report.
 
 from __future__ import annotations
 
-from specmeter.checks import arrangement, bounds, controls, decoding, engine, machine, output, pairing
+from specmeter.checks import arrangement, bounds, controls, decoding, engine, likeness, machine, output, pairing
 from specmeter.checks.check import Check
 
 CHECKS: tuple[Check, ...] = (
     *decoding.CHECKS,
     *bounds.CHECKS,
     *pairing.CHECKS,
+    *likeness.CHECKS,
     *output.CHECKS,
     *arrangement.CHECKS,
     *engine.CHECKS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,14 +49,13 @@ def _compared(data: RunData) -> list[Arm]:
 
 _SAME_VALUES = ("n_ctx", "kv_type_k", "kv_type_v", "threads", "batch_threads", "flash_attention")
 """Values in force that an arm and its baseline must share."""
-_SAME_SETTINGS = ("context", "kv_type_k", "kv_type_v", "threads", "flash_attention", "gpu_layers", "devices", "slots")
-"""The same as they were asked for."""
 
 
 def baseline_elsewhere(data: RunData) -> Findings:
     """Baselines of another engine, with other settings, in another place, or in another block.
 
-    Everything here is compared exactly; what either side does not say is not compared. How much of the target lies
+    Everything here is as the engine says that it was, and compared exactly; what either side does not say is not
+    compared. What was asked for is the business of `baseline-unlike`. How much of the target lies
     where is the business of `memory-fit`; here it is an arm whose target holds weights on other devices altogether.
     """
     arms = _compared(data)
@@ -74,7 +73,7 @@ def baseline_elsewhere(data: RunData) -> Findings:
         yield from _lonely(arm, lonely, len(mine))
         if len(lonely) == len(mine):
             continue
-        differences = dict(_asked_differently(arm, data.arms[arm.baseline_id or ""]))
+        differences: dict[str, str] = {}
         pairs = list(beside_baseline(arm, by_arm))
         for session, baseline in pairs:
             differences |= _differences(arm, session, baseline)
@@ -117,15 +116,6 @@ def _lonely(arm: Arm, lonely: Sequence[Cell], blocks: int) -> Findings:
         blocks_without_baseline=len(lonely),
         first=f"invocation {lonely[0][0]}, block {lonely[0][1]}",
     )
-
-
-def _asked_differently(arm: Arm, baseline: Arm) -> Iterator[tuple[str, str]]:
-    if arm.target != baseline.target:
-        yield "target", f"{arm.target}, the baseline's {baseline.target}"
-    for name in _SAME_SETTINGS:
-        mine, base = getattr(arm.engine, name), getattr(baseline.engine, name)
-        if mine != base:
-            yield f"engine.{name}", f"{mine}, the baseline's {base}"
 
 
 def _differences(arm: Arm, session: Session, baseline: Session) -> dict[str, str]:
@@ -338,8 +328,11 @@ def _drifting(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], drift: Drift
 
 
 def _paused(data: RunData) -> Findings:
-    """Blocks in which half an hour or more passed between one request and the next, loading of models apart."""
-    if data.simulated:
+    """Blocks in which half an hour or more passed between one request and the next, loading of models apart.
+
+    A `grouped` design is all pauses; that it is out of order is said of its arms.
+    """
+    if data.simulated or data.experiment.design.order == "grouped":
         return
     torn: dict[Cell, float] = {}
     ends: dict[Cell, tuple[float, str]] = {}
@@ -390,7 +383,10 @@ def within_run_only(data: RunData) -> Findings:
 
 
 def incomplete_matrix(data: RunData) -> Findings:
-    """Arms whose answered requests are not exactly what was planned: every prompt in every block, each once."""
+    """Arms whose answered requests are not exactly what was planned: every prompt in every block, each once.
+
+    Baselines that take their prompts in turn (`baseline_per_block`) are planned on fewer in each block.
+    """
     if not data.planned:
         yield unseen(None, "the plan is not recorded")
         return
@@ -417,14 +413,14 @@ def incomplete_matrix(data: RunData) -> Findings:
 
 
 def _first_missing(data: RunData, arm: Arm) -> dict[str, str]:
-    """The first place of the exact Cartesian product of blocks and prompts that has no answer."""
+    """The first of an arm's planned places among blocks and prompts that has no answer."""
     design = data.experiment.design
-    prompts = [p.id for p in data.prompts.values() if not arm.workloads or p.workload in arm.workloads]
+    prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
     for invocation in range(design.invocations):
         for block in range(design.blocks):
-            for prompt_id in prompts:
-                if (invocation, block, arm.id, prompt_id) not in data.by_key:
-                    return {"first_missing": f"{prompt_id} in block {block} of invocation {invocation}"}
+            for prompt in data.experiment.due(arm, prompts, invocation, block):
+                if (invocation, block, arm.id, prompt.id) not in data.by_key:
+                    return {"first_missing": f"{prompt.id} in block {block} of invocation {invocation}"}
     return {}
 
 

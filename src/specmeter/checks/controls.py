@@ -7,11 +7,12 @@ the whole comparison. Controls are judged here and shown nowhere as results.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from specmeter.checks.check import Check, Findings, about_arm, about_run
 from specmeter.checks.evidence import not_applicable, unseen
 from specmeter.checks.run_data import RunData
-from specmeter.record import Estimate
+from specmeter.record import Arm, Estimate
 
 _NONE = "the experiment has no such control"
 
@@ -70,7 +71,7 @@ def baseline_again(data: RunData) -> Findings:
     Its interval lies beyond 3 % as a whole, or its point beyond 5 %. The farthest end of its interval is the least
     effect that the run can tell from nothing; arms of the same baseline with smaller effects are named.
     """
-    again = [arm for arm in data.arms.values() if arm.role == "control" and not arm.speculates]
+    again = [arm for arm in data.arms.values() if arm.role == "control" and _repeats_its_baseline(arm, data.arms)]
     if not again:
         yield not_applicable(None, _NONE)
         return
@@ -106,6 +107,12 @@ def baseline_again(data: RunData) -> Findings:
             least_effect_percent=round(100 * math.expm1(least), 2),
             arms_below_it=", ".join(beneath) or None,
         )
+
+
+def _repeats_its_baseline(arm: Arm, arms: Mapping[str, Arm]) -> bool:
+    """A named control may be plain decoding with other settings, which is another configuration."""
+    baseline = arms.get(arm.baseline_id or "")
+    return not arm.speculates and baseline is not None and arm.engine == baseline.engine
 
 
 def _beyond(speedup: Estimate) -> bool:

@@ -11,7 +11,7 @@ import click
 @click.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(as_json: bool) -> None:
-    """List the bundled experiments, and the runs under specmeter-runs/.
+    """List the bundled experiments with their variants, and the runs under specmeter-runs/.
 
     \b
     Examples:
@@ -43,7 +43,12 @@ def command(as_json: bool) -> None:
             }
         )
     if as_json:
-        click.echo(json.dumps({"experiments": experiments, "runs": runs}, indent=2, ensure_ascii=False))
+        told = {
+            "experiments": {name: experiment.description for name, experiment in experiments.items()},
+            "variants": {name: experiment.variants for name, experiment in experiments.items()},
+            "runs": runs,
+        }
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
     from rich.console import Console
     from rich.markup import escape
@@ -51,8 +56,9 @@ def command(as_json: bool) -> None:
 
     console = Console()
     table = Table(box=None, pad_edge=False, title="bundled experiments", title_justify="left", show_header=False)
-    for name, description in experiments.items():
-        table.add_row(escape(name), escape(description))
+    for name, experiment in experiments.items():
+        variants = f"\nvariants: {', '.join(experiment.variants)}" if experiment.variants else ""
+        table.add_row(escape(name), escape(experiment.description + variants))
     console.print(table)
     console.print()
     if not runs:

@@ -38,6 +38,10 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
             escape(need.name), escape(printable(need.reference)), _gigabytes(need.size_bytes), _presence(need)
         )
     console.print(f"[bold]{escape(plan.name)}[/bold]: {escape(printable(plan.description))}\n", highlight=False)
+    if plan.applied or plan.variants:
+        others = [name for name in plan.variants if name not in plan.applied]
+        chosen = f"variants chosen: {', '.join(plan.applied) or 'none'}"
+        console.print(escape(chosen + (f"; others: {', '.join(others)}" if others else "")) + "\n", highlight=False)
     console.print(arms)
     console.print()
     console.print(models)

@@ -82,7 +82,7 @@ class RunProgress:
         self._done = total - len(missing)
         self._time_left = TimeLeft(missing)
         self._arms = work.arms
-        self._of_arm = Counter({arm_id: self._blocks * len(prompts) for arm_id, prompts in work.prompts.items()})
+        self._of_arm = Counter(arm_id for _, _, arm_id, _ in work.keys())  # noqa: SIM118
         self._done_of_arm = self._of_arm - Counter(key.arm_id for key in missing)
         timing_only = [model.name for model in work.models.values() if model.timing_only]
         self._interim = Interim(work.arms, timing_only, before, total)

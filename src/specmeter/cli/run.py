@@ -24,7 +24,25 @@ if TYPE_CHECKING:
     type=click.Path(file_okay=False, path_type=Path),
     help="Run folder; an unfinished run in it is resumed. Default: a new one under specmeter-runs/.",
 )
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a value of the file; repeatable.")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Run this variant of the experiment; repeatable, later ones change what earlier ones left.",
+)
+@click.option(
+    "--faithful",
+    is_flag=True,
+    help="The same as --variant faithful before all others: arranged as the study that is repeated.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a value of the file, after variants; repeatable.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be run and what it needs.")
 @click.option("--new", is_flag=True, help="Start a new run even if one of this experiment is unfinished.")
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
@@ -41,6 +59,8 @@ def command(
     ctx: click.Context,
     experiment: str,
     out: Path | None,
+    variants: tuple[str, ...],
+    faithful: bool,
     overrides: tuple[str, ...],
     dry_run: bool,
     new: bool,
@@ -59,6 +79,7 @@ def command(
       specmeter run mine.yaml --dry-run
       specmeter run mine.yaml --set design.blocks=5 --set arms.0.gamma=[2,4,8]
       specmeter run mine.yaml --out results/monday
+      specmeter run mine.yaml --variant small --variant quick
 
     \b
     Exit codes: 0 every request was measured, 1 checks found numbers invalid, 2 the experiment or a model cannot be
@@ -67,7 +88,7 @@ def command(
     from specmeter.cli.progress import error_console
     from specmeter.experiment_file import load
 
-    loaded = load(experiment, overrides)
+    loaded = load(experiment, overrides, variants=(*(("faithful",) if faithful else ()), *variants))
     from specmeter.probe.files import load_probe
 
     probes = [(file.name, load_probe(file)) for file in probe_files]
