@@ -1,0 +1,228 @@
+"""The folder of a study that was measured: what was asked for, and one run folder or report per part.
+
+specmeter-runs/moe-306-20261121-201500/
+    study.json          the study, its variants and overrides, its parts, and what was left out and why
+    moe-306/            an experiment: an ordinary run folder
+    ladder.json         a quality measurement
+    report.html         what was found
+
+How far a part has come is not written down: it is read from the part itself.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specmeter.errors import StoreError, UsageError
+from specmeter.laboratory import RUNS_FOLDER
+from specmeter.quality.files import load_report
+from specmeter.record import Record, Verdict
+from specmeter.record_files import read_record, write_record
+from specmeter.store import RunState, RunStore
+from specmeter.studies.measured import from_quality, from_run, merged
+from specmeter.studies.study import Ran, StudyData
+
+RECORD_NAME = "study.json"
+REPORT_NAME = "report.html"
+_MAX_BYTES = 4 * 2**20
+
+PartName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class LeftOut(Record):
+    """An arm of an experiment, or a model of a quality measurement, that was not measured."""
+
+    name: str
+    """Id of the arm, or the model's name."""
+    reason: str
+
+
+class Part(Record):
+    """A part of a study, as it was begun."""
+
+    name: PartName
+    kind: Literal["experiment", "quality"]
+    skipped: str = ""
+    """Why nothing of it was measured; empty where something was, or is still to be."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What was decided when it was begun; it stays so until the part is complete."""
+
+
+class StudyRecord(Record):
+    """What `study.json` holds."""
+
+    format: Literal[1] = 1
+    study: Annotated[str, Field(max_length=100)]
+    variants: tuple[str, ...] = ()
+    """As they were asked for; each part takes those that it has."""
+    overrides: tuple[str, ...] = ()
+    """`--set` and `--model` as they were given."""
+    made_at: float
+    """Seconds since the epoch."""
+    parts: Annotated[tuple[Part, ...], Field(max_length=100)]
+
+    def asked_like(self, other: StudyRecord) -> bool:
+        """Whether the same was asked for."""
+        return (self.study, self.variants, self.overrides) == (other.study, other.variants, other.overrides)
+
+    def with_part(self, part: Part) -> StudyRecord:
+        """The record with this part in the place of the one of its name."""
+        parts = tuple(part if part.name == known.name else known for known in self.parts)
+        return self.model_copy(update={"parts": parts})
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """A study folder; every method may raise `StoreError` or `UsageError` for damaged files."""
+
+    path: Path
+
+    @property
+    def record_path(self) -> Path:
+        return self.path / RECORD_NAME
+
+    @property
+    def report_path(self) -> Path:
+        return self.path / REPORT_NAME
+
+    def run_folder(self, part: str) -> Path:
+        """Where an experiment of the study is measured into."""
+        return self.path / part
+
+    def quality_file(self, part: str) -> Path:
+        """Where a quality measurement of the study is kept."""
+        return self.path / f"{part}.json"
+
+    def record(self) -> StudyRecord:
+        """What was asked for. Raises `UsageError` for a folder that is none."""
+        return read_record(
+            StudyRecord, self.record_path, what="study", made_by="specmeter study run", max_bytes=_MAX_BYTES
+        )
+
+    def write(self, record: StudyRecord) -> None:
+        """Keep it, whole or not at all."""
+        write_record(record, self.record_path, what="study")
+
+    def state(self, part: Part) -> Ran:
+        """How far a part has come."""
+        if part.skipped:
+            return Ran(part=part.name, status="skipped", reason=part.skipped)
+        if part.kind == "quality":
+            path = self.quality_file(part.name)
+            return self._data_of_report(part).parts[0] if path.exists() else _not_begun(part)
+        state = self.run_state(part)
+        if state is None:
+            return _not_begun(part)
+        if state.state == "complete":
+            return Ran(part=part.name, status="measured")
+        return Ran(part=part.name, status="incomplete", reason=f"{state.ok} of {state.planned} requests were measured")
+
+    def run_state(self, part: Part) -> RunState | None:
+        """How far an experiment has come; None before it was begun."""
+        folder = self.run_folder(part.name)
+        if not RunStore.exists(folder):
+            return None
+        with RunStore.open(folder, readonly=True) as store:
+            return store.state()
+
+    def is_finished(self) -> bool:
+        """Whether every part that can be measured here was measured."""
+        return all(self.state(part).status != "incomplete" for part in self.record().parts)
+
+    def data(self) -> StudyData:
+        """Everything that was measured so far, and what was not."""
+        record = self.record()
+        several = sum(part.kind == "experiment" for part in record.parts) > 1
+        found: list[StudyData] = []
+        more: list[Ran] = []
+        for part in record.parts:
+            if part.skipped:
+                more.append(self.state(part))
+            elif part.kind == "quality" and self.quality_file(part.name).exists():
+                found.append(self._data_of_report(part, record.study))
+            elif part.kind == "experiment" and self.run_state(part) is not None:
+                folder = self.run_folder(part.name)
+                found.append(from_run(record.study, folder, part=part.name, several=several))
+            else:
+                more.append(_not_begun(part))
+            more += [
+                Ran(part=f"{part.name}: {item.name}", status="skipped", reason=item.reason) for item in part.left_out
+            ]
+        return merged(record.study, found, more)
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """Experiment -> verdict of its run; those not checked yet are missing."""
+        found: dict[str, Verdict] = {}
+        for part in self.record().parts:
+            if part.kind == "experiment" and self.run_state(part) is not None:
+                with RunStore.open(self.run_folder(part.name), readonly=True) as store:
+                    certificate = store.certificate()
+                if certificate is not None:
+                    found[part.name] = certificate.verdict
+        return found
+
+    def _data_of_report(self, part: Part, study: str = "") -> StudyData:
+        return from_quality(study, load_report(self.quality_file(part.name)), part=part.name)
+
+
+def exists(path: Path) -> bool:
+    """Whether `path` is a study folder."""
+    return (path / RECORD_NAME).is_file()
+
+
+def find_folders(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[StudyFolder]:
+    """Study folders under `runs`, oldest first; only those of the study `name` where it is given."""
+    pattern = re.compile(re.escape(name) + r"-\d{8}-\d{6}(-\d+)?$") if name else re.compile("")
+    try:
+        entries = [entry for entry in runs.iterdir() if pattern.match(entry.name) and exists(entry)]
+        return [StudyFolder(entry) for entry in sorted(entries, key=lambda it: (it / RECORD_NAME).stat().st_mtime_ns)]
+    except OSError:
+        return []
+
+
+def find_folder(reference: str, runs: Path = RUNS_FOLDER) -> StudyFolder:
+    """A study folder by its path, by its name under `runs`, or `latest`. Raises `StoreError`."""
+    if reference == "latest":
+        found = find_folders(runs)
+        if not found:
+            raise StoreError(f"{runs}: holds no studies", fix="measure one: `specmeter study list` shows what there is")
+        return found[-1]
+    path = Path(reference).expanduser()
+    under = runs / reference
+    if not path.exists() and path.parent == Path() and under.is_dir():
+        path = under
+    if not exists(path):
+        raise StoreError(
+            f"{path}: is no study folder (it has no {RECORD_NAME})",
+            fix="name a folder made by `specmeter study run`; a single run is shown by `specmeter show`",
+        )
+    return StudyFolder(path)
+
+
+def choose_folder(asked: StudyRecord, *, new: bool = False, runs: Path = RUNS_FOLDER) -> tuple[StudyFolder, bool]:
+    """(folder, whether it is to be resumed): the latest unfinished one of the same study, variants and overrides, or a
+    new one."""
+    if not new:
+        for folder in reversed(find_folders(runs, asked.study)):
+            try:
+                if folder.record().asked_like(asked) and not folder.is_finished():
+                    return folder, True
+            except UsageError:
+                continue
+    stamp = datetime.fromtimestamp(time.time(), UTC).astimezone().strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1000):
+        path = runs / (f"{asked.study}-{stamp}" + (f"-{attempt}" if attempt else ""))
+        if not path.exists():
+            return StudyFolder(path), False
+    raise StoreError(f"{runs}: no free folder name for {asked.study}-{stamp}", fix="name one with --out")
+
+
+def _not_begun(part: Part) -> Ran:
+    return Ran(part=part.name, status="incomplete", reason="not begun")
