@@ -1,4 +1,10 @@
-"""What is refused before anything is measured: a draft of another vocabulary, models that do not fit."""
+"""What is refused before anything is measured: a draft of another vocabulary, models that do not fit.
+
+A server of llama.cpp that refuses a draft goes on without speculation and says so in its log only. An arm may ask for
+just that to be measured (`refused_draft: measure`), as a published study did without knowing it: its draft is compared
+and recorded like any other, and the checks find the arm invalid. A draft that cannot even be loaded is always refused,
+and so is one for the instrumented engine, which refuses it itself.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +27,24 @@ def check(
 
     for arm in arms:
         check_arm(engine_kind, arm, has_draft=arm.draft is not None)
-    pairs = _pairs(arms, models)
+    pairs = _pairs(arms, models, served=engine_kind != "libllama")
     _memory(arms, models)
     return pairs
 
 
-def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> tuple[DraftPair, ...]:
+def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, served: bool) -> tuple[DraftPair, ...]:
     from specmeter.models.compare import compare
 
+    strict: dict[tuple[str, str], bool] = {}
+    for arm in arms:
+        if arm.draft is not None:
+            pair = (arm.target, arm.draft)
+            strict[pair] = strict.get(pair, False) or arm.refused_draft == "refuse" or not served
     pairs: list[DraftPair] = []
-    for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms if arm.draft):
-        assert draft is not None
+    for (target, draft), refuse in strict.items():
         comparison = compare(Path(models[target].path), Path(models[draft].path))
-        if comparison.refusal is not None:
+        loads = not any(it.name == "vocabulary-readable" and it.status == "refused" for it in comparison.conditions)
+        if comparison.refusal is not None and (refuse or not loads):
             command = f"specmeter models compare {models[target].reference} {models[draft].reference}"
             raise ModelError(
                 f"drafts.{draft}: llama.cpp would refuse it as a draft of {target}: {comparison.refusal}",

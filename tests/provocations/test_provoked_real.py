@@ -15,6 +15,7 @@ import pytest
 
 from provocations.provoked import (
     BASE,
+    EXPERIMENT,
     SD,
     UNQUIET,
     Outcome,
@@ -26,15 +27,13 @@ from provocations.provoked import (
     withheld,
     write,
 )
-from specmeter import preflight
 from specmeter.cli import invoke
 from specmeter.engines import Launch, llama_embedded, llama_methods
 from specmeter.errors import ModelError
 from specmeter.experiment_file import load
 from specmeter.laboratory import foresee, prepare
-from specmeter.models.compare import compare
 from specmeter.models.cores import shipped
-from specmeter.record import DraftPair, Generation, ModelIdentity, Prompt, Severity
+from specmeter.record import Generation, Prompt, Severity
 from specmeter.store import RunStore
 
 
@@ -85,21 +84,25 @@ def test_a_draft_with_another_vocabulary_is_refused(
 
 
 @pytest.mark.parametrize("draft", ["other-vocab", "other-special"])
-def test_a_draft_with_another_vocabulary_that_got_through(
-    tmp_path: Path, clean: Outcome, draft: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_draft_that_is_measured_all_the_same(tmp_path: Path, clean: Outcome, draft: str) -> None:
     """The server goes on without speculation; its log says why at a level that nobody reads."""
-
-    def compared(arms: Any, models: dict[str, ModelIdentity], kind: str) -> tuple[DraftPair, ...]:  # noqa: ARG001
-        conditions = compare(Path(models["dense"].path), Path(models["small"].path)).conditions
-        return (DraftPair(target="dense", draft="small", conditions=conditions),)
-
-    monkeypatch.setattr(preflight, "check", compared)
-    outcome = provoke(tmp_path, drafts={"small": f"bench:draft-{draft}"}, design={"blocks": 1})
+    outcome = provoke(
+        tmp_path,
+        drafts={"small": f"bench:draft-{draft}"},
+        arms=[arm | {"refused_draft": "measure"} for arm in EXPERIMENT["arms"]],
+        design={"blocks": 1},
+    )
     assert outcome.report.state.state == "complete"
     caught(outcome, clean, "speculation-not-active", "invalid", SD)
     caught(outcome, clean, "vocab-mismatch", "invalid", SD)
     assert withheld(outcome)
+
+
+def test_a_refused_draft_has_to_be_asked_for_by_every_arm_that_has_it(tmp_path: Path) -> None:
+    arms = [arm | {"refused_draft": "measure"} for arm in EXPERIMENT["arms"]]
+    file = write(tmp_path, drafts={"small": "bench:draft-other-vocab"}, arms=[*arms, {"draft": "small", "gamma": 2}])
+    assert invoke(["run", file, "--out", str(tmp_path / "run")]) == 2
+    assert not RunStore.exists(tmp_path / "run")
 
 
 def test_a_drafter_that_never_drafts(tmp_path: Path, clean: Outcome) -> None:

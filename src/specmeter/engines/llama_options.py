@@ -156,13 +156,15 @@ def to_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 def to_flags(options: Mapping[str, Any], known: frozenset[str]) -> list[str]:
     """Command line for a native server that knows the flags `known`, each option under its newest known name.
 
-    Raises `EngineStartError` for an option that the server lacks.
+    Raises `EngineStartError` for an option that the server lacks, or a method.
     """
     flags: list[str] = []
     for name, value in options.items():
         option = OPTIONS[name]
         flag = next((flag for flag in option.flags if flag in known), None)
-        if flag is not None:
+        if flag is not None and name == "methods":
+            flags += _method_flags(flag, list(value), known)
+        elif flag is not None:
             flags += [flag] if option.to_argument is None else [flag, option.to_argument(value)]
         elif (older := _before_the_flag(name, value)) is not None:
             flags += older
@@ -172,6 +174,25 @@ def to_flags(options: Mapping[str, Any], known: frozenset[str]) -> list[str]:
                 fix="use a newer llama-server, or leave that setting out of the experiment",
             )
     return flags
+
+
+def _method_flags(flag: str, methods: list[str], known: frozenset[str]) -> list[str]:
+    """`--spec-type` as this server understands it.
+
+    For some months of 2026 it chose one method for those who gave no draft model; a draft model was drafted with
+    whenever it was given, after that method had found nothing.
+    """
+    listed = {entry.removeprefix(f"{flag}=") for entry in known if entry.startswith(f"{flag}=")}
+    alone = bool(listed) and "draft-simple" not in listed
+    asked = [method for method in methods if not (alone and method == "draft-simple")]
+    unknown = [method for method in asked if listed and method not in listed]
+    if unknown or (alone and len(asked) > 1):
+        raise EngineStartError(
+            f"this llama-server cannot draft by {' + '.join(methods)}: {flag} takes "
+            f"{'one of' if alone else 'any of'} {', '.join(sorted(listed))}",
+            fix="use a newer llama-server, or leave that method out of the experiment",
+        )
+    return [flag, _argument(asked)] if asked else []
 
 
 def _before_the_flag(name: str, value: Any) -> list[str] | None:
@@ -184,14 +205,18 @@ def _before_the_flag(name: str, value: Any) -> list[str] | None:
 
 
 _ENTRY = re.compile(r"^(?=-)", re.MULTILINE)
+_METHODS = re.compile(r"--spec-type\s+\[?([a-z0-9-]+(?:[|,][a-z0-9-]+)+)")
 _NAMES = re.compile(r"--?[A-Za-z][A-Za-z0-9-]*(?:,\s+--?[A-Za-z][A-Za-z0-9-]*)*")
 
 
 def known_flags(help_text: str) -> frozenset[str]:
-    """Flags that `llama-server --help` lists, without those it lists only to say that they were removed."""
+    """Flags that `llama-server --help` lists, without those it lists only to say that they were removed; and
+    `--spec-type=METHOD` for each method that it lists."""
     known: set[str] = set()
     for entry in _ENTRY.split(help_text):
         names = _NAMES.match(entry)
         if names and "has been removed" not in " ".join(entry.split()):
             known.update(re.split(r",\s+", names.group()))
+            if methods := _METHODS.match(entry):
+                known.update(f"--spec-type={method}" for method in re.split(r"[|,]", methods.group(1)))
     return frozenset(known)
