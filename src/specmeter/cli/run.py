@@ -117,7 +117,7 @@ def command(
         if resumed and new:
             ctx.fail(f"--new: {out} holds a run already; name another folder")
     print_findings(console, foresee(prepared), notes=False)
-    state = _measure(prepared, folder, resumed, console, probes)
+    state = measure_shown(prepared, folder, resumed, console, probes)
     verdict = print_run(folder, as_json=as_json)
     if state.state != "complete":
         console.print(
@@ -127,9 +127,10 @@ def command(
     return 1 if verdict == "invalid" else 0
 
 
-def _measure(
-    prepared: Prepared, folder: Path, resumed: bool, console: Console, probes: Sequence[tuple[str, Probe]]
+def measure_shown(
+    prepared: Prepared, folder: Path, resumed: bool, console: Console, probes: Sequence[tuple[str, Probe]] = ()
 ) -> RunState:
+    """Measure with progress on `console`; Ctrl-C and polite requests to end say how to resume, and pass through."""
     from rich.markup import escape
 
     from specmeter.cli.interim import MOST_REQUESTS
