@@ -1,5 +1,7 @@
 """Reading experiment files: YAML text, variants, `--set` overrides, validation, and errors that name the field.
 
+Other files of the same kind (quality plans) are read by the same code: `Form` says what differs.
+
 The text is untrusted: only plain YAML (no tags that construct objects), bounded in size and in what its aliases
 expand to, without duplicate keys.
 """
@@ -11,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, Generic, NamedTuple, TypeVar, cast, get_args
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -46,12 +48,60 @@ class Bundled(NamedTuple):
     variants: tuple[str, ...]
 
 
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Form(Generic[Kind]):
+    """A kind of file, and how messages speak of it."""
+
+    kind: type[Kind]
+    """With the fields `variants` and `applied`."""
+    shelf: str
+    """Package that the bundled ones lie in."""
+    word: str
+    """`experiment`."""
+    listing: str
+    """Where the bundled ones are listed."""
+    keys: str
+    """Where its keys are explained."""
+
+
+@dataclass(frozen=True)
+class Loaded(Generic[Kind]):
+    """What a file holds, with the text it came from."""
+
+    value: Kind
+    text: str
+    """The YAML as it is used: the file's own text, or, with variants or overrides, what it became."""
+    source: str
+    """Path of the file, or `bundled:NAME`."""
+    base_dir: Path
+    """Relative files are looked up from here."""
+    variants: tuple[str, ...]
+    """Variants that the file offers; the value's `applied` says which of them were chosen."""
+
+
+_EXPERIMENT = Form(
+    kind=Experiment,
+    shelf="specmeter.experiments",
+    word="experiment",
+    listing="`specmeter list` shows the bundled ones",
+    keys="`specmeter schema` prints every key with its meaning",
+)
+
+
 def bundled() -> dict[str, Bundled]:
     """The experiments that ship with specmeter, by name."""
+    return bundled_of(_EXPERIMENT)
+
+
+def bundled_of(form: Form[Kind]) -> dict[str, Bundled]:
+    """The files of a kind that ship with specmeter, by name."""
     found: dict[str, Bundled] = {}
-    for entry in resources.files("specmeter.experiments").iterdir():
+    for entry in resources.files(form.shelf).iterdir():
         if entry.name.endswith(".yaml"):
-            data = _parse(entry.read_text(encoding="utf-8"), entry.name)
+            data = _parse(entry.read_text(encoding="utf-8"), entry.name, form.word)
             variants = tuple(_variants(data, entry.name))
             found[entry.name.removesuffix(".yaml")] = Bundled(str(data.get("description", "")).strip(), variants)
     return dict(sorted(found.items()))
@@ -65,8 +115,16 @@ def load(reference: str, overrides: Sequence[str] = (), *, variants: Sequence[st
     Raises `ExperimentError` for a missing file, bad YAML, unknown keys, wrong types, unknown variants and bad
     overrides.
     """
-    text, source, base_dir = _read(reference)
-    data = _parse(text, source)
+    found = load_form(_EXPERIMENT, reference, overrides, variants=variants)
+    return LoadedExperiment(found.value, found.text, found.source, found.base_dir, found.variants)
+
+
+def load_form(
+    form: Form[Kind], reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
+) -> Loaded[Kind]:
+    """As `load`, for any kind of file."""
+    text, source, base_dir = _read(reference, form)
+    data = _parse(text, source, form.word)
     offered = _variants(data, source)
     data.pop("variants", None)
     chosen = tuple(dict.fromkeys(variants))
@@ -78,10 +136,10 @@ def load(reference: str, overrides: Sequence[str] = (), *, variants: Sequence[st
         data["applied"] = [*(cast("list[object]", before) if isinstance(before, list) else []), *chosen]
     for override in overrides:
         _apply(data, override)
-    experiment = _validate(data, source)
+    value = _validate(data, source, form)
     if chosen or overrides:
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-    return LoadedExperiment(experiment, text, source, base_dir, tuple(offered))
+    return Loaded(value, text, source, base_dir, tuple(offered))
 
 
 _VARIANTS: TypeAdapter[dict[str, dict[str, Any]]] = TypeAdapter(Variants)
@@ -124,27 +182,29 @@ def _merged(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read(reference: str) -> tuple[str, str, Path]:
+def _read(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
     path = Path(reference).expanduser()
     looks_like_path = path.suffix in {".yaml", ".yml"} or path.parent != Path()
     if not looks_like_path and not path.is_file():
-        names = bundled()
+        names = bundled_of(form)
         if reference in names:
-            entry = resources.files("specmeter.experiments") / f"{reference}.yaml"
+            entry = resources.files(form.shelf) / f"{reference}.yaml"
             return entry.read_text(encoding="utf-8"), f"bundled:{reference}", Path.cwd()
         near = difflib.get_close_matches(reference, names, n=2)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise ExperimentError(
-            f"{reference!r} is neither a file nor a bundled experiment",
-            fix=f"{hint}`specmeter list` shows the bundled ones; a file needs its path",
+            f"{reference!r} is neither a file nor a bundled {form.word}",
+            fix=f"{hint}{form.listing}; a file needs its path",
         )
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise ExperimentError(f"{path}: larger than {MAX_BYTES:,} bytes", fix="an experiment file is a short text")
+            raise ExperimentError(
+                f"{path}: larger than {MAX_BYTES:,} bytes", fix=f"a file of this kind ({form.word}) is short"
+            )
         raw = path.read_bytes()
     except OSError as error:
         raise ExperimentError(
-            f"{path}: cannot be read ({error.strerror})", fix="check the path; `specmeter list` shows bundled ones"
+            f"{path}: cannot be read ({error.strerror})", fix=f"check the path; {form.listing}"
         ) from None
     try:
         return raw.decode("utf-8-sig"), str(path), path.resolve().parent
@@ -165,7 +225,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _parse(text: str, source: str) -> dict[str, Any]:
+def _parse(text: str, source: str, word: str) -> dict[str, Any]:
     try:
         data: object = yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
     except yaml.MarkedYAMLError as error:
@@ -176,7 +236,7 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         raise ExperimentError(f"{source}: not valid YAML ({error})", fix="correct the YAML") from None
     if not isinstance(data, dict):
         raise ExperimentError(
-            f"{source}: an experiment is a mapping of keys, this is {type(data).__name__}",
+            f"{source}: the {word} has to be a mapping of keys, this is {type(data).__name__}",
             fix="start from `specmeter schema --example`",
         )
     mapping = cast("dict[str, Any]", data)
@@ -246,26 +306,23 @@ def _apply(data: dict[str, Any], override: str) -> None:
             )
 
 
-def _validate(data: dict[str, Any], source: str) -> Experiment:
+def _validate(data: dict[str, Any], source: str, form: Form[Kind]) -> Kind:
     try:
-        return Experiment.model_validate(data)
+        return form.kind.model_validate(data)
     except ValidationError as error:
-        raise _refusal(source, [_problem(item) for item in error.errors()]) from None
+        raise _refusal(source, [_problem(item, kind=form.kind) for item in error.errors()], form.keys) from None
 
 
-def _refusal(source: str, problems: Sequence[str]) -> ExperimentError:
+def _refusal(source: str, problems: Sequence[str], keys: str = _EXPERIMENT.keys) -> ExperimentError:
     shown = [*problems[:10], *([f"... and {len(problems) - 10} more"] if len(problems) > 10 else [])]
-    return ExperimentError(
-        f"{source}:\n" + "\n".join(f"  - {line}" for line in shown),
-        fix="`specmeter schema` prints every key with its meaning",
-    )
+    return ExperimentError(f"{source}:\n" + "\n".join(f"  - {line}" for line in shown), fix=keys)
 
 
-def _problem(item: Any, *under: str) -> str:
+def _problem(item: Any, *under: str, kind: type[BaseModel] = Experiment) -> str:
     location: tuple[Any, ...] = (*under, *item["loc"])
     where = ".".join(str(part) for part in location) or "file"
     if item["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(location[-1]), _all_keys(), n=1)
+        near = difflib.get_close_matches(str(location[-1]), _all_keys(kind), n=1)
         return f"{where}: unknown key" + (f"; did you mean {near[0]!r}?" if near else "")
     if item["type"] == "missing":
         return f"{where}: missing"
@@ -276,19 +333,19 @@ def _problem(item: Any, *under: str) -> str:
     return f"{where}: {message}" + (f" (given: {given[:80]})" if item["type"] != "value_error" else "")
 
 
-def _all_keys() -> list[str]:
+def _all_keys(kind: type[BaseModel]) -> list[str]:
     found: dict[str, None] = {}
     seen: set[type[BaseModel]] = set()
-    queue: list[Any] = [Experiment]
+    queue: list[Any] = [kind]
     while queue:
-        kind = queue.pop()
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            if kind in seen:
+        part = queue.pop()
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            if part in seen:
                 continue
-            seen.add(kind)
-            for name, field in kind.model_fields.items():
+            seen.add(part)
+            for name, field in part.model_fields.items():
                 found[name] = None
                 queue.append(field.annotation)
         else:
-            queue.extend(get_args(kind))
+            queue.extend(get_args(part))
     return list(found)

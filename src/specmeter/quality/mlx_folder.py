@@ -144,11 +144,8 @@ def _tensors(entries: Mapping[str, Any], path: Path) -> Iterator[tuple[str, tupl
             continue
         fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
         kind, shape = fields.get("dtype"), fields.get("shape")
-        sizes = cast("list[Any]", shape) if isinstance(shape, list) else ["no list"]
-        if (
-            not isinstance(kind, str)
-            or len(sizes) > _MOST_DIMENSIONS
-            or not all(isinstance(size, int) and 0 <= size < 2**40 for size in sizes)
-        ):
+        sizes: list[Any] = cast("list[Any]", shape) if isinstance(shape, list) else ["no list"]
+        counts = [size for size in sizes if isinstance(size, int) and 0 <= size < 2**40]
+        if not isinstance(kind, str) or not len(counts) == len(sizes) <= _MOST_DIMENSIONS:
             raise ModelError(f"{path}: the entry of tensor {name[:80]!r} is damaged", fix=_FIX)
-        yield name, (kind, tuple(sizes))
+        yield name, (kind, tuple(counts))
