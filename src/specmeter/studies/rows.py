@@ -88,6 +88,7 @@ class RunRows:
             prompt=None if length else kind,
             prompt_tokens=int(length[1]) if length else None,
             requests=requests,
+            baseline=arm.baseline_id,
             decode_rate=part.decode_rate,
             speedup=part.speedup,
             claimed_speedup=withheld.point if withheld else None,
@@ -145,6 +146,10 @@ def _numbers(row: RequestRow) -> dict[str, Any]:
         "decode_rate": rates.decode_rate(timings),
         "acceptance": rates.acceptance_rate(timings),
         "tau": (timings.predicted_n - 1) / row.target_forwards if row.target_forwards else None,
+        "generated": timings.predicted_n,
+        "decode_ms": timings.predicted_ms,
+        "drafted": timings.draft_n,
+        "accepted": timings.draft_n_accepted,
     }
 
 

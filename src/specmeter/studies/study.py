@@ -43,11 +43,40 @@ class Result(Record):
     """Accepted / drafted tokens; None where nothing was drafted or nothing is known."""
     tau: float | None = None
     """Tokens per target forward."""
+    generated: int | None = None
+    """Tokens generated, the first included."""
+    decode_ms: float | None = None
+    """Time for them, the first excluded."""
+    drafted: int | None = None
+    """Draft tokens that were counted."""
+    accepted: int | None = None
+    """Those of them that were accepted."""
     verdict: Verdict | None = None
     """Whether the number can be believed: of our arm by the checks; of a published row `invalid` where it is
     impossible, None where nothing decides."""
     why: str = ""
     """What makes the verdict worse than valid."""
+
+
+class Requests(Record):
+    """An arm's requests summed up one by one, as some documents print them."""
+
+    mean_rate: float
+    """Mean of the requests' rates in tok/s; the same for the next four."""
+    median_rate: float
+    lowest_rate: float
+    highest_rate: float
+    rate_sd: float
+    """Standard deviation over requests."""
+    generated: int
+    """Tokens of all requests, the first ones included."""
+    decode_ms: float
+    """Time for them, the first ones excluded."""
+    drafted: int
+    """Draft tokens that were counted."""
+    accepted: int
+    drafting: int
+    """Requests in which any were."""
 
 
 class ArmResult(Record):
@@ -69,6 +98,10 @@ class ArmResult(Record):
     """tok/s."""
     speedup: Estimate | None = None
     """Over plain decoding; None for baselines, without a baseline, and where the verdict is invalid."""
+    baseline: str | None = None
+    """The configuration that it is compared with; None where the document does not say."""
+    one_by_one: Requests | None = None
+    """Its requests, where a document sums them up and does not print each."""
     claimed_speedup: float | None = None
     """A speedup that is impossible or was found invalid: shown struck out, never used."""
     acceptance: Estimate | None = None
