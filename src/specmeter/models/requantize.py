@@ -166,10 +166,9 @@ def _source(path: Path, tensor: Tensor, kind: str) -> TensorSource:
 
 def _target(tensor: Tensor, kind: str) -> str:
     """Its own format for vectors, for what is in F32 beside a 16-bit model, and for rows that are no whole blocks."""
-    own = tensor.type.name
-    if len(tensor.shape) < 2 or own not in _FLOATS or _precise(tensor):
-        return own
-    return own if tensor.shape[0] % _block(kind) else kind
+    own, row = tensor.type.name, next(iter(tensor.shape), 1)
+    kept = len(tensor.shape) < 2 or own not in _FLOATS or _precise(tensor) or row % _block(kind)
+    return own if kept else kind
 
 
 def _precise(tensor: Tensor) -> bool:

@@ -131,7 +131,7 @@ class _Shelf:
         try:
             return find_tool("llama-quantize", wanted), ""
         except SpecmeterError as error:
-            return None, error.message
+            return None, "there is none beside the server or on PATH" if wanted == "auto" else error.message
 
     def _one(self, name: str, model: PlannedModel, quantizer: Path | None, without: str) -> tuple[ModelIdentity, str]:
         """(identity, how it was made)."""
@@ -147,8 +147,8 @@ class _Shelf:
             raise UsageError(f"{model.made_from}, which it is made from, is not there", fix="give its file")
         if quantizer is None and model.type not in OWN_TYPES:
             raise UsageError(
-                f"{model.type} is made by llama-quantize only: {without}",
-                fix=f"build it (scripts/build_native.py), or give a file: --set models.{name}.reference=FILE",
+                f"{model.type} is made by llama-quantize only, and {without}",
+                fix=f"build it with scripts/build_native.py, or give a file: --set models.{name}.reference=FILE",
             )
         made = make(Path(source.path), model.type, quantizer, partial(self.fetching, name))
         identity = resolve(name, str(made.path), base_dir=self.base_dir)
