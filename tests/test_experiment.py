@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specmeter.engines import check_arm
 from specmeter.errors import ExperimentError
 from specmeter.experiment import Experiment, split_methods
 
@@ -162,6 +163,60 @@ def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], message: str) 
 def test_arms_that_cannot_be_run_are_refused(arms: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ExperimentError, match=message):
         experiment(arms=arms).expand()
+
+
+def test_drafts_on_remote_machines_share_the_baseline_of_local_ones() -> None:
+    exp = experiment(
+        targets={"dense": "mock:dense"},
+        remotes={"near": "10.0.0.2:50052", "far": None},
+        arms=[
+            {"name": "here", "draft": "small"},
+            {"name": "near", "draft": "small", "remote": "near"},
+            {"name": "far", "draft": "small", "remote": "far"},
+        ],
+    )
+    by_id = {arm.id: arm for arm in exp.expand()}
+    assert set(by_id) == {"dense/none", "dense/here", "dense/near", "dense/far"}
+    assert {arm.baseline_id for arm in by_id.values() if arm.speculates} == {"dense/none"}
+    near, far = by_id["dense/near"].engine, by_id["dense/far"].engine
+    assert (near.rpc, near.draft_devices) == (("10.0.0.2:50052",), ("RPC0",))
+    assert (far.rpc, far.draft_devices) == ((), ("RPC0",))
+    assert by_id["dense/none"].engine == by_id["dense/here"].engine
+
+
+def test_a_target_on_a_remote_machine_has_its_baseline_there() -> None:
+    there = {"rpc": ["10.0.0.2:50052"], "devices": ["RPC0"]}
+    arms = experiment(targets={"dense": "mock:dense"}, arms=[{"draft": "small", "engine": there}]).expand()
+    assert {arm.engine.rpc for arm in arms} == {("10.0.0.2:50052",)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arms": [{"draft": "small", "remote": "near"}]}, "remote: 'near' is not defined"),
+        ({"remotes": {"near": "10.0.0.2"}}, "is not HOST:PORT"),
+        ({"arms": [{"draft": "small", "engine": {"rpc": ["here"]}}]}, "is not HOST:PORT"),
+    ],
+)
+def test_remote_machines_that_nobody_can_reach(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        experiment(**changes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "message"),
+    [
+        ("embedded", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "built without RPC"),
+        ("libllama", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "nothing of the kind"),
+        ("native", {"draft_devices": ("RPC0",)}, "its draft is to lie on a remote machine, and none is named"),
+        ("native", {"devices": ("RPC0",)}, "its target is to lie on a remote machine, and none is named"),
+        ("native", {"rpc": ("10.0.0.2:1",)}, "nothing is placed on them"),
+    ],
+)
+def test_engines_refuse_remote_machines_that_they_cannot_use(kind: str, engine: dict[str, Any], message: str) -> None:
+    (_, arm) = experiment(targets={"dense": "mock:dense"}, arms=[{"draft": "small", "engine": engine}]).expand()
+    with pytest.raises(ExperimentError, match=message):
+        check_arm(kind, arm, has_draft=True)
 
 
 def test_excluding_everything_is_an_error() -> None:

@@ -16,10 +16,12 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
+from specmeter.engines.llama_devices import any_remote
 from specmeter.engines.mock import MockSpec
 from specmeter.errors import ExperimentError
 from specmeter.record import (
     DRAFT_MODEL_METHODS,
+    Address,
     Arm,
     EngineSettings,
     Generation,
@@ -63,8 +65,12 @@ class EngineSpec(EngineSettings):
         return EngineSettings(**{name: getattr(self, name) for name in EngineSettings.model_fields})
 
 
-DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices")
-"""Settings without influence on plain decoding: arms that differ only in these share a baseline."""
+DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
+"""Settings without influence on plain decoding: arms that differ only in these share a baseline. (Remote machines have
+none where the target stays here; where it does not, its baseline goes to the same.)"""
+
+REMOTE_DEVICE = "RPC0"
+"""What llama.cpp calls the first device of the first remote machine."""
 
 
 class ArmSpec(Record):
@@ -97,6 +103,8 @@ class ArmSpec(Record):
     """Who decides how long drafts are, up to gamma (engine `libllama` only)."""
     rule: RuleName | tuple[RuleName | None, ...] | None = None
     """How drafts are verified at temperature > 0 (engine `libllama` only)."""
+    remote: Name | None = None
+    """The draft lies on this machine (a name from `remotes`), on the first device that it offers."""
     engine: EngineSettings = EngineSettings()
     """Settings of the engine that these arms change; what is not named stays as it is for the whole experiment."""
     workloads: Name | tuple[Name, ...] | None = None
@@ -189,6 +197,9 @@ class Experiment(Record):
     """Name -> model reference: a path, `bench:NAME`, or `hf:owner/repo/file.gguf`."""
     drafts: Annotated[dict[Name, str], Field(max_length=64, default_factory=dict)]
     """Name -> model reference of draft models."""
+    remotes: Annotated[dict[Name, Address | None], Field(max_length=16, default_factory=dict)]
+    """Name -> `HOST:PORT` of a machine that runs `ggml-rpc-server`; null while nobody has said which. Arms put their
+    drafts there by `remote`."""
     arms: Annotated[tuple[ArmSpec, ...], Field(min_length=1, max_length=1_000)]
     """What is compared; baselines are added by themselves."""
     exclude: tuple[Exclusion, ...] = ()
@@ -216,7 +227,12 @@ class Experiment(Record):
             if names.count(name) > 1:
                 raise ValueError(f"workloads: the name {name!r} is used twice; names must be unique")
         for index, spec in enumerate(self.arms):
-            for field, known in (("target", self.targets), ("draft", self.drafts), ("workloads", names)):
+            for field, known in (
+                ("target", self.targets),
+                ("draft", self.drafts),
+                ("remote", self.remotes),
+                ("workloads", names),
+            ):
                 for name in _as_tuple(getattr(spec, field)):
                     if name is not None and name not in known:
                         raise ValueError(
@@ -284,6 +300,8 @@ class Experiment(Record):
             settings = self.engine.settings.model_copy(
                 update={name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
             )
+            if spec.remote is not None:
+                settings = self._placed(settings, spec.remote)
             draft = choice["draft"]
             if methods == ("none",):
                 choice |= dict.fromkeys((*_DRAFTING_AXES, "draft"))
@@ -352,9 +370,19 @@ class Experiment(Record):
         targets = list(self.targets)
         return tuple(sorted([*baselines.values(), *compared, *controls], key=lambda arm: targets.index(arm.target)))
 
+    def _placed(self, settings: EngineSettings, remote: str) -> EngineSettings:
+        """The settings with the draft on a remote machine; one without an address leaves `rpc` empty."""
+        address = self.remotes[remote]
+        return settings.model_copy(
+            update={"rpc": () if address is None else (address,), "draft_devices": (REMOTE_DEVICE,)}
+        )
+
     def _baseline_for(self, arm: Arm) -> Arm:
         """Plain decoding with the settings of `arm`, as far as they matter to it."""
-        settings = arm.engine.model_copy(update={name: getattr(self.engine.settings, name) for name in DRAFT_ONLY})
+        without = {name: getattr(self.engine.settings, name) for name in DRAFT_ONLY}
+        if any_remote(arm.engine.devices):
+            del without["rpc"]
+        settings = arm.engine.model_copy(update=without)
         baseline = Arm(id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads)
         return baseline.model_copy(update={"id": arm_id(baseline, self.engine.settings)})
 

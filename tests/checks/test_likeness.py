@@ -23,7 +23,6 @@ OTHERS: dict[str, Any] = {
     "flash_attention": "on",
     "gpu_layers": 7,
     "devices": ("RPC0",),
-    "rpc": ("192.0.2.1:50052",),
     "batch": 64,
     "ubatch": 32,
     "mmap": False,

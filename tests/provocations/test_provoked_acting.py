@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the stand-in is
 
 LOST = "the target and draft vocabs are not compatible - tokens will be translated between the two"
 NO_RPC = "Failed to connect to 192.168.0.103:50052"
+THERE = {"draft_devices": ["RPC0"], "extra_flags": ["--rpc", "192.168.0.103:50052"]}
 DICE = "load_model: synthetic speculative acceptance is enabled: the text means nothing"
 
 
@@ -97,7 +98,7 @@ def test_a_clock_that_leaves_out_half_of_the_time(tmp_path: Path, clean: Outcome
 
 
 def test_a_remote_draft_that_ran_here(tmp_path: Path, clean: Outcome) -> None:
-    outcome = act(tmp_path, {"load_lines": [NO_RPC]}, engine={"draft_devices": ["RPC0"]}, design={"blocks": 1})
+    outcome = act(tmp_path, {"load_lines": [NO_RPC]}, engine=THERE, design={"blocks": 1})
     (arm_id,) = set(outcome.certificate.arms) - {BASE}
     evidence = caught(outcome, clean, "rpc-fallback", "invalid", arm_id)
     assert "50052" in str(evidence["log"])
@@ -106,7 +107,7 @@ def test_a_remote_draft_that_ran_here(tmp_path: Path, clean: Outcome) -> None:
 
 def test_a_remote_draft_that_ran_here_in_silence(tmp_path: Path, clean: Outcome) -> None:
     """A remote machine without devices is passed over, and the log says nothing of it."""
-    outcome = act(tmp_path, engine={"draft_devices": ["RPC0"]}, design={"blocks": 1})
+    outcome = act(tmp_path, engine=THERE, design={"blocks": 1})
     (arm_id,) = set(outcome.certificate.arms) - {BASE}
     caught(outcome, clean, "rpc-fallback", "invalid", arm_id)
 

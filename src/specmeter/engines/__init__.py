@@ -135,6 +135,13 @@ def check_arm(kind: str, arm: Arm, *, has_draft: bool) -> None:
         from specmeter.engines import llama_methods
 
         llama_methods.check_arm(arm, has_draft=has_draft)
+        if kind == "embedded" and arm.engine.rpc:
+            from specmeter.errors import ExperimentError
+
+            raise ExperimentError(
+                f"arm {arm.id}: engine.rpc: the embedded engine was built without RPC",
+                fix="use a native llama-server built with -DGGML_RPC=ON (engine.kind: native)",
+            )
 
 
 def _embedded(binary: str | None, mock: MockSpec | None) -> Engine:  # noqa: ARG001

@@ -119,6 +119,12 @@ def _check_remote(arm: Arm, where: str, *, has_draft: bool) -> None:
             f"{where}: engine.rpc names remote machines and nothing is placed on them",
             fix="name their devices: engine.draft_devices: [RPC0] for the draft, engine.devices for the target",
         )
+    if any_remote(names) and not settings.rpc and not any("--rpc" in flag for flag in settings.extra_flags):
+        model = "target" if any_remote(settings.devices) else "draft"
+        raise ExperimentError(
+            f"{where}: its {model} is to lie on a remote machine, and none is named",
+            fix="say which: --set remotes.NAME=HOST:PORT, or engine.rpc: [HOST:PORT]",
+        )
 
 
 def check_synthetic(arm: Arm, where: str) -> None:
