@@ -1,0 +1,189 @@
+"""moe-sd: two drafts for a mixture of experts, and the smaller one for a dense target beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from specmeter.studies import apple_published
+from specmeter.studies.speed_ratio import Pairing, believable, pairings
+from specmeter.studies.speed_ratio_claims import nothing_left, ruling, sufficient
+from specmeter.studies.speed_ratio_view import (
+    acceptance_figure,
+    prompt_table,
+    quoted,
+    ratio_figure,
+    ratio_table,
+    share,
+    told,
+)
+
+if TYPE_CHECKING:
+    from specmeter.studies.study import ClaimRuling, Finding, StudyData, StudyFigure, StudyTable
+
+TITLE = "Speculation on a mixture of experts: drafts of 0.8B and 4B for 35B-A3B"
+SOURCE = apple_published.SOURCE
+PARTS = ("moe-sd",)
+
+TARGET = "35B_Q4"
+DENSE = "9B_Q8"
+"""The dense target that the small draft is measured on as well: whether experts make its drafts unreliable can only be
+seen beside a target without any."""
+
+
+def published() -> StudyData:
+    """Six runs on the MoE, and those of the same draft on the dense target; all of them refuted."""
+    data = apple_published.speculation("moe-sd", TARGET, (DENSE,))
+    kept = {line.draft for line in data.arms if line.target == TARGET}
+    short = {line.config for line in data.arms if line.target == DENSE and line.draft in kept and line.gamma == 4}
+    wanted = [line for line in data.arms if line.target == TARGET or line.config in short or not line.speculates]
+    rows = [row for row in data.results if row.target == TARGET or row.config in short]
+    return replace(data, arms=tuple(wanted), results=tuple(rows))
+
+
+def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
+    """What the data says about each claim."""
+    moe = _mixtures(data)
+    pairs = pairings(data, moe)
+    where = "project page, finding 5 and table of variants"
+    return (
+        ruling(
+            "moe-no-benefit",
+            "Speculation offers no benefit on the mixture of experts.",
+            where,
+            _no_benefit(pairs),
+        ),
+        ruling(
+            "routing-unreliable",
+            "Sparse expert routing makes draft predictions unreliable.",
+            where,
+            _unreliable(pairs, pairings(data, [model.name for model in data.models if model.name not in moe])),
+        ),
+        ruling(
+            "few-active",
+            "The 35B model decodes at 55.2 tok/s since a token uses about 3B parameters only.",
+            where,
+            _few_active(data, moe),
+        ),
+        ruling(
+            "moe-rule-2.5",
+            "The rule of ratios holds here too: 2.54 nearly breaks even, 1.06 loses a third.",
+            where,
+            sufficient(pairs),
+        ),
+    )
+
+
+def tables(data: StudyData) -> tuple[StudyTable, ...]:
+    """The table of variants, its last two rows; and the runs by kind of text."""
+    pairs = pairings(data)
+    by_prompt = pairings(data, by_prompt=True)
+    if not pairs:
+        return ()
+    table = ratio_table(
+        pairs,
+        "variants",
+        "Drafts for a mixture of experts, and for a dense target",
+        "The document's columns (draft, ratio, tok/s, baseline, change) and what it lacks: acceptance, tau, verdicts, "
+        "the acceptance that break-even needs, and the same draft on a dense target.",
+    )
+    return (table, prompt_table(by_prompt, "by-text", "The same by kind of text")) if by_prompt else (table,)
+
+
+def figures(data: StudyData) -> tuple[StudyFigure, ...]:
+    """Speedup over speed ratio; acceptance and what break-even needs. The document draws none of them."""
+    pairs = pairings(data)
+    made = (
+        ratio_figure(pairs, "speedup-by-ratio", "Speedup by speed ratio, on the mixture and on the dense target"),
+        acceptance_figure(pairs, "break-even", "Acceptance, and what break-even needs"),
+    )
+    return tuple(figure for figure in made if figure.points)
+
+
+def _mixtures(data: StudyData) -> tuple[str, ...]:
+    """Names of the mixtures of experts; the study's own where models say nothing of experts."""
+    return tuple(model.name for model in data.models if model.experts) or (TARGET,)
+
+
+def _no_benefit(pairs: tuple[Pairing, ...]) -> tuple[Finding, str]:
+    known = believable(pairs)
+    if not known:
+        return "cannot tell", nothing_left(pairs)
+    said = "; ".join(told(pair) for pair in known)
+    if any(pair.outcome == "gains" for pair in known):
+        return "contradicted", f"{said}."
+    if all(pair.outcome == "loses" for pair in known):
+        return "supported", f"All {len(known)} lose: {said}."
+    return "cannot tell", f"Intervals do not decide: {said}."
+
+
+def _unreliable(moe: tuple[Pairing, ...], dense: tuple[Pairing, ...]) -> tuple[Finding, str]:
+    """Whether the same draft with the same length is accepted less on the mixture than on the dense target.
+
+    Acceptance has its interval over prompts, of which there are few: what cannot be told apart is left so, unless the
+    mixture accepts a share that no doubt of the draft explains (half or more): such drafts are not unreliable.
+    """
+    usable_dense = {(pair.line.draft, pair.line.gamma): pair for pair in dense if pair.line.verdict != "invalid"}
+    for pair in moe:
+        other = usable_dense.get((pair.line.draft, pair.line.gamma))
+        if pair.line.verdict == "invalid" or other is None:
+            continue
+        ours, theirs = pair.line.acceptance, other.line.acceptance
+        if ours is None or theirs is None:
+            continue
+        said = f"{pair.name}: {_shares(pair)} accepted on {pair.line.target}, {_shares(other)} on {other.line.target}"
+        dearer = pair.step_cost is not None and other.step_cost is not None and pair.step_cost > other.step_cost
+        if pair.step_cost is not None and other.step_cost is not None:
+            said += f"; a step costs {pair.step_cost:.2f} and {other.step_cost:.2f} target forwards"
+        if ours.high is not None and theirs.low is not None and ours.high < theirs.low:
+            return "supported", f"{said}."
+        if ours.low is not None and (ours.low > 0.5 or (theirs.high is not None and ours.low > theirs.high)):
+            why = ": what experts change is the cost of a step, not the drafts" if dearer else ""
+            return "contradicted", f"{said}{why}."
+        return "cannot tell", f"{said}."
+    if any(pair.line.verdict == "invalid" for pair in moe):
+        counted = "; ".join(f"{it.name} on {it.line.target}: {share(it.line.acceptance)}" for it in (*moe, *dense))
+        return (
+            "cannot tell",
+            "Acceptance was counted while most verifications failed, on the dense target as on this one, and says "
+            f"nothing about drafts ({counted}).",
+        )
+    return "cannot tell", "The same draft was not measured on a dense target."
+
+
+def _shares(pair: Pairing) -> str:
+    acceptance = pair.line.acceptance
+    if acceptance is None or acceptance.low is None or acceptance.high is None:
+        return share(acceptance)
+    return f"{share(acceptance)} [{100 * acceptance.low:.1f}, {100 * acceptance.high:.1f}]"
+
+
+def _few_active(data: StudyData, moe: tuple[str, ...]) -> tuple[Finding, str]:
+    """Whether the rate shows that not all weights are read: all of them at that rate would exceed the memory."""
+    for model in data.models:
+        rate = next(
+            (
+                line.decode_rate
+                for line in data.arms
+                if line.target == model.name and not line.speculates and line.prompt is None
+            ),
+            None,
+        )
+        if model.name not in moe or rate is None or model.size_bytes is None:
+            continue
+        if data.bandwidth_bytes_per_s is None:
+            return "cannot tell", "The bandwidth of the memory is not known: measure it with `specmeter devices`."
+        low = rate.low if rate.low is not None else rate.point
+        all_bytes = low * model.size_bytes / 1e9
+        peak = data.bandwidth_bytes_per_s / 1e9
+        said = (
+            f"{model.name} decodes at {quoted(rate, 1, ' tok/s')}: reading all of its {model.size_bytes / 1e9:.3g} GB "
+            f"for every token would take {all_bytes:.0f} GB/s, and the memory has {peak:.0f}"
+        )
+        if model.bytes_per_token:
+            moved = rate.point * model.bytes_per_token / 1e9
+            said += f"; its active weights, {model.bytes_per_token / 1e9:.3g} GB, take {moved:.1f} GB/s"
+        if all_bytes > peak:
+            return "supported", f"{said}."
+        return "cannot tell", f"{said}: the rate alone does not show that fewer are read."
+    return "cannot tell", "The mixture by itself was not measured, or its size is not known."

@@ -1,0 +1,206 @@
+"""Claims about speed ratios that more than one of the Apple document's experiments makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from specmeter.studies.speed_ratio import RULE, Pairing, believable
+from specmeter.studies.speed_ratio_view import share, told
+from specmeter.studies.study import ClaimRuling
+from specmeter.theory.cost import permitted_speedup
+
+if TYPE_CHECKING:
+    from specmeter.record import Estimate
+    from specmeter.studies.study import Finding
+
+LOW_ACCEPTANCE = 0.04
+"""The upper end of the acceptance at which the document reports gains."""
+
+
+def ruling(identity: str, claim: str, where: str, said: tuple[Finding, str]) -> ClaimRuling:
+    """A claim with what was found."""
+    return ClaimRuling(id=identity, claim=claim, where=where, ruling=said[0], found=said[1])
+
+
+def nothing_left(pairs: Sequence[Pairing]) -> str:
+    """Why there is no speedup to judge by."""
+    invalid = [pair for pair in pairs if pair.line.verdict == "invalid"]
+    if not pairs:
+        return "Nothing of this was measured."
+    if not invalid:
+        return f"None of {len(pairs)} arms has a speedup."
+    return (
+        f"None of {len(pairs)} speedups is left: {len(invalid)} are invalid. {told(invalid[0])}; {invalid[0].line.why}."
+    )
+
+
+def governed(pairs: Sequence[Pairing], by_prompt: Sequence[Pairing]) -> tuple[Finding, str]:
+    """Whether the ratio decides about the speedup: a higher one gives more, and equal ones give the same.
+
+    Each comparison is of two arms on one target whose speedups' intervals do not meet: either the slower draft gains
+    more, or the same draft (on another text, or with another length) gains otherwise.
+    """
+    known = believable(pairs)
+    if not known:
+        return "cannot tell", nothing_left(pairs)
+    against: list[tuple[Pairing, Pairing]] = []
+    agreeing = 0
+    for one, other in combinations(known, 2):
+        if one.line.target != other.line.target:
+            continue
+        low, high = sorted((one, other), key=lambda pair: pair.line.speedup.point if pair.line.speedup else 0.0)
+        if not _apart(low.line.speedup, high.line.speedup):
+            continue
+        if low.line.draft == high.line.draft or _apart(high.ratio, low.ratio):
+            against.append((low, high))
+        elif _apart(low.ratio, high.ratio):
+            agreeing += 1
+    same = [
+        (low, high)
+        for low, high in _ordered(believable(by_prompt))
+        if low.line.config == high.line.config and _apart(low.line.speedup, high.line.speedup)
+    ]
+    against += same[:1]
+    if against:
+        shown = "; ".join(f"{told(low)}, but {told(high)}" for low, high in against[:2])
+        return (
+            "contradicted",
+            f"Speedups differ where the ratio is the same or lower ({len(against)} pairs of arms whose intervals do "
+            f"not meet): {shown}. Acceptance and the cost of verification decide with it.",
+        )
+    if agreeing:
+        return "supported", f"In {agreeing} pairs of arms the faster draft gains more, and in none it gains less."
+    return "cannot tell", f"No two arms are told apart by their intervals: {_all(known)}."
+
+
+def sufficient(pairs: Sequence[Pairing]) -> tuple[Finding, str]:
+    """The rule read as `a ratio of 2.5 or more pays, a lower one does not`."""
+    known = believable(pairs)
+    if not known:
+        return "cannot tell", f"{nothing_left(pairs)} {_asks(pairs)}"
+    wrong = [
+        pair
+        for pair in known
+        if (pair.side == "above" and pair.outcome == "loses") or (pair.side == "below" and pair.outcome == "gains")
+    ]
+    if wrong:
+        return (
+            "contradicted",
+            f"{_all(wrong)}. {_asks(wrong)}",
+        )
+    right_above = [pair for pair in known if pair.side == "above" and pair.outcome == "gains"]
+    right_below = [pair for pair in known if pair.side == "below" and pair.outcome == "loses"]
+    undecided = len(known) - len(right_above) - len(right_below)
+    if right_above and right_below and not undecided:
+        return "supported", f"Every arm is on its side: {_all(known)}. {_asks(known)}"
+    return (
+        "cannot tell",
+        f"{len(right_above)} arms from a ratio of {RULE:g} on gain, {len(right_below)} below it lose, of the other "
+        f"{undecided} no interval decides: {_all(known)}. {_asks(known)}",
+    )
+
+
+def necessary(pairs: Sequence[Pairing]) -> tuple[Finding, str]:
+    """The rule read as `below 2.5 nothing is gained`."""
+    known = believable(pairs)
+    if not known:
+        return "cannot tell", f"{nothing_left(pairs)} {_asks(pairs)}"
+    below = [pair for pair in known if pair.side == "below"]
+    wrong = [pair for pair in below if pair.outcome == "gains"]
+    if wrong:
+        return "contradicted", f"These gain below a ratio of {RULE:g}: {_all(wrong)}. {_asks(wrong)}"
+    if below and all(pair.outcome == "loses" for pair in below):
+        return "supported", f"All {len(below)} arms below a ratio of {RULE:g} lose: {_all(below)}. {_asks(below)}"
+    return "cannot tell", f"No arm below a ratio of {RULE:g} decides: {_all(known)}."
+
+
+def gain_at_low_acceptance(pairs: Sequence[Pairing], claimed: float) -> tuple[Finding, str]:
+    """Whether an arm gains at an acceptance of 4 % or less, or what it would gain there at the cost of its steps.
+
+    tau = 1 + 0.04 d for d drafted tokens per step, whatever the engine does; what a step costs was measured.
+    """
+    near = [pair for pair in pairs if pair.line.acceptance is not None and pair.line.acceptance.point <= LOW_ACCEPTANCE]
+    gaining = [pair for pair in believable(near) if pair.outcome == "gains"]
+    if gaining:
+        return "supported", f"{_all(gaining)}."
+    impossible = [pair for pair in near if _above_what_is_permitted(pair)]
+    if impossible:
+        return "contradicted", f"{' '.join(_permitted(pair) for pair in impossible[:2])}"
+    losing = [pair for pair in believable(near) if pair.outcome == "loses"]
+    if losing:
+        return "contradicted", f"At such an acceptance these lose: {_all(losing)}."
+    found = [(pair, best) for pair in believable(pairs) if (best := _at_low_acceptance(pair)) is not None]
+    if not found:
+        return "cannot tell", nothing_left(pairs) if not believable(
+            pairs
+        ) else f"No arm's cost is known: {_all(pairs)}."
+    pair, best = max(found, key=lambda item: item[1])
+    said = (
+        f"No arm accepts so little; {told(pair)} costs {pair.step_cost:.2f} target forwards a step, and would at "
+        f"{share(LOW_ACCEPTANCE)} accepted be at most {best:.2f} times as fast as plain decoding, with the ends of its "
+        f"intervals that favour it (claimed: {claimed:.3f}); the other arms less."
+    )
+    return ("contradicted" if best < 1 else "cannot tell"), said
+
+
+def _at_low_acceptance(pair: Pairing) -> float | None:
+    """The most that the arm's steps could gain at 4 % accepted: (1 + 0.04 d) / cost, the cost at its lowest."""
+    tau, speedup = pair.line.tau, pair.line.speedup
+    if tau is None or speedup is None or speedup.high is None or not pair.drafted:
+        return None
+    cost = (tau.low if tau.low is not None else tau.point) / speedup.high
+    return (1 + LOW_ACCEPTANCE * pair.drafted) / cost
+
+
+def _above_what_is_permitted(pair: Pairing) -> bool:
+    """Whether a claimed speedup exceeds tau, which acceptance and draft length alone permit."""
+    line = pair.line
+    if line.claimed_speedup is None or line.acceptance is None or line.gamma is None:
+        return False
+    return line.claimed_speedup > permitted_speedup(line.acceptance.point, line.gamma)
+
+
+def _permitted(pair: Pairing) -> str:
+    line = pair.line
+    assert line.acceptance is not None
+    assert line.gamma is not None
+    assert line.claimed_speedup is not None
+    tau = permitted_speedup(line.acceptance.point, line.gamma)
+    said = f"{pair.name}: {line.claimed_speedup:.3f} is claimed, {share(line.acceptance)} accepted permit {tau:.3f}"
+    if pair.draft_cost is not None:
+        least = permitted_speedup(line.acceptance.point, line.gamma, pair.draft_cost)
+        said += f", and with the draft's own time {least:.2f}"
+    return f"{said}."
+
+
+def _asks(pairs: Sequence[Pairing]) -> str:
+    """What the theory asks for beside a ratio."""
+    known = [pair for pair in pairs if pair.least_acceptance is not None]
+    if not known:
+        return ""
+    parts: list[str] = []
+    for pair in list({pair.line.draft: pair for pair in known}.values())[:3]:
+        text = f"{pair.line.draft} at {pair.ratio.point if pair.ratio else 0:.2f} needs {share(pair.least_acceptance)}"
+        if pair.needed_acceptance is not None:
+            text += f" ({share(pair.needed_acceptance)} at the measured cost of a step)"
+        parts.append(f"{text} and has {share(pair.line.acceptance)}")
+    return f"Break-even needs acceptance, not a ratio alone, even were verification free: {'; '.join(parts)}."
+
+
+def _apart(low: Estimate | None, high: Estimate | None) -> bool:
+    """Whether the first one's whole interval lies below the other's."""
+    return (
+        low is not None and high is not None and low.high is not None and high.low is not None and low.high < high.low
+    )
+
+
+def _ordered(pairs: Sequence[Pairing]) -> list[tuple[Pairing, Pairing]]:
+    """All pairs, the lower speedup first."""
+    ordered = sorted(pairs, key=lambda pair: pair.line.speedup.point if pair.line.speedup else 0.0)
+    return list(combinations(ordered, 2))
+
+
+def _all(pairs: Sequence[Pairing]) -> str:
+    return "; ".join(told(pair) for pair in pairs[:4]) + (f"; and {len(pairs) - 4} more" if len(pairs) > 4 else "")
