@@ -476,9 +476,11 @@ def _impossible(lines: Sequence[ArmResult]) -> tuple[Finding, str]:
 def _none(lines: Sequence[ArmResult]) -> str:
     refuted = [line for line in lines if line.verdict == "invalid"]
     if not lines:
-        return "Nothing that bears on it was measured."
+        return "The configurations that decide were not measured."
+    if not refuted and believable(lines):
+        return f"Not all configurations that decide were measured; there are: {listed(believable(lines))}."
     if not refuted:
-        return f"None of {len(lines)} configurations has a baseline on the same prompts in the same block."
+        return f"None of {len(lines)} configurations has a baseline on its own prompts in its own blocks."
     bounds = Counter(line.why.partition(":")[0] for line in refuted)
     counted = ", ".join(f"{count} by {bound}" for bound, count in bounds.most_common())
     worst = max(refuted, key=lambda line: line.claimed_speedup or 0)

@@ -58,8 +58,8 @@ def _models(data: StudyData) -> StudyTable:
                 _text(used.quantization),
                 _parameters(used.active_parameters),
                 _parameters(used.parameters),
-                _number(used.size_bytes, _GB, 3),
-                _number(used.bytes_per_token, _GB, 3),
+                _gigabytes(used.size_bytes),
+                _gigabytes(used.bytes_per_token),
                 _text(_role(used.name, drafted, targets, mixture=bool(used.experts))),
             )
             for used in data.models
@@ -237,11 +237,11 @@ def _bandwidth(data: StudyData) -> StudyTable:
             _text(named(row.line)),
             StudyCell(value=row.line.decode_rate, digits=1),
             StudyCell(value=row.tau, digits=2),
-            _number(row.model.size_bytes, _GB, 3),
+            _gigabytes(row.model.size_bytes),
             _gb(row.whole, struck=bool(row.model.experts)),
-            _number(row.model.bytes_per_token, _GB, 3),
+            _gigabytes(row.model.bytes_per_token),
             _gb(row.least),
-            _number(row.bytes_most, _GB, 3),
+            _gigabytes(row.bytes_most),
             _gb(row.most),
             _share(row.least, peak),
         )
@@ -317,6 +317,11 @@ def _count(value: int | None) -> StudyCell:
 
 def _number(value: float | None, factor: float, digits: int) -> StudyCell:
     return StudyCell(value=None if value is None else value * factor, digits=digits, text="-")
+
+
+def _gigabytes(value: float | None) -> StudyCell:
+    """Small models with more digits."""
+    return _number(value, _GB, 2 if value is None or value >= 1e9 else 4)
 
 
 def _parameters(value: float | None) -> StudyCell:
