@@ -93,6 +93,8 @@ class ArmResult(Record):
     """Kind of text where this line is of one kind only; None: of all."""
     prompt_tokens: int | None = None
     """Where this line is of prompts of one length only."""
+    max_tokens: int | None = None
+    """Where all its requests were given the same limit, and the document says which."""
     requests: int
     decode_rate: Estimate | None = None
     """tok/s."""
