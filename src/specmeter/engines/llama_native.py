@@ -14,7 +14,7 @@ from pathlib import Path
 from specmeter.engines import Launch
 from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of
-from specmeter.engines.llama_devices import parse_devices
+from specmeter.engines.llama_devices import any_remote, parse_devices
 from specmeter.engines.llama_methods import remote_machines, server_options
 from specmeter.engines.llama_options import known_flags, to_flags
 from specmeter.engines.llama_server import LlamaSession
@@ -72,7 +72,7 @@ class NativeEngine:
         llama.cpp cannot honour."""
         options = server_options(launch, default_threads())
         if remote := remote_machines(launch):
-            self._meet(launch.arm.id, remote)
+            self.meet(remote)
             # Left to itself, llama.cpp would spread the target over the remote devices too.
             options.setdefault("devices", self._local_gpus or ["none"])
         flags = to_flags(options, self._flags)
@@ -102,14 +102,15 @@ class NativeEngine:
         listed = self._probe("--list-devices") if "--list-devices" in self._flags else ""
         return [device.name for device in parse_devices(listed) if device.is_gpu]
 
-    def _meet(self, arm_id: str, machines: tuple[str, ...]) -> None:
-        """Raise `EngineStartError` when a remote machine does not answer, or the binary was built without RPC.
+    def meet(self, machines: tuple[str, ...]) -> None:
+        """Raise `EngineStartError` when the binary was built without RPC, or a remote machine does not answer or offers
+        no device.
 
         llama.cpp would abort in its own words, and older builds would go on without the machine.
         """
         if "--rpc" not in self._flags:
             raise EngineStartError(
-                f"arm {arm_id}: {self.binary} was built without RPC, and nothing can be placed on another machine",
+                f"{self.binary} was built without RPC: nothing can be placed on another machine",
                 fix="build one with -DGGML_RPC=ON; in specmeter's repository: python scripts/build_native.py",
             )
         for address in machines:
@@ -118,15 +119,21 @@ class NativeEngine:
                 socket.create_connection((host, int(port)), _MEET_TIMEOUT_S).close()
             except OSError as error:
                 raise EngineStartError(
-                    f"arm {arm_id}: no ggml-rpc-server answers at {address} ({error.strerror or error})",
-                    fix="start it there (ggml-rpc-server -H ADDRESS -p PORT), see its firewall, or correct engine.rpc",
+                    f"no ggml-rpc-server answers at {address} ({error.strerror or error})",
+                    fix="start it there (ggml-rpc-server -H ADDRESS -p PORT), see its firewall, or correct the address",
                 ) from None
+            offered = self._probe("--rpc", address, "--list-devices")
+            if not any_remote(device.name for device in parse_devices(offered)):
+                raise EngineStartError(
+                    f"what answers at {address} offers no device, or is no ggml-rpc-server of this version",
+                    fix="start ggml-rpc-server of the same build there, and see which devices it prints",
+                )
 
-    def _probe(self, flag: str) -> str:
-        """What the binary prints for `flag`, 4 MB at most."""
+    def _probe(self, *flags: str) -> str:
+        """What the binary prints for `flags`, 4 MB at most."""
         try:
             done = subprocess.run(
-                [self.binary, flag],
+                [self.binary, *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -135,7 +142,7 @@ class NativeEngine:
                 env=clean_environment(trace=False),
             )
         except subprocess.TimeoutExpired:
-            raise self._no_server(f"it does not answer {flag} within {_PROBE_TIMEOUT_S:g} s") from None
+            raise self._no_server(f"it does not answer {flags[-1]} within {_PROBE_TIMEOUT_S:g} s") from None
         except OSError as error:
             raise self._no_server(error.strerror or str(error)) from None
         text = done.stdout[:4_000_000].decode("utf-8", "replace")
