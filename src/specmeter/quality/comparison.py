@@ -78,7 +78,7 @@ def _change(ours: Perplexity | None, theirs: Perplexity | None) -> Estimate | No
 
 
 def _speedup(ours: Rate | None, theirs: Rate | None) -> Estimate | None:
-    if ours is None or theirs is None:
+    if ours is None or theirs is None or not ours.ms or not theirs.ms:
         return None
     return geometric_speedup(
         [

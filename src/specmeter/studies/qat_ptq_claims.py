@@ -1,0 +1,161 @@
+"""The claims about two families of quantized models, held against one measurement of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from specmeter.studies.moe306_lines import above, below, said
+from specmeter.studies.rungs import Rung, faster, rungs, spread
+from specmeter.studies.study import ClaimRuling
+
+if TYPE_CHECKING:
+    from specmeter.studies.study import Finding, StudyData
+
+CAVEAT = (
+    "The families differ in architecture, size and vocabulary, not only in when they were quantized: what tells them "
+    "apart here is no effect of the training."
+)
+NARROW_TOK_S, NARROW_AT = 0.3, 96.395
+"""The document's sigma, and the slowest rate it was printed beside."""
+WIDE = 0.10
+"""The document's 19 tok/s are 26 % of the rate; a tenth of the rate counts as wide."""
+LOW_BITS = 4
+
+Found = tuple["Finding", str]
+
+
+def rulings(data: StudyData) -> tuple[ClaimRuling, ...]:
+    """Every claim the document makes about the two families."""
+    models = rungs(data)
+    page = "project page, finding 6"
+    published = data.origin == "published"
+    cases: tuple[tuple[str, str, str, Found], ...] = (
+        (
+            "qat-span",
+            "The QAT family speeds up with every bit less: 96 tok/s at 8 bit, 137 at 3.",
+            f"{page}; MLX data",
+            _span(models),
+        ),
+        (
+            "qat-narrow",
+            "The QAT family's rates spread by less than 0.3 tok/s.",
+            f"{page}; MLX data",
+            _narrow(models, published=published),
+        ),
+        (
+            "ptq-wide",
+            "The PTQ family's rates spread by about 19 tok/s at low bit widths.",
+            f"{page}; MLX data",
+            _wide(models),
+        ),
+        (
+            "qat-against-ptq",
+            "Set side by side, QAT is faster and steadier than PTQ; the document adds that architectures differ.",
+            page,
+            _against(models),
+        ),
+    )
+    return tuple(
+        ClaimRuling(id=key, claim=claim, where=where, ruling=found[0], found=f"{found[1]} {CAVEAT}")
+        if key == "qat-against-ptq" and not alike(models)
+        else ClaimRuling(id=key, claim=claim, where=where, ruling=found[0], found=found[1])
+        for key, claim, where, found in cases
+    )
+
+
+def alike(models: Sequence[Rung]) -> bool:
+    """Whether models quantized in training and after it are known to share one architecture and size."""
+    kinds = {training: {rung.architecture for rung in models if rung.training == training} for training in _BOTH}
+    return len(kinds["qat"]) == 1 and kinds["qat"] == kinds["ptq"] and None not in kinds["qat"]
+
+
+_BOTH = ("qat", "ptq")
+
+
+def _of(models: Sequence[Rung], training: str) -> list[Rung]:
+    """Models with a rate, the widest first."""
+    found = [rung for rung in models if rung.training == training and rung.generation and rung.bits is not None]
+    return sorted(found, key=lambda rung: -(rung.bits or 0))
+
+
+def _no_qat(models: Sequence[Rung]) -> str:
+    """What there is instead of a family that was quantized in training."""
+    families: dict[str, list[Rung]] = {}
+    for rung in _of(models, "ptq"):
+        families.setdefault(rung.family or rung.title, []).append(rung)
+    said_of = "; ".join(f"{name}: {_rates(of)}" for name, of in families.items())
+    return f"No family that was quantized in training was measured. Others ({said_of}) cannot stand for it."
+
+
+def _rates(models: Sequence[Rung]) -> str:
+    return ", ".join(
+        f"{rung.bits:g} bit {said(rung.generation.rate, 1, ' tok/s')}" for rung in models if rung.generation
+    )
+
+
+def _span(models: Sequence[Rung]) -> Found:
+    family = _of(models, "qat")
+    if not family:
+        return "cannot tell", _no_qat(models)
+    if len(family) < 2:
+        return "cannot tell", "Needs two widths of the family."
+    steps = [faster(narrow, wide, among=len(family) - 1) for wide, narrow in pairwise(family)]
+    text = f"{_rates(family)}; {family[-1].bits:g} bit over {family[0].bits:g}: {said(faster(family[-1], family[0]))}x."
+    if any(below(step, 1) for step in steps):
+        return "contradicted", text
+    return ("supported" if all(above(step, 1) for step in steps) else "cannot tell"), text
+
+
+def _narrow(models: Sequence[Rung], *, published: bool) -> Found:
+    family = _of(models, "qat")
+    known = [(rung, found) for rung in family if (found := spread(rung.generation)) is not None]
+    if not known:
+        return "cannot tell", _no_qat(models) if not family else "Needs two runs of each width or more."
+    shown = ", ".join(f"{rung.bits:g} bit {said(found, 3, ' tok/s')}" for rung, found in known)
+    if published:
+        # The sentence is about these very numbers: they decide it, whatever further runs would give.
+        wide = [rung for rung, found in known if found.point >= NARROW_TOK_S]
+        text = f"Standard deviations as printed: {shown}."
+        if wide:
+            return "contradicted", f"{text} {len(wide)} of {len(known)} is not below {NARROW_TOK_S:g}."
+        return "supported", text
+    share = NARROW_TOK_S / NARROW_AT
+    text = f"{shown}. On another machine {NARROW_TOK_S:g} tok/s are taken as {share:.2%} of the rate."
+    limits = [(found, share * rung.generation.rate.point) for rung, found in known if rung.generation]
+    if any(above(found, limit) for found, limit in limits):
+        return "contradicted", text
+    return ("supported" if all(below(found, limit) for found, limit in limits) else "cannot tell"), text
+
+
+def _wide(models: Sequence[Rung]) -> Found:
+    family = [rung for rung in _of(models, "ptq") if (rung.bits or 0) <= LOW_BITS]
+    known = [(rung, found) for rung in family if (found := spread(rung.generation)) is not None]
+    if not known:
+        return "cannot tell", f"Needs two runs or more of models quantized after training at {LOW_BITS} bit or less."
+    shown = "; ".join(
+        f"{rung.family} {rung.bits:g} bit {said(found, 2, ' tok/s')} at {rung.generation.rate.point:.1f} tok/s"
+        for rung, found in known
+        if rung.generation
+    )
+    text = f"{shown}. Wide is taken as {WIDE:.0%} of the rate or more; whether it comes from the models or from the "
+    text += "measurement (a cold first run) no spread can tell."
+    limits = [(found, WIDE * rung.generation.rate.point) for rung, found in known if rung.generation]
+    if all(above(found, limit) for found, limit in limits):
+        return "supported", text
+    return ("contradicted" if all(below(found, limit) for found, limit in limits) else "cannot tell"), text
+
+
+def _against(models: Sequence[Rung]) -> Found:
+    pairs = [(ours, theirs) for ours in _of(models, "qat") for theirs in _of(models, "ptq") if ours.bits == theirs.bits]
+    shown = "; ".join(f"at {ours.bits:g} bit {said(faster(ours, theirs), unit='x')}" for ours, theirs in pairs)
+    if not pairs:
+        return "cannot tell", "There are no two models, one of each training, at the same width."
+    text = f"QAT over PTQ: {shown}."
+    if not alike(models):
+        return "cannot tell", text
+    ratios = [faster(ours, theirs, among=len(pairs)) for ours, theirs in pairs]
+    if any(below(ratio, 1) for ratio in ratios):
+        return "contradicted", text
+    return ("supported" if all(above(ratio, 1) for ratio in ratios) else "cannot tell"), text
