@@ -39,6 +39,13 @@ def test_overrides_reach_into_lists_and_new_keys(file: Path) -> None:
     assert yaml.safe_load(loaded.text)["engine"] == {"threads": 2}
 
 
+def test_overrides_reach_names_with_dots(tmp_path: Path) -> None:
+    path = tmp_path / "dots.yaml"
+    path.write_text(MINIMAL.replace("{a: some.gguf}", "{qwen-0.8b: some.gguf}"), encoding="utf-8")
+    loaded = load(str(path), ["targets.qwen-0.8b=mine.gguf"])
+    assert loaded.experiment.targets["qwen-0.8b"] == "mine.gguf"
+
+
 @pytest.mark.parametrize("name", list(bundled()))
 def test_bundled_experiments_are_valid_and_described(name: str) -> None:
     loaded = load(name)

@@ -280,8 +280,10 @@ def _apply(data: dict[str, Any], override: str) -> None:
         raise ExperimentError(f"--set {override!r}: the value is not valid YAML", fix="quote it") from None
     _bounded(value, f"--set {path}")
     node: Any = data
-    for depth, key in enumerate(keys):
-        last = depth == len(keys) - 1
+    depth = 0
+    while depth < len(keys):
+        end = _end_of_name(node, keys, depth)
+        key, last = ".".join(keys[depth:end]), end == len(keys)
         if isinstance(node, list):
             items = cast("list[Any]", node)
             if not key.isdecimal() or int(key) >= len(items):
@@ -304,6 +306,16 @@ def _apply(data: dict[str, Any], override: str) -> None:
                 f"--set {path}: {'.'.join(keys[:depth])} is a single value and has no {key!r}",
                 fix="shorten the path",
             )
+        depth = end
+
+
+def _end_of_name(node: Any, keys: Sequence[str], start: int) -> int:
+    """Where the key that begins at `start` ends: names may hold dots, so the longest that is there is meant."""
+    if isinstance(node, dict):
+        for end in range(len(keys), start + 1, -1):
+            if ".".join(keys[start:end]) in node:
+                return end
+    return start + 1
 
 
 def _validate(data: dict[str, Any], source: str, form: Form[Kind]) -> Kind:
