@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": "Say where the time of each arm went, and what decides.",
     "predict": "Predict speedups from a probe, or from a catalogue alone.",
     "report": "Write what a run found as a web page, figures and tables.",
+    "study": "Repeat a published study, and put its claims to the test.",
     "compare": "Compare runs: two builds, two machines, two days.",
     "site": "Build a static site of several runs.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",

@@ -114,12 +114,12 @@ class StudyFolder:
         """How far a part has come."""
         if part.skipped:
             return Ran(part=part.name, status="skipped", reason=part.skipped)
-        if part.kind == "quality":
-            path = self.quality_file(part.name)
-            return self._data_of_report(part).parts[0] if path.exists() else _not_begun(part)
-        state = self.run_state(part)
-        if state is None:
+        if not self.has_begun(part):
             return _not_begun(part)
+        if part.kind == "quality":
+            return self._data_of_report(part).parts[0]
+        state = self.run_state(part)
+        assert state is not None
         if state.state == "complete":
             return Ran(part=part.name, status="measured")
         return Ran(part=part.name, status="incomplete", reason=f"{state.ok} of {state.planned} requests were measured")
@@ -131,6 +131,10 @@ class StudyFolder:
             return None
         with RunStore.open(folder, readonly=True) as store:
             return store.state()
+
+    def has_begun(self, part: Part) -> bool:
+        """Whether anything of a part was measured."""
+        return self.quality_file(part.name).exists() if part.kind == "quality" else self.run_state(part) is not None
 
     def is_finished(self) -> bool:
         """Whether every part that can be measured here was measured."""
@@ -145,13 +149,13 @@ class StudyFolder:
         for part in record.parts:
             if part.skipped:
                 more.append(self.state(part))
-            elif part.kind == "quality" and self.quality_file(part.name).exists():
+            elif not self.has_begun(part):
+                more.append(_not_begun(part))
+            elif part.kind == "quality":
                 found.append(self._data_of_report(part, record.study))
-            elif part.kind == "experiment" and self.run_state(part) is not None:
+            else:
                 folder = self.run_folder(part.name)
                 found.append(from_run(record.study, folder, part=part.name, several=several))
-            else:
-                more.append(_not_begun(part))
             more += [
                 Ran(part=f"{part.name}: {item.name}", status="skipped", reason=item.reason) for item in part.left_out
             ]

@@ -11,6 +11,7 @@ from specmeter.quality import QualityReport
 from specmeter.reading import RunReport, read_run
 from specmeter.store import RunStore
 from specmeter.studies import find, setting
+from specmeter.studies.draft_places import draft_places
 from specmeter.studies.rows import RunRows
 from specmeter.studies.study import ArmResult, Ran, StudyData
 
@@ -33,6 +34,7 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
             max_tokens=generation.get("max_tokens"),
         )
         hosts = tuple(store.hosts())
+        places = tuple(draft_places(store))
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
     simulated = any(model.origin == "mock" for model in report.models)
     return StudyData(
@@ -42,6 +44,7 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
         results=tuple(rows.results()),
         arms=tuple(map(_suite_namer(name), rows.lines(part if several else ""))),
         models=tuple(map(setting.model_used, report.models)),
+        places=places,
         hosts=setting.distinct(hosts),
         bandwidth_bytes_per_s=None if simulated else setting.bandwidth(hosts, on_gpu=on_gpu),
         parts=(_ran(part, report),),
@@ -61,7 +64,10 @@ def from_quality(name: str, report: QualityReport, *, part: str) -> StudyData:
         quality=(report,),
         hosts=(report.host,),
         bandwidth_bytes_per_s=setting.bandwidth((report.host,), on_gpu=bool(report.settings.gpu_layers)),
-        parts=(Ran(part=part, status="measured" if report.complete else "incomplete", reason=reason),),
+        parts=(
+            Ran(part=part, status="measured" if report.complete else "incomplete", reason=reason),
+            *(Ran(part=f"{part}: {item.name}", status="skipped", reason=item.reason) for item in report.skipped),
+        ),
         notes=setting.notes(models),
     )
 
@@ -81,6 +87,7 @@ def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> S
         arms=tuple(line for data in parts for line in data.arms),
         models=tuple({(model.name, model.reference): model for data in parts for model in data.models}.values()),
         quality=tuple(report for data in parts for report in data.quality),
+        places=tuple(place for data in parts for place in data.places),
         hosts=setting.distinct(host for data in parts for host in data.hosts),
         bandwidth_bytes_per_s=bandwidths.pop() if len(bandwidths) == 1 else None,
         parts=(*(ran for data in parts for ran in data.parts), *more),

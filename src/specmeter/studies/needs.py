@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import SpecmeterError
-from specmeter.laboratory import used_models
+from specmeter.laboratory import absent, used_models
 
 if TYPE_CHECKING:
     from specmeter.experiment_file import LoadedExperiment
+    from specmeter.models.absent import AbsentModel
+    from specmeter.quality.plan import LoadedPlan
     from specmeter.record import Arm
 
 StudyNeeds = Callable[[str, "LoadedExperiment", "Sequence[Arm]"], Mapping[str, str]]
@@ -32,6 +34,32 @@ def engine_problem(loaded: LoadedExperiment) -> str:
     return ""
 
 
+def plan_problem(loaded: LoadedPlan, *, offline: bool = False) -> str:
+    """Why nothing of a quality plan can be measured here; empty where something can. What is then missing of single
+    models the report says itself."""
+    from specmeter.models.absent import absent_models
+    from specmeter.quality.plan import text_path
+
+    plan = loaded.value
+    try:
+        text_path(loaded)
+    except SpecmeterError as error:
+        return _told(error)
+    if plan.engine == "mlx":
+        return ""
+    references = {name: model.reference for name, model in plan.models.items() if model.reference is not None}
+    lacking = {it.key: it for it in absent_models(references, base_dir=loaded.base_dir, offline=offline) if it.why}
+    if len(lacking) < len(references):
+        return ""
+    return "; ".join(f"model {name}: {model.why}" for name, model in lacking.items())
+
+
+def lacking_models(loaded: LoadedExperiment, *, offline: bool = False) -> tuple[AbsentModel, ...]:
+    """Models of an experiment that are not on this machine and cannot be fetched either."""
+    found = absent(loaded, loaded.experiment.expand(), offline=offline)
+    return tuple(model for model in found if model.why is not None)
+
+
 def unavailable(
     part: str,
     loaded: LoadedExperiment,
@@ -45,12 +73,12 @@ def unavailable(
     An arm whose baseline cannot be measured is left out with it. Raises `ExperimentError` for arms that cannot be.
     """
     arms = loaded.experiment.expand()
-    found: dict[str, str] = {}
+    lacking = {model.key.partition(".")[2]: model for model in lacking_models(loaded, offline=offline)}
+    found = {arm.id: f"model {name}: {lacking[name].why}" for arm in arms for name in _names(arm) if name in lacking}
     if loaded.experiment.engine.kind != "mock":
-        sizes, lacking = _models(loaded, arms, offline=offline)
-        found |= _without_models(arms, lacking)
+        able = [arm for arm in arms if arm.id not in found]
         memory = _free_bytes() if available_bytes is None else available_bytes
-        found |= _too_large([arm for arm in arms if arm.id not in found], sizes, memory)
+        found |= _too_large(able, _sizes(loaded, able, offline=offline), memory)
     if more is not None:
         found |= more(part, loaded, [arm for arm in arms if arm.id not in found])
     for arm in arms:
@@ -59,26 +87,17 @@ def unavailable(
     return found
 
 
-def _models(
-    loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool
-) -> tuple[dict[str, dict[int, int]], dict[str, str]]:
-    """(name -> context length -> bytes of weights and KV cache, name -> why the model cannot be had)."""
+def _sizes(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> dict[str, dict[int, int]]:
+    """Model -> context length -> bytes of weights and KV cache, as far as they are known before it is here."""
     from specmeter.models.reference import peek
 
     contexts = {arm.engine.context for arm in arms}
     sizes: dict[str, dict[int, int]] = {}
-    lacking: dict[str, str] = {}
     for name, reference in used_models(loaded.experiment, arms).items():
-        try:
-            size, present = peek(reference, base_dir=loaded.base_dir, offline=offline)
-            if not present and (size is None or (offline and reference.startswith("hf:"))):
-                lacking[name] = f"{reference} is not on this machine and cannot be downloaded now"
-            else:
-                kv = _kv_bytes(reference, loaded.base_dir, contexts) if present else dict.fromkeys(contexts, 0)
-                sizes[name] = {context: (size or 0) + kv[context] for context in contexts}
-        except SpecmeterError as error:
-            lacking[name] = _told(error)
-    return sizes, lacking
+        size, present = peek(reference, base_dir=loaded.base_dir, offline=offline)
+        kv = _kv_bytes(reference, loaded.base_dir, contexts) if present else dict.fromkeys(contexts, 0)
+        sizes[name] = {context: (size or 0) + kv[context] for context in contexts}
+    return sizes
 
 
 def _kv_bytes(reference: str, base_dir: Path, contexts: set[int]) -> dict[int, int]:
@@ -87,15 +106,6 @@ def _kv_bytes(reference: str, base_dir: Path, contexts: set[int]) -> dict[int, i
 
     memory = read_facts(locate(reference, base_dir=base_dir, offline=True)).memory
     return {context: memory.kv_bytes(context) if memory else 0 for context in contexts}
-
-
-def _without_models(arms: Sequence[Arm], lacking: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for arm in arms:
-        for name in _names(arm):
-            if name in lacking:
-                found.setdefault(arm.id, f"model {name}: {lacking[name]}")
-    return found
 
 
 def _too_large(arms: Sequence[Arm], sizes: Mapping[str, Mapping[int, int]], memory: int) -> dict[str, str]:

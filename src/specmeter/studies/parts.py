@@ -1,4 +1,4 @@
-"""The parts of a study as they were asked for: its experiments with variants, overrides and models of one's own."""
+"""The parts of a study as they were asked for: experiments and quality plans with variants, overrides and models."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from specmeter import studies
+from specmeter import experiment_file, studies
 from specmeter.errors import UsageError
-from specmeter.experiment_file import LoadedExperiment, bundled, load
+from specmeter.quality.plan import LoadedPlan, bundled_plans, load_plan
 
 if TYPE_CHECKING:
     from specmeter.experiment import Experiment
+    from specmeter.experiment_file import LoadedExperiment
 
 
 @dataclass(frozen=True)
@@ -44,31 +45,78 @@ class ExperimentPart:
     loaded: LoadedExperiment
 
 
-def load_parts(order: Order) -> tuple[ExperimentPart, ...]:
-    """The parts of a study, ready to be looked at. Raises `UsageError` for an unknown study, and for a variant,
-    override or model that no part has; `ExperimentError` for what an override makes of a part."""
+@dataclass(frozen=True)
+class QualityPart:
+    """A quality measurement of a study."""
+
+    name: str
+    loaded: LoadedPlan
+
+
+AnyPart = ExperimentPart | QualityPart
+
+
+def read_models(given: Sequence[str]) -> dict[str, str]:
+    """`NAME=REFERENCE` as a mapping. Raises `UsageError` for anything else, and for a name that is given twice."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, reference = text.partition("=")
+        if not (name and equals and reference):
+            raise UsageError(
+                f"--model {text[:80]!r}: not of the form NAME=REFERENCE", fix="for example --model moe_q4=file.gguf"
+            )
+        if name in found:
+            raise UsageError(f"--model {name[:80]}: given twice", fix="leave one of the two out")
+        found[name] = reference
+    return found
+
+
+def variants_of(part: str) -> tuple[str, ...]:
+    """The variants that a bundled part offers. Raises `UsageError` for an unknown part."""
+    return _shelf(part)[part].variants
+
+
+def load_parts(order: Order) -> tuple[AnyPart, ...]:
+    """The parts of a study, ready to be looked at. Raises `UsageError` for an unknown study, and for a variant or a
+    model that no part has; `ExperimentError` for what an override makes of a part."""
     names = studies.find(order.study).PARTS
-    offered = {name: bundled()[name].variants for name in names}
+    offered = {name: variants_of(name) for name in names}
     _refuse_unknown("--variant", order.variants, [it for variants in offered.values() for it in variants], order.study)
     parts = tuple(
-        ExperimentPart(
+        _load(
             name,
-            load(
-                name,
-                overrides_of(name, names, order.overrides),
-                variants=[variant for variant in order.variants if variant in offered[name]],
-            ),
+            overrides_of(name, names, order.overrides),
+            [variant for variant in order.variants if variant in offered[name]],
         )
         for name in names
     )
-    known = [model for part in parts for model in _models(part.loaded.experiment)]
-    _refuse_unknown("--model", tuple(order.models), known, order.study)
-    return tuple(replace(part, loaded=with_models(part.loaded, order.models)) for part in parts)
+    _refuse_unknown("--model", tuple(order.models), [name for part in parts for name in models_of(part)], order.study)
+    return tuple(_with_models(part, order.models) for part in parts)
 
 
 def overrides_of(part: str, parts: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
     """The overrides of one part: its own, without its name, and those of every part."""
     return tuple(_of_part(part, parts, overrides))
+
+
+def models_of(part: AnyPart) -> tuple[str, ...]:
+    """The part's names of its models."""
+    if isinstance(part, QualityPart):
+        return tuple(part.loaded.value.models)
+    return (*part.loaded.experiment.targets, *part.loaded.experiment.drafts)
+
+
+def _shelf(part: str) -> Mapping[str, Any]:
+    for shelf in (experiment_file.bundled(), bundled_plans()):
+        if part in shelf:
+            return shelf
+    raise UsageError(f"{part}: is neither a bundled experiment nor a bundled quality plan", fix="reinstall specmeter")
+
+
+def _load(name: str, overrides: Sequence[str], variants: Sequence[str]) -> AnyPart:
+    if name in experiment_file.bundled():
+        return ExperimentPart(name, experiment_file.load(name, overrides, variants=variants))
+    return QualityPart(name, load_plan(name, overrides, variants=variants))
 
 
 def _of_part(part: str, parts: Sequence[str], overrides: Sequence[str]) -> Iterator[str]:
@@ -81,11 +129,22 @@ def _of_part(part: str, parts: Sequence[str], overrides: Sequence[str]) -> Itera
             yield override
 
 
-def with_models(loaded: LoadedExperiment, models: Mapping[str, str]) -> LoadedExperiment:
-    """The experiment with other models in the place of those that it names; names that it lacks are passed over."""
-    experiment = loaded.experiment
-    if not any(name in models for name in _models(experiment)):
-        return loaded
+def _with_models(part: AnyPart, models: Mapping[str, str]) -> AnyPart:
+    """The part with other models in the place of those that it names; names that it lacks are passed over."""
+    if not set(models_of(part)) & set(models):
+        return part
+    if isinstance(part, ExperimentPart):
+        return replace(part, loaded=_experiment_with(part.loaded, models))
+    plan = part.loaded.value
+    changed = {
+        name: model.model_copy(update={"reference": models[name]}) if name in models else model
+        for name, model in plan.models.items()
+    }
+    return replace(part, loaded=replace(part.loaded, value=plan.model_copy(update={"models": changed})))
+
+
+def _experiment_with(loaded: LoadedExperiment, models: Mapping[str, str]) -> LoadedExperiment:
+    experiment: Experiment = loaded.experiment
     sections = {
         section: {name: models.get(name, reference) for name, reference in getattr(experiment, section).items()}
         for section in ("targets", "drafts")
@@ -94,10 +153,6 @@ def with_models(loaded: LoadedExperiment, models: Mapping[str, str]) -> LoadedEx
     data.pop("variants", None)
     text = yaml.safe_dump({**data, **sections}, sort_keys=False, allow_unicode=True)
     return replace(loaded, experiment=experiment.model_copy(update=sections), text=text)
-
-
-def _models(experiment: Experiment) -> list[str]:
-    return [*experiment.targets, *experiment.drafts]
 
 
 def _refuse_unknown(flag: str, given: Sequence[str], known: Sequence[str], study: str) -> None:

@@ -13,18 +13,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from specmeter import studies
-from specmeter.errors import EngineError, ExperimentError, SpecmeterError, StoreError, UsageError
+from specmeter.errors import EngineError, SpecmeterError, StoreError, UsageError
 from specmeter.laboratory import prepare
+from specmeter.models.absent import refuse_absent
+from specmeter.quality.files import load_report, save_report
+from specmeter.quality.planned import measure_plan
 from specmeter.store import RunStore
 from specmeter.studies.folder import LeftOut, Part, StudyFolder, StudyRecord
-from specmeter.studies.needs import engine_problem, unavailable
-from specmeter.studies.parts import ExperimentPart, Order, load_parts
+from specmeter.studies.needs import engine_problem, lacking_models, plan_problem, unavailable
+from specmeter.studies.parts import AnyPart, ExperimentPart, Order, QualityPart, load_parts
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from specmeter.laboratory import Prepared
+    from specmeter.laboratory import ModelProgress, Prepared
+    from specmeter.models.absent import AbsentModel
+    from specmeter.quality.measure import Progress as QualityProgress
     from specmeter.store import RunState
+    from specmeter.studies.needs import StudyNeeds
 
 
 class Watch(Protocol):
@@ -39,11 +46,16 @@ class Watch(Protocol):
     def part_failed(self, part: Part, error: SpecmeterError) -> None:
         """A part ended before its time; the study goes on."""
 
-    def model_progress(self, name: str, done: int, total: int) -> None:
-        """A model is made or downloaded."""
+    def models(self) -> AbstractContextManager[ModelProgress]:
+        """Meanwhile models are made or downloaded."""
+        ...
 
     def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
         """Measure an experiment into a run folder: `laboratory.run`, and whatever is to be seen of it."""
+        ...
+
+    def scoring(self) -> AbstractContextManager[QualityProgress]:
+        """Meanwhile models are scored and timed."""
         ...
 
 
@@ -52,9 +64,11 @@ class Ready:
     """An order whose parts were looked at."""
 
     order: Order
-    parts: tuple[ExperimentPart, ...]
+    parts: tuple[AnyPart, ...]
     record: StudyRecord
     """With what is skipped and left out here and now."""
+    lacking: tuple[AbsentModel, ...] = ()
+    """Models of experiments that are not here and cannot be fetched."""
 
 
 def look(order: Order) -> Ready:
@@ -64,33 +78,37 @@ def look(order: Order) -> Ready:
     """
     parts = load_parts(order)
     more = getattr(studies.find(order.study), "needs", None)
-    found: list[Part] = []
-    for part in parts:
-        missing = unavailable(part.name, part.loaded, offline=order.offline, more=more)
-        problem = engine_problem(part.loaded) or _nothing_left(part, missing)
-        left_out = () if problem else tuple(LeftOut(name=arm, reason=reason) for arm, reason in missing.items())
-        found.append(Part(name=part.name, kind="experiment", skipped=problem, left_out=left_out))
     record = StudyRecord(
         study=order.study,
         variants=order.variants,
         overrides=order.changes,
         made_at=time.time(),
-        parts=tuple(found),
+        parts=tuple(_looked_at(part, order.offline, more) for part in parts),
     )
-    return Ready(order, parts, record)
+    experiments = [part.loaded for part in parts if isinstance(part, ExperimentPart)]
+    lacking = [model for loaded in experiments for model in lacking_models(loaded, offline=order.offline)]
+    return Ready(order, parts, record, tuple({model.key: model for model in lacking}.values()))
 
 
-def measure_study(ready: Ready, folder: StudyFolder, watch: Watch) -> bool:
-    """Measure what `folder` does not hold yet; create it if it is new. Returns whether every part that was not skipped
-    is complete.
+def begin(ready: Ready, folder: StudyFolder) -> StudyRecord:
+    """Write down what is going to be measured into `folder`, new or unfinished; what it holds already stays as it was.
 
-    A part whose models or engine turn out to be of no use is skipped, one whose engine fails stays incomplete, and the
-    next one is measured. Raises `UsageError` where nothing at all can be measured, `StoreError` for a folder of another
-    order or one that cannot be written to. Ctrl-C passes through.
+    Raises `UsageError` where nothing at all can be measured, `StoreError` for a folder of another order or one that
+    cannot be written to.
     """
     record = _begun(ready, folder)
-    _refuse_nothing(record)
+    _refuse_nothing(record, ready.lacking)
     folder.write(record)
+    return record
+
+
+def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch: Watch) -> bool:
+    """Measure what `folder` does not hold yet; returns whether every part that was not skipped is complete.
+
+    A part whose models or engine turn out to be of no use is skipped, one whose engine fails stays incomplete, and the
+    next one is measured. Raises `UsageError` when nothing is left, `StoreError` when the folder cannot be written to.
+    Ctrl-C passes through.
+    """
     complete = True
     for number, loaded in enumerate(ready.parts, start=1):
         part = next(item for item in record.parts if item.name == loaded.name)
@@ -102,31 +120,55 @@ def measure_study(ready: Ready, folder: StudyFolder, watch: Watch) -> bool:
         watch.part_starting(part, number, len(ready.parts))
         try:
             complete &= _measure(loaded, part, ready.order, folder, watch)
-        except (ExperimentError, StoreError):
+        except StoreError:
             raise
         except SpecmeterError as error:
-            if folder.run_state(part) is None and not isinstance(error, EngineError):
+            if not folder.has_begun(part) and not isinstance(error, EngineError):
                 part = part.model_copy(update={"skipped": f"{error.message} ({error.fix})", "left_out": ()})
                 record = record.with_part(part)
                 folder.write(record)
                 watch.part_skipped(part)
-                _refuse_nothing(record)
+                _refuse_nothing(record, ready.lacking)
             else:
                 complete = False
                 watch.part_failed(part, error)
     return complete
 
 
-def _measure(loaded: ExperimentPart, part: Part, order: Order, folder: StudyFolder, watch: Watch) -> bool:
+def _measure(loaded: AnyPart, part: Part, order: Order, folder: StudyFolder, watch: Watch) -> bool:
     """Measure one part; whether it is complete afterwards."""
-    prepared = prepare(
-        loaded.loaded,
-        offline=order.offline,
-        progress=watch.model_progress,
-        leave_out=[item.name for item in part.left_out],
-    )
+    if isinstance(loaded, QualityPart):
+        return _measure_quality(loaded, order, folder, watch)
+    left_out = [item.name for item in part.left_out]
+    with watch.models() as progress:
+        prepared = prepare(loaded.loaded, offline=order.offline, progress=progress, leave_out=left_out)
     place = folder.run_folder(part.name)
     return watch.measure(prepared, place, RunStore.exists(place)).state == "complete"
+
+
+def _measure_quality(loaded: QualityPart, order: Order, folder: StudyFolder, watch: Watch) -> bool:
+    path = folder.quality_file(loaded.name)
+    earlier = load_report(path) if path.exists() else None
+    with watch.models() as fetching, watch.scoring() as progress:
+        report = measure_plan(
+            loaded.loaded,
+            progress=progress,
+            keep=lambda report: save_report(report, path),
+            earlier=earlier,
+            offline=order.offline,
+            fetching=fetching,
+        )
+    return report.complete
+
+
+def _looked_at(part: AnyPart, offline: bool, more: StudyNeeds | None) -> Part:
+    """What of a part can be measured here."""
+    if isinstance(part, QualityPart):
+        return Part(name=part.name, kind="quality", skipped=plan_problem(part.loaded, offline=offline))
+    missing = unavailable(part.name, part.loaded, offline=offline, more=more)
+    problem = engine_problem(part.loaded) or _nothing_left(part, missing)
+    left_out = () if problem else tuple(LeftOut(name=arm, reason=reason) for arm, reason in missing.items())
+    return Part(name=part.name, kind="experiment", skipped=problem, left_out=left_out)
 
 
 def _begun(ready: Ready, folder: StudyFolder) -> StudyRecord:
@@ -141,7 +183,7 @@ def _begun(ready: Ready, folder: StudyFolder) -> StudyRecord:
         )
     record = ready.record.model_copy(update={"made_at": before.made_at})
     for part in before.parts:
-        if not part.skipped and folder.run_state(part) is not None:
+        if not part.skipped and folder.has_begun(part):
             record = record.with_part(part)
     return record
 
@@ -154,14 +196,17 @@ def _nothing_left(part: ExperimentPart, missing: Mapping[str, str]) -> str:
     return "; ".join(dict.fromkeys(missing[arm.id] for arm in arms if arm.baseline_id not in missing))
 
 
-def _refuse_nothing(record: StudyRecord) -> None:
-    if all(part.skipped for part in record.parts):
-        reasons = "\n".join(f"  - {part.name}: {part.skipped}" for part in record.parts)
-        raise UsageError(
-            f"{record.study}: nothing of it can be measured here\n{reasons}",
-            fix="give models of your own (--model NAME=FILE.gguf), or run it with models that come with specmeter "
-            "(--variant bench)",
-        )
+def _refuse_nothing(record: StudyRecord, lacking: Sequence[AbsentModel]) -> None:
+    """Raise `UsageError` where every part is skipped: about all models that are missing, where that is the reason."""
+    if not all(part.skipped for part in record.parts):
+        return
+    refuse_absent(lacking)
+    reasons = "\n".join(f"  - {part.name}: {part.skipped}" for part in record.parts)
+    raise UsageError(
+        f"{record.study}: nothing of it can be measured here\n{reasons}",
+        fix="give models of your own (--model NAME=FILE.gguf), or run it with models that come with specmeter "
+        "(--variant bench)",
+    )
 
 
 def _told(record: StudyRecord) -> str:

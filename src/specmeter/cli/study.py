@@ -1,0 +1,232 @@
+"""`specmeter study`: published studies, repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from rich.console import Console
+
+    from specmeter.errors import SpecmeterError
+    from specmeter.laboratory import ModelProgress, Prepared
+    from specmeter.quality.measure import Progress as QualityProgress
+    from specmeter.store import RunState
+    from specmeter.studies.folder import Part, StudyFolder
+
+
+@click.group(name="study")
+def command() -> None:
+    """Repeat a published study: measure what it measured, and put its claims to the test.
+
+    A study has one or several parts, experiments or measurements of quality. Its claims, tables and figures are
+    computed from what is measured; the same code draws them from the numbers that the document printed
+    (`specmeter report --published NAME`).
+
+    \b
+    Examples:
+      specmeter study list
+      specmeter study run moe-306 --variant bench
+      specmeter study show latest
+    """
+
+
+@command.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def list_studies(as_json: bool) -> None:
+    """List the studies: their documents, their parts and variants, and those measured under specmeter-runs/.
+
+    \b
+    Examples:
+      specmeter study list
+      specmeter study list --json | jq '.studies[].name'
+    """
+    from specmeter.cli.study_view import print_list
+
+    print_list(as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Run this variant of every part that has it; repeatable. Every study has `bench` (models that come with "
+    "specmeter) and, on top of it, `quick`.",
+)
+@click.option("--faithful", is_flag=True, help="The same as --variant faithful: in the order of the document.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME=REFERENCE",
+    help="Use this model where the study says NAME; repeatable.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="[PART.]KEY=VALUE",
+    help="Change a value of one part, or of every part, after variants; repeatable.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Study folder; an unfinished study in it is resumed. Default: a new one under specmeter-runs/.",
+)
+@click.option("--new", is_flag=True, help="Start anew even if the same study is unfinished.")
+@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be measured, and what cannot be.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found (or the dry run) as JSON.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    name: str,
+    variants: tuple[str, ...],
+    faithful: bool,
+    models: tuple[str, ...],
+    overrides: tuple[str, ...],
+    out: Path | None,
+    new: bool,
+    offline: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Measure the study NAME (see `specmeter study list`), or resume it where it was left.
+
+    Parts, arms and models that cannot be measured here are left out with the reason: models that are not there, memory,
+    a binary without what is needed. The rest is measured. Everything is on disk before the next step: after Ctrl-C, a
+    crash or a power cut, the same command measures exactly what is missing. At the end the claims are printed, and
+    report.html is written into the study folder.
+
+    \b
+    Examples:
+      specmeter study run moe-306 --variant bench
+      specmeter study run moe-306 --variant bench --variant quick --out here
+      specmeter study run moe-306 --model moe_q4=q4.gguf --model draft_0.8b=small.gguf --offline
+      specmeter study run moe-306 --faithful --dry-run
+      specmeter study run moe-306 --variant bench --set design.blocks=5
+
+    \b
+    Exit codes: 0 everything that can be measured here was, 1 checks found numbers invalid, 2 the study or a flag cannot
+    be used, or nothing can be measured here, 3 an engine failed for some requests, 130 interrupted (run again to
+    resume).
+    """
+    from specmeter.cli.progress import error_console
+    from specmeter.cli.study_view import print_dry_run, print_findings, print_left_out
+    from specmeter.studies.folder import StudyFolder as Folder
+    from specmeter.studies.folder import choose_folder, exists
+    from specmeter.studies.parts import Order, read_models
+    from specmeter.studies.runner import begin, look, measure_study
+
+    chosen = (*variants, *(("faithful",) if faithful else ()))
+    ready = look(Order(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline))
+    if dry_run:
+        print_dry_run(ready, as_json=as_json)
+        return 0
+    if out is None:
+        folder, resumed = choose_folder(ready.record, new=new)
+    else:
+        folder, resumed = Folder(out), exists(out)
+        if resumed and new:
+            ctx.fail(f"--new: {out} holds a study already; name another folder")
+    console = error_console()
+    record = begin(ready, folder)
+    console.print(f"{'resuming' if resumed else 'measuring'} {name} in {folder.path}", markup=False, soft_wrap=True)
+    print_left_out(console, record)
+    try:
+        complete = measure_study(ready, record, folder, _Watch(console))
+    except KeyboardInterrupt:
+        console.print(f"stopped; the same command resumes {folder.path}", markup=False, soft_wrap=True)
+        raise
+    report = _write_report(folder)
+    invalid = print_findings(folder, report, as_json=as_json)
+    if not complete:
+        console.print("not everything could be measured; the same command tries again what is missing")
+        return 3
+    return 1 if invalid else 0
+
+
+@command.command()
+@click.argument("folder", default="latest")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def show(folder: str, as_json: bool) -> int:
+    """Show what a study found: its claims, its tables, and what was left out.
+
+    FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished study is
+    shown as far as it has come.
+
+    \b
+    Examples:
+      specmeter study show
+      specmeter study show moe-306-20261121-101500
+      specmeter study show latest --json | jq '.claims[] | [.id, .ruling, .found]'
+
+    \b
+    Exit codes: 0 shown, 1 some numbers are invalid, 2 no such study.
+    """
+    from specmeter.cli.study_view import print_findings
+    from specmeter.studies.folder import find_folder
+
+    found = find_folder(folder)
+    report = found.report_path if found.report_path.is_file() else None
+    return 1 if print_findings(found, report, as_json=as_json, tables=True) else 0
+
+
+class _Watch:
+    """Progress on stderr; see `studies.runner.Watch`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def part_starting(self, part: Part, number: int, of: int) -> None:
+        if of > 1:
+            self._line(f"part {number} of {of}: {part.name}")
+
+    def part_skipped(self, part: Part) -> None:
+        self._line(f"skipped: {part.name}: {part.skipped}")
+
+    def part_failed(self, part: Part, error: SpecmeterError) -> None:
+        self._line(f"warning: {part.name}: {error}")
+
+    def models(self) -> AbstractContextManager[ModelProgress]:
+        from specmeter.cli.progress import model_progress
+
+        return model_progress(self._console)
+
+    def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
+        from specmeter.cli.run import measure_shown
+        from specmeter.cli.verdicts import print_findings
+        from specmeter.laboratory import foresee
+
+        print_findings(self._console, foresee(prepared), notes=False)
+        return measure_shown(prepared, folder, resumed, self._console)
+
+    def scoring(self) -> AbstractContextManager[QualityProgress]:
+        from specmeter.cli.quality_view import part_progress
+
+        return part_progress(self._console)
+
+    def _line(self, text: str) -> None:
+        from specmeter.cli.text import printable_lines
+
+        self._console.print(printable_lines(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def _write_report(folder: StudyFolder) -> Path:
+    """The page of what was found, in the study folder."""
+    from specmeter import studies
+    from specmeter.report.files import write_text
+    from specmeter.report.study_document import study_document
+    from specmeter.report.study_page import study_page
+
+    data = folder.data()
+    page = study_page([study_document(studies.findings(data.study, data))])
+    write_text(folder.report_path, page)
+    return folder.report_path
