@@ -16,6 +16,7 @@ from specmeter.studies.moe306_lines import (
     model,
     named,
     overall,
+    refuted,
     scaled,
     speculative,
 )
@@ -45,7 +46,7 @@ def _by_parameters(data: StudyData) -> StudyFigure:
             continue
         series = "mixture of experts" if used.experts else "dense"
         total = f"{(used.parameters or 0) / 1e9:.3g}e9 parameters in all"
-        points += _speedup(line, series=series, x=used.active_parameters / 1e9, label=f"{named(line)}, {total}")
+        points += _speedup(data, line, series=series, x=used.active_parameters / 1e9, label=f"{named(line)}, {total}")
     return StudyFigure(
         key="figure-1",
         title=f"Figure 1: speedup against active parameters (draft {label(SMALL)}, gamma {GAMMA_OF_FIGURE_1})",
@@ -62,7 +63,9 @@ def _by_gamma(data: StudyData) -> StudyFigure:
     points: list[Point] = []
     for line in speculative(data):
         if line.gamma is not None:
-            points += _speedup(line, series=label(line.target), facet=_draft(line), x=line.gamma, label=named(line))
+            points += _speedup(
+                data, line, series=label(line.target), facet=_draft(line), x=line.gamma, label=named(line)
+            )
     return StudyFigure(
         key="figure-2",
         title="Figure 2: speedup against draft length, per draft",
@@ -150,7 +153,7 @@ def _speedup_by_length(data: StudyData) -> StudyFigure:
     points: list[Point] = []
     for line in by_length(data):
         if line.speculates and baseline_of(data, line) is not None:
-            points += _speedup(line, series=named(line), x=line.prompt_tokens or 0, label=named(line))
+            points += _speedup(data, line, series=named(line), x=line.prompt_tokens or 0, label=named(line))
     return StudyFigure(
         key="figure-5-speedup",
         title="Figure 5, right: speedup against prompt length",
@@ -162,14 +165,15 @@ def _speedup_by_length(data: StudyData) -> StudyFigure:
     )
 
 
-def _speedup(line: ArmResult, *, series: str, x: float, label: str, facet: str = "") -> list[Point]:
-    """A point where there is a speedup, or one was claimed that is false."""
+def _speedup(data: StudyData, line: ArmResult, *, series: str, x: float, label: str, facet: str = "") -> list[Point]:
+    """A point where there is a speedup, or a false one."""
     if line.speedup is not None:
         return [_point(line, line.speedup, series=series, facet=facet, x=x, label=label)]
-    if line.claimed_speedup is None:
+    false = refuted(data, line)
+    if false is None:
         return []
-    shown = f"{label}: claimed, and false: {line.why}"
-    return [Point(series=series, facet=facet, x=x, y=line.claimed_speedup, label=shown, verdict=line.verdict)]
+    shown = f"{label}: false: {line.why}"
+    return [Point(series=series, facet=facet, x=x, y=false, label=shown, verdict=line.verdict)]
 
 
 def _point(line: ArmResult, value: Estimate, *, series: str, x: float | str, facet: str = "", label: str = "") -> Point:

@@ -116,11 +116,30 @@ def by_kind(data: StudyData, target: str, draft: str, gamma: int) -> tuple[ArmRe
 
 def baseline_of(data: StudyData, line: ArmResult) -> ArmResult | None:
     """The same target by itself: on prompts of the same lengths for suite F, else over all prompts of its suite."""
-    if line.suite == "F":
-        same = (other for other in data.arms if other.suite == "F" and other.prompt_tokens == line.prompt_tokens)
-    else:
-        same = iter(overall(data, "A", "C", "E"))
-    return next((other for other in same if not other.speculates and other.target == line.target), None)
+    same = data.arms if line.suite == "F" else overall(data, "A", "C", "E")
+    return next(
+        (
+            other
+            for other in same
+            if not other.speculates
+            and other.target == line.target
+            and (line.suite != "F" or (other.suite == "F" and other.prompt_tokens == line.prompt_tokens))
+        ),
+        None,
+    )
+
+
+def refuted(data: StudyData, line: ArmResult) -> float | None:
+    """A speedup that is false: what was claimed, else what the paper's reckoning gives without a baseline of its own.
+
+    The latter divides by the same target's rate on other prompts at another time, as the arrangement of the paper does.
+    """
+    if line.claimed_speedup is not None or line.verdict != "invalid" or not line.speculates:
+        return line.claimed_speedup
+    base = baseline_of(data, line)
+    if base is None or base.decode_rate is None or line.decode_rate is None or not base.decode_rate.point:
+        return None
+    return line.decode_rate.point / base.decode_rate.point
 
 
 def draft_rate(data: StudyData, draft: str | None) -> Estimate | None:

@@ -43,6 +43,9 @@ LOW_ACCEPTANCE = 0.04
 MARGIN = 0.02
 """An equation that is off by less than this is right."""
 
+NEAR = 0.8
+"""Traffic of at least this share of what dense models reach explains a rate."""
+
 _GB = 1e-9
 
 
@@ -140,7 +143,7 @@ def moe_tax(data: StudyData) -> ClaimRuling:
             reached is not None and reached.high is not None and above(row.whole, reached.high) for row in mixtures
         ]
         near = [
-            reached is not None and above(row.whole, 0.8 * reached.point) and below(row.whole, 1.05 * reached.point)
+            reached is not None and above(row.whole, NEAR * reached.point) and below(row.whole, 1.05 * reached.point)
             for row in mixtures
         ]
         against = [peak or dense for peak, dense in zip(over_peak, over_dense, strict=True)]
@@ -168,7 +171,8 @@ def _tax_found(mixtures: Sequence[Traffic], reached: Estimate | None, limit: flo
         text += f". The {share:.0%} of the file that one token reads make {_gb(row.least)}"
         if reached is not None:
             share = row.least.point / reached.point
-            text += f", {share:.0%} of what dense models reach: reading weights is not all that takes time"
+            text += f", {share:.0%} of what dense models reach"
+            text += ": reading weights is not all that takes time" if share < NEAR else ""
     return text + "."
 
 

@@ -16,6 +16,7 @@ from specmeter.studies.moe306_lines import (
     model,
     named,
     overall,
+    refuted,
     scaled,
     speculative,
 )
@@ -122,7 +123,7 @@ def _speculative(data: StudyData) -> StudyTable:
         key="table-5",
         title="Table 5: all speculative results",
         about="Speedup over plain decoding of the same target; tau is tokens per target forward (not in the paper's "
-        "table). A struck number is false.",
+        "table). A struck number is false: impossible, or without a baseline on the same prompts in the same block.",
         columns=("target", "draft", "gamma", "tok/s", "speedup", "acceptance [%]", "tau"),
         rows=tuple(
             (
@@ -130,7 +131,7 @@ def _speculative(data: StudyData) -> StudyTable:
                 _text(label(line.draft or line.method)),
                 _count(line.gamma),
                 StudyCell(value=line.decode_rate, digits=1, text="-"),
-                _speedup(line),
+                _speedup(data, line),
                 _percent(line.acceptance),
                 StudyCell(value=line.tau, digits=2, text="-"),
             )
@@ -149,8 +150,8 @@ def _drafts(data: StudyData) -> StudyTable:
                 rows.append(
                     (
                         _text(f"{label(target)} / gamma {gamma}"),
-                        *_three(small),
-                        *_three(large),
+                        *_three(data, small),
+                        *_three(data, large),
                         _text(_winner(small, large)),
                     )
                 )
@@ -169,8 +170,8 @@ def _drafts(data: StudyData) -> StudyTable:
     )
 
 
-def _three(line: ArmResult) -> tuple[StudyCell, StudyCell, StudyCell]:
-    return _speedup(line), _percent(line.acceptance), StudyCell(value=line.decode_rate, digits=1, text="-")
+def _three(data: StudyData, line: ArmResult) -> tuple[StudyCell, StudyCell, StudyCell]:
+    return _speedup(data, line), _percent(line.acceptance), StudyCell(value=line.decode_rate, digits=1, text="-")
 
 
 def _winner(small: ArmResult, large: ArmResult) -> str:
@@ -197,7 +198,7 @@ def _equations(data: StudyData) -> StudyTable:
             StudyCell(value=row.claimed, digits=2, text="-", struck=not isinstance(row.claimed, Estimate)),
             StudyCell(value=row.tau, digits=2),
             StudyCell(value=max(0.0, row.rejected), digits=2),
-            _speedup(row.line),
+            _speedup(data, row.line),
             StudyCell(value=row.nothing_accepted, digits=2, text="-"),
         )
         for row in found
@@ -333,10 +334,11 @@ def _percent(value: Estimate | None) -> StudyCell:
     return StudyCell(value=None if value is None else scaled(value, 100, unit="%"), digits=1, text="-")
 
 
-def _speedup(line: ArmResult) -> StudyCell:
+def _speedup(data: StudyData, line: ArmResult) -> StudyCell:
     if line.speedup is not None:
         return StudyCell(value=line.speedup, digits=2)
-    return StudyCell(value=line.claimed_speedup, digits=2, text="-", struck=line.claimed_speedup is not None)
+    false = refuted(data, line)
+    return StudyCell(value=false, digits=2, text="-", struck=false is not None)
 
 
 def _gb(value: Estimate | None, *, struck: bool = False) -> StudyCell:
