@@ -216,10 +216,9 @@ def output_length(known: Lines) -> ClaimRuling:
     """Whether longer answers lose as well."""
     pairs = _lengths(known)
     lost = [longer for longer, shorter in pairs if below(ratio(known, longer))]
-    turned = [longer for longer, shorter in pairs if above(ratio(known, longer)) and below(ratio(known, shorter))]
-    gaining = [longer for longer, _ in pairs if above(ratio(known, longer))]
+    gaining = [longer for longer, _ in pairs if above(ratio(known, longer, among=len(pairs)))]
     ruling: Finding = "cannot tell"
-    if turned:
+    if gaining:
         ruling = "contradicted"
     elif pairs and len(lost) == len(pairs):
         ruling = "supported"
@@ -228,8 +227,6 @@ def output_length(known: Lines) -> ClaimRuling:
         f"{percent(ratio(known, longer))} at {longer.max_tokens}"
         for longer, shorter in pairs
     )
-    if gaining and not turned:
-        told += f". Nothing is lost with either length by {named(gaining)}, so there is nothing to explain"
     return ClaimRuling(
         id="output-length",
         claim="Short outputs are not the cause: with 1,000 tokens it loses too",
