@@ -65,6 +65,16 @@ def test_values_in_force() -> None:
     assert len(load.warnings) == 1
 
 
+def test_vocabularies_of_both_models() -> None:
+    load = parse_load(
+        "0.00.014.139 I print_info: n_vocab               = 151936\n"
+        "0.00.071.000 I srv    load_model: loading draft model '/models/draft.gguf'\n"
+        "0.00.071.641 I print_info: n_vocab               = 2048\n"
+    )
+    assert load.resolved["n_vocab"] == 151_936
+    assert load.resolved["draft_n_vocab"] == 2048
+
+
 def test_memory_by_device() -> None:
     load = parse_load(LOAD)
     assert load.devices == (

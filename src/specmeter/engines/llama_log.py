@@ -123,6 +123,7 @@ _LAYERS = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _BUILD = re.compile(r"build_info: *(\S.*)$|build(?:: | )(\d+ \([^)]*\) with .*)$")
 _SYSTEM = re.compile(r"system_info: (.*)$")
 _CONTEXT = re.compile(r"llama_context: (n_ctx|n_ctx_seq|n_batch|n_ubatch|n_rs_seq|kv_unified) *= *(\S+)")
+_VOCABULARY = re.compile(r"print_info: n_vocab *= *(\d{1,9})$")
 _KV_TYPES = re.compile(r"llama_kv_cache(?:_unified)?: size .*K \((\w+)\).*V \((\w+)\)")
 _FLASH = re.compile(r"Flash Attention (enabled|disabled)|flash_attn *= *(\S+)$|Flash Attention was auto, set to (\w+)")
 _THREADS = re.compile(r"n_threads = (\d+) \(n_threads_batch = (\d+)\)")
@@ -151,7 +152,7 @@ class LoadLog:
     layers_offloaded: tuple[int, int] | None = None
     draft_layers_offloaded: tuple[int, int] | None = None
     resolved: dict[str, Any] = field(default_factory=dict[str, Any])
-    """`n_ctx`, `n_batch`, `n_ubatch`, `kv_type_k`, `kv_type_v`, `flash_attention`, `threads`, `batch_threads`,
+    """`n_vocab`, `n_ctx`, `n_batch`, `n_ubatch`, `kv_type_k`, `kv_type_v`, `flash_attention`, `threads`, `batch_threads`,
     `load_mode` (and those of the draft under `draft_...`), and `method_parameters`: method -> name -> value."""
     warnings: tuple[str, ...] = ()
 
@@ -197,6 +198,8 @@ def _read_value(line: str, prefix: str, load: LoadLog) -> None:
     resolved = load.resolved
     if found := _CONTEXT.search(line):
         resolved[prefix + found.group(1)] = _value(found.group(2))
+    elif found := _VOCABULARY.search(line):
+        resolved[f"{prefix}n_vocab"] = int(found.group(1))
     elif found := _KV_TYPES.search(line):
         resolved[f"{prefix}kv_type_k"], resolved[f"{prefix}kv_type_v"] = found.groups()
     elif found := _FLASH.search(line):

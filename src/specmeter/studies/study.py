@@ -9,12 +9,15 @@ their numbers by the code that draws ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from specmeter.quality import QualityReport
 from specmeter.record import Estimate, Host, Record, Verdict
+
+if TYPE_CHECKING:
+    from specmeter.machines import MachineTable
 
 Finding = Literal["supported", "contradicted", "cannot tell"]
 
@@ -143,6 +146,29 @@ class ModelUsed(Record):
     quantization: str = ""
 
 
+class DraftPlace(Record):
+    """Where the draft model of a configuration ran, what drafting took there, and what crossed the network."""
+
+    config: str
+    machine: str = ""
+    """The other machine that the draft was asked onto, by address or name; empty: none."""
+    held_by: tuple[str, ...] = ()
+    """Devices that held its weights, by the engine's account."""
+    block_ms: tuple[float, ...] = ()
+    """Drafting time per drafted token in ms, block by block (published: one number for all)."""
+    alone_rate: float | None = None
+    """tok/s of the draft by itself on the machine that it was asked onto."""
+    drafted: int = 0
+    """Tokens drafted in the requests whose traffic was counted."""
+    forwards: int = 0
+    """Forwards of the draft with an output in these requests: one per drafted token, one per step, one per prompt."""
+    sent_bytes: float | None = None
+    """To the other machine in these requests; None where nobody counted."""
+    received_bytes: float | None = None
+    vocabulary: int | None = None
+    """Tokens that an output of the draft has a number for."""
+
+
 @dataclass(frozen=True)
 class StudyData:
     """Everything that claims, tables and figures of a study are computed from."""
@@ -157,9 +183,13 @@ class StudyData:
     models: tuple[ModelUsed, ...] = ()
     quality: tuple[QualityReport, ...] = ()
     """Of studies of quantization."""
+    places: tuple[DraftPlace, ...] = ()
+    """Of arms with a draft model, where that is known."""
     hosts: tuple[Host, ...] = ()
     machine: str = ""
     """Device as the document names it; empty: `hosts`."""
+    machines: MachineTable | None = None
+    """Several machines beside each other, where that is the study; None: `hosts`."""
     bandwidth_bytes_per_s: float | None = None
     """Peak or measured memory bandwidth of the machine."""
     parts: tuple[Ran, ...] = ()
