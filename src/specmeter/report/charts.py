@@ -33,7 +33,8 @@ _VERDICTS = ("valid", "suspect", "unchecked", "invalid")
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart; `chart.NAME` and `chart.NAME.about` among the words are its title and what to see in it."""
+    """A chart; `chart.NAME` and `chart.NAME.about` among the words are its title and what to see in it, unless it is a
+    figure of a study, which has its own."""
 
     name: str
     data: Sequence[Datum]
@@ -118,8 +119,8 @@ def coloured(field: str, title: str, names: Sequence[str], palette: Palette) -> 
 
 
 def shaped(field: str, title: str, names: Sequence[str]) -> Spec:
-    """A shape for each name."""
-    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
+    """A shape for each name; where colours start over, the shapes are shifted by one."""
+    shapes = [SHAPES[(place + place // len(SHAPES)) % len(SHAPES)] for place in range(len(names))]
     legend = {"title": title} if len(names) > 1 else None
     return {"field": field, "type": "nominal", "scale": {"domain": list(names), "range": shapes}, "legend": legend}
 

@@ -103,6 +103,7 @@ def render(template: str, languages: Sequence[Language], charts: Mapping[str, Ch
             t=voice.tell,
             say=voice.say,
             label=voice.label,
+            named=voice.named,
             sentence=voice.sentence,
             in_words=voice.in_words,
             languages=languages,
@@ -142,6 +143,12 @@ class Voice:
         from markupsafe import escape
 
         return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
+
+    def named(self, text: str | Phrase) -> Markup:
+        """An `aria-label`: text from outside as it is, or a phrase without values in words."""
+        from markupsafe import Markup
+
+        return Markup('aria-label="{}"').format(printable(text)) if isinstance(text, str) else self.label(text.key)
 
     def label(self, key: str) -> Markup:
         """An `aria-label`, and its text in the other languages for when they are chosen."""

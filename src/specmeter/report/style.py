@@ -14,6 +14,8 @@ from typing import Any
 LIGHT = ("#0072b2", "#d55e00", "#00805c", "#b8528c", "#9a6a00", "#3b9bd6", "#555555", "#7a3fa0")
 DARK = ("#56b4e9", "#ff9b57", "#3fd0a0", "#f0a3cc", "#f0b93a", "#9cd3f5", "#bbbbbb", "#c39be0")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+CROSS = "M-1,-0.62L-0.62,-1L0,-0.38L0.62,-1L1,-0.62L0.38,0L1,0.62L0.62,1L0,0.38L-0.62,1L-1,0.62L-0.38,0Z"
+"""Outline of the mark for false numbers, which no series has."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def config(palette: Palette) -> dict[str, Any]:
             "symbolFillColor": "transparent",
             "symbolStrokeWidth": 2,
             "labelLimit": 280,
+            "layout": {"bottom": {"anchor": "start", "direction": "vertical"}},
         },
         "range": {"category": list(palette.series)},
         "text": {"color": palette.ink, "fontSize": 12},

@@ -66,6 +66,13 @@ class Column:
 
     key: str
     kind: Kind = "text"
+    title: str = ""
+    """A heading that comes from outside and is shown as it is, instead of words of ours."""
+
+    @property
+    def heading(self) -> str | Phrase:
+        """What stands above the column."""
+        return self.title or Phrase(f"column.{self.key}")
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,15 @@ class Table:
     name: str
     columns: tuple[Column, ...]
     rows: Sequence[Row]
-    caption_values: dict[str, object] = field(default_factory=dict[str, object])
+    title: str = ""
+    """A caption that comes from outside and is shown as it is, instead of words of ours."""
+    about: str = ""
+    """What to mind, from outside."""
+
+    @property
+    def caption(self) -> str | Phrase:
+        """What stands above the table."""
+        return self.title or Phrase(f"table.{self.name}")
 
 
 def estimated(estimate: Estimate | None, digits: int, *, scale: float = 1.0, struck: bool = False) -> Cell:

@@ -46,11 +46,12 @@ def markdown(table: Table, words: Words) -> str:
         told = f"~~{told}~~" if cell.struck else told
         return told + (f" ({', '.join(code(check) for check in cell.checks)})" if cell.checks else "")
 
-    head = [escape(words(f"column.{column.key}")) for column in table.columns]
+    head = [escape(_told(column.heading, words)) for column in table.columns]
     rule = ["---:" if column.kind == "number" else "---" for column in table.columns]
     rows = [[shown(cell) for cell in row.cells] for row in table.rows]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
-    return f"**{escape(words(f'table.{table.name}'))}**\n\n" + "\n".join(lines) + "\n"
+    about = f"{escape(printable(table.about))}\n\n" if table.about else ""
+    return f"**{escape(_told(table.caption, words))}**\n\n{about}" + "\n".join(lines) + "\n"
 
 
 def csv_text(table: Table, words: Words) -> str:
@@ -63,9 +64,10 @@ def csv_text(table: Table, words: Words) -> str:
     ]
     head: list[str] = []
     for place, column in enumerate(table.columns):
-        head.append(column.key)
+        name = _cell(printable(column.title)) or column.key
+        head.append(name)
         if place in estimated:
-            head += [f"{column.key}_{part}" for part in ("low", "high", "level", "n")]
+            head += [f"{name}_{part}" for part in ("low", "high", "level", "n")]
     writer.writerow(head)
     for row in table.rows:
         values: list[str] = []
@@ -87,14 +89,15 @@ def latex(table: Table, words: Words) -> str:
         return rf"\texttt{{{text}}}" if cell.code else text
 
     shape = "".join("r" if column.kind == "number" else "l" for column in table.columns)
-    head = " & ".join(_tex(words(f"column.{column.key}")) for column in table.columns)
+    head = " & ".join(_tex(_told(column.heading, words)) for column in table.columns)
     # After a line's end, LaTeX takes a bracket for an option.
     lines_of = (" & ".join(shown(cell) for cell in row.cells) for row in table.rows)
     rows = [("{}" if line.startswith("[") else "") + line + r" \\" for line in lines_of]
     struck = any(cell.struck for row in table.rows for cell in row.cells)
     needs = r"% needs \usepackage{booktabs}" + (r", \usepackage{xcolor}, \usepackage[normalem]{ulem}" if struck else "")
     lines = [
-        f"% {_comment(words(f'table.{table.name}'))}",
+        f"% {_told(table.caption, words)}",
+        *([f"% {printable(table.about)}"] if table.about else []),
         needs,
         rf"\begin{{tabular}}{{{shape}}}",
         r"\toprule",
@@ -119,7 +122,7 @@ def _values(cell: Cell, words: Words, *, is_number: bool, is_estimated: bool) ->
         yield from (repr(estimate.point), low, high, repr(estimate.level), str(estimate.n))
         return
     if is_number:
-        yield "" if cell.value is None or cell.struck else f"{cell.value:.0f}"
+        yield "" if cell.value is None or cell.struck else _number(cell.value)
     else:
         yield "" if cell.text == "-" else _cell(_text(cell, words))
     if is_estimated:
@@ -130,8 +133,16 @@ def _cell(text: str) -> str:
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value.is_integer() else repr(value)
+
+
 def _text(cell: Cell, words: Words) -> str:
-    return printable(cell.text) if isinstance(cell.text, str) else _phrase(cell.text, words)
+    return _told(cell.text, words)
+
+
+def _told(text: str | Phrase, words: Words) -> str:
+    return printable(text) if isinstance(text, str) else _phrase(text, words)
 
 
 def _phrase(phrase: Phrase, words: Words) -> str:
@@ -144,7 +155,3 @@ def _phrase(phrase: Phrase, words: Words) -> str:
 
 def _tex(text: str) -> str:
     return "".join(_TEX.get(char, char) for char in text)
-
-
-def _comment(text: str) -> str:
-    return printable(text)

@@ -58,7 +58,8 @@
   const loader = { load: refuse, sanitize: refuse, http: refuse, file: refuse };
   const quiet = vega.logger(vega.Error);
   const views = new Map();
-  function narrowed(spec, width) {
+  const BREAK = "(.{1,19}/|.{1,19}(?: |$))";
+  function narrowed(spec, width, data) {
     const config = spec.config, roomy = width >= 620;
     config.axis.labelLimit = config.axisY.labelLimit = Math.max(96, Math.round(width * (roomy ? 0.36 : 0.4)));
     config.legend.columns = roomy ? 4 : 1;
@@ -69,7 +70,22 @@
       config.axisX.titleAnchor = "end";
       for (const layer of spec.layer ?? [spec]) {
         const axis = layer.encoding?.y?.field === "arm" ? layer.encoding.y.axis : null;
-        if (axis) Object.assign(axis, { labelExpr: "split(datum.label, ' · ')", labelFontSize: 10, labelLineHeight: 11, labelOffset: -5 });
+        const names = axis ? data.map((datum) => datum.arm) : [];
+        if (axis && names.some((name) => name.includes(" · "))) {
+          Object.assign(axis, { labelExpr: "split(datum.label, ' · ')", labelFontSize: 10, labelLineHeight: 11, labelOffset: -5 });
+        } else if (axis) {
+          const lines = Math.max(...names.map((name) => (name.match(new RegExp(BREAK, "g")) ?? [name]).length));
+          const broken = `trim(replace(datum.label, regexp('${BREAK}', 'g'), '$1\\n'))`;
+          const above = `substring('\\n\\n\\n\\n', 0, floor((${lines} - length(split(${broken}, '\\n'))) / 2))`;
+          const text = `split(${above} + ${broken}, '\\n')`;
+          Object.assign(axis, { labelExpr: text, labelFontSize: 10, labelLineHeight: 11, labelOffset: -5.5 * (lines - 1) });
+          const beside = spec.height.for ? layer.encoding.yOffset.scale.domain.length : 1;
+          spec.height.step = Math.max(spec.height.step, (11 * lines + 4) / beside);
+        }
+        const x = layer.encoding?.x;
+        if (x?.field === "x" && x.type === "ordinal" && x.scale.domain.join("  ").length * 7 > width - 60) {
+          Object.assign(x.axis, { labelAngle: -40, labelOverlap: false });
+        }
       }
     }
     return spec;
@@ -78,7 +94,7 @@
     const chart = payload[element.dataset.chart];
     const width = element.clientWidth;
     if (!width) return;
-    const spec = narrowed(structuredClone(chart.specs[root.dataset.language]), width);
+    const spec = narrowed(structuredClone(chart.specs[root.dataset.language]), width, chart.data);
     spec.datasets = { table: structuredClone(chart.data) };
     const compiled = vegaLite.compile(spec, { logger: quiet }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {

@@ -1,0 +1,365 @@
+"""Figures of studies as charts: points, lines and bars with intervals, in panels, and false numbers as hollow crosses.
+
+A number that is false stands where the document claims it, as a cross that no line and no interval touches: so that a
+reader sees which points of a published figure cannot be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import floor, log10
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from specmeter.printable import printable
+from specmeter.report import charts
+from specmeter.report.charts import Chart, Datum, Spec, ratio_axis
+from specmeter.report.style import CROSS
+from specmeter.report.words import LANGUAGES, words
+
+if TYPE_CHECKING:
+    from specmeter.report.style import Palette
+    from specmeter.report.words import Words
+    from specmeter.studies.study import Axis, Point, StudyFigure
+
+Origin = Literal["measured", "published"]
+
+MOST_TICKS = 8
+"""An axis of numbers with so few different ones has its ticks there."""
+MOST_LABELS = 10
+"""With so few false numbers in a panel each is written beside its cross, where there is room."""
+_ROOM = (0.08, 0.07)
+"""What a label needs beside and above its point, as shares of the plane."""
+
+
+class Panel(NamedTuple):
+    """One chart of a figure."""
+
+    chart: Chart
+    facet: str
+    """What is shown in this panel only; empty where the figure has one."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure of a study with its panels."""
+
+    name: str
+    title: str
+    about: str
+    panels: tuple[Panel, ...]
+    marked: bool
+    """Whether there is a number among them that is false, or may not mean what it says."""
+
+
+def drawn(figure: StudyFigure, origin: Origin, name: str) -> Drawn:
+    """A figure with a chart for each facet; `name` begins the charts' names."""
+    judged = origin == "published" or any(point.verdict for point in figure.points)
+    look = _Look.of(figure, origin)
+    panels: list[Panel] = []
+    for facet in dict.fromkeys(point.facet for point in figure.points):
+        shown = [point for point in figure.points if point.facet == facet]
+        data = [_datum(point, look, judged, claimed=look.has_room(point, shown)) for point in shown]
+        named = f"{name}-{len(panels) + 1}" if any(point.facet for point in figure.points) else name
+        panels.append(Panel(Chart(named, data, look.drawing(data, printable(facet))), facet))
+    marked = any(datum["mark"] != "solid" for panel in panels for datum in panel.chart.data)
+    return Drawn(name, figure.title, figure.about, tuple(panels), marked)
+
+
+def slug(text: str) -> str:
+    """A name for files and links."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "figure"
+
+
+def verdict_word(verdict: str | None, origin: Origin) -> str:
+    """What a verdict is called among the words: of a published number that nothing refutes nothing is known."""
+    if origin == "published":
+        return {"invalid": "impossible", None: "open"}.get(verdict, verdict or "open")
+    return verdict or "unchecked"
+
+
+def _datum(point: Point, look: _Look, judged: bool, *, claimed: bool) -> Datum:
+    word = verdict_word(point.verdict, look.origin)
+    mark = (
+        "impossible" if point.verdict == "invalid" else "solid" if point.verdict == "valid" or not judged else "hollow"
+    )
+    told: Datum = {f"told_{language}": words(language)(f"verdict.{word}") for language in LANGUAGES} if judged else {}
+    certain = mark != "impossible"
+    return {
+        look.named: look.place(point.x),
+        "point": point.y,
+        "low": point.low if certain else None,
+        "high": point.high if certain else None,
+        "shown": _number(point),
+        "claimed": _digits(point.y) if claimed else None,
+        "series": printable(point.series),
+        "label": printable(point.label),
+        "mark": mark,
+        **told,
+    }
+
+
+def _number(point: Point) -> str:
+    text = _digits(point.y)
+    if point.low is None or point.high is None:
+        return text
+    return f"{text} [{_digits(point.low)}, {_digits(point.high)}]"
+
+
+def _digits(value: float) -> str:
+    """Four digits, of large numbers all before the point."""
+    magnitude = floor(log10(abs(value))) if value else 0
+    return f"{value:.{min(6, max(0, 3 - magnitude))}f}"
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What all panels of a figure have in common, so that they can be compared."""
+
+    figure: StudyFigure
+    origin: Origin
+    names: tuple[str, ...]
+    """Names along x in order; empty where x is a number."""
+    series: tuple[str, ...]
+
+    @classmethod
+    def of(cls, figure: StudyFigure, origin: Origin) -> _Look:
+        given = list(dict.fromkeys(point.x for point in figure.points))
+        numbers = [x for x in given if isinstance(x, float | int)]
+        if len(numbers) == len(given) and figure.kind != "bars":
+            names: list[str] = []
+        else:
+            asked = [name for name in figure.x.order if name in given]
+            rest = sorted(numbers) if len(numbers) == len(given) else [x for x in given if x not in asked]
+            names = [_name(x) for x in (*asked, *rest)]
+        series = dict.fromkeys(printable(point.series) for point in figure.points)
+        return cls(figure, origin, tuple(dict.fromkeys(names)), tuple(series))
+
+    @property
+    def rows(self) -> bool:
+        """Whether names stand in rows, each with its numbers along the page."""
+        return bool(self.names) and self.figure.kind != "lines"
+
+    @property
+    def named(self) -> str:
+        """The field of x; `arm` are names that a narrow page may break."""
+        return "arm" if self.rows else "x"
+
+    def place(self, x: float | str) -> str | float:
+        """x as it stands in the data."""
+        return _name(x) if self.names else float(x)
+
+    def has_room(self, point: Point, panel: Sequence[Point]) -> bool:
+        """Whether a false number can be written beside its cross."""
+        if point.verdict != "invalid" or sum(other.verdict == "invalid" for other in panel) > MOST_LABELS:
+            return False
+        if self.rows:
+            return True
+        across, up = (
+            _places([self._at(other.x) for other in panel], logarithmic=self.figure.x.log),
+            _places([other.y for other in panel], logarithmic=self.figure.y.log),
+        )
+        own = next(place for place, other in enumerate(panel) if other is point)
+        return not any(
+            place != own and abs(across[place] - across[own]) < _ROOM[0] and -0.02 < up[place] - up[own] < _ROOM[1]
+            for place in range(len(panel))
+        )
+
+    def _at(self, x: float | str) -> float:
+        return float(self.names.index(_name(x))) if self.names else float(x)
+
+    def drawing(self, data: Sequence[Datum], facet: str) -> charts.Draw:
+        """How a panel is drawn."""
+
+        def draw(words: Words, palette: Palette) -> Spec:
+            spec = self._rows(data, words, palette) if self.rows else self._plane(data, words, palette)
+            title: Spec = {"text": facet, "anchor": "start", "fontSize": 13, "color": palette.ink, "font": palette.font}
+            return ({"title": title} if facet else {}) | spec
+
+        return draw
+
+    def _rows(self, data: Sequence[Datum], words: Words, palette: Palette) -> Spec:
+        shown = [name for name in self.names if any(datum["arm"] == name for datum in data)]
+        x = self._number_axis("point", self.figure.y, [point.y for point in self.figure.points], ends=True)
+        y: Spec = {"field": "arm", "type": "nominal", "scale": {"domain": shown}, "sort": None, "axis": {"title": None}}
+        grouped = len({(datum["arm"], datum["series"]) for datum in data}) > len(shown)
+        offset: Mapping[str, Spec] = {}
+        if grouped:
+            offset = {"yOffset": {"field": "series", "type": "nominal", "scale": {"domain": list(self.series)}}}
+        look = self._series(palette)
+        around = {"x": x, "y": y, **offset}
+        layer = self._ones(palette, x=x)
+        rule = charts.interval_rule(x, y, look["color"])
+        rule["encoding"] |= offset
+        tips = self._tips(words, data, named=True)
+        if self.figure.kind == "bars":
+            rule["encoding"]["color"] = {"value": palette.ink}
+            layer += _bars({**around, "color": look["color"], "tooltip": tips}, data, thick=9 if grouped else 12)
+            layer.append(rule)
+        else:
+            layer += [rule, *_marks({**around, **look, "tooltip": tips}, data)]
+        layer += self._crosses({**around, "color": look["color"], "tooltip": tips}, data, words, palette)
+        height: Spec = {"step": 12, "for": "offset"} if grouped else {"step": 26}
+        return {"height": height, "layer": layer}
+
+    def _plane(self, data: Sequence[Datum], words: Words, palette: Palette) -> Spec:
+        y = self._number_axis("point", self.figure.y, [point.y for point in self.figure.points], ends=True)
+        x: Spec
+        if self.names:
+            scale = {"domain": list(self.names)}
+            x = {"field": "x", "type": "ordinal", "scale": scale, "title": printable(self.figure.x.title)}
+            x["axis"] = {"labelAngle": 0 if max(map(len, self.names)) * len(self.names) <= 48 else -40}
+        else:
+            numbers = [float(point.x) for point in self.figure.points]
+            x = self._number_axis("x", self.figure.x, numbers)
+        look = self._series(palette)
+        tips = self._tips(words, data, named=False)
+        layer = self._ones(palette, x=x, y=y)
+        if self.figure.kind == "lines":
+            line: Spec = {
+                "transform": [{"filter": "datum.mark != 'impossible'"}],
+                "mark": {"type": "line", "clip": True, "strokeWidth": 1.5},
+                "encoding": {"x": x, "y": y, "color": look["color"]},
+            }
+            layer.append(line)
+        layer.append(charts.interval_rule(y, x, look["color"], across=False))
+        layer += _marks({"x": x, "y": y, **look, "tooltip": tips}, data)
+        layer += self._crosses({"x": x, "y": y, "color": look["color"], "tooltip": tips}, data, words, palette)
+        return {"height": 300 if len(self.series) > 6 else 260, "layer": layer}
+
+    def _number_axis(self, field: str, axis: Axis, values: Sequence[float], *, ends: bool = False) -> Spec:
+        """Encoding of a number, with limits that all panels share; `ends`: intervals have room as well."""
+        spread: list[float] = list(values)
+        if ends:
+            for point in self.figure.points:
+                room = [max(point.y / 2.5, point.low)] if point.low is not None and point.verdict != "invalid" else []
+                far = [min(point.y * 2.5, point.high)] if point.high is not None and point.verdict != "invalid" else []
+                spread += [*room, *far] if point.y > 0 else []
+        low, high = min(spread), max(spread)
+        title, logarithmic = printable(axis.title), axis.log and low > 0
+        if axis.ratio and logarithmic:
+            limits, ticks = ratio_axis(spread)
+            return charts.ratio(field, title, limits, ticks)
+        made: Spec = {"field": field, "type": "quantitative", "title": title}
+        if logarithmic:
+            made["scale"] = {"type": "log", "domain": [low / 1.15, high * 1.15], "nice": False}
+            made["axis"] = {"format": "~s", "tickCount": 6}
+        elif axis.ratio:
+            room = 0.06 * (max(high, 1.0) - min(low, 1.0)) or 0.1
+            # A bar has to begin at zero, or its length lies.
+            first = min(0.0, low) if self.figure.kind == "bars" else min(low, 1.0) - room
+            made["scale"] = {"domain": [first, max(high, 1.0) + room], "nice": False}
+            made["axis"] = {"labelExpr": "datum.label + '×'", "format": "~g"}
+        else:
+            whole = self.figure.kind == "bars" or field == "x" or low <= 0 or low < 0.5 * high
+            made["scale"] = {"domain": [min(low, 0.0) if whole else low, high], "nice": True}
+        distinct = sorted(set(values))
+        if field == "x" and len(distinct) <= MOST_TICKS and _apart(distinct, logarithmic=logarithmic):
+            made["axis"] = {"values": distinct, "format": "~r" if max(distinct) < 1e4 else "~s"}
+            if not logarithmic:
+                room = 0.06 * (high - low) or 1.0
+                made["scale"] = {"domain": [low - room, high + room], "nice": False}
+        return made
+
+    def _ones(self, palette: Palette, **along: Spec) -> list[Spec]:
+        """Lines at 1 on axes of ratios, by the scales of what stands along them."""
+        lines: list[Spec] = []
+        for side, encoding in along.items():
+            axis = self.figure.x if side == "x" and not self.rows else self.figure.y
+            if axis.ratio and encoding["type"] == "quantitative":
+                line = charts.one_line(palette, across=side == "y")
+                line["encoding"][side]["scale"] = encoding["scale"]
+                lines.append(line)
+        return lines
+
+    def _series(self, palette: Palette) -> Mapping[str, Spec]:
+        return charts.series("series", printable(self.figure.series_title), list(self.series), palette)
+
+    def _tips(self, words: Words, data: Sequence[Datum], *, named: bool) -> list[Spec]:
+        def tip(field: str, title: str) -> Spec:
+            return {"field": field, "type": "nominal", "title": title}
+
+        tips = (
+            [tip("series", printable(self.figure.series_title) or words("column.series"))] if any(self.series) else []
+        )
+        tips += [tip("label", words("column.about"))] if any(datum["label"] for datum in data) else []
+        tips.append(tip("arm" if named else "x", printable(self.figure.x.title) or words("column.arm")))
+        tips.append(tip("shown", printable(self.figure.y.title)))
+        told = f"told_{words.language}"
+        return tips + ([tip(told, words("column.verdict"))] if told in data[0] else [])
+
+    def _crosses(self, around: Spec, data: Sequence[Datum], words: Words, palette: Palette) -> list[Spec]:
+        """False numbers, where they are claimed, and what their mark means."""
+        false = [datum for datum in data if datum["mark"] == "impossible"]
+        if not false:
+            return []
+        kept = [{"filter": "datum.mark == 'impossible'"}]
+        told = words(f"mark.{verdict_word('invalid', self.origin)}")
+        meaning: Spec = {
+            "field": "mark",
+            "type": "nominal",
+            "scale": {"domain": ["impossible"], "range": [1]},
+            "legend": {
+                "title": None,
+                "labelExpr": f"'{told}'",
+                "symbolType": CROSS,
+                "symbolStrokeColor": palette.bad,
+                "symbolSize": 120,
+                "labelColor": palette.bad,
+            },
+        }
+        mark: Spec = {"type": "point", "shape": CROSS, "size": 150, "filled": False, "strokeWidth": 1.6, "clip": False}
+        layers: list[Spec] = [{"transform": kept, "mark": mark, "encoding": {**around, "opacity": meaning}}]
+        if any(datum["claimed"] for datum in false):
+            beside: Spec = {"dx": -10, "align": "right"} if self.rows else {"dy": -12, "align": "center"}
+            text: Spec = {"type": "text", "color": palette.bad, "fontSize": 11, "baseline": "middle", **beside}
+            place = {key: around[key] for key in ("x", "y", "yOffset") if key in around}
+            place["text"] = {"field": "claimed", "type": "nominal"}
+            layers.append({"transform": [{"filter": "isValid(datum.claimed)"}], "mark": text, "encoding": place})
+        return layers
+
+
+def _name(x: float | str) -> str:
+    return printable(x) if isinstance(x, str) else f"{x:g}"
+
+
+def _places(values: Sequence[float], *, logarithmic: bool) -> list[float]:
+    """Where values lie between the smallest (0) and the largest (1)."""
+    at = [log10(value) for value in values] if logarithmic and min(values) > 0 else list(values)
+    return [(value - min(at)) / ((max(at) - min(at)) or 1.0) for value in at]
+
+
+def _apart(values: Sequence[float], *, logarithmic: bool) -> bool:
+    """Whether labels at these places do not run into each other."""
+    if len(values) < 2:
+        return True
+    at = [log10(value) for value in values] if logarithmic else list(values)
+    return min(b - a for a, b in pairwise(at)) >= 0.05 * (at[-1] - at[0])
+
+
+def _marks(encoding: Spec, data: Sequence[Datum]) -> list[Spec]:
+    """Numbers: filled where they are valid, hollow where they may not mean what they say."""
+    mark: Spec = {"type": "point", "size": 80, "strokeWidth": 2, "clip": True, "opacity": 1}
+    return [
+        {"transform": [{"filter": f"datum.mark == '{kind}'"}], "mark": {**mark, "filled": filled}, "encoding": encoding}
+        for kind, filled in (("solid", True), ("hollow", False))
+        if any(datum["mark"] == kind for datum in data)
+    ]
+
+
+def _bars(encoding: Spec, data: Sequence[Datum], *, thick: int) -> list[Spec]:
+    """Bars: filled where they are valid, an outline where they may not mean what they say."""
+    mark: Spec = {"type": "bar", "height": thick}
+    looks: dict[str, Spec] = {"solid": {"opacity": 0.75}, "hollow": {"fillOpacity": 0.18, "strokeWidth": 1.5}}
+    outline: Spec = {"stroke": {**encoding["color"], "legend": None}}
+    return [
+        {
+            "transform": [{"filter": f"datum.mark == '{kind}'"}],
+            "mark": {**mark, **look},
+            "encoding": encoding | (outline if kind == "hollow" else {}),
+        }
+        for kind, look in looks.items()
+        if any(datum["mark"] == kind for datum in data)
+    ]

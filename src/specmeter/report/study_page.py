@@ -1,0 +1,28 @@
+"""Studies as one page: what their numbers are, what they say about each claim, then figures and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from specmeter.printable import printable
+from specmeter.report.page import render
+from specmeter.report.words import LANGUAGES, Language
+
+if TYPE_CHECKING:
+    from specmeter.report.charts import Chart
+    from specmeter.report.study_document import StudyDocument
+
+
+def study_page(documents: Sequence[StudyDocument], languages: Sequence[Language] = LANGUAGES) -> str:
+    """The page of one study or of several; names of charts must differ, so each of several needs its prefix."""
+    charts: dict[str, Chart] = {}
+    for document in documents:
+        charts |= document.charts
+    return render(
+        "study.html",
+        languages,
+        charts,
+        title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
+        studies=documents,
+    )
