@@ -34,6 +34,8 @@ _NAMES = {"4B_Q8_0": "4B_Q8", "4B_Q6_K": "4B_Q6", "4B_Q4_K_M": "4B_Q4", "4B_Q3_K
 _MOE = "35B_Q4"
 _MOE_RATE = 55.2
 """Of the MoE by itself, as the page's comparison takes it [tok/s]; no benchmark of this file was published."""
+_MOE_BYTES = 20.6e9
+"""Of the same file, as the same authors print it in their study of 306 runs; about 3 of 35 parts are active."""
 
 
 def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyData:
@@ -43,7 +45,7 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
     """
     rows = tuple(_rows((target, *compared)))
     lines = tuple(_line(config, of_arm) for config, of_arm in _by_arm(rows).items())
-    used = dict.fromkeys((target, *compared, *(line.draft for line in lines if line.draft)))
+    used = tuple(dict.fromkeys((target, *compared, *(line.draft for line in lines if line.draft))))
     plain = {line.target: line for line in _plain()}
     return StudyData(
         study=study,
@@ -149,7 +151,14 @@ def _alone(name: str, rate: Estimate | None, runs: int) -> ArmResult:
 
 def _model(name: str) -> ModelUsed:
     if name == _MOE:
-        return ModelUsed(name=name, reference="Qwen3.5-35B-A3B-UD-Q4_K_XL", experts=256, experts_used=8)
+        return ModelUsed(
+            name=name,
+            reference="Qwen3.5-35B-A3B-UD-Q4_K_XL",
+            size_bytes=_MOE_BYTES,
+            bytes_per_token=_MOE_BYTES * 3 / 35,
+            experts=256,
+            experts_used=8,
+        )
     for ruling in rulings("apple", _BENCH):
         claim = ruling.claim
         if _NAMES.get(claim.label, claim.label) == name:
