@@ -142,3 +142,14 @@ def test_schedule_does_not_depend_on_hash_randomisation() -> None:
 def test_impossible_designs_are_refused(ids: list[str], blocks: int, invocations: int, place: str) -> None:
     with pytest.raises(ExperimentError, match=place):
         plan(ids, blocks, invocations, "latin", 1)
+
+
+@given(arms, st.integers(1, 9), st.integers(1, 3), seeds)
+def test_grouped_arms_have_all_their_blocks_in_succession(
+    ids: list[str], blocks: int, invocations: int, seed: int
+) -> None:
+    cells = plan(ids, blocks, invocations, "grouped", seed)
+    assert [(c.invocation, c.arm_id, c.block) for c in cells] == [
+        (invocation, arm_id, block) for invocation in range(invocations) for arm_id in ids for block in range(blocks)
+    ]
+    assert balance_of(cells).score == (0 if len(ids) > 1 else None)

@@ -22,6 +22,7 @@ from specmeter.store import RunIdentity, RunState, RunStore
 
 if TYPE_CHECKING:
     from specmeter.experiment import Experiment
+    from specmeter.models.absent import AbsentModel
     from specmeter.prediction.forecast import Forecaster
     from specmeter.probe import Probe
 
@@ -86,11 +87,16 @@ def prepare(
 def resolve_models(
     loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, progress: ModelProgress | None = None
 ) -> dict[str, ModelIdentity]:
-    """Every model that some arm uses, by its name in the experiment; built or downloaded where needed."""
+    """Every model that some arm uses, by its name in the experiment; built or downloaded where needed.
+
+    Raises one `ModelError` about all models that can be neither found nor fetched, before anything is fetched.
+    """
     from specmeter.engines.mock import mock_model
+    from specmeter.models.absent import refuse_absent
     from specmeter.models.facts import read_header
     from specmeter.models.reference import resolve
 
+    refuse_absent(absent(loaded, arms, offline=offline))
     found: dict[str, ModelIdentity] = {}
     for name, reference in used_models(loaded.experiment, arms).items():
         if loaded.experiment.engine.kind == "mock":
@@ -106,6 +112,22 @@ def resolve_models(
         identity = resolve(name, reference, base_dir=loaded.base_dir, offline=offline, progress=report)
         found[name] = identity.model_copy(update={"header": read_header(Path(identity.path))})
     return found
+
+
+def absent(
+    loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, ask: bool = True
+) -> tuple[AbsentModel, ...]:
+    """Models of the arms that are not on this machine; see `models.absent`."""
+    from specmeter.models.absent import absent_models
+
+    experiment = loaded.experiment
+    if experiment.engine.kind == "mock":
+        return ()
+    references = {
+        f"{'drafts' if name in experiment.drafts else 'targets'}.{name}": reference
+        for name, reference in used_models(experiment, arms).items()
+    }
+    return absent_models(references, base_dir=loaded.base_dir, offline=offline, ask=ask)
 
 
 def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.experiment_file import LoadedExperiment
-from specmeter.laboratory import used_models
+from specmeter.laboratory import absent, used_models
 from specmeter.record import Arm, Record
 
 if TYPE_CHECKING:
@@ -91,18 +91,21 @@ class Plan(Record):
         return tuple(found)
 
 
-def make_plan(loaded: LoadedExperiment) -> Plan:
-    """Plan the experiment; builds, downloads and starts nothing.
+def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Collection[str] = ()) -> Plan:
+    """Plan the experiment; builds, downloads and starts nothing. With `offline` a hub is not asked for sizes either.
 
-    Raises `ExperimentError` or `ModelError` for what a run would refuse as well, as far as it can be seen from here.
+    Arms in `leave_out` are no part of it. Raises `ExperimentError` or `ModelError` for what a run would refuse as
+    well, as far as it can be seen from here.
     """
     from specmeter import workloads
     from specmeter.host import memory_available_bytes
+    from specmeter.models.absent import refuse_absent
 
     experiment = loaded.experiment
-    arms = experiment.expand()
+    arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
-    models = {need.name: need for need in _models(loaded, arms)}
+    refuse_absent(absent(loaded, arms, ask=False))
+    models = {need.name: need for need in _models(loaded, arms, offline=offline)}
     passes = experiment.design.blocks * experiment.design.invocations
     plans = tuple(
         ArmPlan(
@@ -167,7 +170,7 @@ def _disk_free() -> int:
     return shutil.disk_usage(existing).free
 
 
-def _models(loaded: LoadedExperiment, arms: Sequence[Arm]) -> list[ModelNeed]:
+def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> list[ModelNeed]:
     from specmeter.models.reference import peek
 
     needs: list[ModelNeed] = []
@@ -177,7 +180,7 @@ def _models(loaded: LoadedExperiment, arms: Sequence[Arm]) -> list[ModelNeed]:
                 ModelNeed(name=name, reference=reference, size_bytes=0, present=True, bytes_per_token=None, kv_bytes=0)
             )
             continue
-        size, present = peek(reference, base_dir=loaded.base_dir)
+        size, present = peek(reference, base_dir=loaded.base_dir, offline=offline)
         context = loaded.experiment.engine.context
         read, kv = _costs(reference, loaded.base_dir, size, context, present=present) if size is not None else (None, 0)
         needs.append(

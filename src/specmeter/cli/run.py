@@ -98,7 +98,7 @@ def command(
         from specmeter.cli.plan_view import print_plan
         from specmeter.plan import make_plan
 
-        print_plan(make_plan(loaded), as_json=as_json)
+        print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
     from specmeter.cli.progress import model_progress

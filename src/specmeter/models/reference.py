@@ -85,6 +85,11 @@ def peek(reference: str, *, base_dir: Path = Path(), offline: bool = False) -> t
     return sum(part.stat().st_size for part in part_paths(path) if part.is_file()), True
 
 
+def check_path(reference: str, base_dir: Path) -> None:
+    """Raise `ModelError`, with the names of models beside it, when a reference by path leads to no file."""
+    _existing(_path(reference, base_dir))
+
+
 def locate(reference: str, *, base_dir: Path, offline: bool = False, progress: Progress | None = None) -> Path:
     """Path of the (first) file behind `reference`, built or downloaded if need be; its content is not looked at.
 

@@ -1,0 +1,113 @@
+"""Models of an experiment that are not on this machine: all of them at once, with sizes and how to get each."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from specmeter.errors import ModelError
+from specmeter.models.reference import check_path, origin_of
+from specmeter.record import Record
+
+_SHOWN = 300
+"""Characters of a reference: it comes from a file that anybody may have written."""
+_YOURS = "/path/to/model.gguf"
+
+
+class AbsentModel(Record):
+    """A model that is not here."""
+
+    key: str
+    """`targets.NAME` or `drafts.NAME`."""
+    reference: str
+    size_bytes: int | None
+    """None where nobody has said."""
+    why: str | None
+    """Why it cannot be had; None where a run would fetch it by itself."""
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What brings it here, or makes a run use another file."""
+        own = f"--set {shlex.quote(f'{self.key}={_YOURS}')}"
+        if origin_of(self.reference) != "hf":
+            return (own,)
+        return f"specmeter models build {shlex.quote(self.reference)}", own
+
+
+def absent_models(
+    references: Mapping[str, str], *, base_dir: Path, offline: bool = False, ask: bool = True
+) -> tuple[AbsentModel, ...]:
+    """Those of the models (by their keys) that are not here; bench models are made when they are needed.
+
+    With `offline` a model on a hub cannot be had unless it is here. A hub is asked for sizes, unless `offline` or not
+    to `ask`; then models on it are not looked at. Raises `ModelError` for a reference that is malformed.
+    """
+    found: list[AbsentModel] = []
+    for key, reference in references.items():
+        origin = origin_of(reference)
+        if origin == "path":
+            found += _file(key, reference, base_dir)
+        elif origin == "hf" and (offline or ask):
+            found += _on_hub(key, reference, offline=offline)
+    return tuple(found)
+
+
+def refuse_absent(models: Sequence[AbsentModel]) -> None:
+    """Raise one `ModelError` about all of them when one of them cannot be had."""
+    lacking = [model for model in models if model.why is not None]
+    if not lacking:
+        return
+    there = [model for model in models if model.why is None]
+    count = f"{len(lacking)} models are" if len(lacking) > 1 else "a model is"
+    lines = [f"{count} not on this machine:", *(line for model in lacking for line in _described(model))]
+    if there:
+        lines += ["a run would fetch as well:", *(f"  {_named(model)}" for model in there)]
+    sizes = [model.size_bytes for model in models if model.size_bytes is not None]
+    if len(sizes) > 1:
+        lines.append(f"together {_gigabytes(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known"))
+    raise ModelError("\n".join(lines), fix="get them by these commands, or name files of your own with --set")
+
+
+def _file(key: str, reference: str, base_dir: Path) -> Iterator[AbsentModel]:
+    try:
+        check_path(reference, base_dir)
+    except ModelError as error:
+        why = f"{error.message}; {error.fix}"
+        yield AbsentModel(key=key, reference=reference, size_bytes=None, why=why)
+
+
+def _on_hub(key: str, reference: str, *, offline: bool) -> Iterator[AbsentModel]:
+    from specmeter.models import hub
+
+    file = hub.parse(reference)
+    try:
+        size, present = hub.peek(file, offline=offline)
+    except ModelError as error:
+        why = f"{error.message.removeprefix(f'{file}: ')}; {error.fix}"
+        yield AbsentModel(key=key, reference=reference, size_bytes=None, why=why)
+        return
+    if present:
+        return
+    why = None
+    if offline:
+        why = "was not downloaded yet, and --offline forbids it"
+    elif size is None:
+        why = "was not downloaded yet, and the hub cannot be reached"
+    yield AbsentModel(key=key, reference=reference, size_bytes=size, why=why)
+
+
+def _described(model: AbsentModel) -> Iterator[str]:
+    yield f"  {_named(model)}: {model.why}"
+    for command in model.commands:
+        yield f"      {command}"
+
+
+def _named(model: AbsentModel) -> str:
+    size = "size unknown" if model.size_bytes is None else _gigabytes(model.size_bytes)
+    shown = model.reference if len(model.reference) <= _SHOWN else model.reference[:_SHOWN] + "..."
+    return f"{model.key} = {shown} ({size})"
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
