@@ -19,8 +19,6 @@ COMMANDS = {6: "set", 8: "get", 10: "graph", 13: "size", 16: "graph-again"}
 """Number of a command of llama.cpp's RPC protocol -> what it does; others are made while loading."""
 _COMMAND = struct.Struct("<BQ")
 _BLOCK = 262_144
-_ANSWERED_FROM = 0.0003
-"""Shorter waits are left out: the sleep itself takes as long."""
 
 
 class Relay:
@@ -105,7 +103,7 @@ class Relay:
     def _give(self, sink: socket.socket, queue: SimpleQueue[tuple[float, bytes]]) -> None:
         while True:
             due, block = queue.get()
-            if (wait := due - time.perf_counter()) > _ANSWERED_FROM:
+            if (wait := due - time.perf_counter()) > 0:
                 time.sleep(wait)
             try:
                 if not block:
