@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from specmeter.report.document import Document
+    from specmeter.report.study_document import StudyDocument
+    from specmeter.report.words import Language
+
 
 @click.command(name="report")
-@click.argument("run", default="latest")
+@click.argument("run", required=False, metavar="[RUN]")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write; default: report.html in RUN."
+    "--published",
+    metavar="NAME",
+    help="Instead of a run, a published study from the numbers that its document printed; `apple`: all studies on "
+    "Apple machines, `list`: names them.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write; default: report.html in RUN, or NAME-published.html in this folder.",
 )
 @click.option(
     "--lang",
@@ -47,7 +63,8 @@ import click
     help="Write the tables (Markdown, CSV, LaTeX) and every request into this folder, instead of the page.",
 )
 def command(
-    run: str,
+    run: str | None,
+    published: str | None,
     out: Path | None,
     lang: str,
     open_: bool,
@@ -59,8 +76,11 @@ def command(
 ) -> None:
     """Write what RUN found as one HTML page that anybody can open, offline; or as figures and tables for a paper.
 
-    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). The page holds everything it
-    shows and loads nothing. Figures need `pip install 'specmeter[figures]'`.
+    RUN is a run folder or a study folder, the name of one under specmeter-runs/, or `latest` (the default: the latest
+    run). The page holds everything it shows and loads nothing. Figures need `pip install 'specmeter[figures]'`.
+
+    With --published, the page shows what a document printed: which of its numbers are impossible, what they say about
+    each of its claims, and its tables and figures drawn from them.
 
     \b
     Examples:
@@ -68,26 +88,74 @@ def command(
       specmeter report demo-20261121-101500 --lang zh --out demo.html
       specmeter report latest --figures figures --format pdf,png --width 8.5
       specmeter report latest --tables tables
+      specmeter report --published moe-306 --open
+      specmeter report --published list
 
     \b
-    Exit codes: 0 written, 2 no such run, or a file that cannot be written.
+    Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
     """
-    from specmeter.laboratory import find_run
-    from specmeter.report.document import read_document
-    from specmeter.report.files import write_figures, write_page, write_tables
-    from specmeter.report.words import LANGUAGES, Language
+    from specmeter.errors import UsageError
+    from specmeter.report.files import write_figures, write_page, write_study_page, write_study_tables, write_tables
+    from specmeter.report.page import document_charts
+    from specmeter.report.study_page import charts_of
+    from specmeter.report.words import LANGUAGES
 
-    folder = find_run(run)
+    if published is not None and run is not None:
+        raise UsageError(
+            f"--published {published}: shows a document's numbers, not those of {run}",
+            fix="leave out RUN, or --published",
+        )
+    if published == "list":
+        _list_published()
+        return
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else LANGUAGES
-    document = read_document(folder, probe=probe)
+    document, studies, page = _read(run or "latest", published, probe)
     written: list[Path] = []
     if figures is not None:
-        written += write_figures(document, figures, [part.strip() for part in formats.split(",")], width, languages)
+        charts = document_charts(document) if document else charts_of(studies)
+        asked = [part.strip() for part in formats.split(",")]
+        written += write_figures(charts, figures, asked, width, languages)
     if tables is not None:
-        written += write_tables(document, tables, languages)
+        written += (
+            write_tables(document, tables, languages) if document else write_study_tables(studies, tables, languages)
+        )
     if figures is None and tables is None:
-        written.append(write_page(document, out or folder / "report.html", languages))
+        path = out or page
+        written.append(
+            write_page(document, path, languages) if document else write_study_page(studies, path, languages)
+        )
     for path in written:
         click.echo(str(path))
     if open_ and written:
         click.launch(written[0].resolve().as_uri())
+
+
+def _read(run: str, published: str | None, probe: Path | None) -> tuple[Document | None, Sequence[StudyDocument], Path]:
+    """(the run, or None; the studies where there is none; where the page goes unless another place is named)."""
+    from specmeter.errors import UsageError
+    from specmeter.laboratory import find_run
+    from specmeter.report.document import read_document
+    from specmeter.report.study_document import published_documents, read_study
+    from specmeter.studies.folder import REPORT_NAME, StudyFolder, exists
+
+    folder = None if published else find_run(run)
+    if folder is not None and not exists(folder):
+        return read_document(folder, probe=probe), (), folder / REPORT_NAME
+    if probe is not None:
+        raise UsageError(f"--probe {probe}: belongs to a run, not to a study", fix="leave it out, or name a run")
+    if folder is not None:
+        return None, (read_study(StudyFolder(folder)),), folder / REPORT_NAME
+    assert published is not None
+    return None, published_documents(published), Path(f"{published}-published.html")
+
+
+def _list_published() -> None:
+    from specmeter import studies
+    from specmeter.report.study_document import GROUPS
+
+    for name in studies.names():
+        study = studies.find(name)
+        printed = "" if study.published() is not None else " (printed no numbers)"
+        click.echo(f"{name}: {study.TITLE}{printed}")
+    for name, members in GROUPS.items():
+        click.echo(f"{name}: {', '.join(members)}")

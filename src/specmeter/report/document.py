@@ -15,6 +15,7 @@ from specmeter.probe import Probe
 from specmeter.reading import RunReport, read_run
 from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session
 from specmeter.report.probes import probes_of
+from specmeter.report.study_document import StudyDocument, document_of_run
 from specmeter.store import RequestRow, RunStore
 from specmeter.verdicts import Group, grouped
 
@@ -77,6 +78,8 @@ class Document:
     account: Account | None
     """Where the time of each token went; None where nothing was measured, and of runs with more than `MOST_EXPLAINED`
     requests."""
+    study: StudyDocument | None
+    """What the run says about the document that its experiment repeats; None for other experiments."""
 
     @property
     def model_names(self) -> dict[str, str]:
@@ -118,6 +121,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             bins=bins,
             probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
             account=explain(store, run, probes, name) if 0 < run.state.ok <= MOST_EXPLAINED else None,
+            study=document_of_run(run),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,19 +11,29 @@ from typing import TYPE_CHECKING
 from specmeter.errors import UsageError
 from specmeter.export import export
 from specmeter.report.figures import figures
-from specmeter.report.page import document_charts, run_page
+from specmeter.report.page import run_page
+from specmeter.report.study_page import study_page
 from specmeter.report.table_text import FORMATS
 from specmeter.report.tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.report.words import words
 
 if TYPE_CHECKING:
+    from specmeter.report.charts import Chart
     from specmeter.report.document import Document
+    from specmeter.report.study_document import StudyDocument
+    from specmeter.report.table import Table
     from specmeter.report.words import Language
 
 
 def write_page(document: Document, path: Path, languages: Sequence[Language]) -> Path:
     """Write the report of a run; a file of that name is replaced when the new one is complete."""
     write_text(path, run_page(document, languages))
+    return path
+
+
+def write_study_page(documents: Sequence[StudyDocument], path: Path, languages: Sequence[Language]) -> Path:
+    """Write the page of one study or of several, like `write_page`."""
+    write_text(path, study_page(documents, languages))
     return path
 
 
@@ -56,10 +66,9 @@ def explained(path: Path) -> Generator[None]:
 
 
 def write_figures(
-    document: Document, folder: Path, formats: Sequence[str], width_cm: float, languages: Sequence[Language]
+    charts: Mapping[str, Chart], folder: Path, formats: Sequence[str], width_cm: float, languages: Sequence[Language]
 ) -> list[Path]:
     """Write every chart in every format; a second language gets names like `comparison.zh.svg`."""
-    charts = document_charts(document)
     written: list[Path] = []
     _make_folder(folder)
     for language in languages:
@@ -74,20 +83,49 @@ def write_tables(document: Document, folder: Path, languages: Sequence[Language]
     """Write every table as Markdown, CSV and LaTeX, and every request as JSON Lines, and as Parquet with pyarrow."""
     _make_folder(folder)
     written: list[Path] = []
-    for language in languages:
-        for make in (results, kinds, prompts, parts, predictions, checks, models):
-            table = make(document)
-            for ending, write in FORMATS.items():
-                if table.rows and (ending != "csv" or language == languages[0]):
-                    name = "summary" if table.name == "results" else table.name
-                    path = folder / _named(f"{name}.{ending}", language, languages)
-                    write_text(path, write(table, words(language)))
-                    written.append(path)
+    for make in (results, kinds, prompts, parts, predictions, checks, models):
+        table = make(document)
+        written += _write_table(table, "summary" if table.name == "results" else table.name, folder, languages)
+    if document.study is not None:
+        written += _write_tables_of(document.study, folder, languages)
     formats = ["jsonl", *(["parquet"] if importlib.util.find_spec("pyarrow") else [])]
     for ending in formats:
         path = folder / f"requests.{ending}"
         export(document.run.folder, path, format=ending, table="requests")
         written.append(path)
+    return written
+
+
+def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[Language]) -> list[Path]:
+    """Write the claims and tables of studies, and every configuration, as Markdown, CSV and LaTeX, and every single
+    generation as JSON Lines."""
+    _make_folder(folder)
+    written: list[Path] = []
+    for document in documents:
+        written += _write_tables_of(document, folder, languages)
+        for table in (document.configurations, document.models):
+            written += _write_table(table, f"{document.prefix}{table.name.replace('_', '-')}", folder, languages)
+        if rows := document.findings.data.results:
+            written.append(folder / f"{document.prefix}results.jsonl")
+            write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows))
+    return written
+
+
+def _write_tables_of(document: StudyDocument, folder: Path, languages: Sequence[Language]) -> list[Path]:
+    written = _write_table(document.claims, f"{document.prefix}claims", folder, languages)
+    for table in document.tables:
+        written += _write_table(table, table.name, folder, languages)
+    return written
+
+
+def _write_table(table: Table, name: str, folder: Path, languages: Sequence[Language]) -> list[Path]:
+    """A table in every form and language, CSV once; a table without rows is not written."""
+    written: list[Path] = []
+    for language in languages if table.rows else ():
+        for ending, write in FORMATS.items():
+            if ending != "csv" or language == languages[0]:
+                written.append(folder / _named(f"{name}.{ending}", language, languages))
+                write_text(written[-1], write(table, words(language)))
     return written
 
 

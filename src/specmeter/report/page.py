@@ -63,7 +63,8 @@ def run_page(
         "predictions": tables.predictions(document),
     }
     why = any(name in charts for name in ("parts", "yield", "cost", "union"))
-    sections = ["comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
+    study = ["study"] if document.study else []
+    sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
     return render(
         "run.html",
         languages,
@@ -86,8 +87,9 @@ def run_page(
 
 
 def document_charts(document: Document) -> dict[str, Chart]:
-    """All charts of a run and of the probes beside it."""
-    return run_charts(document) | probe_charts(document.probes, document.model_names)
+    """All charts of a run, of the probes beside it, and of the document that it repeats."""
+    of_study = document.study.charts if document.study else {}
+    return of_study | run_charts(document) | probe_charts(document.probes, document.model_names)
 
 
 def render(template: str, languages: Sequence[Language], charts: Mapping[str, Chart], **values: Any) -> str:

@@ -14,7 +14,7 @@ from specmeter.printable import printable
 from specmeter.report.document import Document, read_document
 from specmeter.report.files import explained, write_figures, write_tables, write_text
 from specmeter.report.numbers import size
-from specmeter.report.page import render, run_page
+from specmeter.report.page import document_charts, render, run_page
 from specmeter.report.sentence import label
 from specmeter.report.table import Cell, Column, Phrase, Row, Table, estimated
 from specmeter.report.tables import verdict, verdict_cell
@@ -69,7 +69,7 @@ def write_site(folder: Path, runs: Sequence[Path], languages: Sequence[Language]
         write_text(data / "experiment.yaml", study.document.experiment_yaml)
         write_tables(study.document, data, languages)
         if importlib.util.find_spec("vl_convert"):
-            write_figures(study.document, data, ["svg"], _FIGURE_CM, languages)
+            write_figures(document_charts(study.document), data, ["svg"], _FIGURE_CM, languages)
         downloads = [(f"{DATA}/{path.name}", size(path.stat().st_size)) for path in sorted(data.iterdir())]
         write_text(page, run_page(study.document, languages, index="../index.html", downloads=downloads))
         pages.append(page)

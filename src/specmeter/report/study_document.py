@@ -14,8 +14,10 @@ from specmeter.report import study_tables
 from specmeter.report.study_charts import Drawn, drawn, slug
 
 if TYPE_CHECKING:
+    from specmeter.reading import RunReport
     from specmeter.report.charts import Chart
     from specmeter.report.table import Table
+    from specmeter.studies.folder import StudyFolder
     from specmeter.studies.study import StudyFindings
 
 GROUPS = {
@@ -63,6 +65,11 @@ class StudyDocument:
             study_tables.document_table(table, origin, self.prefix + name)
             for table, name in zip(shown, names, strict=True)
         )
+
+    @property
+    def claims(self) -> Table:
+        """Every claim with its ruling."""
+        return study_tables.rulings(self.findings.claims)
 
     @cached_property
     def configurations(self) -> Table:
@@ -121,6 +128,26 @@ def study_document(findings: StudyFindings, prefix: str = "") -> StudyDocument:
     """Findings with the title and the source of their study. Raises `UsageError` for an unknown study."""
     study = studies.find(findings.data.study)
     return StudyDocument(study.TITLE, study.SOURCE, findings, prefix)
+
+
+def read_study(folder: StudyFolder) -> StudyDocument:
+    """A study folder, finished or not. Raises `StoreError` or `UsageError` for a damaged one."""
+    data = folder.data()
+    return study_document(studies.findings(data.study, data))
+
+
+def document_of_run(run: RunReport) -> StudyDocument | None:
+    """What a run says about its study, where its experiment is one by itself; None for all other runs."""
+    from specmeter.experiment_file import load
+    from specmeter.studies.measured import from_run
+
+    if run.name not in studies.names() or list(studies.find(run.name).PARTS) != [run.name]:
+        return None
+    asked = load(run.name).experiment
+    known = {*asked.targets, *asked.drafts}
+    if not all(arm.target in known and (arm.draft is None or arm.draft in known) for arm in run.arms):
+        return None  # somebody's own experiment of that name
+    return study_document(studies.findings(run.name, from_run(run.name, run.folder)), "study-")
 
 
 def published_documents(name: str) -> list[StudyDocument]:

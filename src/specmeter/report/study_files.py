@@ -13,7 +13,7 @@ from specmeter.report.files import explained, write_text
 from specmeter.report.study_document import study_document
 from specmeter.report.table_text import csv_text
 from specmeter.report.words import words
-from specmeter.store import ENVIRONMENT_NAME
+from specmeter.store.run import ENVIRONMENT_NAME
 
 if TYPE_CHECKING:
     from specmeter.studies.folder import StudyFolder

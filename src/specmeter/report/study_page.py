@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 def study_page(documents: Sequence[StudyDocument], languages: Sequence[Language] = LANGUAGES) -> str:
     """The page of one study or of several; names of charts must differ, so each of several needs its prefix."""
-    charts: dict[str, Chart] = {}
-    for document in documents:
-        charts |= document.charts
     return render(
         "study.html",
         languages,
-        charts,
+        charts_of(documents),
         title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
         studies=documents,
     )
+
+
+def charts_of(documents: Sequence[StudyDocument]) -> dict[str, Chart]:
+    """The charts of all studies by name."""
+    return {name: chart for document in documents for name, chart in document.charts.items()}

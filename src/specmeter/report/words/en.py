@@ -288,12 +288,12 @@ TEXT: dict[str, str] = {
     "column.speedup_all": "speedup, × (widened where several arms were compared)",
     "table.answers": "All answers",
     # studies of documents
+    "section.study": "Study",
     "section.claims": "Claims",
     "section.figures": "Figures",
     "section.tables": "Tables",
     "section.measured": "What these numbers are",
     "study.several": "What the documents claim, and what their numbers show",
-    "study.part_of": "Part of the study: {title}",
     "study.document": "Document: {source}",
     "study.published": "These are the numbers that the document printed, judged by bounds that need no measurement of ours. What is impossible is struck out and supports nothing; what nothing refutes is not thereby shown to be true.",
     "study.english": "Claims, findings, captions and notes are in English in both languages.",

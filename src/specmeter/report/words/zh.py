@@ -288,12 +288,12 @@ TEXT: dict[str, str] = {
     "column.speedup_all": "加速比，×（比较了多个配置时已放宽）",
     "table.answers": "全部结论",
     # 文献的研究
+    "section.study": "研究",
     "section.claims": "主张",
     "section.figures": "图",
     "section.tables": "表",
     "section.measured": "这些数字是什么",
     "study.several": "文献的主张，以及其数字说明了什么",
-    "study.part_of": "属于研究：{title}",
     "study.document": "文献：{source}",
     "study.published": "这些是文献自己给出的数字，用无需我们测量的上下界来判断。不可能的数字加了删除线，不支持任何主张；未被否定的数字也并不因此得到证实。",
     "study.english": "主张、发现、标题与说明均为英文原文。",
