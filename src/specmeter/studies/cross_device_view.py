@@ -1,0 +1,172 @@
+"""Tables and figures of drafts on other machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from specmeter.record import Estimate
+from specmeter.studies.cross_device_costs import Backend, backends
+from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
+
+if TYPE_CHECKING:
+    from specmeter.studies.study import StudyData
+
+
+def tables(data: StudyData) -> tuple[StudyTable, ...]:
+    """The document's table, where the drafts ran, and its withdrawn runs."""
+    found, withdrawn = backends(data), backends(data, withdrawn=True)
+    made = [_summary(found)] if found else []
+    if any(backend.place.held_by or backend.place.received_bytes is not None for backend in found):
+        made.append(_proof(found))
+    if withdrawn:
+        made.append(_first(withdrawn))
+    return tuple(made)
+
+
+def figures(data: StudyData) -> tuple[StudyFigure, ...]:
+    """Rates by place, and what a drafted token takes there."""
+    found = backends(data)
+    made = [
+        StudyFigure(
+            key="rates",
+            title="Decode rate by the place of the draft",
+            about="The document prints means over prompts only.",
+            kind="bars",
+            x=Axis(title="draft runs on", order=tuple(backend.name for backend in found)),
+            y=Axis(title="tok/s"),
+            series_title="prompt",
+            points=tuple(_rates(found)),
+        ),
+        StudyFigure(
+            key="drafting",
+            title="Time per drafted token by the place of the draft",
+            kind="points",
+            x=Axis(title="draft runs on", order=tuple(backend.name for backend in found)),
+            y=Axis(title="ms per drafted token"),
+            points=tuple(_drafting(found)),
+        ),
+    ]
+    return tuple(figure for figure in made if figure.points)
+
+
+def _summary(found: Sequence[Backend]) -> StudyTable:
+    return StudyTable(
+        key="table-1",
+        title="Drafts here and on other machines",
+        about="The document has neither plain decoding beside it nor intervals. Its draft rate is that of drafting; "
+        "the draft's own rate there is llama-bench's.",
+        columns=("draft runs on", "tok/s", "vs local", "speedup over plain", "draft tok/s", "its own rate there"),
+        rows=tuple(
+            (
+                StudyCell(text=backend.name),
+                StudyCell(value=backend.line.decode_rate, text="-", digits=1),
+                _beside(backend),
+                _speedup(backend),
+                StudyCell(value=_per_second(backend.draft_ms), text="-", digits=1),
+                StudyCell(value=backend.place.alone_rate, text="-", digits=1),
+            )
+            for backend in found
+        ),
+        verdicts=tuple(backend.line.verdict for backend in found),
+    )
+
+
+def _proof(found: Sequence[Backend]) -> StudyTable:
+    return StudyTable(
+        key="where",
+        title="Where the draft really ran",
+        about="By the engine's account of its buffers, and by the bytes that the kernel counted on the connection "
+        "while requests were answered. A draft that ran here leaves it silent.",
+        columns=(
+            "draft",
+            "asked onto",
+            "weights held by",
+            "kB out per drafted token",
+            "kB back per drafted token",
+            "other answers per drafted token, at most",
+            "ms per drafted token",
+            "more than here, ms",
+        ),
+        rows=tuple(
+            (
+                StudyCell(text=backend.name),
+                StudyCell(text=backend.place.machine or "this machine"),
+                StudyCell(text=", ".join(backend.place.held_by) or "-"),
+                *_traffic(backend),
+                StudyCell(value=backend.other_answers, text="-", digits=1),
+                StudyCell(value=backend.draft_ms, text="-"),
+                StudyCell(value=backend.overhead_ms, text="-"),
+            )
+            for backend in found
+        ),
+        verdicts=tuple(backend.line.verdict for backend in found),
+    )
+
+
+def _first(withdrawn: Sequence[Backend]) -> StudyTable:
+    return StudyTable(
+        key="withdrawn",
+        title="The first runs, which the document withdrew",
+        about="Their drafts were to run on other machines and ran at home.",
+        columns=("draft asked onto", "prompt", "tok/s", "accepted, %"),
+        rows=tuple(
+            (
+                StudyCell(text=backend.name.partition(" (")[0]),
+                StudyCell(text=row.prompt),
+                StudyCell(value=row.decode_rate, text="failed", digits=1, struck=row.verdict == "invalid"),
+                StudyCell(value=None if row.acceptance is None else 100 * row.acceptance, text="-", digits=2),
+            )
+            for backend in withdrawn
+            for row in backend.rows
+        ),
+        verdicts=tuple(row.verdict for backend in withdrawn for row in backend.rows),
+    )
+
+
+def _beside(backend: Backend) -> StudyCell:
+    if backend.local is None:
+        return StudyCell(text="baseline")
+    return StudyCell(value=backend.to_local, text="-", struck=not backend.believable)
+
+
+def _speedup(backend: Backend) -> StudyCell:
+    line = backend.line
+    if line.speedup is not None:
+        return StudyCell(value=line.speedup)
+    return StudyCell(value=line.claimed_speedup, text="-", struck=line.claimed_speedup is not None)
+
+
+def _traffic(backend: Backend) -> tuple[StudyCell, StudyCell]:
+    crossed = backend.bytes_per_token
+    if crossed is None:
+        text = "not counted" if backend.remote else "-"
+        return StudyCell(text=text), StudyCell(text=text)
+    return StudyCell(value=crossed[0] / 1e3, digits=1), StudyCell(value=crossed[1] / 1e3, digits=1)
+
+
+def _per_second(ms: Estimate | None) -> Estimate | None:
+    """A rate from a time: its ends change places."""
+    if ms is None or ms.point <= 0:
+        return None
+    low, high = ((None if end is None or end <= 0 else 1000 / end) for end in (ms.high, ms.low))
+    ends = {"low": low, "high": high} if low is not None and high is not None else {"low": None, "high": None}
+    return ms.model_copy(update={"point": 1000 / ms.point, "unit": "tok/s", **ends})
+
+
+def _rates(found: Sequence[Backend]) -> Iterator[Point]:
+    for backend in found:
+        prompts = dict.fromkeys(row.prompt for row in backend.rows)
+        for prompt in prompts:
+            rates = [row.decode_rate for row in backend.rows if row.prompt == prompt and row.decode_rate is not None]
+            if rates:
+                label = f"{backend.name}, {prompt}: mean of {len(rates)}"
+                y = sum(rates) / len(rates)
+                yield Point(series=prompt, x=backend.name, y=y, label=label, verdict=backend.line.verdict)
+
+
+def _drafting(found: Sequence[Backend]) -> Iterator[Point]:
+    for backend in found:
+        ms = backend.draft_ms
+        if ms is not None:
+            yield Point(x=backend.name, y=ms.point, low=ms.low, high=ms.high, verdict=backend.line.verdict)
