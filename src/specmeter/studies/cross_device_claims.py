@@ -221,8 +221,8 @@ def _acceptance(remote: Sequence[Backend]) -> tuple[Finding, str]:
                 "contradicted",
                 f"In the document's second runs {first.name} and {second.name}, two machines, have identical "
                 f"acceptance on {equal} of {compared} prompts: identical numbers do not mean one machine. That they "
-                f"differ from the local ones ({share(first.line.acceptance)} and {share(_local(first))}) says that runs failed "
-                "differently: the same greedy drafts would be accepted nearly alike.",
+                f"differ from the local ones ({share(first.line.acceptance)} and {share(_local(first))}) says that "
+                "runs failed differently: the same greedy drafts would be accepted nearly alike.",
             )
     return "cannot tell", _nothing(remote)
 
