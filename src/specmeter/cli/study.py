@@ -179,6 +179,32 @@ def show(folder: str, as_json: bool) -> int:
     return 1 if print_findings(found, report, as_json=as_json, tables=True) else 0
 
 
+@command.command()
+@click.argument("folder", default="latest")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder that the files go into."
+)
+def export(folder: str, out: Path) -> None:
+    """Write a study's data as files, as documents publish theirs.
+
+    The document's tables as CSV with its own headings, every single request as JSON (one per line), and the environment
+    (BENCHMARK_ENV.md). FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default).
+
+    \b
+    Examples:
+      specmeter study export --out data
+      specmeter study export rtx3090-19-20261121-101500 --out rtx3090
+
+    \b
+    Exit codes: 0 written, 2 no such study, nothing measured yet, or a file cannot be written.
+    """
+    from specmeter.report.study_files import write_data
+    from specmeter.studies.folder import find_folder
+
+    for path in write_data(find_folder(folder), out):
+        click.echo(path)
+
+
 class _Watch:
     """Progress on stderr; see `studies.runner.Watch`."""
 

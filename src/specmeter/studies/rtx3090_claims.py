@@ -215,7 +215,7 @@ def kv_quantization(known: Lines) -> ClaimRuling:
 def output_length(known: Lines) -> ClaimRuling:
     """Whether longer answers lose as well."""
     pairs = _lengths(known)
-    lost = [longer for longer, shorter in pairs if below(ratio(known, longer))]
+    lost = [longer for longer, _ in pairs if below(ratio(known, longer))]
     gaining = [longer for longer, _ in pairs if above(ratio(known, longer, among=len(pairs)))]
     ruling: Finding = "cannot tell"
     if gaining:
