@@ -1,0 +1,75 @@
+"""A study of the tests' own, whose parts are bundled: claims, tables and figures that only count what is there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from specmeter.experiment_file import LoadedExperiment
+from specmeter.record import Arm
+from specmeter.studies.study import ArmResult, ClaimRuling, StudyCell, StudyData, StudyTable
+
+NAME = "stand-in"
+Needs = Callable[[str, LoadedExperiment, Sequence[Arm]], Mapping[str, str]]
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *parts: str, needs: Needs | None = None, named: bool = False) -> None:
+    """Make it one of the studies, with these parts; `named` gives it suites, `needs` what it cannot do here."""
+    more: dict[str, Any] = {"needs": needs} if needs else {}
+    if named:
+        more["suite"] = suite
+    module = ModuleType("specmeter.studies.stand_in")
+    vars(module).update(
+        TITLE="A study of the tests",
+        SOURCE="nobody",
+        PARTS=parts,
+        published=lambda: None,
+        claims=claims,
+        tables=tables,
+        figures=_no_figures,
+        **more,
+    )
+    monkeypatch.setattr("specmeter.studies._MODULES", {NAME: "stand_in"})
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def _no_figures(_: StudyData) -> tuple[()]:
+    return ()
+
+
+def suite(line: ArmResult) -> str:
+    """Plain decoding is group A of the document."""
+    return "B" if line.speculates else "A"
+
+
+def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
+    """One claim, about the number of requests."""
+    ruling = "supported" if data.results else "cannot tell"
+    return (
+        ClaimRuling(
+            id="counted",
+            claim="Requests were measured.",
+            where="nowhere",
+            ruling=ruling,
+            found=f"{len(data.results)} requests.",
+        ),
+    )
+
+
+def tables(data: StudyData) -> tuple[StudyTable, ...]:
+    """Every line with its speedup, those that are false struck out."""
+    rows = tuple(
+        (
+            StudyCell(text=line.config),
+            StudyCell(text="-", value=line.claimed_speedup or line.speedup, struck=line.claimed_speedup is not None),
+        )
+        for line in data.arms
+    )
+    verdicts = tuple(line.verdict for line in data.arms)
+    return (
+        StudyTable(key="t", title="Lines", about="about", columns=("arm", "speedup"), rows=rows, verdicts=verdicts),
+    )
