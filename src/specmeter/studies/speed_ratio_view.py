@@ -24,6 +24,8 @@ COLUMNS = (
     "accepted for break-even at the measured cost, %",
 )
 
+FAR = 1e4
+
 _SAYS = {"above": "pays", "below": "does not", "across": "either", "unknown": "-"}
 
 
@@ -112,7 +114,12 @@ def quoted(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:
     point = f"{estimate.point:.{digits}f}{unit}"
     if estimate.low is None or estimate.high is None:
         return f"{point} (no interval)"
-    return f"{point} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+    return f"{point} [{_end(estimate.low, digits)}, {_end(estimate.high, digits)}]"
+
+
+def _end(value: float, digits: int) -> str:
+    """An end of an interval; of one that says nothing only that it is far away."""
+    return f"{value:.{digits}f}" if value < FAR else f"above {FAR:g}"
 
 
 def share(value: float | Estimate | None) -> str:

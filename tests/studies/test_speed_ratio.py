@@ -1,0 +1,235 @@
+"""Studies of drafts on Apple silicon: the document's own numbers, and data that say either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ratio_data import Made, data
+
+from specmeter import studies
+from specmeter.experiment_file import load
+from specmeter.studies.speed_ratio import pairings
+from specmeter.studies.study import ClaimRuling, ModelUsed, StudyData
+from specmeter.theory.cost import break_even_rate
+
+RATES = {"9B_Q8": 40.0, "0.8B_Q8": 132.0, "2B_Q8": 104.0}
+FAST, LESS = "0.8B_Q8", "2B_Q8"
+SELF = {"4B_Q8": 50.0, "4B_Q2": 67.0, "4B_Q6": 57.0}
+MOE = {"35B_Q4": 55.0, "9B_Q8": 40.0, "0.8B_Q8": 140.0, "4B_Q4": 58.0}
+MIXTURE = ModelUsed(name="35B_Q4", reference="m", size_bytes=20e9, bytes_per_token=2e9, experts=256, experts_used=8)
+DENSE = ModelUsed(name="9B_Q8", reference="d", size_bytes=13e9, bytes_per_token=13e9, experts=0)
+
+
+def ruled(made: StudyData) -> dict[str, ClaimRuling]:
+    return {claim.id: claim for claim in studies.findings(made.study, made).claims}
+
+
+def sd(*arms: Made, spread: float = 1.001) -> StudyData:
+    return data("apple-sd", RATES, arms, spread=spread)
+
+
+def alone(*arms: Made, **rates: float) -> StudyData:
+    return data("self-speculation", SELF | rates, arms)
+
+
+def moe(*arms: Made, bandwidth: float | None = 800e9) -> StudyData:
+    return data("moe-sd", MOE, arms, models=(MIXTURE, DENSE), bandwidth=bandwidth)
+
+
+def published(name: str) -> StudyData:
+    found = studies.find(name).published()
+    assert found is not None
+    return found
+
+
+# --- the document's numbers ------------------------------------------------------------------------------------------
+
+
+def test_published_gain_at_low_acceptance_is_above_what_acceptance_permits() -> None:
+    claims = ruled(published("apple-sd"))
+    assert claims["gain-at-low-acceptance"].ruling == "contradicted"
+    assert "1.257 is claimed, 3.3 % accepted permit 1.133, and with the draft's own time 0.51" in (
+        claims["gain-at-low-acceptance"].found
+    )
+    assert {claims[name].ruling for name in ("speed-ratio-governs", "rule-2.5", "best-arm")} == {"cannot tell"}
+    assert "4 are invalid" in claims["rule-2.5"].found
+    assert "0.8B_Q8 at 3.30 needs 30.3 %" in claims["rule-2.5"].found
+
+
+def test_no_published_speedup_of_these_studies_is_left() -> None:
+    for name, runs in (("apple-sd", 12), ("self-speculation", 12), ("moe-sd", 9)):
+        made = published(name)
+        assert len(made.results) == runs
+        assert {row.verdict for row in made.results} == {"invalid"}
+        lines = [line for line in made.arms if line.speculates]
+        assert all(line.speedup is None and line.claimed_speedup is not None for line in lines)
+        assert all(point.verdict == "invalid" for f in studies.findings(name, made).figures for point in f.points)
+
+
+def test_published_self_speculation_rests_on_a_baseline_that_is_hardly_known() -> None:
+    claims = ruled(published("self-speculation"))
+    assert {claim.ruling for claim in claims.values()} == {"cannot tell"}
+    assert "target 54.0 tok/s [23.0, 85.1]" in claims["self-ratio"].found
+
+
+def test_published_mixture_reads_fewer_weights_than_it_has() -> None:
+    claims = ruled(published("moe-sd"))
+    assert claims["few-active"].ruling == "supported"
+    assert "1137 GB/s, and the memory has 800" in claims["few-active"].found
+    assert claims["moe-no-benefit"].ruling == "cannot tell"
+    assert claims["routing-unreliable"].ruling == "cannot tell"
+    assert "0.8B_Q8 k=4 on 9B_Q8: 3.3 %" in claims["routing-unreliable"].found
+
+
+# --- data that say either --------------------------------------------------------------------------------------------
+
+
+def test_a_ratio_that_decides_is_supported() -> None:
+    made = sd(Made("9B_Q8", FAST, 4, 1.5, 0.8), Made("9B_Q8", LESS, 4, 1.2, 0.8))
+    assert ruled(made)["speed-ratio-governs"].ruling == "supported"
+    assert ruled(made)["best-arm"].ruling == "supported"
+
+
+def test_a_slower_draft_that_gains_more_contradicts_the_ratio() -> None:
+    made = sd(Made("9B_Q8", FAST, 4, 1.2, 0.6), Made("9B_Q8", LESS, 4, 1.5, 0.9))
+    assert ruled(made)["speed-ratio-governs"].ruling == "contradicted"
+    assert ruled(made)["best-arm"].ruling == "contradicted"
+
+
+def test_one_draft_with_two_speedups_contradicts_the_ratio() -> None:
+    by_length = sd(Made("9B_Q8", FAST, 4, 1.5, 0.8), Made("9B_Q8", FAST, 8, 1.2, 0.6))
+    assert ruled(by_length)["speed-ratio-governs"].ruling == "contradicted"
+    by_text = sd(
+        Made("9B_Q8", FAST, 4, 1.2, 0.6),
+        Made("9B_Q8", FAST, 4, 1.6, 0.9, prompt="code"),
+        Made("9B_Q8", FAST, 4, 0.8, 0.3, prompt="fact"),
+    )
+    assert ruled(by_text)["speed-ratio-governs"].ruling == "contradicted"
+    assert "on code" in ruled(by_text)["speed-ratio-governs"].found
+
+
+def test_wide_intervals_decide_nothing() -> None:
+    made = sd(Made("9B_Q8", FAST, 4, 1.2, 0.6, spread=3.0), Made("9B_Q8", LESS, 4, 1.5, 0.9, spread=3.0))
+    claims = ruled(made)
+    assert {claims[name].ruling for name in ("speed-ratio-governs", "rule-2.5", "best-arm")} == {"cannot tell"}
+
+
+def test_the_rule_is_supported_where_every_arm_is_on_its_side() -> None:
+    slow = {"4B_Q8": 90.0}
+    made = data("apple-sd", RATES | slow, [Made("9B_Q8", FAST, 4, 1.3, 0.8), Made("9B_Q8", "4B_Q8", 4, 0.8, 0.8)])
+    assert ruled(made)["rule-2.5"].ruling == "supported"
+
+
+def test_the_rule_is_contradicted_from_both_sides() -> None:
+    losing = ruled(sd(Made("9B_Q8", FAST, 4, 0.8, 0.2)))["rule-2.5"]
+    assert losing.ruling == "contradicted"
+    assert "needs 30.3 %" in losing.found
+    gaining = alone(Made("4B_Q8", "4B_Q2", 4, 1.1, 0.95))
+    assert ruled(gaining)["self-needs-2.5"].ruling == "contradicted"
+
+
+def test_a_ratio_that_is_hardly_known_decides_nothing_about_the_rule() -> None:
+    made = sd(Made("9B_Q8", LESS, 4, 0.8, 0.2), spread=1.2)
+    (pair,) = pairings(made)
+    assert pair.side == "across"
+    assert ruled(made)["rule-2.5"].ruling == "cannot tell"
+
+
+def test_invalid_speedups_support_nothing() -> None:
+    made = sd(Made("9B_Q8", FAST, 4, None, 0.8, verdict="invalid", claimed=1.5))
+    assert {claim.ruling for claim in ruled(made).values()} == {"cannot tell"}
+
+
+def test_gain_at_low_acceptance_is_supported_by_a_gain_there() -> None:
+    made = sd(Made("9B_Q8", FAST, 4, 1.26, 0.03))
+    assert ruled(made)["gain-at-low-acceptance"].ruling == "supported"
+
+
+def test_gain_at_low_acceptance_is_contradicted_by_a_loss_there_or_by_the_cost_of_steps() -> None:
+    assert ruled(sd(Made("9B_Q8", FAST, 4, 0.5, 0.03)))["gain-at-low-acceptance"].ruling == "contradicted"
+    projected = ruled(sd(Made("9B_Q8", FAST, 4, 1.4, 0.8)))["gain-at-low-acceptance"]
+    assert projected.ruling == "contradicted"
+    assert "costs 3.00 target forwards a step" in projected.found
+    cheap = ruled(sd(Made("9B_Q8", FAST, 4, 4.2, 0.8)))["gain-at-low-acceptance"]
+    assert cheap.ruling == "cannot tell"
+
+
+def test_self_speculation_in_both_directions() -> None:
+    losing = ruled(alone(Made("4B_Q8", "4B_Q2", 4, 0.75, 0.9), Made("4B_Q8", "4B_Q6", 4, 0.7, 0.95)))
+    assert {claim.ruling for claim in losing.values()} == {"supported"}
+    gaining = ruled(alone(Made("4B_Q8", "4B_Q2", 4, 1.2, 0.9), **{"4B_Q2": 150.0}))
+    assert gaining["self-loses"].ruling == "contradicted"
+    assert gaining["self-ratio"].ruling == "contradicted"
+    assert gaining["self-needs-2.5"].ruling == "cannot tell"
+
+
+def test_moe_in_both_directions() -> None:
+    on_dense = Made("9B_Q8", FAST, 4, 1.5, 0.9)
+    losing = ruled(moe(Made("35B_Q4", FAST, 4, 0.9, 0.1), Made("35B_Q4", "4B_Q4", 4, 0.6, 0.1), on_dense))
+    assert losing["moe-no-benefit"].ruling == "supported"
+    assert losing["routing-unreliable"].ruling == "supported"
+    gaining = ruled(moe(Made("35B_Q4", FAST, 4, 1.1, 0.88), on_dense))
+    assert gaining["moe-no-benefit"].ruling == "contradicted"
+    assert gaining["routing-unreliable"].ruling == "contradicted"
+    assert "what experts change is the cost of a step" in gaining["routing-unreliable"].found
+
+
+def test_whether_fewer_weights_are_read_needs_a_memory_that_all_would_exceed() -> None:
+    made = Made("35B_Q4", FAST, 4, 0.9, 0.5)
+    assert ruled(moe(made))["few-active"].ruling == "supported"
+    assert ruled(moe(made, bandwidth=2000e9))["few-active"].ruling == "cannot tell"
+    assert ruled(moe(made, bandwidth=None))["few-active"].ruling == "cannot tell"
+
+
+def test_what_break_even_asks_for() -> None:
+    (pair,) = pairings(sd(Made("9B_Q8", FAST, 4, 1.4, 0.8)))
+    assert pair.ratio is not None
+    assert pair.ratio.point == pytest.approx(3.3)
+    assert pair.least_acceptance == pytest.approx(1 / 3.3)
+    assert pair.needed_acceptance == pytest.approx(break_even_rate(4, (1 + 0.8 * 4) / 1.4))
+    assert pair.needed_acceptance == pytest.approx(0.5)
+
+
+# --- experiments -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "drafted", "plain", "once"),
+    [("apple-sd", 60, 45, 12), ("self-speculation", 60, 75, 12), ("moe-sd", 45, 60, 6)],
+)
+def test_counts(name: str, drafted: int, plain: int, once: int) -> None:
+    """The bench variant has the counts of the experiment itself; `faithful` those of the document."""
+
+    def counts(*variants: str) -> tuple[int, int, int]:
+        experiment = load(name, variants=variants).experiment
+        (workload,) = experiment.workloads
+        assert workload.source in ("bench", "studies")
+        each = len(workload.kinds) * workload.per_kind * experiment.design.blocks
+        arms = experiment.expand()
+        speculative = sum(arm.speculates for arm in arms)
+        return speculative * each, (len(arms) - speculative) * each, experiment.generation.max_tokens
+
+    assert counts() == counts("bench") == (drafted, plain, 201)
+    assert counts("faithful", "bench")[0] == once
+    assert load(name, variants=["faithful"]).experiment.design.order == "grouped"
+
+
+def test_a_quick_run_of_real_models_becomes_findings(tmp_path: Path) -> None:
+    """One of the three on the engine: what is stored becomes pairs, a table with a row for each arm, and rulings."""
+    from specmeter.cli import invoke
+    from specmeter.studies.measured import from_run
+
+    folder = tmp_path / "run"
+    command = ["run", "apple-sd", "--variant", "bench", "--variant", "quick", "--out", str(folder)]
+    assert invoke([*command, "--set", "design.blocks=1"]) in (0, 1)
+    found = studies.findings("apple-sd", from_run("apple-sd", folder))
+    assert len(found.data.results) == 7 * 3
+    pairs = pairings(found.data)
+    assert [(pair.line.draft, pair.line.gamma) for pair in pairs] == [
+        ("0.8B_Q8", 4), ("0.8B_Q8", 8), ("2B_Q8", 4), ("2B_Q8", 8),
+    ]  # fmt: skip
+    assert all(pair.ratio is not None and pair.ratio.point > 0 for pair in pairs)
+    assert all(pair.line.tau is not None and pair.line.tau.point > 1.5 for pair in pairs)
+    assert [len(table.rows) for table in found.tables] == [4, 12]
+    assert len(found.claims) == 4
