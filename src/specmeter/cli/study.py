@@ -60,7 +60,9 @@ def list_studies(as_json: bool) -> None:
     help="Run this variant of every part that has it; repeatable. Every study has `bench` (models that come with "
     "specmeter) and, on top of it, `quick`.",
 )
-@click.option("--faithful", is_flag=True, help="The same as --variant faithful: in the order of the document.")
+@click.option(
+    "--faithful", is_flag=True, help="The same as --variant faithful before all others: arranged as in the document."
+)
 @click.option(
     "--model",
     "models",
@@ -125,7 +127,7 @@ def run(
     from specmeter.studies.parts import Order, read_models
     from specmeter.studies.runner import begin, look, measure_study
 
-    chosen = (*variants, *(("faithful",) if faithful else ()))
+    chosen = (*(("faithful",) if faithful else ()), *variants)
     ready = look(Order(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline))
     if dry_run:
         print_dry_run(ready, as_json=as_json)
@@ -247,12 +249,9 @@ class _Watch:
 
 def _write_report(folder: StudyFolder) -> Path:
     """The page of what was found, in the study folder."""
-    from specmeter import studies
     from specmeter.report.files import write_text
-    from specmeter.report.study_document import study_document
+    from specmeter.report.study_document import read_study
     from specmeter.report.study_page import study_page
 
-    data = folder.data()
-    page = study_page([study_document(studies.findings(data.study, data))])
-    write_text(folder.report_path, page)
+    write_text(folder.report_path, study_page([read_study(folder)]))
     return folder.report_path
