@@ -200,6 +200,9 @@ class Experiment(Record):
     remotes: Annotated[dict[Name, Address | None], Field(max_length=16, default_factory=dict)]
     """Name -> `HOST:PORT` of a machine that runs `ggml-rpc-server`; null while nobody has said which. Arms put their
     drafts there by `remote`."""
+    sizes: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e14)]], Field(max_length=128, default_factory=dict)]
+    """Name -> about how many bytes the file of that target or draft has; told where the file is not here and nobody can
+    be asked."""
     arms: Annotated[tuple[ArmSpec, ...], Field(min_length=1, max_length=1_000)]
     """What is compared; baselines are added by themselves."""
     exclude: tuple[Exclusion, ...] = ()
@@ -226,6 +229,9 @@ class Experiment(Record):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"workloads: the name {name!r} is used twice; names must be unique")
+        for name in self.sizes:
+            if name not in self.targets and name not in self.drafts:
+                raise ValueError(f"sizes: {name!r} is neither a target nor a draft")
         for index, spec in enumerate(self.arms):
             for field, known in (
                 ("target", self.targets),

@@ -123,11 +123,11 @@ def absent(
     experiment = loaded.experiment
     if experiment.engine.kind == "mock":
         return ()
-    references = {
-        f"{'drafts' if name in experiment.drafts else 'targets'}.{name}": reference
-        for name, reference in used_models(experiment, arms).items()
-    }
-    return absent_models(references, base_dir=loaded.base_dir, offline=offline, ask=ask)
+    keys = {name: f"targets.{name}" for name in experiment.targets}
+    keys |= {name: f"drafts.{name}" for name in experiment.drafts}
+    references = {keys[name]: reference for name, reference in used_models(experiment, arms).items()}
+    sizes = {keys[name]: size for name, size in experiment.sizes.items() if name in keys}
+    return absent_models(references, base_dir=loaded.base_dir, offline=offline, ask=ask, sizes=sizes)
 
 
 def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:

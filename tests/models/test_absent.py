@@ -14,7 +14,7 @@ from gguf_files import write_gguf
 from hub_server import Hub, serving
 
 from specmeter.cli import invoke
-from specmeter.errors import ModelError
+from specmeter.errors import ExperimentError, ModelError
 from specmeter.experiment_file import load
 from specmeter.laboratory import prepare
 from specmeter.models.absent import AbsentModel, absent_models, refuse_absent
@@ -146,3 +146,25 @@ def test_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "3 models are not on this machine" in shown
     assert "Traceback" not in shown
     assert not (tmp_path / "run").exists()
+
+
+def test_sizes_of_the_experiment_are_told_where_nobody_else_can_say(tmp_path: Path) -> None:
+    told = {"moe": 20.6e9, "little": 1.2e9, "mine": 3e9}
+    with pytest.raises(ModelError) as caught:
+        prepare(load(experiment(tmp_path, sizes=told)), offline=True)
+    message = caught.value.message
+    assert f"targets.moe = {BIG} (about 20.60 GB)" in message
+    assert f"drafts.little = {SMALL} (about 1.20 GB)" in message
+    assert "models/mine.gguf (size unknown)" in message  # a file of one's own may be any
+    assert "together about 21.80 GB, as far as known" in message
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_the_hub_says_of_a_size_goes_first(tmp_path: Path) -> None:
+    found = absent_models({"drafts.d": SMALL}, base_dir=tmp_path, sizes={"drafts.d": 9e9})
+    assert [(model.size_bytes, model.about) for model in found] == [(1_000_000, False)]
+
+
+def test_sizes_of_unknown_models_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match="sizes: 'other' is neither a target nor a draft"):
+        load(experiment(tmp_path, sizes={"other": 1}))

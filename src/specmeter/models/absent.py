@@ -23,6 +23,8 @@ class AbsentModel(Record):
     reference: str
     size_bytes: int | None
     """None where nobody has said."""
+    about: bool = False
+    """Whether the size is what the experiment says, because nobody else could be asked."""
     why: str | None
     """Why it cannot be had; None where a run would fetch it by itself."""
 
@@ -36,10 +38,16 @@ class AbsentModel(Record):
 
 
 def absent_models(
-    references: Mapping[str, str], *, base_dir: Path, offline: bool = False, ask: bool = True
+    references: Mapping[str, str],
+    *,
+    base_dir: Path,
+    offline: bool = False,
+    ask: bool = True,
+    sizes: Mapping[str, float] | None = None,
 ) -> tuple[AbsentModel, ...]:
     """Those of the models (by their keys) that are not here; bench models are made when they are needed.
 
+    `sizes` (bytes, by the same keys) are told of models on a hub that cannot be asked.
     With `offline` a model on a hub cannot be had unless it is here. A hub is asked for sizes, unless `offline` or not
     to `ask`; then models on it are not looked at. Raises `ModelError` for a reference that is malformed.
     """
@@ -50,7 +58,7 @@ def absent_models(
             found += _file(key, reference, base_dir)
         elif origin == "hf" and (offline or ask):
             found += _on_hub(key, reference, offline=offline)
-    return tuple(found)
+    return tuple(_sized(model, (sizes or {}).get(model.key)) for model in found)
 
 
 def refuse_absent(models: Sequence[AbsentModel]) -> None:
@@ -65,8 +73,17 @@ def refuse_absent(models: Sequence[AbsentModel]) -> None:
         lines += ["a run would fetch as well:", *(f"  {_named(model)}" for model in there)]
     sizes = [model.size_bytes for model in models if model.size_bytes is not None]
     if len(sizes) > 1:
-        lines.append(f"together {_gigabytes(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known"))
+        about = "about " * any(model.about for model in models)
+        lines.append(
+            f"together {about}{_gigabytes(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known")
+        )
     raise ModelError("\n".join(lines), fix="get them by these commands, or name files of your own with --set")
+
+
+def _sized(model: AbsentModel, size: float | None) -> AbsentModel:
+    if model.size_bytes is not None or size is None or origin_of(model.reference) != "hf":
+        return model
+    return model.model_copy(update={"size_bytes": int(size), "about": True})
 
 
 def _file(key: str, reference: str, base_dir: Path) -> Iterator[AbsentModel]:
@@ -104,7 +121,7 @@ def _described(model: AbsentModel) -> Iterator[str]:
 
 
 def _named(model: AbsentModel) -> str:
-    size = "size unknown" if model.size_bytes is None else _gigabytes(model.size_bytes)
+    size = "size unknown" if model.size_bytes is None else "about " * model.about + _gigabytes(model.size_bytes)
     shown = model.reference if len(model.reference) <= _SHOWN else model.reference[:_SHOWN] + "..."
     return f"{model.key} = {shown} ({size})"
 
