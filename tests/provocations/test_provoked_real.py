@@ -105,6 +105,15 @@ def test_a_refused_draft_has_to_be_asked_for_by_every_arm_that_has_it(tmp_path: 
     assert not RunStore.exists(tmp_path / "run")
 
 
+def test_the_instrumented_engine_refuses_such_a_draft_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arms = [arm | {"refused_draft": "measure"} for arm in EXPERIMENT["arms"]]
+    file = write(tmp_path, drafts={"small": "bench:draft-other-vocab"}, arms=arms, engine={"kind": "libllama"})
+    assert invoke(["run", file, "--out", str(tmp_path / "run")]) == 2
+    assert "llama.cpp would refuse it as a draft" in capsys.readouterr().err
+
+
 def test_a_drafter_that_never_drafts(tmp_path: Path, clean: Outcome) -> None:
     """Nothing in these prompts repeats twenty tokens."""
     outcome = provoke(tmp_path, arms=[{"method": "ngram-simple", "ngram_n": 20, "gamma": 4}], design={"blocks": 1})
