@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from specmeter.store import RunStore
 
 _METHOD = "draft-simple"
+_DECODES = "n_decode_total"
 
 
 def draft_places(store: RunStore) -> Iterator[DraftPlace]:
@@ -60,7 +61,8 @@ class _Tally:
             self.sent = (self.sent or 0.0) + reply.counters[SENT]
             self.received = (self.received or 0.0) + reply.counters[RECEIVED]
             self.drafted += reply.timings.draft_n
-            self.forwards += reply.timings.draft_n + drafting.calls + 1
+            # After each forward of the target the draft catches up with what that one read.
+            self.forwards += reply.timings.draft_n + round(reply.counters.get(_DECODES, drafting.calls + 1))
 
     def place(self, arm: Arm) -> DraftPlace:
         """What the arm's replies and sessions say."""

@@ -161,7 +161,8 @@ class DraftPlace(Record):
     drafted: int = 0
     """Tokens drafted in the requests whose traffic was counted."""
     forwards: int = 0
-    """Forwards of the draft with an output in these requests: one per drafted token, one per step, one per prompt."""
+    """Forwards of the draft with an output in these requests: one per drafted token, and one for each
+    forward of the target."""
     sent_bytes: float | None = None
     """To the other machine in these requests; None where nobody counted."""
     received_bytes: float | None = None
