@@ -106,7 +106,7 @@ class Backend:
         """At most so many answers per drafted token beside the outputs of the draft's forwards.
 
         Each output is 4 bytes per token of the vocabulary and the 8 bytes of its length; what came back beyond that
-        could be other answers, of 8 bytes at least. An output more or less may be under way as requests end.
+        could be other answers, of 8 bytes at least.
         """
         place = self.place
         if place.received_bytes is None or place.vocabulary is None or not place.drafted:

@@ -25,6 +25,7 @@ def draft_places(store: RunStore) -> Iterator[DraftPlace]:
     for session in store.sessions():
         if session.arm_id in arms:
             tally = tallies[session.arm_id]
+            tally.sessions += 1
             tally.held_by.update(use.device for use in session.draft_devices if use.model_buffer_bytes)
             vocabulary = session.resolved.get("draft_n_vocab")
             tally.vocabulary = vocabulary if isinstance(vocabulary, int) else tally.vocabulary
@@ -39,6 +40,7 @@ def draft_places(store: RunStore) -> Iterator[DraftPlace]:
 @dataclass
 class _Tally:
     requests: int = 0
+    sessions: int = 0
     held_by: set[str] = field(default_factory=set[str])
     vocabulary: int | None = None
     ms: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
@@ -72,7 +74,7 @@ class _Tally:
             held_by=tuple(sorted(self.held_by)),
             block_ms=tuple(self.ms[block] / count for block, count in sorted(self.tokens.items()) if count),
             drafted=self.drafted,
-            forwards=self.forwards,
+            forwards=max(0, self.forwards - self.sessions),
             sent_bytes=self.sent,
             received_bytes=self.received,
             vocabulary=self.vocabulary,

@@ -162,7 +162,7 @@ class DraftPlace(Record):
     """Tokens drafted in the requests whose traffic was counted."""
     forwards: int = 0
     """Forwards of the draft with an output in these requests: one per drafted token, and one for each
-    forward of the target."""
+    forward of the target; less one per session, whose last output may be under way as its last request ends."""
     sent_bytes: float | None = None
     """To the other machine in these requests; None where nobody counted."""
     received_bytes: float | None = None
