@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
@@ -17,6 +18,7 @@ from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
 from specmeter.experiment import Experiment
 from specmeter.experiment_file import load
+from specmeter.gaps import additive
 from specmeter.laboratory import prepare
 from specmeter.plan import make_plan
 from specmeter.reading import read_run
@@ -210,19 +212,25 @@ def test_grouped_runs_are_measured_arm_by_arm_and_called_confounded(tmp_path: Pa
 ids = st.lists(st.text(min_size=1, max_size=4), unique=True, min_size=1, max_size=9)
 
 
-@given(ids, st.integers(1, 12), st.integers(0, 40), st.integers(0, 40), st.integers(0, 2**63 - 1))
-def test_every_prompt_is_left_out_equally_often(
-    names: list[str], count: int, first: int, turns: int, seed: int
-) -> None:
-    """Over any turns in succession, as far as counts allow: one more or less."""
+@given(ids, st.integers(1, 12), st.integers(0, 60), st.integers(0, 2**63 - 1))
+def test_every_prompt_is_left_out_equally_often(names: list[str], count: int, turns: int, seed: int) -> None:
+    """After any number of turns, as far as counts allow: one more or less."""
     left: Counter[str] = Counter(dict.fromkeys(names, 0))
-    for turn in range(first, first + turns):
+    for turn in range(turns):
         due = in_turn(names, count, turn, seed)
         assert len(due) == min(count, len(names))
         assert list(due) == [name for name in names if name in set(due)]
         left.update(set(names).difference(due))
     assert max(left.values()) - min(left.values()) <= 1
-    assert in_turn(names, count, first, seed) == in_turn(list(names), count, first, seed)
+
+
+@given(ids, st.integers(2, 12), st.integers(0, 2**63 - 1))
+def test_prompts_do_not_keep_to_the_same_company(names: list[str], count: int, seed: int) -> None:
+    """Two rounds are enough to tell prompts from blocks."""
+    turns = 2 * len(names)
+    meetings = [(names.index(name), turn) for turn in range(turns) for name in in_turn(names, count, turn, seed)]
+    prompts, blocks = np.array(meetings).T
+    assert additive(np.zeros(len(meetings)), prompts, blocks) is not None
 
 
 def test_turns_do_not_depend_on_the_order_of_the_file() -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from specmeter.answer import Answer, answers
 from specmeter.cli.run_view import sentence
 from specmeter.errors import UsageError
 from specmeter.record import Arm, Estimate
+from specmeter.schedule import in_turn
 from specmeter.stats import Pool, compare, geometric_speedup, simultaneous, speedup_over_invocations, units_for
 from specmeter.store import RequestRow
 from specmeter.summary import ArmSummary, Row, RunSummary, summarize
@@ -359,3 +361,65 @@ def test_a_hundred_thousand_requests() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak / 20_000 < 600  # bytes per row, columns and their sorted copies together
+
+
+# --- baselines that lack prompts in some blocks ----------------------------------------------------------------------
+
+EFFECTS = {"a": 0.5, "b": 0.9, "c": 1.4, "d": 2.0}
+"""How much faster the arm is on each prompt."""
+
+
+def in_turns(blocks: int, count: int, noise: Callable[[], float] = lambda: 0.0) -> list[Fake]:
+    """An arm that takes a second for each prompt, and a baseline that runs `count` of them in each block."""
+    rows: list[Fake] = []
+    for block in range(blocks):
+        slow = 1.0 + 0.1 * block
+        rows += [drafted(block, name, 1000 * slow * math.exp(noise())) for name in EFFECTS]
+        rows += [
+            Fake(BASE.id, block, name, 1000 * slow * EFFECTS[name] * math.exp(noise()))
+            for name in in_turn(list(EFFECTS), count, block, 1)
+        ]
+    return rows
+
+
+@pytest.mark.parametrize(("blocks", "count"), [(2, 3), (3, 3), (5, 3), (4, 2), (7, 2)])
+def test_prompts_in_turn_do_not_change_the_speedup(blocks: int, count: int) -> None:
+    """The same point as with all prompts in every block, whichever of them were left out."""
+    whole, turns = (arm_of(summarize(in_turns(blocks, n), ARMS), DRAFT.id) for n in (4, count))
+    assert point(turns.speedup) == pytest.approx(point(whole.speedup)) == pytest.approx(1.2)
+
+
+def test_what_a_block_adds_stays_its_own() -> None:
+    rows = [
+        Fake(BASE.id, row.block, row.prompt_id, (row.predicted_ms or 0) * (1.1 if row.block == 1 else 1.0))
+        if row.arm_id == BASE.id
+        else row
+        for row in in_turns(3, 3)
+    ]
+    speedup = arm_of(summarize(rows, ARMS), DRAFT.id).speedup
+    expected = geometric_speedup([(Pool(400, 4000), Pool(400, ms)) for ms in (4800, 5280, 4800)])
+    assert speedup is not None
+    assert (speedup.low, speedup.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+
+
+def test_prompts_that_cannot_be_told_from_blocks_are_not_completed() -> None:
+    """One prompt in each block: whatever is seen may be the prompt's or the block's."""
+    rows = [row for row in in_turns(3, 1) if row.arm_id == BASE.id]
+    met = [(Pool(100, 1000), Pool(100, 1000 * EFFECTS[row.prompt_id])) for row in rows]
+    assert arm_of(summarize(in_turns(3, 1), ARMS), DRAFT.id).speedup == geometric_speedup(met)
+
+
+@pytest.mark.parametrize(("blocks", "count"), [(3, 3), (4, 3), (8, 2)])
+def test_intervals_over_turns_hold_as_often_as_they_say(blocks: int, count: int) -> None:
+    draw = np.random.default_rng(4)
+    hit = widths = 0
+    for _ in range(300):
+        rows = in_turns(blocks, count, lambda: float(draw.normal(0, 0.02)))
+        speedup = arm_of(summarize(rows, ARMS), DRAFT.id).speedup
+        assert speedup is not None
+        assert speedup.low is not None
+        assert speedup.high is not None
+        hit += speedup.low <= 1.2 <= speedup.high
+        widths += speedup.high - speedup.low < 0.25
+    assert hit >= 0.91 * 300  # of 300 intervals of 95 %, fewer than 273 hold once in 1,000 times
+    assert widths > 0.9 * 300, "without completing them, blocks of other prompts make it several times as wide"

@@ -21,6 +21,7 @@ here reads a clock: `achieved_balance` is computed from start times that were me
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -103,10 +104,16 @@ def in_turn(prompt_ids: Sequence[str], count: int, turn: int, seed: int) -> tupl
     """The `count` prompts (or all, where there are no more) whose turn it is at `turn`, from 0; in their own order.
 
     They are dealt out one after the other, in a circle drawn by the seed and the prompts' own ids: after any number of
-    turns no prompt was left out more than once more than any other.
+    turns no prompt was left out more than once more than any other. When all have had equally many turns, the next
+    round begins one place further on, so that prompts do not come in the same company for ever: only then can what a
+    prompt adds be told from what a block adds (`specmeter.gaps`).
     """
+    if not prompt_ids:
+        return ()
     circle = _shuffled(prompt_ids, f"turns:{seed}")
-    due = {circle[(turn * count + place) % len(circle)] for place in range(min(count, len(circle)))}
+    around = len(circle)
+    first = turn * count + turn // (around // math.gcd(around, count))
+    due = {circle[(first + place) % around] for place in range(min(count, around))}
     return tuple(prompt_id for prompt_id in prompt_ids if prompt_id in due)
 
 

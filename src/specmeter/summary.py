@@ -4,7 +4,8 @@
 
 - decode and prompt rate: all tokens over all time, interval over blocks (over invocations where there are several);
 - speedup: per block the ratio to the arm's own baseline over the prompts that *both* completed there; a block or a
-  prompt that one of them lacks is left out, and `complete` says that something is missing;
+  prompt that one of them lacks is left out, and `complete` says that something is missing. A baseline that ran other
+  prompts in each block (in turn, or since it failed) is completed by least squares (`specmeter.gaps`);
 - several arms with one baseline: also the interval that holds for all of them together, for whoever picks the best;
 - on request the speedup on every prompt by itself;
 - acceptance and tau: interval over prompts, since greedy text repeats itself from block to block;
@@ -17,6 +18,7 @@ gains.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.gaps import additive
 from specmeter.record import Arm, Estimate, Record
 from specmeter.schedule import Balance, achieved_balance
 from specmeter.stats import (
@@ -341,15 +344,48 @@ def _estimates(table: _Table, rows: Ints, base: Ints, level: float) -> dict[str,
 
 
 def _pairs(table: _Table, rows: Ints, base: Ints) -> dict[int, list[Pair]]:
-    """Invocation -> (arm, baseline) of each block, over the prompts that both completed in that block."""
+    """Invocation -> (arm, baseline) of each block, over the prompts that both completed in that block.
+
+    Prompts that the baseline lacks there and has elsewhere are completed where the others tell how.
+    """
+    mine = rows[table.decoded[rows]]
     rows, base = _shared(table, rows, base)
     arms = table.parts(rows, table.cell, table.tokens, table.ms)
     baselines = table.parts(base, table.cell, table.tokens, table.ms)
+    added = _completed(table, mine, rows, base)
     pairs: dict[int, list[Pair]] = {}
     # All three run over the same blocks in the same order, since a shared prompt decoded something in both arms.
     for cell, arm, baseline in zip(np.unique(table.cell[rows]), arms, baselines, strict=True):
-        pairs.setdefault(table.cells[int(cell)][0], []).append((Pool(*arm), Pool(*baseline)))
+        tokens, ms, plain_ms = added.get(int(cell), (0.0, 0.0, 0.0))
+        pair = Pool(arm[0] + tokens, arm[1] + ms), Pool(baseline[0] + tokens, baseline[1] + plain_ms)
+        pairs.setdefault(table.cells[int(cell)][0], []).append(pair)
     return pairs
+
+
+def _completed(table: _Table, mine: Ints, rows: Ints, base: Ints) -> dict[int, tuple[float, float, float]]:
+    """Block -> (tokens, ms, ms of the baseline) of an arm's prompts that its baseline lacks there.
+
+    `rows` and `base` are those that meet. The baseline's time follows from the speedup to be expected of that prompt
+    in that block; blocks without any meeting, and prompts without, stay out.
+    """
+    alone = mine[~np.isin(table.key[mine], table.key[rows])]
+    alone = alone[np.isin(table.cell[alone], table.cell[rows]) & np.isin(table.prompt[alone], table.prompt[rows])]
+    if not len(alone):
+        return {}
+    meetings, place = np.unique(table.key[rows], return_inverse=True)
+    logs = _log_rates(table, rows, place) - _log_rates(table, base, np.searchsorted(meetings, table.key[base]))
+    cell, prompt = np.divmod(meetings, len(table.prompts))
+    fitted = additive(logs, prompt, cell)
+    if fitted is None:
+        return {}
+    of_prompt, of_cell = fitted
+    found: dict[int, tuple[float, float, float]] = {}
+    for row in alone.tolist():
+        at, ms = int(table.cell[row]), float(table.ms[row])
+        tokens, own, plain = found.get(at, (0.0, 0.0, 0.0))
+        speedup = math.exp(of_prompt[int(table.prompt[row])] + of_cell[at])
+        found[at] = tokens + float(table.tokens[row]), own + ms, plain + ms * speedup
+    return found
 
 
 def _shared(table: _Table, rows: Ints, base: Ints) -> tuple[Ints, Ints]:
