@@ -47,6 +47,9 @@ DENSE = ("dense_4b", "dense_9b")
 SMALL, LARGE = "draft_0.8b", "draft_2b"
 GAMMAS = (4, 8, 16)
 
+LEAST_EXACT = 3
+"""So many generations, all on one side, are an exact count that needs no interval."""
+
 
 def suite(line: ArmResult) -> str:
     """The paper's suite of a configuration, told by its target, its method, and the name of the arms of suite F."""

@@ -1,0 +1,284 @@
+"""moe-306: what the gain is said to depend on: parameters, draft, gamma, format, length and kind of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from specmeter.studies.moe306_blocks import faster, mean_ratio
+from specmeter.studies.moe306_lines import (
+    DENSE,
+    GAMMAS,
+    LARGE,
+    LEAST_EXACT,
+    MOE,
+    SMALL,
+    above,
+    at,
+    believable,
+    below,
+    by_kind,
+    by_length,
+    label,
+    listed,
+    model,
+    named,
+    said,
+    speculative,
+)
+from specmeter.studies.moe306_rules import any_against, best_first, gains, in_the_mean, together, undecided
+from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
+
+
+def total_parameters(data: StudyData) -> ClaimRuling:
+    """Contribution 3: the more parameters in all, the more gain, at gamma 8 (Figure 1)."""
+    rows = [
+        (line, used.parameters)
+        for target in (*DENSE, *MOE)
+        if (line := at(data, target, SMALL, 8)) is not None
+        and (used := model(data, target)) is not None
+        and used.parameters is not None
+    ]
+    usable = [(line, total) for line, total in rows if believable([line])]
+    ordered = sorted(usable, key=lambda item: item[1])
+    steps = [(a, b) for (a, of_a), (b, of_b) in pairwise(ordered) if of_b > of_a]
+    # Every pair counts against the claim; for it, each next one has to gain more.
+    apart = [(a, b) for a, of_a in usable for b, of_b in usable if of_b > of_a]
+    against = [(a, b) for a, b in apart if faster(data, a, b, among=len(apart))]
+    if rows and not usable:
+        ruling, found = undecided([line for line, _ in rows])
+    elif len({total for _, total in usable}) < 3:
+        ruling, found = "cannot tell", "Three sizes of targets with a speedup that can be believed are needed."
+    else:
+        ruling: Finding = "supported" if all(faster(data, b, a) for a, b in steps) else "cannot tell"
+        found = f"At gamma 8, from few to many parameters in all: {listed([line for line, _ in ordered])}."
+        if against:
+            fewer, more = against[0]
+            ruling = "contradicted"
+            found += f" {named(more)} has more parameters than {label(fewer.target)}, and gains less for certain."
+    return ClaimRuling(
+        id="contribution-3",
+        claim="The gain scales with the target's total parameters (memory footprint), not with its active ones.",
+        where="abstract; section 1, contribution 3; section 4.3, Figure 1",
+        ruling=ruling,
+        found=found,
+    )
+
+
+def hierarchy(data: StudyData) -> ClaimRuling:
+    """Finding 2."""
+    small, large = (at(data, target, SMALL, GAMMAS[-1]) for target in DENSE)
+    mixtures = [line for target in MOE if (line := at(data, target, SMALL, GAMMAS[-1])) is not None]
+    lines = [line for line in (small, *mixtures, large) if line is not None]
+    between = believable(mixtures)
+    if small is not None and large is not None and len(believable([small, large])) == 2 and between:
+        tests = 2 * len(between)
+        ruling = any_against(
+            between,
+            lambda line: faster(data, line, small) and faster(data, large, line),
+            lambda line: faster(data, small, line, among=tests) or faster(data, line, large, among=tests),
+        )
+        found = f"At gamma {GAMMAS[-1]}: {listed(lines)}."
+    else:
+        ruling, found = undecided(lines)
+    return ClaimRuling(
+        id="finding-2",
+        claim="MoE gains more than the dense 4B, whose active parameters are alike, and less than the dense 9B.",
+        where="section 4.3; section 6, finding 2; summary page",
+        ruling=ruling,
+        found=found,
+    )
+
+
+def smallest_draft(data: StudyData) -> ClaimRuling:
+    """Practical implication 2."""
+    rows = [(at(data, target, SMALL, gamma), at(data, target, LARGE, gamma)) for target in MOE for gamma in GAMMAS]
+    both = [(a, b) for a, b in rows if a is not None and b is not None]
+    usable = [(a, b) for a, b in both if len(believable([a, b])) == 2]
+    if usable:
+        for_it = [faster(data, a, b) for a, b in usable]
+        against = [faster(data, b, a, among=len(usable)) for a, b in usable]
+        mean = mean_ratio(data, usable)
+        ruling: Finding = "supported" if above(mean, 1) or all(for_it) else "cannot tell"
+        if below(mean, 1) or any(against):
+            ruling = "contradicted"
+        found = (
+            f"The smaller draft is faster for certain in {sum(for_it)} of {len(usable)} pairs, slower in "
+            f"{sum(against)}"
+            + in_the_mean(mean, ", in the mean it runs at")
+            + ": "
+            + "; ".join(
+                f"{label(a.target)} gamma {a.gamma} {said(a.speedup, unit='x')} against {said(b.speedup, unit='x')}"
+                for a, b in usable
+            )
+            + "."
+        )
+    else:
+        ruling, found = undecided([line for pair in both for line in pair])
+    return ClaimRuling(
+        id="practice-2",
+        claim="Use the smallest draft: 0.8B is 0.12-0.14x faster than 2B although it is accepted less.",
+        where="section 4.5, Table 6; section 5.4, implication 2",
+        ruling=ruling,
+        found=found,
+    )
+
+
+def maximise_gamma(data: StudyData) -> ClaimRuling:
+    """Practical implication 3."""
+    ruling, found = _rising(data, (*MOE, *DENSE))
+    return ClaimRuling(
+        id="practice-3",
+        claim="Maximise gamma: larger gamma always gains more, since verification is amortized over more tokens.",
+        where="section 4.4, Figure 2; section 5.4, implication 3",
+        ruling=ruling,
+        found=found,
+    )
+
+
+def best_configuration(data: StudyData) -> ClaimRuling:
+    """Finding 3."""
+    bests: list[tuple[ArmResult, ArmResult]] = []
+    rulings: list[Finding] = []
+    candidates = speculative(data, "B")
+    for target in MOE:
+        usable = believable(line for line in candidates if line.target == target)
+        advised = next((line for line in usable if (line.draft, line.gamma) == (SMALL, GAMMAS[-1])), None)
+        rest = [line for line in usable if line is not advised]
+        if advised is None or not rest:
+            continue
+        bests.append((advised, best_first(usable)[0]))
+        beaten = all(faster(data, advised, other) for other in rest)
+        beats = any(faster(data, other, advised, among=len(rest)) for other in rest)
+        rulings.append("supported" if beaten else "contradicted" if beats else "cannot tell")
+    if rulings:
+        ruling = together(rulings)
+        found = "; ".join(
+            f"{named(advised)} {said(advised.speedup, unit='x')}"
+            + ("" if best is advised else f", where {named(best)} has {said(best.speedup, unit='x')}")
+            for advised, best in bests
+        )
+        found = f"Best of each target by point: {found}."
+    else:
+        ruling, found = undecided(candidates)
+    return ClaimRuling(
+        id="finding-3",
+        claim="The best configuration is the smallest draft with the largest gamma (0.8B, gamma 16).",
+        where="section 6, finding 3",
+        ruling=ruling,
+        found=found,
+    )
+
+
+def quantization(data: StudyData) -> ClaimRuling:
+    """Section 5.3."""
+    four, eight = (at(data, target, SMALL, GAMMAS[-1]) for target in MOE)
+    lines = [line for line in (four, eight) if line is not None]
+    if four is not None and eight is not None and len(believable(lines)) == 2:
+        ruling: Finding = "cannot tell"
+        if faster(data, eight, four):
+            ruling = "supported"
+        elif faster(data, four, eight):
+            ruling = "contradicted"
+        found = f"At gamma {GAMMAS[-1]}: {listed(lines)}."
+    else:
+        ruling, found = undecided(lines)
+    return ClaimRuling(
+        id="section-5-3",
+        claim="The larger file gains more: MoE Q8 (1.30x) is more bound by bandwidth than MoE Q4 (1.26x).",
+        where="section 5.3",
+        ruling=ruling,
+        found=found,
+    )
+
+
+# --- contexts --------------------------------------------------------------------------------------------------------
+
+
+def lengths_and_gamma(data: StudyData) -> ClaimRuling:
+    """Contribution 4."""
+    of_lengths, lengths = _lengths(data)
+    of_gamma, gamma = _rising(data, MOE)
+    return ClaimRuling(
+        id="contribution-4",
+        claim="The gain on MoE is robust across prompt lengths (1.19-1.26x) and rises monotonically with gamma.",
+        where="section 1, contribution 4; section 4.8, Figure 5; section 4.4, Figure 2",
+        ruling=together([of_lengths, of_gamma]),
+        found=f"Lengths ({of_lengths}): {lengths} Gamma ({of_gamma}): {gamma}",
+    )
+
+
+def contexts(data: StudyData) -> ClaimRuling:
+    """Finding 4."""
+    of_lengths, lengths = _lengths(data)
+    lines = [line for target in MOE for line in by_kind(data, target, SMALL, 8)]
+    usable = believable(lines)
+    if usable:
+        of_kinds, _ = gains(data, usable)
+        shown = ", ".join(f"{label(line.target)} {line.prompt} {said(line.speedup, unit='x')}" for line in usable)
+        kinds = f"gamma 8: {shown}."
+    else:
+        of_kinds, kinds = undecided(lines)
+    return ClaimRuling(
+        id="finding-4",
+        claim="The gain is robust across contexts: prompt lengths (1.19-1.26x) and kinds of prompts.",
+        where="section 4.8; section 6, finding 4",
+        ruling=together([of_lengths, of_kinds]),
+        found=f"Lengths ({of_lengths}): {lengths} Kinds ({of_kinds}): {kinds}",
+    )
+
+
+def _lengths(data: StudyData) -> tuple[Finding, str]:
+    """Whether every length gains; a counter that can only say 100 % is no acceptance, and its speedups no evidence."""
+    lines = [line for line in by_length(data) if line.speculates]
+    usable = believable(lines)
+    if not usable:
+        return undecided(lines)
+    shown = ", ".join(f"{line.prompt_tokens} tokens {said(line.speedup, unit='x')}" for line in usable) + "."
+    configs = {line.config for line in usable}
+    shares = [r.acceptance for r in data.results if r.config in configs and r.acceptance is not None]
+    if len(shares) >= LEAST_EXACT and all(share == 1 for share in shares):
+        return "cannot tell", (
+            f"{shown} But all {len(shares)} generations say that exactly 100 % was accepted: that is not the "
+            "speculation of the other suites, whose acceptance is the paper's subject, and a counter that cannot say "
+            "anything else is no evidence."
+        )
+    ruling, mean = gains(data, usable)
+    return ruling, f"{shown[:-1]}{mean}."
+
+
+def _rising(data: StudyData, targets: Sequence[str]) -> tuple[Finding, str]:
+    """Whether the speedup rises with gamma on every curve; by the ends of all curves together, and of each."""
+    lines = speculative(data, target=targets)
+    curves: list[tuple[ArmResult, ...]] = []
+    for target in targets:
+        for draft in (SMALL, LARGE):
+            curve = believable(line for gamma in GAMMAS if (line := at(data, target, draft, gamma)) is not None)
+            if len(curve) > 1:
+                curves.append(curve)
+    if not curves:
+        return undecided(lines)
+    steps = sum(len(curve) - 1 for curve in curves)
+    rising = [
+        curve for curve in curves if len(curve) == len(GAMMAS) and all(faster(data, b, a) for a, b in pairwise(curve))
+    ]
+    falling = [
+        curve
+        for curve in curves
+        if faster(data, curve[0], curve[-1], among=len(curves))
+        or any(faster(data, a, b, among=steps) for a, b in pairwise(curve))
+    ]
+    mean = mean_ratio(data, [(curve[-1], curve[0]) for curve in curves])
+    ruling: Finding = "supported" if len(rising) == len(curves) else "cannot tell"
+    if falling or below(mean, 1):
+        ruling = "contradicted"
+    found = f"of {len(curves)} curves {len(rising)} rise for certain from each gamma to the next, {len(falling)} fall"
+    if falling:
+        found += f" ({'; '.join(map(_curve, falling))})"
+    return ruling, found + in_the_mean(mean, "; from the smallest gamma to the largest the rate changes by") + "."
+
+
+def _curve(lines: Sequence[ArmResult]) -> str:
+    """`MoE Q4 with draft 0.8B: gamma 4 0.88, gamma 16 0.65`."""
+    shown = ", ".join(f"gamma {line.gamma} {line.speedup.point:.2f}" for line in lines if line.speedup is not None)
+    return f"{label(lines[0].target)} with draft {label(lines[0].draft or '')}: {shown}"
