@@ -17,9 +17,9 @@ from specmeter.store import RunStore
 
 MOCK = ("--set", "engine.kind=mock", "--set", "generation.max_tokens=16", "--set", "demo.design.blocks=2")
 MOE_SD = {
+    "arms": "[{target: 35B_Q4, draft: 0.8B_Q8, gamma: 4}]",
     "targets.35B_Q4": "mock:moe",
-    **dict.fromkeys(("targets.9B_Q8", "targets.0.8B_Q8", "targets.4B_Q4"), "mock:dense"),
-    **dict.fromkeys(("drafts.0.8B_Q8", "drafts.4B_Q4"), "mock:small"),
+    "drafts.0.8B_Q8": "mock:small",
     "engine.context": "4096",
 }
 BOTH = (*MOCK, *(word for key, value in MOE_SD.items() for word in ("--set", f"moe-sd.{key}={value}")))
@@ -236,3 +236,25 @@ def test_folders_that_are_no_studies(capsys: pytest.CaptureFixture[str], tmp_pat
     assert "study.json: is no study" in capsys.readouterr().err
     assert invoke(["study", "run", "unknown"]) == 2
     assert "no study is called 'unknown'" in capsys.readouterr().err
+
+
+def test_both_kinds_of_parts_are_measured_on_the_real_engine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, "moe-sd", "hardware-comparison")
+    order = ["study", "run", NAME, "--variant", "bench", "--variant", "quick", "--out", "here", "--json"]
+    order += ["--set", "moe-sd.arms=[{target: 35B_Q4, draft: 0.8B_Q8, gamma: 4}]", "--set", "moe-sd.design.blocks=1"]
+    order += ["--set", "moe-sd.generation.max_tokens=8", "--set", "hardware-comparison.repeats=1"]
+    assert invoke(order) in (0, 1)
+    found = answer(capsys)
+    assert [(part["part"], part["status"]) for part in found["parts"]] == [
+        ("moe-sd", "measured"),
+        ("hardware-comparison", "measured"),
+    ]
+    assert found["requests"] == 6
+    assert "measured here with the bench models" in found["title"]
+    assert Path("here/hardware-comparison.json").is_file()
+    modified = Path("here/hardware-comparison.json").stat().st_mtime_ns
+    assert invoke(order) in (0, 1)
+    assert "resuming" in capsys.readouterr().err
+    assert Path("here/hardware-comparison.json").stat().st_mtime_ns == modified, "nothing was left to be measured"

@@ -18,7 +18,7 @@ BENCH_NOTE = (
 MOCK_NOTE = "Simulated: the engine was a mock; nothing here was measured."
 TIMING_NOTE = "Some models have random weights: what is said of their acceptance means nothing."
 
-_QUANTIZATION = re.compile(r"(?:^|[-_.=])((?:I?Q\d|F16|BF16|F32|MXFP4)(?:_[A-Z0-9]{1,3}){0,2})(?=[-_.&]|$)", re.I)
+_QUANTIZATION = re.compile(r"(?:^|[-_.= ])((?:I?Q\d|F16|BF16|F32|MXFP4)(?:_[A-Z0-9]{1,3}){0,2})(?=[-_.&]|$)", re.I)
 
 
 def title(models: Sequence[ModelIdentity]) -> str:
