@@ -29,7 +29,18 @@ NAMES_OF = {
     "series",
 }
 LEFT = {"role", "methods", "format", "origin", "status", "severity", "scope", "verdict", "state", "power_source"}
-LEFT |= {"flash_attention", "kv_type_k", "kv_type_v", "basis", "source", "path", "session_id", "prompt_sha256", "unit"}
+LEFT |= {
+    "flash_attention",
+    "kv_type_k",
+    "kv_type_v",
+    "basis",
+    "source",
+    "path",
+    "session_id",
+    "prompt_sha256",
+    "unit",
+    "refused_draft",
+}
 VERDICTS = {"valid", "suspect", "invalid"}
 
 

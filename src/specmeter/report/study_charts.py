@@ -7,7 +7,7 @@ reader sees which points of a published figure cannot be.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import floor, log10
@@ -93,7 +93,7 @@ def _datum(point: Point, look: _Look, judged: bool, *, claimed: bool) -> Datum:
         "low": point.low if certain else None,
         "high": point.high if certain else None,
         "shown": _number(point),
-        "claimed": _digits(point.y) if claimed else None,
+        "claimed": _short(point.y) if claimed else None,
         "series": printable(point.series),
         "label": printable(point.label),
         "mark": mark,
@@ -102,16 +102,21 @@ def _datum(point: Point, look: _Look, judged: bool, *, claimed: bool) -> Datum:
 
 
 def _number(point: Point) -> str:
-    text = _digits(point.y)
     if point.low is None or point.high is None:
-        return text
-    return f"{text} [{_digits(point.low)}, {_digits(point.high)}]"
+        return _short(point.y)
+    return f"{_digits(point.y)} [{_digits(point.low)}, {_digits(point.high)}]"
 
 
 def _digits(value: float) -> str:
     """Four digits, of large numbers all before the point."""
     magnitude = floor(log10(abs(value))) if value else 0
     return f"{value:.{min(6, max(0, 3 - magnitude))}f}"
+
+
+def _short(value: float) -> str:
+    """The same without zeros at its end."""
+    text = _digits(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 @dataclass(frozen=True)
@@ -157,15 +162,18 @@ class _Look:
             return False
         if self.rows:
             return True
-        across, up = (
-            _places([self._at(other.x) for other in panel], logarithmic=self.figure.x.log),
-            _places([other.y for other in panel], logarithmic=self.figure.y.log),
-        )
-        own = next(place for place, other in enumerate(panel) if other is point)
-        return not any(
-            place != own and abs(across[place] - across[own]) < _ROOM[0] and -0.02 < up[place] - up[own] < _ROOM[1]
-            for place in range(len(panel))
-        )
+        xs, ys = (self._at(point.x) for point in self.figure.points), (point.y for point in self.figure.points)
+        across = _share(list(xs), logarithmic=self.figure.x.log)
+        up = _share(list(ys), logarithmic=self.figure.y.log)
+        x, y = across(self._at(point.x)), up(point.y)
+        earlier = next(place for place, other in enumerate(panel) if other is point)
+        for place, other in enumerate(panel):
+            above = up(other.y) - y
+            if abs(across(self._at(other.x)) - x) < _ROOM[0] and (
+                0 < above < _ROOM[1] or (above == 0 and place < earlier)
+            ):
+                return False
+        return True
 
     def _at(self, x: float | str) -> float:
         return float(self.names.index(_name(x))) if self.names else float(x)
@@ -245,7 +253,7 @@ class _Look:
         made: Spec = {"field": field, "type": "quantitative", "title": title}
         if logarithmic:
             made["scale"] = {"type": "log", "domain": [low / 1.15, high * 1.15], "nice": False}
-            made["axis"] = {"format": "~s", "tickCount": 6}
+            made["axis"] = {"format": "~g" if high < 1e4 else "~s", "tickCount": 6}
         elif axis.ratio:
             room = 0.06 * (max(high, 1.0) - min(low, 1.0)) or 0.1
             # A bar has to begin at zero, or its length lies.
@@ -256,8 +264,13 @@ class _Look:
             whole = self.figure.kind == "bars" or field == "x" or low <= 0 or low < 0.5 * high
             made["scale"] = {"domain": [min(low, 0.0) if whole else low, high], "nice": True}
         distinct = sorted(set(values))
-        if field == "x" and len(distinct) <= MOST_TICKS and _apart(distinct, logarithmic=logarithmic):
-            made["axis"] = {"values": distinct, "format": "~r" if max(distinct) < 1e4 else "~s"}
+        if (
+            field == "x"
+            and len(distinct) <= MOST_TICKS
+            and all(map(_is_short, distinct))
+            and _apart(distinct, logarithmic=logarithmic)
+        ):
+            made["axis"] = {"values": distinct, "format": "~r"}
             if not logarithmic:
                 room = 0.06 * (high - low) or 1.0
                 made["scale"] = {"domain": [low - room, high + room], "nice": False}
@@ -325,10 +338,16 @@ def _name(x: float | str) -> str:
     return printable(x) if isinstance(x, str) else f"{x:g}"
 
 
-def _places(values: Sequence[float], *, logarithmic: bool) -> list[float]:
-    """Where values lie between the smallest (0) and the largest (1)."""
-    at = [log10(value) for value in values] if logarithmic and min(values) > 0 else list(values)
-    return [(value - min(at)) / ((max(at) - min(at)) or 1.0) for value in at]
+def _share(values: Sequence[float], *, logarithmic: bool) -> Callable[[float], float]:
+    """Where a value lies between the smallest (0) and the largest (1) of all."""
+    scale: Callable[[float], float] = log10 if logarithmic and min(values) > 0 else float
+    low, high = scale(min(values)), scale(max(values))
+    return lambda value: (scale(value) - low) / ((high - low) or 1.0)
+
+
+def _is_short(value: float) -> bool:
+    """Whether a label says a value with few characters."""
+    return abs(value) < 1e6 and len(text := f"{value:g}") <= 5 and float(text) == value
 
 
 def _apart(values: Sequence[float], *, logarithmic: bool) -> bool:
@@ -345,8 +364,13 @@ def _marks(encoding: Spec, data: Sequence[Datum]) -> list[Spec]:
     return [
         {"transform": [{"filter": f"datum.mark == '{kind}'"}], "mark": {**mark, "filled": filled}, "encoding": encoding}
         for kind, filled in (("solid", True), ("hollow", False))
-        if any(datum["mark"] == kind for datum in data)
+        if any(datum["mark"] == kind for datum in data) or (kind == "hollow" and _all_false(data))
     ]
+
+
+def _all_false(data: Sequence[Datum]) -> bool:
+    """Whether nothing but false numbers is to be drawn: the legend then still needs the look of the others."""
+    return all(datum["mark"] == "impossible" for datum in data)
 
 
 def _bars(encoding: Spec, data: Sequence[Datum], *, thick: int) -> list[Spec]:
@@ -361,5 +385,5 @@ def _bars(encoding: Spec, data: Sequence[Datum], *, thick: int) -> list[Spec]:
             "encoding": encoding | (outline if kind == "hollow" else {}),
         }
         for kind, look in looks.items()
-        if any(datum["mark"] == kind for datum in data)
+        if any(datum["mark"] == kind for datum in data) or (kind == "hollow" and _all_false(data))
     ]

@@ -364,6 +364,7 @@ TEXT: dict[str, str] = {
     "threat.thinking-truncated": "{threat}",
     "threat.sampled-distribution": "{threat}",
     "threat.baseline-elsewhere": "{threat}",
+    "threat.baseline-unlike": "{threat}",
     "threat.baseline-unstable": "{threat}",
     "threat.order-confounded": "{threat}",
     "threat.within-run-only": "{threat}",
