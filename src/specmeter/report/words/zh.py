@@ -364,7 +364,7 @@ TEXT: dict[str, str] = {
     "threat.thinking-truncated": "长度上限落在思考过程之内：没有测到答案",
     "threat.sampled-distribution": "采样文本来自与目标模型不同的分布",
     "threat.baseline-elsewhere": "基线来自另一个工具、构建、会话或部署位置",
-    "threat.baseline-unlike": "某配置与其基线的设置不同（模型、缓存类型、线程或部署），差异不只来自推测",
+    "threat.baseline-unlike": "基线与该配置的差别不止于起草，或缺少其提示词",
     "threat.baseline-unstable": "基线自身的波动与效应一样大",
     "threat.order-confounded": "某些配置总在区组的同一位置",
     "threat.within-run-only": "把单轮内的离散程度当作可复现性",
