@@ -8,7 +8,7 @@ Needs cmake and a C++ compiler; takes about 8 minutes on two cores, once. Prints
     export SPECMETER_LLAMA_SERVER=...   # as printed; or engine: {kind: native, binary: ...} in the experiment
 
 By default the CPU code is that of the wheel (AVX2 on x86-64, whatever this machine has elsewhere); `--tuned` uses
-everything that this machine's CPU can do.
+everything that this machine's CPU can do. RPC is always in; on a Mac cmake adds Metal by itself.
 """
 
 from __future__ import annotations
@@ -60,8 +60,14 @@ def main() -> None:
     wheel_like = LIKE_THE_WHEEL if platform.machine().lower() in ("x86_64", "amd64") and not args.tuned else ()
     run("cmake", "-S", source, "-B", build, *OPTIONS, *wheel_like, *args.cmake)
     run("cmake", "--build", build, "--config", "Release", "-j", args.jobs, "--target", *TARGETS)
-    for program in sorted(file for file in (build / "bin").rglob("*") if file.stem in TARGETS):
+    programs = sorted(file for file in (build / "bin").rglob("*") if file.stem in TARGETS)
+    for program in programs:
         print(program)
+    server = next((program for program in programs if program.stem == "llama-server"), None)
+    if server is None:
+        sys.exit(f"{build}: no llama-server was built\n  fix: see what cmake printed above")
+    word = "set" if os.name == "nt" else "export"
+    print(f"\nmake specmeter use it:\n  {word} SPECMETER_LLAMA_SERVER={server}", file=sys.stderr)
 
 
 def suffix(args: argparse.Namespace) -> str:
