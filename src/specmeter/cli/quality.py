@@ -20,7 +20,12 @@ _MOST_DEPTHS = 20
 
 
 @click.command(name="quality")
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option("--plan", metavar="NAME|FILE", help="Measure a quality plan, bundled or a YAML file, instead of MODELs.")
+@click.option("--variant", "variants", multiple=True, metavar="NAME", help="With --plan: a variant of it; repeatable.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="With --plan: change a value of it; repeatable."
+)
 @click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to score. Default: bench language.")
 @click.option(
     "--context", type=click.IntRange(16, 1_000_000), default=512, show_default=True, help="Tokens of a window."
@@ -43,8 +48,13 @@ _MOST_DEPTHS = 20
 )
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
 @click.option("--json", "as_json", is_flag=True, help="Print report and comparison as JSON.")
+@click.pass_context
 def command(
+    ctx: click.Context,
     models: tuple[str, ...],
+    plan: str | None,
+    variants: tuple[str, ...],
+    overrides: tuple[str, ...],
     text_file: Path | None,
     context: int,
     stride: int,
@@ -72,6 +82,10 @@ def command(
     fresh process. Without --text a bundled text in the bench models' language is scored, which tells nothing about
     other models. MODEL is a model reference (see `specmeter models`).
 
+    A plan names models, text and tests in a file, and makes quantizations of a model where a llama-quantize is found;
+    what cannot be had is left out with the reason. Bundled: apple-quant-ladder, qat-vs-ptq. With --out, an interrupted
+    plan goes on where it was.
+
     \b
     Examples:
       specmeter quality bench:dense 'bench:dense?quant=Q8_0' 'bench:dense?quant=Q4_0'
@@ -80,11 +94,17 @@ def command(
       specmeter quality model.gguf --text book.txt --context 2048 --stride 512
       specmeter quality model.gguf --text wiki.test.raw --native-perplexity auto --native-bench auto --rates
       specmeter quality a.gguf b.gguf --text t.txt --json | jq '.comparison[] | [.reference, .change.point]'
+      specmeter quality --plan apple-quant-ladder --variant bench --out ladder.json
+      specmeter quality --plan apple-quant-ladder --set models.F16.reference=model-f16.gguf --set text=wiki.test.raw
 
     \b
     Exit codes: 0 measured, 2 a model, the text or a flag cannot be used, 3 the engine failed, 130 interrupted (what
     was complete is kept in the file).
     """
+    if plan is not None:
+        _refuse_beside_plan(ctx)
+        _measure_plan(plan, variants, overrides, out, offline=offline, as_json=as_json)
+        return
     from specmeter.cli.progress import error_console
     from specmeter.cli.quality_view import part_progress, print_report
     from specmeter.errors import UsageError
@@ -95,6 +115,10 @@ def command(
     from specmeter.quality.text import read_text
     from specmeter.record import EngineSettings
 
+    if not models:
+        ctx.fail("name one MODEL or more, or a --plan")
+    if variants or overrides:
+        raise UsageError("--variant and --set change a plan", fix="name one with --plan")
     if no_perplexity and not rates:
         raise UsageError("--no-perplexity leaves nothing to measure", fix="add --rates")
     if native_bench is not None and not rates:
@@ -129,6 +153,60 @@ def command(
     with part_progress(console) as progress:
         report = measure(request, read_host(), progress, keep)
     keep(report)
+    assert path is not None
+    print_report(report, path, as_json=as_json)
+
+
+_BESIDE_PLAN = frozenset({"plan", "variants", "overrides", "out", "offline", "as_json"})
+
+
+def _refuse_beside_plan(ctx: click.Context) -> None:
+    """Raise `UsageError` for flags that say what the plan says."""
+    from click.core import ParameterSource
+
+    from specmeter.errors import UsageError
+
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name not in _BESIDE_PLAN and ctx.params.get(name) != ():
+            shown = parameter.opts[0] if parameter.opts[0].startswith("-") else "MODEL"
+            raise UsageError(
+                f"{shown} beside --plan: the plan says that", fix="change the plan with --set KEY=VALUE, or its file"
+            )
+
+
+def _measure_plan(
+    name: str,
+    variants: Sequence[str],
+    overrides: Sequence[str],
+    out: Path | None,
+    *,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    from specmeter.cli.progress import error_console, model_progress
+    from specmeter.cli.quality_view import part_progress, print_report
+    from specmeter.quality.files import default_path, load_report, save_report
+    from specmeter.quality.plan import load_plan
+    from specmeter.quality.planned import carry_out, prepare
+
+    loaded = load_plan(name, overrides, variants=variants)
+    earlier = load_report(out) if out is not None and out.exists() else None
+    console = error_console()
+    with model_progress(console) as bar:
+        request = prepare(loaded, offline=offline, fetching=bar)
+    path = out
+
+    def keep(report: QualityReport) -> None:
+        nonlocal path
+        path = path or default_path(report)
+        save_report(report, path)
+
+    with part_progress(console) as progress:
+        report = carry_out(
+            request, progress=progress, keep=keep, earlier=None if earlier is None or earlier.complete else earlier
+        )
     assert path is not None
     print_report(report, path, as_json=as_json)
 

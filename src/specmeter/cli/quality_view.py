@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def print_report(report: QualityReport, path: Path, *, as_json: bool) -> None:
     """Table and notes on stdout, or JSON; warnings and where it is kept on stderr."""
     from specmeter.quality.comparison import compare
+    from specmeter.quality.planned import names
 
     rows = compare(report)
     if as_json:
@@ -34,13 +35,16 @@ def print_report(report: QualityReport, path: Path, *, as_json: bool) -> None:
         answer = {"report": report.model_dump(mode="json"), "comparison": comparison, "file": str(path)}
         click.echo(json.dumps(answer, indent=1))
         return
+    rows = [row.model_copy(update={"reference": name}) for row, name in zip(rows, names(report), strict=True)]
     _print_table(rows)
     click.echo()
-    for line in (*_about_text(report), *_about_engines(report)):
+    for line in (*_about_text(report), *_about_engines(report), *_about_files(report)):
         click.echo(line)
     for row, model in zip(rows, report.models, strict=True):
         for warning in (*model.warnings, *([f"not compared: {row.incomparable}"] if row.incomparable else [])):
             click.echo(f"warning: {printable(row.reference)}: {printable(warning)}", err=True)
+    for skipped in report.skipped:
+        click.echo(f"not measured: {skipped.name}: {printable(skipped.reason)}", err=True)
     click.echo(f"kept in {printable(str(path))}", err=True)
 
 
@@ -132,6 +136,18 @@ def _about_engines(report: QualityReport) -> list[str]:
         threads = f"{report.settings.threads} thread{'' if report.settings.threads == 1 else 's'}"
         lines.append(f"timed by {', '.join(sorted(timers))}; median of {blocks} blocks; {threads}")
     return lines
+
+
+def _about_files(report: QualityReport) -> list[str]:
+    """What plans' files hold: a type of `llama-quantize` is a mixture."""
+    from specmeter.quality.planned import names
+
+    return [
+        f"{printable(name)}: {', '.join(f'{count} {kind}' for kind, count in model.tensor_types.items())}"
+        + (f"; made by {model.made}" if model.made else "")
+        for name, model in zip(names(report), report.models, strict=True)
+        if report.plan
+    ]
 
 
 @contextmanager

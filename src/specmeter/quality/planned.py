@@ -44,6 +44,18 @@ def measure_plan(
     when it fails.
     """
     request = prepare(loaded, offline=offline, fetching=fetching)
+    return carry_out(request, progress=progress, keep=keep, earlier=earlier, host=host)
+
+
+def carry_out(
+    request: Request,
+    *,
+    progress: Progress,
+    keep: Callable[[QualityReport], None],
+    earlier: QualityReport | None = None,
+    host: Host | None = None,
+) -> QualityReport:
+    """Measure a prepared plan, as `measure_plan` does."""
     report = measure(request, host or read_host(), progress, keep, earlier)
     keep(report)
     return report
