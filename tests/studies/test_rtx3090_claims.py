@@ -197,6 +197,13 @@ def test_every_claim_has_its_cases() -> None:
     assert set(CASES) == {claim.id for claim in claims(published())}
 
 
+def test_a_second_draft_that_was_found_invalid_is_not_called_missing() -> None:
+    told = found(made.study(second_draft=LOSING._replace(verdict="invalid")), "draft-choice")
+    assert told.ruling == "cannot tell"
+    assert "Found invalid: draft-second-max16" in told.found
+    assert "missing" not in told.found
+
+
 def test_a_second_mode_in_every_configuration() -> None:
     """Half of the requests at half the rate, on prompts of their own: that is bimodal."""
     data = made.study(changes={OTHER_VOCABULARY: Made(0.7, 30, 3, 0.4)})

@@ -312,7 +312,11 @@ def draft_choice(known: Lines) -> ClaimRuling:
         f"{draft}: " + ", ".join(f"{line.name} {percent(ratio(known, line))}" for line in own)
         for draft, own in of_draft.items()
     )
-    if len(of_draft) == 1:
+    refuted = [line for line in known.values() if not line.believable and line.sums and line.sums.drafted]
+    refuted = [line for line in refuted if line.arm.draft and line.arm.draft not in of_draft]
+    if refuted:
+        told += f". Found invalid: {named(refuted)}"
+    elif len(of_draft) == 1:
         told += ". One draft model drafted at all; a second with the same vocabulary is missing (variant `controls`)"
     return ClaimRuling(
         id="draft-choice",
