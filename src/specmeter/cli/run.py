@@ -148,7 +148,7 @@ def measure_shown(
     verb = "resuming" if resumed else "measuring"
     console.print(escape(f"{verb} {len(missing)} of {total} requests into {folder}"), highlight=False, soft_wrap=True)
     observer = RunProgress(prepared.work, missing, total, console, before)
-    _stop_like_ctrl_c()
+    stop_like_ctrl_c()
     try:
         with observer.shown():
             return run(prepared, folder, observer, probes=probes)
@@ -157,7 +157,7 @@ def measure_shown(
         raise
 
 
-def _stop_like_ctrl_c() -> None:
+def stop_like_ctrl_c() -> None:
     """A polite request to end (`kill`, a closed terminal, a shutdown) leaves the run as Ctrl-C does."""
     import signal
 

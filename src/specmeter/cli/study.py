@@ -121,6 +121,7 @@ def run(
     resume).
     """
     from specmeter.cli.progress import error_console
+    from specmeter.cli.run import stop_like_ctrl_c
     from specmeter.cli.study_view import print_dry_run, print_findings, print_left_out
     from specmeter.studies.folder import StudyFolder as Folder
     from specmeter.studies.folder import choose_folder, exists
@@ -139,6 +140,7 @@ def run(
         if resumed and new:
             ctx.fail(f"--new: {out} holds a study already; name another folder")
     console = error_console()
+    stop_like_ctrl_c()
     record = begin(ready, folder)
     console.print(f"{'resuming' if resumed else 'measuring'} {name} in {folder.path}", markup=False, soft_wrap=True)
     print_left_out(console, record)
