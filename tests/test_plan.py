@@ -44,6 +44,13 @@ def test_counts_are_those_of_the_run(tmp_path: Path) -> None:
     assert make_plan(mock).requests == len(list(prepare(mock).work.keys()))
 
 
+def test_workloads_with_limits_of_their_own_are_counted_by_those(tmp_path: Path) -> None:
+    limits = ["workloads.0.max_tokens=7", "design.blocks=1", "design.invocations=1"]
+    plan = make_plan(load(experiment(tmp_path), limits))
+    assert {item.arm.id: item.tokens for item in plan.arms}["dense/none"] == 3 * 7 + 2 * 100
+    assert plan.tokens == sum(item.tokens for item in plan.arms)
+
+
 def test_memory_and_disk_follow_from_the_files(tmp_path: Path) -> None:
     plan = make_plan(load(experiment(tmp_path)))
     sizes = {need.name: need.size_bytes for need in plan.models}

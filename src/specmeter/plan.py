@@ -48,6 +48,8 @@ class ArmPlan(Record):
     arm: Arm
     requests: int
     """In the whole run."""
+    tokens: int
+    """Generated in them at most, as far as the experiment's own limits say."""
     memory_bytes: int | None
     """Weights and KV caches; None when a size is unknown."""
 
@@ -110,7 +112,8 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     plans = tuple(
         ArmPlan(
             arm=arm,
-            requests=passes * sum(_in_a_block(experiment, arm, counts)),
+            requests=passes * sum(n for n, _ in _in_a_block(experiment, arm, counts)),
+            tokens=passes * sum(n * most for n, most in _in_a_block(experiment, arm, counts)),
             memory_bytes=_memory(arm, models),
         )
         for arm in arms
@@ -129,7 +132,7 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
         prompts=sum(counts.values()),
         sessions=sessions,
         requests=requests,
-        tokens=requests * experiment.generation.max_tokens,
+        tokens=sum(plan.tokens for plan in plans),
         memory_bytes=max(known) if len(known) == len(plans) else None,
         memory_available_bytes=memory_available_bytes(),
         disk_bytes=sum(need.size_bytes or 0 for need in models.values() if not need.present)
@@ -141,12 +144,13 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     )
 
 
-def _in_a_block(experiment: Experiment, arm: Arm, counts: Mapping[str, int]) -> Iterator[int]:
-    """Requests of an arm in each block, workload by workload."""
+def _in_a_block(experiment: Experiment, arm: Arm, counts: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """(requests, most tokens of each) of an arm in each block, workload by workload."""
     for spec in experiment.workloads:
         if not arm.workloads or spec.name in arm.workloads:
             turn = spec.baseline_per_block if arm.role == "baseline" else None
-            yield counts[spec.name] if turn is None else turn
+            most = experiment.generation.max_tokens if spec.max_tokens is None else spec.max_tokens
+            yield (counts[spec.name] if turn is None else turn), most
 
 
 def read_bandwidth(size_bytes: int = 128_000_000) -> float:
@@ -230,7 +234,8 @@ def _seconds(
         if need.bytes_per_token is None or need.size_bytes is None:
             return None
         starts = plan.requests if experiment.design.session == "request" else passes
-        generations = plan.requests + warm * starts
-        total += generations * experiment.generation.max_tokens * need.bytes_per_token / bandwidth
+        per_request = plan.tokens / max(1, plan.requests)
+        tokens = plan.tokens + warm * starts * per_request
+        total += tokens * need.bytes_per_token / bandwidth
         total += starts * need.size_bytes / bandwidth
     return total
