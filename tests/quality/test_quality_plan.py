@@ -36,7 +36,7 @@ SMALL = {
 def file(tmp_path: Path) -> Path:
     (tmp_path / "text.txt").write_text(short_text(), encoding="utf-8")
     path = tmp_path / "plan.yaml"
-    path.write_text(yaml.safe_dump({**SMALL, "text": "text.txt"}), encoding="utf-8")
+    path.write_text(yaml.safe_dump({**SMALL, "text": "text.txt"}, sort_keys=False), encoding="utf-8")
     return path
 
 
@@ -46,11 +46,12 @@ def quiet(*_: object) -> None:
 
 def test_bundled_plans_load_in_every_variant() -> None:
     offered = bundled_plans()
-    assert set(offered) == {"apple-quant-ladder", "qat-vs-ptq"}
+    assert set(offered) >= {"apple-quant-ladder", "qat-vs-ptq"}
     for name, bundled in offered.items():
         assert bundled.description
         for variant in bundled.variants:
-            assert load_plan(name, variants=["bench", variant]).value.applied == ("bench", variant)
+            chosen = tuple(dict.fromkeys(("bench", variant)))
+            assert load_plan(name, variants=chosen).value.applied == chosen
 
 
 def test_the_ladder_is_the_document_s() -> None:

@@ -109,7 +109,8 @@ class _Shelf:
     base_dir: Path
     offline: bool
     fetching: ModelProgress
-    found: dict[str, ModelIdentity] = field(default_factory=dict[str, ModelIdentity])
+    found: dict[str, tuple[ModelIdentity, str]] = field(default_factory=dict[str, tuple[ModelIdentity, str]])
+    """Name -> (identity, how the file was made), whether it is measured or not."""
     models: list[ModelIdentity] = field(default_factory=list[ModelIdentity])
     """Those that are measured."""
     origins: list[Origin] = field(default_factory=list[Origin])
@@ -120,18 +121,21 @@ class _Shelf:
         quantizer, without = self._quantizer()
         lacking = any(it.reference is None and it.type not in OWN_TYPES for it in self.plan.models.values())
         stand_ins = quantizer is None and lacking
-        for name, model in self.plan.models.items():
-            if model.stand_in and not stand_ins:
-                continue
+        problems: dict[str, str] = {}
+        wanted = {name: it for name, it in self.plan.models.items() if stand_ins or not it.stand_in}
+        # Files that are given come first: others are made from them, wherever they stand in the plan.
+        for name in sorted(wanted, key=lambda name: wanted[name].reference is None):
             try:
-                identity, made = self._one(name, model, quantizer, without)
-                if not model.only_source:
-                    _refuse_too_large(self.plan, identity)
+                self.found[name] = self._one(name, wanted[name], quantizer, without)
+                if not wanted[name].only_source:
+                    _refuse_too_large(self.plan, self.found[name][0])
             except SpecmeterError as error:
-                self.skipped.append(SkippedModel(name=name, reason=f"{error.message} ({error.fix})"))
-                continue
-            self.found[name] = identity
-            if not model.only_source:
+                problems[name] = f"{error.message} ({error.fix})"
+        for name, model in wanted.items():
+            if name in problems:
+                self.skipped.append(SkippedModel(name=name, reason=problems[name]))
+            elif not model.only_source:
+                identity, made = self.found[name]
                 self.models.append(identity)
                 self.origins.append(Origin(role=model.role, made=made))
 
@@ -154,9 +158,9 @@ class _Shelf:
             return _gguf_model(name, model.reference, self.base_dir, self.offline, fetching), ""
         assert model.made_from is not None
         assert model.type is not None
-        source = self.found.get(model.made_from)
-        if source is None:
+        if model.made_from not in self.found:
             raise UsageError(f"{model.made_from}, which it is made from, is not there", fix="give its file")
+        source = self.found[model.made_from][0]
         if quantizer is None and model.type not in OWN_TYPES:
             raise UsageError(
                 f"{model.type} is made by llama-quantize only, and {without}",
