@@ -21,6 +21,8 @@ _SMALL, _LARGE = 0.1, 0.5
 """Share of the overhead that bytes take at most to be no cause of it, and at least to be its main one."""
 _PER_OPERATION = 10
 """A forward has at least so many operations: fewer answers than that are no call for each."""
+_WIDE = 10
+"""An interval that reaches so many times the point says nothing."""
 _PAGE = "project page, finding 6 and table of cross-device speculation"
 
 
@@ -259,6 +261,8 @@ def _reduction(ratio: Estimate | None) -> str:
         return "unknown"
     if ratio.low is None or ratio.high is None:
         return f"{1 - ratio.point:.1%} less (no interval)"
+    if ratio.high > _WIDE * ratio.point:
+        return f"{1 - ratio.point:.1%} less (too uncertain for an interval: blocks differ by more than themselves)"
     return f"{1 - ratio.point:.1%} [{1 - ratio.high:.1%}, {1 - ratio.low:.1%}] less"
 
 
