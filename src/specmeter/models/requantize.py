@@ -144,11 +144,11 @@ def _copy(made: Path, file: Any) -> None:
 
 
 def _here(parts: tuple[Header, ...], kind: str, stored: str, progress: Progress | None) -> Made:
-    if len(parts) > 1:
+    header, *others = parts
+    if others:
         raise ModelError(
-            f"{parts[0].path}: is split over {len(parts)} files", fix="join them with llama-gguf-split --merge"
+            f"{header.path}: is split over {len(parts)} files", fix="join them with llama-gguf-split --merge"
         )
-    header = parts[0]
     path = _place(header.path, parts, kind, f"specmeter {RECIPE}")
     metadata: dict[str, Value] = dict(header.metadata)
     metadata |= {"general.file_type": FILE_TYPE[kind], "general.quantization_version": 2}
