@@ -11,10 +11,12 @@ from stand_in_study import NAME, install
 
 from specmeter.audit.claim import Claim, Ruling
 from specmeter.audit.judge import judge
-from specmeter.errors import StoreError, UsageError
+from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiment_file import load
 from specmeter.laboratory import prepare, run
 from specmeter.reading import read_run
+from specmeter.record import Request
+from specmeter.schedule import Cell
 from specmeter.studies import from_claims, setting
 from specmeter.studies.measured import from_run, merged
 from specmeter.studies.study import ArmResult, Ran
@@ -23,9 +25,9 @@ from specmeter.studies.study import ArmResult, Ran
 class Silent:
     """An observer that hears nothing."""
 
-    def session_starting(self, *_: object) -> None: ...
-    def request_done(self, *_: object) -> None: ...
-    def session_failed(self, *_: object) -> None: ...
+    def session_starting(self, cell: Cell, requests: int) -> None: ...
+    def request_done(self, request: Request) -> None: ...
+    def session_failed(self, arm_id: str, error: EngineError) -> None: ...
 
 
 def measured(folder: Path, **changes: Any) -> Path:
