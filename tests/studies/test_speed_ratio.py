@@ -12,6 +12,7 @@ from specmeter.experiment_file import load
 from specmeter.studies.speed_ratio import pairings
 from specmeter.studies.study import ClaimRuling, ModelUsed, StudyData
 from specmeter.theory.cost import break_even_rate
+from specmeter.workloads.spec import BenchWorkload, StudiesWorkload
 
 RATES = {"9B_Q8": 40.0, "0.8B_Q8": 132.0, "2B_Q8": 104.0}
 FAST, LESS = "0.8B_Q8", "2B_Q8"
@@ -204,7 +205,7 @@ def test_counts(name: str, drafted: int, plain: int, once: int) -> None:
     def counts(*variants: str) -> tuple[int, int, int]:
         experiment = load(name, variants=variants).experiment
         (workload,) = experiment.workloads
-        assert workload.source in ("bench", "studies")
+        assert isinstance(workload, BenchWorkload | StudiesWorkload)
         each = len(workload.kinds) * workload.per_kind * experiment.design.blocks
         arms = experiment.expand()
         speculative = sum(arm.speculates for arm in arms)

@@ -113,7 +113,9 @@ def machine_table(data: StudyData) -> MachineTable | None:
     """The machines of the data: those that were put together, or the one that a study was measured on."""
     if data.machines is not None:
         return data.machines
-    sides = [from_quality(report, f"machine {number}") for number, report in enumerate(data.quality, start=1)]
+    names = [report.host.cpu or "machine" for report in data.quality]
+    told = [f"{name} ({number})" if names.count(name) > 1 else name for number, name in enumerate(names, start=1)]
+    sides = [from_quality(report, name) for report, name in zip(data.quality, told, strict=True)]
     return merge(sides) if sides else None
 
 
@@ -219,9 +221,7 @@ def _row(line: MachineLine, machine: Machine) -> tuple[StudyCell, ...]:
 
 def _printed_table(table: MachineTable) -> Iterator[StudyTable]:
     """What the page prints beside what follows from its rates, where these are the document's machines."""
-    known = [line for line in _plain(table) if line.subject == DENSE and line.machine in PRINTED]
-    made = [(line, line.bytes_per_token, line.utilisation) for line in known]
-    found = [(line, size, share) for line, size, share in made if size is not None and share is not None]
+    found = list(_documented(table))
     if not found:
         return
     yield StudyTable(
@@ -231,13 +231,13 @@ def _printed_table(table: MachineTable) -> Iterator[StudyTable]:
         columns=("machine", "by the page, %", "by its data, %", "from bytes, %", "with GiB for GB, %"),
         rows=tuple(
             (
-                StudyCell(text=line.machine),
-                StudyCell(value=PRINTED[line.machine][0], digits=0),
-                StudyCell(value=PRINTED[line.machine][1], digits=1),
+                StudyCell(text=name),
+                StudyCell(value=PRINTED[name][0], digits=0),
+                StudyCell(value=PRINTED[name][1], digits=1),
                 StudyCell(value=_times(share, 100, "%"), digits=1),
                 StudyCell(value=100 * share.point * 1e9 / _GIB, digits=1),
             )
-            for line, _, share in found
+            for name, share in found
         ),
     )
 
@@ -287,10 +287,13 @@ def _memory_bound(table: MachineTable | None) -> tuple[Finding, str]:
 
 def _machine_ratio(table: MachineTable | None) -> tuple[Finding, str]:
     """The document's own pair of machines, on the model of its table."""
-    names = {machine.name for machine in table.machines} if table is not None else set[str]()
-    ratios = dict(_ratios(table, "M2 Ultra", "M2 Pro")) if table is not None and {"M2 Ultra", "M2 Pro"} <= names else {}
+    here = {known: machine.name for machine in (table.machines if table else ()) if (known := _known(machine))}
+    ratios: dict[str, Estimate] = {}
+    if table is not None and {"M2 Ultra", "M2 Pro"} <= here.keys():
+        ratios = dict(_ratios(table, here["M2 Ultra"], here["M2 Pro"]))
     if DENSE not in ratios:
-        return "cannot tell", f"The claim is about two machines; here are {', '.join(sorted(names)) or 'none'}."
+        names = ", ".join(machine.device for machine in table.machines) if table is not None else ""
+        return "cannot tell", f"The claim is about two machines; measured on {names or 'none'}."
     said = "; ".join(f"{subject} {quoted(ratio)}" for subject, ratio in ratios.items())
     ratio = ratios[DENSE]
     if round(ratio.point, 1) == CLAIMED_RATIO or _low(ratio) <= CLAIMED_RATIO <= _high(ratio):
@@ -340,24 +343,33 @@ def _ratios(table: MachineTable, fast: str, slow: str) -> Iterator[tuple[str, Es
 
 
 def _utilisation(table: MachineTable | None) -> tuple[Finding, str]:
-    known = [
-        (line, line.utilisation)
-        for line in _plain(table)
-        if line.utilisation is not None and line.subject == DENSE and line.machine in PRINTED
-    ]
+    known = list(_documented(table))
     if not known:
         shares = [(line, line.utilisation) for line in _plain(table) if line.utilisation is not None]
         here = f" Here: {_named(shares)}." if shares else ""
         return "cannot tell", f"The claim is about three machines, none of which is here.{here}"
-    said = ", ".join(f"{_percent(share)} on {line.machine}" for line, share in known)
-    off = [line for line, share in known if not _printed_right(line.machine, share)]
-    if off:
+    said = ", ".join(f"{_percent(share)} on {name}" for name, share in known)
+    if not all(_printed_right(name, share) for name, share in known):
         return (
             "contradicted",
             f"Rate times bytes of the file over bandwidth is {said}. The page's figures are those with GiB in the "
             "place of GB; the document's own data prints others again (69.1, 70.9, 82.4 %).",
         )
     return "supported", f"{said}."
+
+
+def _documented(table: MachineTable | None) -> Iterator[tuple[str, Estimate]]:
+    """The document's name of a machine -> utilisation by the model of its table."""
+    for line in _plain(table):
+        name = _known(table.machine(line.machine)) if table is not None else None
+        if name is not None and line.subject == DENSE and line.utilisation is not None:
+            yield name, line.utilisation
+
+
+def _known(machine: Machine) -> str | None:
+    """The document's name for a machine; None for others."""
+    name = machine.device.removeprefix("Apple ")
+    return name if name in PRINTED else None
 
 
 def _printed_right(machine: str, share: Estimate) -> bool:

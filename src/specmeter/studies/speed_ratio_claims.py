@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -180,13 +181,18 @@ def _asks(pairs: Sequence[Pairing]) -> str:
     known = [pair for pair in pairs if pair.least_acceptance is not None]
     if not known:
         return ""
-    parts: list[str] = []
-    for pair in list({pair.line.draft: pair for pair in known}.values())[:3]:
-        text = f"{pair.line.draft} at {pair.ratio.point if pair.ratio else 0:.2f} needs {share(pair.least_acceptance)}"
-        if pair.needed_acceptance is not None:
-            text += f" ({share(pair.needed_acceptance)} at the measured cost of a step)"
-        parts.append(f"{text} and has {share(pair.line.acceptance)}")
+    parts = [_needs(pair) for pair in list({pair.line.draft: pair for pair in known}.values())[:3]]
     return f"Break-even needs acceptance, not a ratio alone, even were verification free: {'; '.join(parts)}."
+
+
+def _needs(pair: Pairing) -> str:
+    least, needed = pair.least_acceptance, pair.needed_acceptance
+    ratio = pair.ratio.point if pair.ratio is not None else 0.0
+    said = f"{pair.line.draft} at {ratio:.2f} "
+    said += "could not pay with all accepted" if least is None or math.isinf(least) else f"needs {share(least)}"
+    if needed is not None:
+        said += f" ({'no acceptance suffices' if math.isinf(needed) else share(needed)} at the measured cost of a step)"
+    return f"{said} and has {share(pair.line.acceptance)}"
 
 
 def _apart(low: Estimate | None, high: Estimate | None) -> bool:

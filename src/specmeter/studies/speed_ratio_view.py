@@ -125,9 +125,7 @@ def _end(value: float, digits: int) -> str:
 def share(value: float | Estimate | None) -> str:
     """`3.3 %`."""
     point = value.point if isinstance(value, Estimate) else value
-    if point is None:
-        return "unknown"
-    return "no acceptance suffices" if math.isinf(point) else f"{100 * point:.1f} %"
+    return "unknown" if point is None else f"{100 * point:.1f} %"
 
 
 def told(pair: Pairing) -> str:
