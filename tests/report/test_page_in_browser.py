@@ -49,6 +49,12 @@ def test_the_language_switches_everywhere_and_charts_follow(look: Look, pages: d
     assert looked.said == []
 
 
+def test_charts_have_names_in_the_language_of_the_page(look: Look, pages: dict[str, Path]) -> None:
+    name = "document.querySelector('[data-chart=comparison]').ariaLabel"
+    assert look(pages["real"]).run(name) == "Speedup of each configuration"
+    assert look(pages["real"], locale="zh-CN").run(name) == "各配置的加速比"
+
+
 def test_a_chinese_browser_gets_chinese(look: Look, pages: dict[str, Path]) -> None:
     looked = look(pages["real"], locale="zh-CN")
     assert looked.page.inner_text("#validity h2") == "有效性"

@@ -91,7 +91,7 @@
     return spec;
   }
   async function draw(element) {
-    const chart = payload[element.dataset.chart];
+    const chart = payload[element.dataset.chart], name = element.getAttribute("aria-label");
     const width = element.clientWidth;
     if (!width) return;
     const spec = narrowed(structuredClone(chart.specs[root.dataset.language]), width, chart.data);
@@ -105,6 +105,7 @@
     if (old) old.view.finalize();
     views.set(element, { view, width });
     await view.runAsync();
+    element.setAttribute("aria-label", name); // Vega names every chart alike
     element.dataset.drawn = root.dataset.language;
   }
   let drawing = Promise.resolve();
