@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -128,4 +129,7 @@ def test_the_quick_variant_is_measured_and_merged(tmp_path: Path, capsys: pytest
     (path,) = [file for file in out.rglob("hardware-comparison*.json") if file.name != "study.json"]
     side = from_quality(load_report(path), "here")
     assert len(side.measured) == 4 * 2
-    assert invoke(["compare", "--machines", str(path), str(path), "--json"]) == 0
+    assert invoke(["compare", "--machines", str(out), str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [machine["name"] for machine in found["machines"]] == ["study", "hardware-comparison"]
+    assert any("one and the same machine" in difference for difference in found["differences"])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from specmeter.machines import MachineSide, MachineTable
     from specmeter.report.words import Language
+    from specmeter.studies.folder import StudyFolder
 
 _GB = 1e9
 _MOST_GB_PER_S = 1e6
@@ -69,9 +70,9 @@ def command(
     when the whole interval of an arm lies beyond the threshold; the intervals of a pair of runs hold for all arms
     together. Numbers of invalid arms are not compared. What else differs between the runs is listed.
 
-    With --machines, runs of one experiment, or reports of `specmeter quality --rates`, become one table of machines:
-    rates, the share of the memory's bandwidth that plain decoding uses, and ratios to the first machine. Other models,
-    prompts, settings or tests are refused by name.
+    With --machines, runs of one experiment, reports of `specmeter quality --rates`, or studies become one table of
+    machines: rates, the share of the memory's bandwidth that plain decoding uses, and ratios to the first machine.
+    Other models, prompts, settings or tests are refused by name.
 
     \b
     Examples:
@@ -155,11 +156,28 @@ def _side(given: str, name: str) -> MachineSide:
     from specmeter.laboratory import find_run
     from specmeter.machines import from_quality, from_run
     from specmeter.quality.files import load_report
+    from specmeter.studies.folder import StudyFolder, exists
 
-    path = Path(given).expanduser()
+    path = find_run(given)
+    if exists(path):
+        path = _only_part(StudyFolder(path), name)
     if path.suffix.lower() == ".json" and not path.is_dir():
         return from_quality(load_report(path), name)
-    return from_run(find_run(given), name)
+    return from_run(path, name)
+
+
+def _only_part(study: StudyFolder, name: str) -> Path:
+    """What a study with one part measured. Raises `UsageError` for one with several, which would be several tables."""
+    from specmeter.errors import UsageError
+
+    parts = [part for part in study.record().parts if not part.skipped]
+    if len(parts) != 1:
+        names = ", ".join(part.name for part in parts) or "none"
+        raise UsageError(
+            f"{name}: a study with {len(parts)} measured parts ({names})", fix=f"name one part: {study.path.name}/PART"
+        )
+    part = parts[0]
+    return study.quality_file(part.name) if part.kind == "quality" else study.run_folder(part.name)
 
 
 def _names(runs: Sequence[str]) -> list[str]:
