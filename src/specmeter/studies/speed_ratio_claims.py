@@ -114,7 +114,12 @@ def necessary(pairs: Sequence[Pairing]) -> tuple[Finding, str]:
         return "contradicted", f"These gain below a ratio of {RULE:g}: {_all(wrong)}. {_asks(wrong)}"
     if below and all(pair.outcome == "loses" for pair in below):
         return "supported", f"All {len(below)} arms below a ratio of {RULE:g} lose: {_all(below)}. {_asks(below)}"
-    return "cannot tell", f"No arm below a ratio of {RULE:g} decides: {_all(known)}."
+    losing = sum(pair.outcome == "loses" for pair in below)
+    return (
+        "cannot tell",
+        f"{losing} of {len(below)} arms below a ratio of {RULE:g} lose, no interval decides about the others: "
+        f"{_all(known)}.",
+    )
 
 
 def gain_at_low_acceptance(pairs: Sequence[Pairing], claimed: float) -> tuple[Finding, str]:
