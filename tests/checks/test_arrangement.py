@@ -19,7 +19,6 @@ from factory import (
     run_data,
     simulated,
     unchecked,
-    with_arms,
     with_requests,
     with_sessions,
     without_requests,

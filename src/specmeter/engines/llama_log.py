@@ -152,8 +152,9 @@ class LoadLog:
     layers_offloaded: tuple[int, int] | None = None
     draft_layers_offloaded: tuple[int, int] | None = None
     resolved: dict[str, Any] = field(default_factory=dict[str, Any])
-    """`n_vocab`, `n_ctx`, `n_batch`, `n_ubatch`, `kv_type_k`, `kv_type_v`, `flash_attention`, `threads`, `batch_threads`,
-    `load_mode` (and those of the draft under `draft_...`), and `method_parameters`: method -> name -> value."""
+    """`n_vocab`, `n_ctx`, `n_batch`, `n_ubatch`, `kv_type_k`, `kv_type_v`, `flash_attention`, `threads`,
+    `batch_threads`, `load_mode` (and those of the draft under `draft_...`), and `method_parameters`: method -> name ->
+    value."""
     warnings: tuple[str, ...] = ()
 
 
