@@ -28,8 +28,11 @@ generation: {max_tokens: 24}
 """
 
 
-def measured(folder: Path, name: str, base_ms: float = 30, blocks: int = 4, faults: str = "faults: []") -> Path:
+def measured(
+    folder: Path, name: str, base_ms: float = 30, blocks: int = 4, faults: str = "faults: []", turns: str = "null"
+) -> Path:
     text = EXPERIMENT.replace("BASE", str(base_ms)).replace("BLOCKS", str(blocks)).replace("FAULTS", faults)
+    text = text.replace("per_kind: 2", f"per_kind: 2, baseline_per_block: {turns}")
     file = folder / f"{name}.yaml"
     file.write_text(text, encoding="utf-8")
     assert invoke(["run", str(file), "--out", str(folder / name)]) in (0, 1)
@@ -180,3 +183,17 @@ def sweep_like(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert invoke(["run", str(file), "--out", str(folder / "run")]) == 0
     return folder / "run"
+
+
+def test_baselines_that_run_prompts_in_turn_are_compared_on_all_of_them(tmp_path: Path, runs: dict[str, Path]) -> None:
+    turns, slow = (measured(tmp_path, f"turns-{ms}", ms, turns="3") for ms in (30, 36))
+    plain = compare_runs(read_side(turns), read_side(slow)).arms[0]
+    assert (plain.arm_id, plain.prompts) == ("dense/none", 4)
+    assert plain.rate is not None
+    assert plain.rate.point == pytest.approx((30 + 4) / (36 + 4), rel=0.03)
+    for measure in ("rate", "speedup"):
+        for reference, other in ((turns, runs["old"]), (runs["old"], turns)):
+            for arm in compare_runs(read_side(reference), read_side(other), measure=measure).arms[1:]:
+                assert arm.speedup is not None
+                assert arm.speedup.point == pytest.approx(1.0, rel=0.02)
+                assert arm.prompts == 4

@@ -1,7 +1,7 @@
 """Runs against each other: two builds, two machines, two days. Pure over what the runs' rows say.
 
 Arms are compared with the arm of the same id, over the prompts that both runs completed in every block, so that the mix
-of texts is the same on both sides. Two measures:
+of texts is the same on both sides; baselines that run their prompts in turn are completed (`gaps`). Two measures:
 
 - `rate`: decode rate of the other run / that of the reference. Blocks of different runs have nothing in common (another
   hour, another state of the machine), so nothing is paired but the prompts: Welch's interval over blocks
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.gaps import additive
 from specmeter.reading import RunReport, read_run
 from specmeter.record import Arm, EngineIdentity, Estimate, Host, Record, Verdict
 from specmeter.stats import ratio_of_groups
@@ -43,6 +45,9 @@ Cell = tuple[int, int]
 """(invocation, block)."""
 Rates = dict[Cell, dict[str, tuple[int, float]]]
 """Cell -> prompt id -> (tokens after the first, decode ms)."""
+
+
+_IN_TURN = re.compile(r'"baseline_per_block": [1-9]')
 
 
 class ArmComparison(Record):
@@ -127,8 +132,34 @@ def read_side(folder: Path) -> Side:
                 prompts[row.prompt_id] = row.prompt_sha256
         hosts = store.hosts()
         engine = next((session.engine for session in store.sessions()), None)
-        generation = json.loads(store.experiment_json).get("generation", {})
+        asked = json.loads(store.experiment_json)
+    if _IN_TURN.search(json.dumps(asked.get("workloads"))):
+        for arm in report.arms:
+            if arm.role == "baseline" and arm.id in rates:
+                rates[arm.id] = _completed(rates[arm.id])
+    generation = asked.get("generation", {})
     return Side(folder.resolve().name, report, rates, prompts, hosts[-1] if hosts else None, engine, generation)
+
+
+def _completed(rates: Rates) -> Rates:
+    """A baseline that may run its prompts in turn, with those that a block lacks as the others let expect them."""
+    prompts = list(dict.fromkeys(prompt for cell in rates.values() for prompt in cell))
+    cells = list(rates)
+    place = {prompt: number for number, prompt in enumerate(prompts)}
+    known = [(place[prompt], at, *rates[cell][prompt]) for at, cell in enumerate(cells) for prompt in rates[cell]]
+    rows, columns, tokens, ms = (np.array(column) for column in zip(*known, strict=True))
+    fitted = additive(np.log(ms / tokens), rows, columns)
+    if fitted is None:
+        return rates
+    of_prompt, of_cell = fitted
+    usual: list[int] = np.rint(np.bincount(rows, tokens) / np.bincount(rows)).astype(int).tolist()
+    return {
+        cell: {
+            prompt: rates[cell].get(prompt, (count, count * math.exp(of_prompt[number] + of_cell[at])))
+            for number, (prompt, count) in enumerate(zip(prompts, usual, strict=True))
+        }
+        for at, cell in enumerate(cells)
+    }
 
 
 def compare_runs(
