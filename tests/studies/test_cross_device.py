@@ -14,8 +14,8 @@ from specmeter.experiment_file import load
 from specmeter.record import Estimate, Verdict
 from specmeter.studies import findings
 from specmeter.studies.cross_device import needs, published
-from specmeter.studies.cross_device_claims import claims
-from specmeter.studies.cross_device_costs import WITHDRAWN, backends
+from specmeter.studies.cross_device.claims import claims
+from specmeter.studies.cross_device.costs import WITHDRAWN, backends
 from specmeter.studies.folder import StudyFolder
 from specmeter.studies.study import ArmResult, DraftPlace, Finding, Result, StudyData
 

@@ -11,8 +11,8 @@ import pytest
 from specmeter.record import Estimate
 from specmeter.stats import t_critical
 from specmeter.studies.moe306 import claims
-from specmeter.studies.moe306_blocks import faster, mean_gain, ratio, widened
-from specmeter.studies.moe306_lines import LARGE, MOE, SMALL, at, baseline_of, speculative
+from specmeter.studies.moe306.blocks import faster, mean_gain, ratio, widened
+from specmeter.studies.moe306.lines import LARGE, MOE, SMALL, at, baseline_of, speculative
 from specmeter.studies.study import ArmResult, Result, StudyData
 
 WEATHER = (1.0, 0.6, 1.7)

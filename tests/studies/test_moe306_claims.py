@@ -7,7 +7,7 @@ import pytest
 from moe306_data import Config
 
 from specmeter.studies.moe306 import claims
-from specmeter.studies.moe306_lines import DENSE, SMALL
+from specmeter.studies.moe306.lines import DENSE, SMALL
 from specmeter.studies.study import Finding, Result, StudyData
 
 FLAT = made.study(1.2)

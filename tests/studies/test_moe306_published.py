@@ -9,8 +9,8 @@ import pytest
 from specmeter.record import Estimate
 from specmeter.studies import findings
 from specmeter.studies.moe306 import published, suite
-from specmeter.studies.moe306_equations import equations, rounds, tokens_generated, traffic
-from specmeter.studies.moe306_lines import MOE, SMALL, at, by_length, overall, speculative
+from specmeter.studies.moe306.equations import equations, rounds, tokens_generated, traffic
+from specmeter.studies.moe306.lines import MOE, SMALL, at, by_length, overall, speculative
 from specmeter.studies.study import ClaimRuling, StudyTable
 
 DATA = published()

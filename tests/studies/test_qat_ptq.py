@@ -9,8 +9,8 @@ from specmeter.quality.plan import load_plan
 from specmeter.quality.planned import measure_plan
 from specmeter.studies import findings
 from specmeter.studies.measured import from_quality
-from specmeter.studies.qat_ptq import claims, figures, published, tables
-from specmeter.studies.qat_ptq_claims import CAVEAT
+from specmeter.studies.quantization.qat_ptq import claims, figures, published, tables
+from specmeter.studies.quantization.qat_ptq_claims import CAVEAT
 from specmeter.studies.study import Finding, StudyData
 
 WIDTHS = (3, 4, 6, 8)

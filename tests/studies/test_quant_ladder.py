@@ -10,8 +10,8 @@ from specmeter.quality.planned import measure_plan
 from specmeter.record import Estimate
 from specmeter.studies import findings
 from specmeter.studies.measured import from_quality
-from specmeter.studies.quant_ladder import claims, figures, published, tables
-from specmeter.studies.rungs import faster, named, rungs, worse
+from specmeter.studies.quantization.ladder import claims, figures, published, tables
+from specmeter.studies.quantization.rungs import faster, named, rungs, worse
 from specmeter.studies.study import Finding, StudyData
 
 BOUND = {name: 36.8 * 8.4 / size for name, size in SIZES.items()}

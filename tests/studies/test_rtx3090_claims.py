@@ -10,8 +10,8 @@ from specmeter.audit.published.table import rows
 from specmeter.record import Estimate
 from specmeter.studies import findings
 from specmeter.studies.rtx3090 import claims, published
-from specmeter.studies.rtx3090_lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio
-from specmeter.studies.rtx3090_mechanism import budget, budgets_of_requests, saturation
+from specmeter.studies.rtx3090.lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio
+from specmeter.studies.rtx3090.mechanism import budget, budgets_of_requests, saturation
 from specmeter.studies.study import ClaimRuling, Finding, Result, StudyData
 
 LONG = tuple(LONGER)

@@ -9,7 +9,7 @@ from ratio_data import Made, data
 
 from specmeter import studies
 from specmeter.experiment_file import load
-from specmeter.studies.speed_ratio import pairings
+from specmeter.studies.speed_ratio.ratio import pairings
 from specmeter.studies.study import ClaimRuling, ModelUsed, StudyData
 from specmeter.theory.cost import break_even_rate
 from specmeter.workloads.spec import BenchWorkload, StudiesWorkload

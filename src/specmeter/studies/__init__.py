@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "moe-306": "moe306",
-    "apple-quant-ladder": "quant_ladder",
-    "qat-vs-ptq": "qat_ptq",
-    "apple-sd": "apple_sd",
-    "self-speculation": "self_speculation",
-    "moe-sd": "moe_sd",
+    "apple-quant-ladder": "quantization.ladder",
+    "qat-vs-ptq": "quantization.qat_ptq",
+    "apple-sd": "speed_ratio.apple_sd",
+    "self-speculation": "speed_ratio.self_speculation",
+    "moe-sd": "speed_ratio.moe_sd",
     "cross-device": "cross_device",
     "hardware-comparison": "hardware",
     "rtx3090-19": "rtx3090",

@@ -18,8 +18,8 @@ from specmeter.machines import Machine, MachineLine, MachineTable, from_quality,
 from specmeter.record import Estimate
 from specmeter.studies import apple_published
 from specmeter.studies.from_claims import printed_rate, rulings
-from specmeter.studies.speed_ratio_claims import ruling
-from specmeter.studies.speed_ratio_view import quoted
+from specmeter.studies.speed_ratio.claims import ruling
+from specmeter.studies.speed_ratio.view import quoted
 from specmeter.studies.study import Axis, Point, StudyCell, StudyData, StudyFigure, StudyTable
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from specmeter.studies.moe306_lines import above, below, said, scaled
-from specmeter.studies.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
+from specmeter.studies.moe306.lines import above, below, said, scaled
+from specmeter.studies.quantization.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
 from specmeter.studies.study import ClaimRuling
 
 if TYPE_CHECKING:

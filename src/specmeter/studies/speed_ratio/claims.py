@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from specmeter.studies.speed_ratio import RULE, Pairing, believable
-from specmeter.studies.speed_ratio_view import share, told
+from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable
+from specmeter.studies.speed_ratio.view import share, told
 from specmeter.studies.study import ClaimRuling
 from specmeter.theory.cost import permitted_speedup
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from specmeter.studies.moe306_lines import above, below, said
-from specmeter.studies.rungs import Rung, faster, rungs, spread
+from specmeter.studies.moe306.lines import above, below, said
+from specmeter.studies.quantization.rungs import Rung, faster, rungs, spread
 from specmeter.studies.study import ClaimRuling
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from specmeter.studies.moe306_claims import claims
-from specmeter.studies.moe306_figures import figures
-from specmeter.studies.moe306_lines import suite
-from specmeter.studies.moe306_published import published
-from specmeter.studies.moe306_tables import tables
+from specmeter.studies.moe306.claims import claims
+from specmeter.studies.moe306.figures import figures
+from specmeter.studies.moe306.lines import suite
+from specmeter.studies.moe306.published import published
+from specmeter.studies.moe306.tables import tables
 
 __all__ = ["PARTS", "SOURCE", "TITLE", "claims", "figures", "published", "suite", "tables"]
 

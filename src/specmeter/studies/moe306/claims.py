@@ -6,7 +6,7 @@ nothing; where the paper's condition (acceptance under 4 %) does not hold in the
 
 from __future__ import annotations
 
-from specmeter.studies.moe306_dependence import (
+from specmeter.studies.moe306.dependence import (
     best_configuration,
     contexts,
     hierarchy,
@@ -16,8 +16,8 @@ from specmeter.studies.moe306_dependence import (
     smallest_draft,
     total_parameters,
 )
-from specmeter.studies.moe306_equations import at_acceptance
-from specmeter.studies.moe306_lines import (
+from specmeter.studies.moe306.equations import at_acceptance
+from specmeter.studies.moe306.lines import (
     GAMMAS,
     LEAST_EXACT,
     MOE,
@@ -32,7 +32,7 @@ from specmeter.studies.moe306_lines import (
     said,
     speculative,
 )
-from specmeter.studies.moe306_mechanism import (
+from specmeter.studies.moe306.mechanism import (
     LOW_ACCEPTANCE,
     amortization,
     by_bounds,
@@ -40,7 +40,7 @@ from specmeter.studies.moe306_mechanism import (
     moe_tax,
     verification_cost,
 )
-from specmeter.studies.moe306_rules import acceptance_of, acceptances, best_first, gains, percent, unanimous, without
+from specmeter.studies.moe306.rules import acceptance_of, acceptances, best_first, gains, percent, unanimous, without
 from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
 
 

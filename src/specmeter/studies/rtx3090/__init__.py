@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from specmeter.studies.rtx3090_claims import claims
-from specmeter.studies.rtx3090_figures import figures
-from specmeter.studies.rtx3090_published import published
-from specmeter.studies.rtx3090_tables import tables
+from specmeter.studies.rtx3090.claims import claims
+from specmeter.studies.rtx3090.figures import figures
+from specmeter.studies.rtx3090.published import published
+from specmeter.studies.rtx3090.tables import tables
 
 __all__ = ["PARTS", "SOURCE", "TITLE", "claims", "figures", "published", "tables"]
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
-from specmeter.studies.cross_device_costs import WITHDRAWN
+from specmeter.studies.cross_device.costs import WITHDRAWN
 from specmeter.studies.from_claims import printed_rate, result, rulings
 from specmeter.studies.study import ArmResult, DraftPlace, ModelUsed, StudyData
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.studies import apple_published, quant_published
-from specmeter.studies.moe306_lines import said
-from specmeter.studies.qat_ptq_claims import CAVEAT, alike, rulings
-from specmeter.studies.rungs import Rung, rungs, spread
+from specmeter.studies import apple_published
+from specmeter.studies.moe306.lines import said
+from specmeter.studies.quantization import published as quant_published
+from specmeter.studies.quantization.qat_ptq_claims import CAVEAT, alike, rulings
+from specmeter.studies.quantization.rungs import Rung, rungs, spread
 from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import EngineError
-from specmeter.studies.cross_device_claims import claims
-from specmeter.studies.cross_device_published import SOURCE, published
-from specmeter.studies.cross_device_view import figures, tables
+from specmeter.studies.cross_device.claims import claims
+from specmeter.studies.cross_device.published import SOURCE, published
+from specmeter.studies.cross_device.view import figures, tables
 
 if TYPE_CHECKING:
     from specmeter.experiment_file import LoadedExperiment

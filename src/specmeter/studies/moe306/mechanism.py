@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specmeter.record import Estimate
-from specmeter.studies.moe306_equations import (
+from specmeter.studies.moe306.equations import (
     Equations,
     Traffic,
     at_acceptance,
@@ -20,7 +20,7 @@ from specmeter.studies.moe306_equations import (
     step_ms,
     traffic,
 )
-from specmeter.studies.moe306_lines import (
+from specmeter.studies.moe306.lines import (
     DENSE,
     MOE,
     SMALL,

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.studies import apple_published
-from specmeter.studies.speed_ratio import Pairing, believable, pairings
-from specmeter.studies.speed_ratio_claims import nothing_left, ruling, sufficient
-from specmeter.studies.speed_ratio_view import (
+from specmeter.studies.speed_ratio.claims import nothing_left, ruling, sufficient
+from specmeter.studies.speed_ratio.ratio import Pairing, believable, pairings
+from specmeter.studies.speed_ratio.view import (
     acceptance_figure,
     prompt_table,
     quoted,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specmeter.record import Estimate
-from specmeter.studies.moe306_lines import (
+from specmeter.studies.moe306.lines import (
     DENSE,
     GAMMAS,
     LARGE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.studies.cross_device_costs import Backend, backends, shared_acceptance
-from specmeter.studies.speed_ratio_claims import ruling
-from specmeter.studies.speed_ratio_view import quoted, share
+from specmeter.studies.cross_device.costs import Backend, backends, shared_acceptance
+from specmeter.studies.speed_ratio.claims import ruling
+from specmeter.studies.speed_ratio.view import quoted, share
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

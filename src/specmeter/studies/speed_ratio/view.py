@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from specmeter.record import Estimate
-from specmeter.studies.speed_ratio import RULE, Pairing
+from specmeter.studies.speed_ratio.ratio import RULE, Pairing
 from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
 
 COLUMNS = (

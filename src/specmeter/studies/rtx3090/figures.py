@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmeter.studies.rtx3090_lines import Line, Lines, lines, ratio
+from specmeter.studies.rtx3090.lines import Line, Lines, lines, ratio
 from specmeter.studies.study import Axis, Point, StudyData, StudyFigure
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from specmeter.record import Estimate
-from specmeter.studies.moe306_blocks import mean_gain, widened
-from specmeter.studies.moe306_lines import above, believable, below, listed, named, said, scaled
+from specmeter.studies.moe306.blocks import mean_gain, widened
+from specmeter.studies.moe306.lines import above, believable, below, listed, named, said, scaled
 from specmeter.studies.study import ArmResult, Finding, StudyData
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.studies.moe306_lines import (
+from specmeter.studies.moe306.lines import (
     baseline_of,
     believable,
     draft_rate,

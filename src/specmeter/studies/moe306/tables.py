@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specmeter.record import Estimate
-from specmeter.studies.moe306_equations import equations, rounds, tokens_generated, traffic
-from specmeter.studies.moe306_lines import (
+from specmeter.studies.moe306.equations import equations, rounds, tokens_generated, traffic
+from specmeter.studies.moe306.lines import (
     GAMMAS,
     LARGE,
     MOE,

@@ -20,7 +20,7 @@ import numpy as np
 
 from specmeter.gaps import additive
 from specmeter.stats import Pool, geometric_speedup, t_critical
-from specmeter.studies.moe306_lines import above, baseline_of
+from specmeter.studies.moe306.lines import above, baseline_of
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specmeter.record import Estimate
-from specmeter.studies.rtx3090_lines import F16, LONGER, OTHER_VOCABULARY, RERUNS, Line, Lines, lines, ratio
-from specmeter.studies.rtx3090_mechanism import budget, gamma, saturation
+from specmeter.studies.rtx3090.lines import F16, LONGER, OTHER_VOCABULARY, RERUNS, Line, Lines, lines, ratio
+from specmeter.studies.rtx3090.mechanism import budget, gamma, saturation
 from specmeter.studies.study import StudyCell, StudyData, StudyTable
 from specmeter.theory.experts import expected_union
 

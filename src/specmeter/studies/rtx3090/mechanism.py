@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specmeter.record import DRAFT_MODEL_METHODS
-from specmeter.studies.rtx3090_lines import Line, Lines
+from specmeter.studies.rtx3090.lines import Line, Lines
 from specmeter.studies.study import ModelUsed, Result, StudyData
 from specmeter.theory.experts import saturation_threshold, saturation_tokens
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from specmeter.audit.published.table import Row, rows
 from specmeter.record import Estimate
 from specmeter.studies import from_claims
-from specmeter.studies.rtx3090_lines import F16, OTHER_VOCABULARY
+from specmeter.studies.rtx3090.lines import F16, OTHER_VOCABULARY
 from specmeter.studies.study import ArmResult, ModelUsed, Requests, Result, StudyData
 from specmeter.theory import catalogue
 from specmeter.theory.catalogue import models

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.studies import apple_published, quant_published
-from specmeter.studies.moe306_lines import said, scaled
-from specmeter.studies.quant_ladder_claims import rulings
-from specmeter.studies.rungs import Rung, bandwidth, faster, percent_change, rungs, worse
+from specmeter.studies import apple_published
+from specmeter.studies.moe306.lines import said, scaled
+from specmeter.studies.quantization import published as quant_published
+from specmeter.studies.quantization.ladder_claims import rulings
+from specmeter.studies.quantization.rungs import Rung, bandwidth, faster, percent_change, rungs, worse
 from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from specmeter.studies.moe306_blocks import faster, mean_ratio
-from specmeter.studies.moe306_lines import (
+from specmeter.studies.moe306.blocks import faster, mean_ratio
+from specmeter.studies.moe306.lines import (
     DENSE,
     GAMMAS,
     LARGE,
@@ -26,7 +26,7 @@ from specmeter.studies.moe306_lines import (
     said,
     speculative,
 )
-from specmeter.studies.moe306_rules import any_against, best_first, gains, in_the_mean, together, undecided
+from specmeter.studies.moe306.rules import any_against, best_first, gains, in_the_mean, together, undecided
 from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
 
 

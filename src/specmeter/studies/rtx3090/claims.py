@@ -14,7 +14,7 @@ import numpy as np
 
 from specmeter.record import DRAFT_MODEL_METHODS
 from specmeter.stats import DIP_LIMIT, MARGIN, dip
-from specmeter.studies.rtx3090_lines import (
+from specmeter.studies.rtx3090.lines import (
     F16,
     LONGER,
     OTHER_VOCABULARY,
@@ -30,7 +30,7 @@ from specmeter.studies.rtx3090_lines import (
     percent,
     ratio,
 )
-from specmeter.studies.rtx3090_mechanism import (
+from specmeter.studies.rtx3090.mechanism import (
     SPARSITY,
     THRESHOLD,
     budget,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
-from specmeter.studies.cross_device_costs import Backend, backends
+from specmeter.studies.cross_device.costs import Backend, backends
 from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
 
 if TYPE_CHECKING:
