@@ -120,7 +120,11 @@ def pairings(data: StudyData, targets: Iterable[str] | None = None, *, by_prompt
         and (line.prompt is not None) == by_prompt
         and (wanted is None or line.target in wanted)
     ]
-    plain = {line.target: line.decode_rate for line in data.arms if not line.speculates and line.prompt is None}
+    plain = {
+        line.target: line.decode_rate
+        for line in data.arms
+        if not line.speculates and line.prompt is None and line.verdict != "invalid"
+    }
     return tuple(
         Pairing(
             line=_jointly(line, len(lines)),
@@ -173,7 +177,7 @@ def _blocks(results: Sequence[Result], name: str | None, prompt: str | None) -> 
     found: dict[int, dict[str, float]] = {}
     for row in results:
         alone = row.method == "none" and row.target == name and not row.config.endswith("/again")
-        if alone and row.decode_rate and (prompt is None or _is_of(row.prompt, prompt)):
+        if alone and row.decode_rate and row.verdict != "invalid" and (prompt is None or _is_of(row.prompt, prompt)):
             found.setdefault(row.repeat, {})[row.prompt] = row.decode_rate
     return found
 
