@@ -23,6 +23,7 @@ import numpy as np
 
 from specmeter.comparison import Cell, read_side
 from specmeter.errors import UsageError
+from specmeter.estimates import scaled
 from specmeter.quality import QualityReport
 from specmeter.record import EngineSettings, Estimate, Host, ModelIdentity, Record, Verdict
 from specmeter.stats import ratio_of_groups
@@ -266,13 +267,6 @@ def ratio_of_rates(ours: Estimate, theirs: Estimate) -> Estimate:
         return Estimate(point=point, n=n, unit="x", method="ratio of two rates; no interval")
     method = "ratio of two rates; from the lowest over the highest to the highest over the lowest of their intervals"
     return Estimate(point=point, low=ours.low / theirs.high, high=ours.high / theirs.low, n=n, unit="x", method=method)
-
-
-def scaled(estimate: Estimate, factor: float, unit: str) -> Estimate:
-    """An estimate times a known number."""
-    low = None if estimate.low is None else estimate.low * factor
-    high = None if estimate.high is None else estimate.high * factor
-    return estimate.model_copy(update={"point": estimate.point * factor, "low": low, "high": high, "unit": unit})
 
 
 def _differences(sides: Sequence[MachineSide]) -> Iterator[str]:

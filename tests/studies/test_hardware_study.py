@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.machines import Machine, MachineLine, MachineTable, ratio_of_rates, scaled
+from specmeter.estimates import scaled
+from specmeter.machines import Machine, MachineLine, MachineTable, ratio_of_rates
 from specmeter.record import Estimate
 from specmeter.studies import findings
 from specmeter.studies.hardware import DENSE, of_machines, published

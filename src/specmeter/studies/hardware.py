@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.audit.published.table import half_digit, rows
-from specmeter.machines import Machine, MachineLine, MachineTable, from_quality, merge, ratio_of_rates, scaled
+from specmeter.estimates import scaled
+from specmeter.machines import Machine, MachineLine, MachineTable, from_quality, merge, ratio_of_rates
 from specmeter.record import Estimate
 from specmeter.studies import apple_published
 from specmeter.studies.from_claims import printed_rate, rulings
-from specmeter.studies.speed_ratio.claims import ruling
-from specmeter.studies.speed_ratio.view import quoted
 from specmeter.studies.study import Axis, Point, StudyCell, StudyData, StudyFigure, StudyTable
+from specmeter.studies.telling import quoted, ruling
 
 if TYPE_CHECKING:
     from specmeter.record import Verdict

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.estimates import above, below
 from specmeter.studies.cross_device.costs import Backend, backends, shared_acceptance
-from specmeter.studies.speed_ratio.claims import ruling
-from specmeter.studies.speed_ratio.view import quoted, share
+from specmeter.studies.telling import quoted, ruling, share
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -234,10 +234,10 @@ def _viable(remote: Sequence[Backend]) -> tuple[Finding, str]:
     if not known:
         return "cannot tell", _nothing(remote)
     shown = "; ".join(f"{backend.name} {quoted(backend.line.speedup)}" for backend in known)
-    if any(_above(backend.line.speedup, 1.0) for backend in known):
+    if any(above(backend.line.speedup, 1.0) for backend in known):
         return "contradicted", f"Beside plain decoding: {shown}."
-    below = all(_below(backend.line.speedup, 1.0) for backend in known)
-    return ("supported" if below else "cannot tell"), f"Beside plain decoding: {shown}."
+    slower = all(below(backend.line.speedup, 1.0) for backend in known)
+    return ("supported" if slower else "cannot tell"), f"Beside plain decoding: {shown}."
 
 
 def _nothing(remote: Sequence[Backend]) -> str:
@@ -272,18 +272,10 @@ def _change(ratio: Estimate | None) -> str:
 
 def _beyond(estimate: Estimate | None, low: float, high: float) -> bool:
     """Whether the whole interval lies outside of [low, high]."""
-    return _below(estimate, low) or _above(estimate, high)
+    return below(estimate, low) or above(estimate, high)
 
 
 def _within(estimate: Estimate | None, low: float, high: float) -> bool:
     if estimate is None or estimate.low is None or estimate.high is None:
         return False
     return low <= estimate.low and estimate.high <= high
-
-
-def _below(estimate: Estimate | None, value: float) -> bool:
-    return estimate is not None and estimate.high is not None and estimate.high < value
-
-
-def _above(estimate: Estimate | None, value: float) -> bool:
-    return estimate is not None and estimate.low is not None and estimate.low > value

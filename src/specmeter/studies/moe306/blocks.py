@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmeter.estimates import above
 from specmeter.gaps import additive
 from specmeter.stats import Pool, geometric_speedup, t_critical
-from specmeter.studies.moe306.lines import above, baseline_of
+from specmeter.studies.moe306.lines import baseline_of
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

@@ -6,6 +6,7 @@ nothing; where the paper's condition (acceptance under 4 %) does not hold in the
 
 from __future__ import annotations
 
+from specmeter.estimates import above, below
 from specmeter.studies.moe306.dependence import (
     best_configuration,
     contexts,
@@ -22,14 +23,11 @@ from specmeter.studies.moe306.lines import (
     LEAST_EXACT,
     MOE,
     SMALL,
-    above,
     at,
     believable,
-    below,
     listed,
     named,
     overall,
-    said,
     speculative,
 )
 from specmeter.studies.moe306.mechanism import (
@@ -42,6 +40,7 @@ from specmeter.studies.moe306.mechanism import (
 )
 from specmeter.studies.moe306.rules import acceptance_of, acceptances, best_first, gains, percent, unanimous, without
 from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
+from specmeter.studies.telling import quoted
 
 
 def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
@@ -132,7 +131,7 @@ def works_for_moe(data: StudyData) -> ClaimRuling:
         found = f"Acceptance is not below 4 % here ({acceptances(usable)}); measured: {listed(usable)}."
         if expected:
             line, most = max(expected, key=lambda item: item[1].point)
-            found += f" The same steps at 4 % acceptance would give at most {said(most, unit='x')} ({named(line)})."
+            found += f" The same steps at 4 % acceptance would give at most {quoted(most, unit='x')} ({named(line)})."
     else:
         ruling, found = by_bounds(data, lines)
     return ClaimRuling(

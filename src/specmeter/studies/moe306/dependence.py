@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from specmeter.estimates import above, below
 from specmeter.studies.moe306.blocks import faster, mean_ratio
 from specmeter.studies.moe306.lines import (
     DENSE,
@@ -13,21 +14,19 @@ from specmeter.studies.moe306.lines import (
     LEAST_EXACT,
     MOE,
     SMALL,
-    above,
     at,
     believable,
-    below,
     by_kind,
     by_length,
     label,
     listed,
     model,
     named,
-    said,
     speculative,
 )
 from specmeter.studies.moe306.rules import any_against, best_first, gains, in_the_mean, together, undecided
 from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
+from specmeter.studies.telling import quoted
 
 
 def total_parameters(data: StudyData) -> ClaimRuling:
@@ -108,7 +107,7 @@ def smallest_draft(data: StudyData) -> ClaimRuling:
             + in_the_mean(mean, ", in the mean it runs at")
             + ": "
             + "; ".join(
-                f"{label(a.target)} gamma {a.gamma} {said(a.speedup, unit='x')} against {said(b.speedup, unit='x')}"
+                f"{label(a.target)} gamma {a.gamma} {quoted(a.speedup, unit='x')} against {quoted(b.speedup, unit='x')}"
                 for a, b in usable
             )
             + "."
@@ -154,8 +153,8 @@ def best_configuration(data: StudyData) -> ClaimRuling:
     if rulings:
         ruling = together(rulings)
         found = "; ".join(
-            f"{named(advised)} {said(advised.speedup, unit='x')}"
-            + ("" if best is advised else f", where {named(best)} has {said(best.speedup, unit='x')}")
+            f"{named(advised)} {quoted(advised.speedup, unit='x')}"
+            + ("" if best is advised else f", where {named(best)} has {quoted(best.speedup, unit='x')}")
             for advised, best in bests
         )
         found = f"Best of each target by point: {found}."
@@ -215,7 +214,7 @@ def contexts(data: StudyData) -> ClaimRuling:
     usable = believable(lines)
     if usable:
         of_kinds, _ = gains(data, usable)
-        shown = ", ".join(f"{label(line.target)} {line.prompt} {said(line.speedup, unit='x')}" for line in usable)
+        shown = ", ".join(f"{label(line.target)} {line.prompt} {quoted(line.speedup, unit='x')}" for line in usable)
         kinds = f"gamma 8: {shown}."
     else:
         of_kinds, kinds = undecided(lines)
@@ -234,7 +233,7 @@ def _lengths(data: StudyData) -> tuple[Finding, str]:
     usable = believable(lines)
     if not usable:
         return undecided(lines)
-    shown = ", ".join(f"{line.prompt_tokens} tokens {said(line.speedup, unit='x')}" for line in usable) + "."
+    shown = ", ".join(f"{line.prompt_tokens} tokens {quoted(line.speedup, unit='x')}" for line in usable) + "."
     configs = {line.config for line in usable}
     shares = [r.acceptance for r in data.results if r.config in configs and r.acceptance is not None]
     if len(shares) >= LEAST_EXACT and all(share == 1 for share in shares):

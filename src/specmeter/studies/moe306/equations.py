@@ -26,17 +26,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.studies.moe306.lines import (
-    baseline_of,
-    believable,
-    draft_rate,
-    model,
-    overall,
-    product,
-    quotient,
-    scaled,
-    speculative,
-)
+from specmeter.estimates import product, quotient, scaled
+from specmeter.studies.moe306.lines import baseline_of, believable, draft_rate, model, overall, speculative
 from specmeter.theory import bounds
 from specmeter.theory.acceptance import alpha_from_acceptance_rate
 from specmeter.theory.cost import classical_speedup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specmeter.estimates import scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.lines import (
     DENSE,
@@ -17,7 +18,6 @@ from specmeter.studies.moe306.lines import (
     named,
     overall,
     refuted,
-    scaled,
     speculative,
 )
 from specmeter.studies.study import ArmResult, Axis, Point, StudyData, StudyFigure

@@ -1,4 +1,4 @@
-"""moe-306: its names, which lines belong together, and arithmetic of estimates that its claims rest on.
+"""moe-306: its names, and which lines belong together.
 
 Suites, as the paper's Table 3 names them:
 
@@ -6,9 +6,6 @@ Suites, as the paper's Table 3 names them:
     C   dense models by themselves                      D   dense targets with drafts
     F   prompts of 32 to 1024 tokens, with and without drafts
     E   another architecture (numbered in the paper's data, measured by nobody; optional here)
-
-Intervals of products and quotients are taken at their worst: the lower end of one with the upper end of the other. They
-are too wide rather than too narrow, so that a ruling made from them errs on the side of "cannot tell".
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from specmeter.record import Estimate
 from specmeter.studies.study import ArmResult, ModelUsed, StudyData
+from specmeter.studies.telling import quoted
 
 SUITES = {
     "A": "MoE baselines (no speculation)",
@@ -161,72 +159,11 @@ def believable(lines: Iterable[ArmResult]) -> tuple[ArmResult, ...]:
     return tuple(line for line in lines if line.verdict != "invalid" and line.speedup is not None)
 
 
-# --- arithmetic of estimates -----------------------------------------------------------------------------------------
-
-
-def above(estimate: Estimate | None, value: float) -> bool:
-    """Whether the whole interval lies above; never without an interval."""
-    return estimate is not None and estimate.low is not None and estimate.low > value
-
-
-def below(estimate: Estimate | None, value: float) -> bool:
-    """Whether the whole interval lies below; never without an interval."""
-    return estimate is not None and estimate.high is not None and estimate.high < value
-
-
-def exceeds(first: Estimate | None, second: Estimate | None) -> bool:
-    """Whether the first interval lies wholly above the second."""
-    return second is not None and second.high is not None and above(first, second.high)
-
-
-def product(first: Estimate, second: Estimate, *, unit: str, method: str) -> Estimate:
-    """first x second, both positive; without an interval where one of them has none."""
-    return _combined(first, second, second.low, second.high, second.point, unit, method)
-
-
-def quotient(first: Estimate, second: Estimate, *, unit: str, method: str) -> Estimate:
-    """first / second, both positive; without an interval where one of them has none."""
-    low = None if not second.high else 1 / second.high
-    high = None if not second.low else 1 / second.low
-    return _combined(first, second, low, high, 1 / second.point, unit, method)
-
-
-def scaled(estimate: Estimate, factor: float, *, unit: str | None = None) -> Estimate:
-    """The estimate times a number above 0."""
-    low, high = (None if value is None else value * factor for value in (estimate.low, estimate.high))
-    changed = {"point": estimate.point * factor, "low": low, "high": high, "unit": unit or estimate.unit}
-    return estimate.model_copy(update=changed)
-
-
-def _combined(
-    first: Estimate, second: Estimate, low: float | None, high: float | None, point: float, unit: str, method: str
-) -> Estimate:
-    return Estimate(
-        point=first.point * point,
-        low=None if first.low is None or low is None else first.low * low,
-        high=None if first.high is None or high is None else first.high * high,
-        level=min(first.level, second.level),
-        n=min(first.n, second.n),
-        unit=unit,
-        method=method,
-    )
-
-
 # --- how numbers are said --------------------------------------------------------------------------------------------
-
-
-def said(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:
-    """`1.02x [0.99, 1.05]`; without an interval the point alone."""
-    if estimate is None:
-        return "unknown"
-    point = f"{estimate.point:.{digits}f}{unit}"
-    if estimate.low is None or estimate.high is None:
-        return f"{point} (no interval)"
-    return f"{point} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
 def listed(lines: Iterable[ArmResult], most: int = 6) -> str:
     """Configurations with their speedups; the rest counted."""
-    texts = [f"{named(line)} {said(line.speedup, unit='x')}" for line in lines]
+    texts = [f"{named(line)} {quoted(line.speedup, unit='x')}" for line in lines]
     more = f"; and {len(texts) - most} more" if len(texts) > most else ""
     return "; ".join(texts[:most]) + more

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specmeter.estimates import above, below, quotient, scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.equations import (
     Equations,
@@ -20,22 +21,9 @@ from specmeter.studies.moe306.equations import (
     step_ms,
     traffic,
 )
-from specmeter.studies.moe306.lines import (
-    DENSE,
-    MOE,
-    SMALL,
-    above,
-    at,
-    below,
-    draft_rate,
-    label,
-    named,
-    quotient,
-    said,
-    scaled,
-    speculative,
-)
+from specmeter.studies.moe306.lines import DENSE, MOE, SMALL, at, draft_rate, label, named, speculative
 from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
+from specmeter.studies.telling import quoted
 
 LOW_ACCEPTANCE = 0.04
 """The paper: all acceptance rates are below this."""
@@ -64,9 +52,9 @@ def amortization(data: StudyData) -> ClaimRuling:
         )
         found = (
             f"Were nothing accepted, the measured steps would decode at {min(z.point for _, z in zeros):.2f} to "
-            f"{best[1].point:.2f} of plain speed (best: {named(best[0])}, {said(best[1], unit='x')}): a step takes as "
-            f"long as {1 / best[1].point:.2f} plain tokens or more. At 4 % acceptance they would reach at most "
-            f"{said(most, unit='x')}."
+            f"{best[1].point:.2f} of plain speed (best: {named(best[0])}, {quoted(best[1], unit='x')}): a step takes "
+            f"as long as {1 / best[1].point:.2f} plain tokens or more. At 4 % acceptance they would reach at most "
+            f"{quoted(most, unit='x')}."
         )
     return ClaimRuling(
         id="contribution-2",
@@ -106,7 +94,7 @@ def equation_2(data: StudyData) -> ClaimRuling:
             f"Eq. 2 over the measured speedup is gamma / tau, tokens drafted over tokens emitted per step: "
             f"{min(map(_excess, rows)):.2f} to {_excess(row):.2f}, and off by more than {MARGIN:.0%} for certain in "
             f"{len(off)} of {len(rows)} configurations. {named(row.line)}: {_value(row):.2f}x by Eq. 2, "
-            f"{said(row.line.speedup, unit='x')} measured"
+            f"{quoted(row.line.speedup, unit='x')} measured"
             + (f"; in {over_tau} it is above tau, which no speedup exceeds." if over_tau else ".")
         )
     elif claimed:
@@ -198,7 +186,7 @@ def verification_cost(data: StudyData) -> ClaimRuling:
         ruling = _all_or_any(supported=[below(r, 2) for r in mixtures], contradicted=[above(r, 2) for r in mixtures])
         found = (
             "Verification, the step less its drafts at the draft's own rate, takes at gamma 16 over gamma 4: "
-            + ", ".join(f"{name} {said(ratio, unit='x')}" for name, ratio in ratios)
+            + ", ".join(f"{name} {quoted(ratio, unit='x')}" for name, ratio in ratios)
             + ". Taken as refuted where the whole interval of an MoE target lies above 2."
         )
     return ClaimRuling(
@@ -263,4 +251,4 @@ def _right(row: Equations) -> bool:
 
 
 def _gb(value: Estimate | None) -> str:
-    return "unknown" if value is None else said(scaled(value, _GB), 1, " GB/s")
+    return "unknown" if value is None else quoted(scaled(value, _GB), 1, " GB/s")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from specmeter.estimates import above, below, scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.blocks import mean_gain, widened
-from specmeter.studies.moe306.lines import above, believable, below, listed, named, said, scaled
+from specmeter.studies.moe306.lines import believable, listed, named
 from specmeter.studies.study import ArmResult, Finding, StudyData
+from specmeter.studies.telling import quoted
 
 
 def unanimous(
@@ -48,7 +50,7 @@ def gains(data: StudyData, lines: Sequence[ArmResult]) -> tuple[Finding, str]:
 
 def in_the_mean(mean: Estimate | None, words: str) -> str:
     """Words and the estimate; nothing without one."""
-    return "" if mean is None else f"{words} {said(mean, unit='x')}"
+    return "" if mean is None else f"{words} {quoted(mean, unit='x')}"
 
 
 def together(rulings: Sequence[Finding]) -> Finding:
@@ -95,4 +97,4 @@ def acceptances(lines: Sequence[ArmResult]) -> str:
 
 
 def percent(estimate: Estimate | None) -> str:
-    return "unknown" if estimate is None else said(scaled(estimate, 100), 1, " %")
+    return "unknown" if estimate is None else quoted(scaled(estimate, 100), 1, " %")

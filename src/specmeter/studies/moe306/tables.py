@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specmeter.estimates import exceeds, scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.equations import equations, rounds, tokens_generated, traffic
 from specmeter.studies.moe306.lines import (
@@ -11,13 +12,11 @@ from specmeter.studies.moe306.lines import (
     SMALL,
     SUITES,
     at,
-    exceeds,
     label,
     model,
     named,
     overall,
     refuted,
-    scaled,
     speculative,
 )
 from specmeter.studies.study import ArmResult, StudyCell, StudyData, StudyTable

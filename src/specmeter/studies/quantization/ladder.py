@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.estimates import scaled
 from specmeter.studies import apple_published
-from specmeter.studies.moe306.lines import said, scaled
 from specmeter.studies.quantization import published as quant_published
 from specmeter.studies.quantization.ladder_claims import rulings
 from specmeter.studies.quantization.rungs import Rung, bandwidth, faster, percent_change, rungs, worse
 from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
+from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +83,7 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
                     y=found.point / 1e9,
                     low=None if found.low is None else found.low / 1e9,
                     high=None if found.high is None else found.high / 1e9,
-                    label=f"{rung.title}: {said(scaled(found, 1e-9), 1, ' GB/s')}",
+                    label=f"{rung.title}: {quoted(scaled(found, 1e-9), 1, ' GB/s')}",
                 )
                 for rung in ladder
                 if (found := bandwidth(rung)) is not None
@@ -100,7 +101,7 @@ def _point(rung: Rung, value: Estimate, verdict: Verdict | None = None) -> Point
         y=value.point,
         low=value.low,
         high=value.high,
-        label=f"{rung.title}: {said(value)}",
+        label=f"{rung.title}: {quoted(value)}",
         verdict=verdict,
     )
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from specmeter.studies.moe306.lines import above, below, said, scaled
+from specmeter.estimates import above, below, scaled
 from specmeter.studies.quantization.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
 from specmeter.studies.study import ClaimRuling
+from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -71,13 +72,13 @@ def _memory_bound(data: StudyData, ladder: Sequence[Rung]) -> Found:
     assert ratio is not None
     read = scaled(ratio, small.bytes_per_token / large.bytes_per_token)
     shown = "; ".join(
-        f"{rung.title} {said(scaled(found, 1e-9), 0, ' GB/s')}"
+        f"{rung.title} {quoted(scaled(found, 1e-9), 0, ' GB/s')}"
         for rung in (large, small)
         if (found := bandwidth(rung)) is not None
     )
     text = (
         f"Were memory alone the limit, every rung would read the same bytes per second. Read: {shown}; "
-        f"{small.title} over {large.title}: {said(read)}, taken as the same from {SAME[0]:g} to {SAME[1]:g}."
+        f"{small.title} over {large.title}: {quoted(read)}, taken as the same from {SAME[0]:g} to {SAME[1]:g}."
     )
     if data.bandwidth_bytes_per_s:
         best = max((found.point for rung in timed if (found := bandwidth(rung)) is not None), default=0.0)
@@ -98,7 +99,7 @@ def _order(ladder: Sequence[Rung]) -> Found:
     text = (
         f"Of {len(steps)} steps down, {len(right)} are faster for certain, {len(wrong)} slower for certain, the others "
         f"cannot be told (intervals that hold together): {'; '.join(_step(*step) for step in steps)}. From "
-        f"{timed[0].title} to {timed[-1].title}: {said(whole, unit='x')}."
+        f"{timed[0].title} to {timed[-1].title}: {quoted(whole, unit='x')}."
     )
     if wrong:
         return "contradicted", text
@@ -106,7 +107,7 @@ def _order(ladder: Sequence[Rung]) -> Found:
 
 
 def _step(ratio: Estimate | None, small: Rung, large: Rung) -> str:
-    return f"{small.title} over {large.title} {said(ratio, unit='x')}"
+    return f"{small.title} over {large.title} {quoted(ratio, unit='x')}"
 
 
 def _near_lossless(ladder: Sequence[Rung]) -> Found:
@@ -145,7 +146,7 @@ def _unusable(ladder: Sequence[Rung]) -> Found:
     if not known:
         return "cannot tell", "No rung below 4 bit was scored beside the full model."
     shown = "; ".join(
-        f"{rung.title} ({rung.quality.bits_per_weight:.2f} bits per weight in its file) {said(loss, unit='x')}"
+        f"{rung.title} ({rung.quality.bits_per_weight:.2f} bits per weight in its file) {quoted(loss, unit='x')}"
         for rung, loss in known
     )
     text = f"Perplexity over the full model's: {shown}. Unusable is taken as at least doubled."
@@ -160,7 +161,7 @@ def _dominates(ladder: Sequence[Rung]) -> Found:
         return "cannot tell", "Needs Q6_K and Q5_K_M, which llama-quantize makes."
     speed, loss = faster(six, five), worse(six, five)
     text = (
-        f"Q6_K over Q5_K_M: rate {said(speed, unit='x')}, perplexity {said(loss, 4, 'x')}, size "
+        f"Q6_K over Q5_K_M: rate {quoted(speed, unit='x')}, perplexity {quoted(loss, 4, 'x')}, size "
         f"{six.size_bytes / five.size_bytes:.2f}x. Beside the two that the document names, size is a third, and there "
         f"{'Q6_K loses' if six.size_bytes > five.size_bytes else 'Q6_K wins as well'}."
     )
@@ -177,8 +178,8 @@ def _q6(ladder: Sequence[Rung]) -> Found:
     five = named(ladder, "Q5_K_M")
     against = f"; against Q5_K_M, which the sentence names, {six.size_bytes / five.size_bytes:.2f}x" if five else ""
     text = (
-        f"Against {full.title}: rate {said(speed, unit='x')}, size {1 - share:.1%} less{against}; perplexity "
-        f"{said(percent_change(loss), 2, ' %')}. Held against: faster, half the size or less, under {NEAR - 1:.0%}."
+        f"Against {full.title}: rate {quoted(speed, unit='x')}, size {1 - share:.1%} less{against}; perplexity "
+        f"{quoted(percent_change(loss), 2, ' %')}. Held against: faster, half the size or less, under {NEAR - 1:.0%}."
     )
     if below(speed, 1) or share > SMALLER or above(loss, NEAR):
         return "contradicted", text
@@ -194,7 +195,7 @@ def _loss(ladder: Sequence[Rung], name: str) -> tuple[Estimate | None, str]:
     loss = None if rung is None or full is None else worse(rung, full)
     if loss is None:
         return None, f"{name} and F16 were not both scored on the same windows."
-    text = f"Perplexity of {name} against F16: {said(percent_change(loss), 2, ' %')} ({loss.method})."
+    text = f"Perplexity of {name} against F16: {quoted(percent_change(loss), 2, ' %')} ({loss.method})."
     return loss, text
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.studies import apple_published
-from specmeter.studies.moe306.lines import said
 from specmeter.studies.quantization import published as quant_published
 from specmeter.studies.quantization.qat_ptq_claims import CAVEAT, alike, rulings
 from specmeter.studies.quantization.rungs import Rung, rungs, spread
 from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
+from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Verdict
@@ -126,7 +126,7 @@ def _rate_point(rung: Rung) -> Point:
         y=value.point,
         low=value.low,
         high=value.high,
-        label=f"{rung.title}: {said(value, 1, ' tok/s')}",
+        label=f"{rung.title}: {quoted(value, 1, ' tok/s')}",
     )
 
 
@@ -141,5 +141,5 @@ def _spread_point(rung: Rung) -> Point | None:
         y=deviation.point * share,
         low=None if deviation.low is None else deviation.low * share,
         high=None if deviation.high is None else deviation.high * share,
-        label=f"{rung.title}: {said(deviation, 3, ' tok/s')}",
+        label=f"{rung.title}: {quoted(deviation, 3, ' tok/s')}",
     )

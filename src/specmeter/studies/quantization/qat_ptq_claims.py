@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from specmeter.studies.moe306.lines import above, below, said
+from specmeter.estimates import above, below
 from specmeter.studies.quantization.rungs import Rung, faster, rungs, spread
 from specmeter.studies.study import ClaimRuling
+from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
     from specmeter.studies.study import Finding, StudyData
@@ -91,7 +92,7 @@ def _no_qat(models: Sequence[Rung]) -> str:
 
 def _rates(models: Sequence[Rung]) -> str:
     return ", ".join(
-        f"{rung.bits:g} bit {said(rung.generation.rate, 1, ' tok/s')}" for rung in models if rung.generation
+        f"{rung.bits:g} bit {quoted(rung.generation.rate, 1, ' tok/s')}" for rung in models if rung.generation
     )
 
 
@@ -102,7 +103,9 @@ def _span(models: Sequence[Rung]) -> Found:
     if len(family) < 2:
         return "cannot tell", "Needs two widths of the family."
     steps = [faster(narrow, wide, among=len(family) - 1) for wide, narrow in pairwise(family)]
-    text = f"{_rates(family)}; {family[-1].bits:g} bit over {family[0].bits:g}: {said(faster(family[-1], family[0]))}x."
+    text = (
+        f"{_rates(family)}; {family[-1].bits:g} bit over {family[0].bits:g}: {quoted(faster(family[-1], family[0]))}x."
+    )
     if any(below(step, 1) for step in steps):
         return "contradicted", text
     return ("supported" if all(above(step, 1) for step in steps) else "cannot tell"), text
@@ -113,7 +116,7 @@ def _narrow(models: Sequence[Rung], *, published: bool) -> Found:
     known = [(rung, found) for rung in family if (found := spread(rung.generation)) is not None]
     if not known:
         return "cannot tell", _no_qat(models) if not family else "Needs two runs of each width or more."
-    shown = ", ".join(f"{rung.bits:g} bit {said(found, 3, ' tok/s')}" for rung, found in known)
+    shown = ", ".join(f"{rung.bits:g} bit {quoted(found, 3, ' tok/s')}" for rung, found in known)
     if published:
         # The sentence is about these very numbers: they decide it, whatever further runs would give.
         wide = [rung for rung, found in known if found.point >= NARROW_TOK_S]
@@ -135,7 +138,7 @@ def _wide(models: Sequence[Rung]) -> Found:
     if not known:
         return "cannot tell", f"Needs two runs or more of models quantized after training at {LOW_BITS} bit or less."
     shown = "; ".join(
-        f"{rung.family} {rung.bits:g} bit {said(found, 2, ' tok/s')} at {rung.generation.rate.point:.1f} tok/s"
+        f"{rung.family} {rung.bits:g} bit {quoted(found, 2, ' tok/s')} at {rung.generation.rate.point:.1f} tok/s"
         for rung, found in known
         if rung.generation
     )
@@ -149,7 +152,7 @@ def _wide(models: Sequence[Rung]) -> Found:
 
 def _against(models: Sequence[Rung]) -> Found:
     pairs = [(ours, theirs) for ours in _of(models, "qat") for theirs in _of(models, "ptq") if ours.bits == theirs.bits]
-    shown = "; ".join(f"at {ours.bits:g} bit {said(faster(ours, theirs), unit='x')}" for ours, theirs in pairs)
+    shown = "; ".join(f"at {ours.bits:g} bit {quoted(faster(ours, theirs), unit='x')}" for ours, theirs in pairs)
     if not pairs:
         return "cannot tell", "There are no two models, one of each training, at the same width."
     text = f"QAT over PTQ: {shown}."

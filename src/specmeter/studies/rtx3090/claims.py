@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from specmeter.estimates import above, below
 from specmeter.record import DRAFT_MODEL_METHODS
 from specmeter.stats import DIP_LIMIT, MARGIN, dip
 from specmeter.studies.rtx3090.lines import (
@@ -20,8 +21,6 @@ from specmeter.studies.rtx3090.lines import (
     OTHER_VOCABULARY,
     Line,
     Lines,
-    above,
-    below,
     change,
     drafting,
     lines,
@@ -78,8 +77,8 @@ def no_gain(known: Lines) -> ClaimRuling:
     compared = drafting(known)
     ratios = {line.name: ratio(known, line) for line in compared}
     strict = {line.name: ratio(known, line, among=len(compared)) for line in compared}
-    faster = [line for line in compared if above(strict[line.name])]
-    slower = [line for line in compared if below(ratios[line.name])]
+    faster = [line for line in compared if above(strict[line.name], 1)]
+    slower = [line for line in compared if below(ratios[line.name], 1)]
     open_ = [line for line in compared if line not in slower and line not in faster]
     ruling: Finding = "cannot tell"
     if faster:
@@ -199,9 +198,9 @@ def kv_quantization(known: Lines) -> ClaimRuling:
     elif line is not None:
         own, other = ratio(known, line), ratio(known, quantized) if quantized else None
         told = f"ngram-cache with f16 KV, against f16: {percent(own)}; with q8_0, against q8_0: {percent(other)}"
-        if below(own):
+        if below(own, 1):
             ruling = "supported"
-        elif below(other) and own is not None and (above(own) or _near(own.low, own.high)):
+        elif below(other, 1) and own is not None and (above(own, 1) or _near(own.low, own.high)):
             ruling = "contradicted"
     return ClaimRuling(
         id="kv-quantization",
@@ -215,8 +214,8 @@ def kv_quantization(known: Lines) -> ClaimRuling:
 def output_length(known: Lines) -> ClaimRuling:
     """Whether longer answers lose as well."""
     pairs = _lengths(known)
-    lost = [longer for longer, _ in pairs if below(ratio(known, longer))]
-    gaining = [longer for longer, _ in pairs if above(ratio(known, longer, among=len(pairs)))]
+    lost = [longer for longer, _ in pairs if below(ratio(known, longer), 1)]
+    gaining = [longer for longer, _ in pairs if above(ratio(known, longer, among=len(pairs)), 1)]
     ruling: Finding = "cannot tell"
     if gaining:
         ruling = "contradicted"
@@ -301,8 +300,8 @@ def draft_choice(known: Lines) -> ClaimRuling:
     for line in drafting(known):
         if line.arm.draft and line.sums and line.sums.drafted and DRAFT_MODEL_METHODS & set(line.arm.method.split("+")):
             of_draft.setdefault(line.arm.draft, []).append(line)
-    lost = {draft for draft, own in of_draft.items() if all(below(ratio(known, line)) for line in own)}
-    won = {draft for draft, own in of_draft.items() if any(above(ratio(known, line)) for line in own)}
+    lost = {draft for draft, own in of_draft.items() if all(below(ratio(known, line), 1) for line in own)}
+    won = {draft for draft, own in of_draft.items() if any(above(ratio(known, line), 1) for line in own)}
     ruling: Finding = "cannot tell"
     if lost and won:
         ruling = "contradicted"
@@ -362,8 +361,8 @@ def explains(data: StudyData, known: Lines) -> ClaimRuling:
     under = [line for line in under if line.sums and line.sums.drafted]
     if found is None or not under:
         return _explains("cannot tell", "nothing was drafted below a threshold that is known")
-    gaining = [line for line in under if above(ratio(known, line, among=len(under)))]
-    losing = [line for line in under if below(ratio(known, line))]
+    gaining = [line for line in under if above(ratio(known, line, among=len(under)), 1)]
+    losing = [line for line in under if below(ratio(known, line), 1)]
     beyond = [line for line in losing if (it := budget(known, line)) and it.unexplained > UNEXPLAINED]
     n = NINE
     union = expected_union(n, found.experts, found.used)

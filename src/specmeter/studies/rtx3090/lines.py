@@ -202,16 +202,6 @@ def _with_noise(point: float, repeated: Noise | None, used: float, level: float)
     )
 
 
-def below(estimate: Estimate | None, value: float = 1.0) -> bool:
-    """Whether the whole interval lies below a value."""
-    return estimate is not None and estimate.high is not None and estimate.high < value
-
-
-def above(estimate: Estimate | None, value: float = 1.0) -> bool:
-    """Whether the whole interval lies above a value."""
-    return estimate is not None and estimate.low is not None and estimate.low > value
-
-
 # --- words -----------------------------------------------------------------------------------------------------------
 
 

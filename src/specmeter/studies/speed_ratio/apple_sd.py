@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.studies import apple_published
-from specmeter.studies.speed_ratio.claims import gain_at_low_acceptance, governed, nothing_left, ruling, sufficient
+from specmeter.studies.speed_ratio.claims import gain_at_low_acceptance, governed, nothing_left, sufficient
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable, pairings
 from specmeter.studies.speed_ratio.view import acceptance_figure, prompt_table, ratio_figure, ratio_table, told
+from specmeter.studies.telling import ruling
 
 if TYPE_CHECKING:
     from specmeter.studies.study import ClaimRuling, Finding, StudyData, StudyFigure, StudyTable

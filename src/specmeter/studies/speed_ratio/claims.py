@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable
-from specmeter.studies.speed_ratio.view import share, told
-from specmeter.studies.study import ClaimRuling
+from specmeter.studies.speed_ratio.view import told
+from specmeter.studies.telling import share
 from specmeter.theory.cost import permitted_speedup
 
 if TYPE_CHECKING:
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 LOW_ACCEPTANCE = 0.04
 """The upper end of the acceptance at which the document reports gains."""
-
-
-def ruling(identity: str, claim: str, where: str, said: tuple[Finding, str]) -> ClaimRuling:
-    """A claim with what was found."""
-    return ClaimRuling(id=identity, claim=claim, where=where, ruling=said[0], found=said[1])
 
 
 def nothing_left(pairs: Sequence[Pairing]) -> str:

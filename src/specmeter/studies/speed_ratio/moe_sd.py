@@ -6,17 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.studies import apple_published
-from specmeter.studies.speed_ratio.claims import nothing_left, ruling, sufficient
+from specmeter.studies.speed_ratio.claims import nothing_left, sufficient
 from specmeter.studies.speed_ratio.ratio import Pairing, believable, pairings
-from specmeter.studies.speed_ratio.view import (
-    acceptance_figure,
-    prompt_table,
-    quoted,
-    ratio_figure,
-    ratio_table,
-    share,
-    told,
-)
+from specmeter.studies.speed_ratio.view import acceptance_figure, prompt_table, ratio_figure, ratio_table, told
+from specmeter.studies.telling import quoted, ruling, share
 
 if TYPE_CHECKING:
     from specmeter.studies.study import ClaimRuling, Finding, StudyData, StudyFigure, StudyTable

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.studies import apple_published
-from specmeter.studies.speed_ratio.claims import necessary, nothing_left, ruling
+from specmeter.studies.speed_ratio.claims import necessary, nothing_left
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable, pairings
-from specmeter.studies.speed_ratio.view import acceptance_figure, prompt_table, quoted, ratio_figure, ratio_table, told
+from specmeter.studies.speed_ratio.view import acceptance_figure, prompt_table, ratio_figure, ratio_table, told
+from specmeter.studies.telling import quoted, ruling
 
 if TYPE_CHECKING:
     from specmeter.studies.study import ClaimRuling, Finding, StudyData, StudyFigure, StudyTable

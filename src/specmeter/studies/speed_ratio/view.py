@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from specmeter.record import Estimate
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing
 from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
+from specmeter.studies.telling import quoted, share
 
 COLUMNS = (
     "target",
@@ -24,7 +25,6 @@ COLUMNS = (
     "accepted for break-even at the measured cost, %",
 )
 
-FAR = 1e4
 
 _SAYS = {"above": "pays", "below": "does not", "across": "either", "unknown": "-"}
 
@@ -107,31 +107,10 @@ def speedup_cell(pair: Pairing) -> StudyCell:
     return StudyCell(value=pair.line.claimed_speedup, text="-", struck=pair.line.claimed_speedup is not None)
 
 
-def quoted(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:
-    """`1.26 [1.20, 1.31]`, or openly without an interval."""
-    if estimate is None:
-        return "unknown"
-    point = f"{estimate.point:.{digits}f}{unit}"
-    if estimate.low is None or estimate.high is None:
-        return f"{point} (no interval)"
-    return f"{point} [{_end(estimate.low, digits)}, {_end(estimate.high, digits)}]"
-
-
-def _end(value: float, digits: int) -> str:
-    """An end of an interval; of one that says nothing only that it is far away."""
-    return f"{value:.{digits}f}" if value < FAR else f"above {FAR:g}"
-
-
-def share(value: float | Estimate | None) -> str:
-    """`3.3 %`."""
-    point = value.point if isinstance(value, Estimate) else value
-    return "unknown" if point is None else f"{100 * point:.1f} %"
-
-
 def told(pair: Pairing) -> str:
-    """An arm in a sentence: `0.8B_Q8 k=4 (ratio 3.31, 80.1 % accepted): 1.38 [1.14, 1.68]`."""
+    """An arm in a sentence: `0.8B_Q8 k=4 (ratio 3.31 [3.12, 3.50], 80.1 % accepted): 1.38 [1.14, 1.68]`."""
     mark = ", suspect" if pair.line.verdict == "suspect" else ""
-    ratio = f"{pair.ratio.point:.2f}" if pair.ratio is not None else "unknown"
+    ratio = quoted(pair.ratio).removesuffix(" (no interval)")
     of = f" on {pair.line.prompt}" if pair.line.prompt else ""
     speedup = quoted(pair.line.speedup) if pair.line.speedup is not None else _claimed(pair)
     return f"{pair.name}{of} (ratio {ratio}, {share(pair.line.acceptance)} accepted{mark}): {speedup}"
