@@ -33,7 +33,7 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
     return (
         ruling(
             "self-loses",
-            "The same model in a lower quantization as draft costs about 25 % of the rate.",
+            "The same model in a lower quantization as draft loses (by about 25 %, the document says).",
             where,
             _loses(pairs),
         ),
