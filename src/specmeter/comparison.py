@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -45,9 +44,6 @@ Cell = tuple[int, int]
 """(invocation, block)."""
 Rates = dict[Cell, dict[str, tuple[int, float]]]
 """Cell -> prompt id -> (tokens after the first, decode ms)."""
-
-
-_IN_TURN = re.compile(r'"baseline_per_block": [1-9]')
 
 
 class ArmComparison(Record):
@@ -133,7 +129,8 @@ def read_side(folder: Path) -> Side:
         hosts = store.hosts()
         engine = next((session.engine for session in store.sessions()), None)
         asked = json.loads(store.experiment_json)
-    if _IN_TURN.search(json.dumps(asked.get("workloads"))):
+    workloads = cast("list[dict[str, object]]", asked.get("workloads", []))
+    if any(workload.get("baseline_per_block") for workload in workloads):
         for arm in report.arms:
             if arm.role == "baseline" and arm.id in rates:
                 rates[arm.id] = _completed(rates[arm.id])
