@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.estimates import exceeds
 from specmeter.studies import apple_published
 from specmeter.studies.speed_ratio.claims import gain_at_low_acceptance, governed, nothing_left, sufficient
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable, pairings
-from specmeter.studies.speed_ratio.view import acceptance_figure, prompt_table, ratio_figure, ratio_table, told
+from specmeter.studies.speed_ratio.view import acceptance_figure, drawn, ratio_figure, ratio_tables, told
 from specmeter.studies.telling import ruling
 
 if TYPE_CHECKING:
@@ -62,26 +63,20 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
 
 def tables(data: StudyData) -> tuple[StudyTable, ...]:
     """The table of speculation, with what a ratio leaves out; and the runs by kind of text."""
-    pairs = pairings(data)
-    by_prompt = pairings(data, by_prompt=True)
-    found = [
-        ratio_table(
-            pairs,
-            "speculation",
-            "Speculative decoding by draft and draft length",
-            "The document's columns (draft, k, speed ratio, acceptance, tok/s, change) and what it lacks: tau, "
-            "verdicts, and the acceptance that break-even needs. Rates of ours are those of generated tokens alone.",
-        )
-    ]
-    if by_prompt:
-        found.append(prompt_table(by_prompt, "by-text", "The same by kind of text (the data's `by_prompt`)"))
-    return tuple(found) if pairs else ()
+    return ratio_tables(
+        data,
+        "speculation",
+        "Speculative decoding by draft and draft length",
+        "The document's columns (draft, k, speed ratio, acceptance, tok/s, change) and what it lacks: tau, verdicts, "
+        "and the acceptance that break-even needs. Rates of ours are those of generated tokens alone.",
+        by_text="The same by kind of text (the data's `by_prompt`)",
+    )
 
 
 def figures(data: StudyData) -> tuple[StudyFigure, ...]:
     """Speedup over speed ratio; acceptance and what break-even needs. The document draws none of them."""
     pairs = pairings(data)
-    made = (
+    return drawn(
         ratio_figure(pairs, "speedup-by-ratio", "Speedup by speed ratio"),
         ratio_figure(
             pairings(data, by_prompt=True),
@@ -91,7 +86,6 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
         ),
         acceptance_figure(pairs, "break-even", "Acceptance, and what break-even needs"),
     )
-    return tuple(figure for figure in made if figure.points)
 
 
 def _best(pairs: tuple[Pairing, ...]) -> tuple[Finding, str]:
@@ -101,15 +95,9 @@ def _best(pairs: tuple[Pairing, ...]) -> tuple[Finding, str]:
     if not named or not others:
         return "cannot tell", nothing_left(pairs) if not known else "The arm, or one to compare it with, is missing."
     best = named[0]
-    assert best.line.speedup is not None
-    low, high = best.line.speedup.low, best.line.speedup.high
-    better = [pair for pair in others if high is not None and pair.line.speedup and (pair.line.speedup.low or 0) > high]
+    better = [pair for pair in others if exceeds(pair.line.speedup, best.line.speedup)]
     if better:
         return "contradicted", f"{told(better[0])} gains more than {told(best)}."
-    beaten = [
-        pair
-        for pair in others
-        if low is not None and pair.line.speedup and pair.line.speedup.high is not None and pair.line.speedup.high < low
-    ]
+    beaten = [pair for pair in others if exceeds(best.line.speedup, pair.line.speedup)]
     said = f"{told(best)}; " + "; ".join(told(pair) for pair in others)
     return ("supported" if len(beaten) == len(others) else "cannot tell"), f"{said}."

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from specmeter.estimates import exceeds
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable
 from specmeter.studies.speed_ratio.view import told
 from specmeter.studies.telling import share
 from specmeter.theory.cost import permitted_speedup
 
 if TYPE_CHECKING:
-    from specmeter.record import Estimate
     from specmeter.studies.study import Finding
 
 LOW_ACCEPTANCE = 0.04
@@ -32,6 +32,19 @@ def nothing_left(pairs: Sequence[Pairing]) -> str:
     )
 
 
+def all_lose(pairs: Sequence[Pairing], unless: str = "") -> tuple[Finding, str]:
+    """Whether every arm is slower than plain decoding; `unless` goes before the arms where one is not."""
+    known = believable(pairs)
+    if not known:
+        return "cannot tell", nothing_left(pairs)
+    said = "; ".join(told(pair) for pair in known)
+    if any(pair.outcome == "gains" for pair in known):
+        return "contradicted", f"{unless}{said}."
+    if all(pair.outcome == "loses" for pair in known):
+        return "supported", f"All {len(known)} lose: {said}."
+    return "cannot tell", f"Intervals do not decide: {said}."
+
+
 def governed(pairs: Sequence[Pairing], by_prompt: Sequence[Pairing]) -> tuple[Finding, str]:
     """Whether the ratio decides about the speedup: a higher one gives more, and equal ones give the same.
 
@@ -47,16 +60,16 @@ def governed(pairs: Sequence[Pairing], by_prompt: Sequence[Pairing]) -> tuple[Fi
         if one.line.target != other.line.target:
             continue
         low, high = sorted((one, other), key=lambda pair: pair.line.speedup.point if pair.line.speedup else 0.0)
-        if not _apart(low.line.speedup, high.line.speedup):
+        if not exceeds(high.line.speedup, low.line.speedup):
             continue
-        if low.line.draft == high.line.draft or _apart(high.ratio, low.ratio):
+        if low.line.draft == high.line.draft or exceeds(low.ratio, high.ratio):
             against.append((low, high))
-        elif _apart(low.ratio, high.ratio):
+        elif exceeds(high.ratio, low.ratio):
             agreeing += 1
     same = [
         (low, high)
         for low, high in _ordered(believable(by_prompt))
-        if low.line.config == high.line.config and _apart(low.line.speedup, high.line.speedup)
+        if low.line.config == high.line.config and exceeds(high.line.speedup, low.line.speedup)
     ]
     against += same[:1]
     if against:
@@ -193,13 +206,6 @@ def _needs(pair: Pairing) -> str:
     if needed is not None:
         said += f" ({'no acceptance suffices' if math.isinf(needed) else share(needed)} at the measured cost of a step)"
     return f"{said} and has {share(pair.line.acceptance)}"
-
-
-def _apart(low: Estimate | None, high: Estimate | None) -> bool:
-    """Whether the first one's whole interval lies below the other's."""
-    return (
-        low is not None and high is not None and low.high is not None and high.low is not None and low.high < high.low
-    )
 
 
 def _ordered(pairs: Sequence[Pairing]) -> list[tuple[Pairing, Pairing]]:

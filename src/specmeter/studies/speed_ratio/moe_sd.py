@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.studies import apple_published
-from specmeter.studies.speed_ratio.claims import nothing_left, sufficient
-from specmeter.studies.speed_ratio.ratio import Pairing, believable, pairings
-from specmeter.studies.speed_ratio.view import acceptance_figure, prompt_table, ratio_figure, ratio_table, told
+from specmeter.studies.speed_ratio.claims import all_lose, sufficient
+from specmeter.studies.speed_ratio.ratio import Pairing, pairings
+from specmeter.studies.speed_ratio.view import acceptance_figure, drawn, ratio_figure, ratio_tables
 from specmeter.studies.telling import quoted, ruling, share
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
             "moe-no-benefit",
             "Speculation offers no benefit on the mixture of experts.",
             where,
-            _no_benefit(pairs),
+            all_lose(pairs),
         ),
         ruling(
             "routing-unreliable",
@@ -69,45 +69,27 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
 
 def tables(data: StudyData) -> tuple[StudyTable, ...]:
     """The table of variants, its last two rows; and the runs by kind of text."""
-    pairs = pairings(data)
-    by_prompt = pairings(data, by_prompt=True)
-    if not pairs:
-        return ()
-    table = ratio_table(
-        pairs,
+    return ratio_tables(
+        data,
         "variants",
         "Drafts for a mixture of experts, and for a dense target",
         "The document's columns (draft, ratio, tok/s, baseline, change) and what it lacks: acceptance, tau, verdicts, "
         "the acceptance that break-even needs, and the same draft on a dense target.",
     )
-    return (table, prompt_table(by_prompt, "by-text", "The same by kind of text")) if by_prompt else (table,)
 
 
 def figures(data: StudyData) -> tuple[StudyFigure, ...]:
     """Speedup over speed ratio; acceptance and what break-even needs. The document draws none of them."""
     pairs = pairings(data)
-    made = (
+    return drawn(
         ratio_figure(pairs, "speedup-by-ratio", "Speedup by speed ratio, on the mixture and on the dense target"),
         acceptance_figure(pairs, "break-even", "Acceptance, and what break-even needs"),
     )
-    return tuple(figure for figure in made if figure.points)
 
 
 def _mixtures(data: StudyData) -> tuple[str, ...]:
     """Names of the mixtures of experts; the study's own where models say nothing of experts."""
     return tuple(model.name for model in data.models if model.experts) or (TARGET,)
-
-
-def _no_benefit(pairs: tuple[Pairing, ...]) -> tuple[Finding, str]:
-    known = believable(pairs)
-    if not known:
-        return "cannot tell", nothing_left(pairs)
-    said = "; ".join(told(pair) for pair in known)
-    if any(pair.outcome == "gains" for pair in known):
-        return "contradicted", f"{said}."
-    if all(pair.outcome == "loses" for pair in known):
-        return "supported", f"All {len(known)} lose: {said}."
-    return "cannot tell", f"Intervals do not decide: {said}."
 
 
 def _unreliable(moe: tuple[Pairing, ...], dense: tuple[Pairing, ...]) -> tuple[Finding, str]:

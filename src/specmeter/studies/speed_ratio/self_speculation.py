@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.studies import apple_published
-from specmeter.studies.speed_ratio.claims import necessary, nothing_left
-from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable, pairings
-from specmeter.studies.speed_ratio.view import acceptance_figure, prompt_table, ratio_figure, ratio_table, told
+from specmeter.studies.speed_ratio.claims import all_lose, necessary
+from specmeter.studies.speed_ratio.ratio import RULE, Pairing, pairings
+from specmeter.studies.speed_ratio.view import acceptance_figure, drawn, ratio_figure, ratio_tables
 from specmeter.studies.telling import quoted, ruling
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
             "self-loses",
             "The same model in a lower quantization as draft loses (by about 25 %, the document says).",
             where,
-            _loses(pairs),
+            all_lose(pairs, "Not all lose: "),
         ),
         ruling(
             "self-needs-2.5",
@@ -55,40 +55,22 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
 
 def tables(data: StudyData) -> tuple[StudyTable, ...]:
     """The table of variants, its first four rows; and the runs by kind of text."""
-    pairs = pairings(data)
-    by_prompt = pairings(data, by_prompt=True)
-    if not pairs:
-        return ()
-    table = ratio_table(
-        pairs,
+    return ratio_tables(
+        data,
         "variants",
         "The same model in lower quantizations as drafts",
         "The document's columns (draft, ratio, tok/s, baseline, change) and what it lacks: acceptance, tau, verdicts, "
         "and the acceptance that break-even needs.",
     )
-    return (table, prompt_table(by_prompt, "by-text", "The same by kind of text")) if by_prompt else (table,)
 
 
 def figures(data: StudyData) -> tuple[StudyFigure, ...]:
     """Speedup over speed ratio; acceptance and what break-even needs. The document draws none of them."""
     pairs = pairings(data)
-    made = (
+    return drawn(
         ratio_figure(pairs, "speedup-by-ratio", "Speedup by speed ratio"),
         acceptance_figure(pairs, "break-even", "Acceptance, and what break-even needs"),
     )
-    return tuple(figure for figure in made if figure.points)
-
-
-def _loses(pairs: tuple[Pairing, ...]) -> tuple[Finding, str]:
-    known = believable(pairs)
-    if not known:
-        return "cannot tell", nothing_left(pairs)
-    said = "; ".join(told(pair) for pair in known)
-    if any(pair.outcome == "gains" for pair in known):
-        return "contradicted", f"Not all lose: {said}."
-    if all(pair.outcome == "loses" for pair in known):
-        return "supported", f"All {len(known)} lose: {said}."
-    return "cannot tell", f"Intervals do not decide: {said}."
 
 
 def _slow(pairs: tuple[Pairing, ...]) -> tuple[Finding, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from specmeter.estimates import scaled
 from specmeter.record import Estimate
-from specmeter.studies.speed_ratio.ratio import RULE, Pairing
-from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
+from specmeter.studies.speed_ratio.ratio import RULE, Pairing, pairings
+from specmeter.studies.study import Axis, Point, StudyCell, StudyData, StudyFigure, StudyTable
 from specmeter.studies.telling import quoted, share
 
 COLUMNS = (
@@ -27,6 +28,22 @@ COLUMNS = (
 
 
 _SAYS = {"above": "pays", "below": "does not", "across": "either", "unknown": "-"}
+
+
+def ratio_tables(
+    data: StudyData, key: str, title: str, about: str, *, by_text: str = "The same by kind of text"
+) -> tuple[StudyTable, ...]:
+    """The table of arms, and where it is known that of arms by kind of text; nothing where nothing drafts."""
+    pairs, by_prompt = pairings(data), pairings(data, by_prompt=True)
+    if not pairs:
+        return ()
+    table = ratio_table(pairs, key, title, about)
+    return (table, prompt_table(by_prompt, "by-text", by_text)) if by_prompt else (table,)
+
+
+def drawn(*figures: StudyFigure) -> tuple[StudyFigure, ...]:
+    """Those that have anything to show."""
+    return tuple(figure for figure in figures if figure.points)
 
 
 def ratio_table(pairs: Sequence[Pairing], key: str, title: str, about: str) -> StudyTable:
@@ -142,8 +159,7 @@ def _row(pair: Pairing) -> tuple[StudyCell, ...]:
 def _percent(estimate: Estimate | None) -> StudyCell:
     if estimate is None:
         return StudyCell(text="-")
-    ends = {name: None if (end := getattr(estimate, name)) is None else 100 * end for name in ("low", "high")}
-    return StudyCell(value=estimate.model_copy(update={"point": 100 * estimate.point, **ends, "unit": "%"}), digits=1)
+    return StudyCell(value=scaled(estimate, 100, "%"), digits=1)
 
 
 def _limit(value: float | None) -> StudyCell:
