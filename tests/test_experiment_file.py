@@ -114,3 +114,9 @@ def test_unreadable_files(tmp_path: Path) -> None:
     huge.write_bytes(b"#" * 1_000_001)
     with pytest.raises(ExperimentError, match="larger than"):
         load(str(huge))
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs an endless device file")
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(ExperimentError, match="larger than"):
+        load("/dev/zero")

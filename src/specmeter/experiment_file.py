@@ -197,15 +197,15 @@ def _read(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
             fix=f"{hint}{form.listing}; a file needs its path",
         )
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ExperimentError(
-                f"{path}: larger than {MAX_BYTES:,} bytes", fix=f"a file of this kind ({form.word}) is short"
-            )
-        raw = path.read_bytes()
-    except OSError as error:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ExperimentError(f"{path}: cannot be read ({why})", fix=f"check the path; {form.listing}") from None
+    if len(raw) > MAX_BYTES:
         raise ExperimentError(
-            f"{path}: cannot be read ({error.strerror})", fix=f"check the path; {form.listing}"
-        ) from None
+            f"{path}: larger than {MAX_BYTES:,} bytes", fix=f"a file of this kind ({form.word}) is short"
+        )
     try:
         return raw.decode("utf-8-sig"), str(path), path.resolve().parent
     except UnicodeDecodeError as error:
