@@ -63,6 +63,10 @@ def test_bundled_experiments_are_valid_and_described(name: str) -> None:
         ("design.blocks=[", "not valid YAML"),
         ("design.bloks=3", "design.bloks: unknown key; did you mean 'blocks'"),
         ("design.blocks=many", "design.blocks"),
+        ("description=2020-13-45", "not valid YAML"),
+        (f"design.seed={'9' * 20_000}", "not valid YAML"),
+        (f"design.seed={'[' * 20_000}", "not valid YAML"),
+        ("a." * 20_000 + "b=1", "more than 64 levels"),
     ],
 )
 def test_bad_overrides_name_themselves(file: Path, override: str, message: str) -> None:
@@ -74,7 +78,11 @@ def test_bad_overrides_name_themselves(file: Path, override: str, message: str) 
     ("text", "message"),
     [
         ("name: [", r"mine\.yaml:\d+:\d+"),
-        ("- a\n- b\n", "mapping of keys"),
+        ("- a\n- b\n", "mapping of keys; this is a list"),
+        ("", "mapping of keys; it is empty"),
+        ("name: " + "[" * 20_000, "nested too deeply"),
+        (f"name: 0x{'f' * 20_000}", r"mine\.yaml:1:7: a number with too many digits"),
+        (f"name: {'9' * 20_000}", r"mine\.yaml:1:7: a number with too many digits"),
         ("name: a\nname: b\n", "duplicate key 'name'"),
         ("x: !!python/object/apply:os.system [echo]\n", "could not determine a constructor"),
         (MINIMAL + "enginge: {}\n", "enginge: unknown key; did you mean 'engine'"),

@@ -24,6 +24,10 @@ from specmeter.experiment import Experiment, Variants
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
 MAX_DEPTH = 64
+MAX_INTEGER_BITS = 256
+"""Of any whole number in a file; far beyond that, Python refuses even to print it."""
+_SHOWN = 160
+"""Characters of a value that a message quotes."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,18 @@ class _Loader(yaml.SafeLoader):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        try:
+            value = super().construct_yaml_int(node)
+        except ValueError:
+            value = None
+        if value is None or value.bit_length() > MAX_INTEGER_BITS:
+            raise yaml.MarkedYAMLError(problem="a number with too many digits", problem_mark=node.start_mark)
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
 
 def _parse(text: str, source: str, word: str) -> dict[str, Any]:
     try:
@@ -232,11 +248,14 @@ def _parse(text: str, source: str, word: str) -> dict[str, Any]:
         mark = error.problem_mark
         where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
         raise ExperimentError(f"{where}: {error.problem or 'not valid YAML'}", fix="correct the YAML there") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise ExperimentError(f"{source}: nested too deeply", fix="correct the YAML") from None
+    except (yaml.YAMLError, ValueError) as error:
         raise ExperimentError(f"{source}: not valid YAML ({error})", fix="correct the YAML") from None
     if not isinstance(data, dict):
+        what = "it is empty" if data is None else "this is a list" if isinstance(data, list) else "this is a value"
         raise ExperimentError(
-            f"{source}: the {word} has to be a mapping of keys, this is {type(data).__name__}",
+            f"{source}: the {word} has to be a mapping of keys; {what}",
             fix="start from `specmeter schema --example`",
         )
     mapping = cast("dict[str, Any]", data)
@@ -267,6 +286,8 @@ def _bounded(data: object, source: str) -> None:
 def _apply(data: dict[str, Any], override: str) -> None:
     path, separator, raw = override.partition("=")
     keys = path.strip().split(".")
+    if len(keys) > MAX_DEPTH:
+        raise ExperimentError(f"--set {path[:80]}...: more than {MAX_DEPTH} levels", fix="shorten the path")
     if keys[0] in ("variants", "applied"):
         raise ExperimentError(f"--set {path}: variants are not values", fix="choose one with --variant NAME")
     if not separator or not all(keys):
@@ -276,8 +297,9 @@ def _apply(data: dict[str, Any], override: str) -> None:
         )
     try:
         value: Any = yaml.load(raw, Loader=_Loader)  # noqa: S506  # a SafeLoader
-    except yaml.YAMLError:
-        raise ExperimentError(f"--set {override!r}: the value is not valid YAML", fix="quote it") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        shown = override if len(override) <= _SHOWN else f"{override[:_SHOWN]}..."
+        raise ExperimentError(f"--set {shown!r}: the value is not valid YAML", fix="quote it") from None
     _bounded(value, f"--set {path}")
     node: Any = data
     depth = 0
