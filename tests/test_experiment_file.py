@@ -128,3 +128,27 @@ def test_unreadable_files(tmp_path: Path) -> None:
 def test_a_file_without_an_end_is_refused() -> None:
     with pytest.raises(ExperimentError, match="larger than"):
         load("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("override", "lines"),
+    [
+        ("arms.0.gama=3", ["arms.0.gama: unknown key; did you mean 'gamma'?"]),
+        (
+            "arms.0.gamma=1.5",
+            [
+                "arms.0.gamma: Input should be a valid integer, got a number with a fractional part; or: "
+                "Input should be a valid list (given: 1.5)"
+            ],
+        ),
+        ("workloads.0.per_kind=0", ["workloads.0.per_kind: Input should be greater than or equal to 1 (given: 0)"]),
+        ("arms=[]", ["arms: List should have at least 1 item (given: [])"]),
+        ("design=5", ["design: Input should be a valid mapping (given: 5)"]),
+        ("targets=null", ["targets: Input should be a valid mapping (given: None)"]),
+    ],
+)
+def test_a_wrong_place_is_told_once_and_in_words_of_the_file(file: Path, override: str, lines: list[str]) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        load(str(file), [override])
+    told = [line.removeprefix("  - ") for line in str(caught.value).splitlines() if line.startswith("  - ")]
+    assert told == lines

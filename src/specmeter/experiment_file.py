@@ -9,6 +9,7 @@ expand to, without duplicate keys.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -154,7 +155,7 @@ def _variants(data: dict[str, Any], source: str) -> dict[str, dict[str, Any]]:
     try:
         found = _VARIANTS.validate_python({} if data.get("variants") is None else data["variants"])
     except ValidationError as error:
-        raise _refusal(source, [_problem(item, "variants") for item in error.errors()]) from None
+        raise _refusal(source, _problems(error, {"variants": data.get("variants")}, "variants")) from None
     for name, changes in found.items():
         for key in ("variants", "applied"):
             if key in changes:
@@ -344,7 +345,7 @@ def _validate(data: dict[str, Any], source: str, form: Form[Kind]) -> Kind:
     try:
         return form.kind.model_validate(data)
     except ValidationError as error:
-        raise _refusal(source, [_problem(item, kind=form.kind) for item in error.errors()], form.keys) from None
+        raise _refusal(source, _problems(error, data, kind=form.kind), form.keys) from None
 
 
 def _refusal(source: str, problems: Sequence[str], keys: str = _EXPERIMENT.keys) -> ExperimentError:
@@ -352,19 +353,57 @@ def _refusal(source: str, problems: Sequence[str], keys: str = _EXPERIMENT.keys)
     return ExperimentError(f"{source}:\n" + "\n".join(f"  - {line}" for line in shown), fix=keys)
 
 
-def _problem(item: Any, *under: str, kind: type[BaseModel] = Experiment) -> str:
-    location: tuple[Any, ...] = (*under, *item["loc"])
-    where = ".".join(str(part) for part in location) or "file"
+def _problems(error: ValidationError, data: object, *under: str, kind: type[BaseModel] = Experiment) -> list[str]:
+    """A line for each place of the file that is wrong, in the file's own words.
+
+    Left out: a list that pydantic calls too short only because all of its items are wrong.
+    """
+    found: dict[tuple[str, ...], list[Any]] = {}
+    for item in error.errors(include_url=False, include_context=False):
+        found.setdefault(_place(data, (*under, *item["loc"]), missing=item["type"] == "missing"), []).append(item)
+    lines: list[str] = []
+    for place, items in found.items():
+        within = any(len(other) > len(place) and other[: len(place)] == place for other in found)
+        told = [item for item in items if not (within and item["type"] == "too_short")]
+        if told:
+            lines.append(_problem(place, told, kind))
+    return lines
+
+
+def _place(data: object, location: Sequence[object], *, missing: bool) -> tuple[str, ...]:
+    """Where in the file: `location` without pydantic's names for the alternatives of a type."""
+    place: list[str] = []
+    node = data
+    for number, part in enumerate(location):
+        if isinstance(node, dict) and part in node:
+            node = cast("dict[object, object]", node)[part]
+        elif isinstance(node, list) and isinstance(part, int) and part < len(cast("list[object]", node)):
+            node = cast("list[object]", node)[part]
+        elif not (missing and number == len(location) - 1):
+            continue
+        place.append(str(part))
+    return tuple(place)
+
+
+_WORDS = {"tuple": "list", "Tuple": "List", "dictionary": "mapping", "Dictionary": "Mapping"}
+"""What pydantic calls things by Python's names, and what a YAML file calls them."""
+
+
+def _problem(place: tuple[str, ...], items: Sequence[Any], kind: type[BaseModel]) -> str:
+    where = ".".join(place) or "file"
+    item = items[0]
     if item["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(location[-1]), _all_keys(kind), n=1)
+        near = difflib.get_close_matches(place[-1], _all_keys(kind), n=1)
         return f"{where}: unknown key" + (f"; did you mean {near[0]!r}?" if near else "")
     if item["type"] == "missing":
         return f"{where}: missing"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "value_error" and not location:
-        return message
-    given = repr(item["input"])
-    return f"{where}: {message}" + (f" (given: {given[:80]})" if item["type"] != "value_error" else "")
+    if item["type"] == "value_error":
+        message = str(item["msg"]).removeprefix("Value error, ")
+        return f"{where}: {message}" if place else message
+    message = "; or: ".join(dict.fromkeys(str(item["msg"]) for item in items))
+    message = re.sub(r" or instance of \w+| after validation, not 0", "", message)
+    message = re.sub("|".join(_WORDS), lambda found: _WORDS[found[0]], message)
+    return f"{where}: {message} (given: {repr(item['input'])[:80]})"
 
 
 def _all_keys(kind: type[BaseModel]) -> list[str]:
