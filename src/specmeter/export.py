@@ -39,6 +39,7 @@ from specmeter.record import (
 )
 from specmeter.store import RunReader, RunStore
 from specmeter.verdicts import request_verdicts, worst
+from specmeter.whole_file import whole_file
 
 ColumnType = Literal["integer", "number", "boolean", "text", "integers", "numbers", "json"]
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -190,18 +191,14 @@ def _opened(out: Path | IO[bytes]) -> Generator[IO[bytes]]:
         yield out
         out.flush()
         return
-    temporary = out.with_name(out.name + ".part")
     try:
-        with temporary.open("wb") as file:
+        with whole_file(out) as file:
             yield file
-        temporary.replace(out)
     except OSError as error:
         raise UsageError(
             f"{out}: cannot be written ({error.strerror or error})",
             fix="check the path, its permissions and disk space",
         ) from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

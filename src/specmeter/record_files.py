@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,6 +9,7 @@ from pydantic import ValidationError
 
 from specmeter.errors import UsageError
 from specmeter.record import Record
+from specmeter.whole_file import write_whole
 
 Kind = TypeVar("Kind", bound=Record)
 
@@ -41,14 +41,10 @@ def read_record(kind: type[Kind], path: Path, *, what: str, made_by: str, max_by
 
 def write_record(record: Record, path: Path, *, what: str) -> None:
     """Write it, whole or not at all. Raises `UsageError` when that cannot be done."""
-    temporary = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, f"{record.model_dump_json(indent=1)}\n".encode())
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise UsageError(
             f"{path}: the {what} cannot be written ({error.strerror or error})", fix="name another file with --out"
         ) from None

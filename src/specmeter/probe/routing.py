@@ -28,6 +28,7 @@ from specmeter.errors import UsageError
 from specmeter.probe import ExpertUnion, UnionPoint
 from specmeter.record import EngineSettings, Estimate, Record
 from specmeter.stats import t_interval
+from specmeter.whole_file import write_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -190,11 +191,9 @@ def save_routing(routing: Routing, path: Path) -> None:
         segments=np.array(routing.segments, dtype=np.uint32),
         experts=np.array(routing.experts, dtype=np.uint32),
     )
-    temporary = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(buffer.getvalue())
-        temporary.replace(path)
+        write_whole(path, buffer.getvalue())
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror})", fix="name another file with --out") from None
 

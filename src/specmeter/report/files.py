@@ -16,6 +16,7 @@ from specmeter.report.study_page import study_page
 from specmeter.report.table_text import FORMATS
 from specmeter.report.tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.report.words import words
+from specmeter.whole_file import write_whole
 
 if TYPE_CHECKING:
     from specmeter.report.charts import Chart
@@ -44,13 +45,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole. Raises `UsageError` when that is not possible."""
-    temporary = path.with_name(path.name + ".part")
     with explained(path):
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, data)
 
 
 @contextmanager
