@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,6 +147,52 @@ def test_a_defect_leaves_a_file_instead_of_a_traceback(
     crash = Path(error.split("with the file ")[1].split(";")[0])
     assert "RuntimeError: oops" in crash.read_text(encoding="utf-8")
     crash.unlink()
+
+
+def _specmeter(*arguments: str, **keywords: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "specmeter", *arguments], stderr=subprocess.PIPE, **keywords)
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["schema"], ["--help"], ["export", "out", "--table", "prompts"]])
+def test_a_reader_that_goes_away_is_no_fault(arguments: list[str]) -> None:
+    assert invoke(["run", "mocked.yaml", "--out", "out"]) == 0
+    reading, writing = os.pipe()
+    os.close(reading)
+    with _specmeter(*arguments, stdout=writing) as process:
+        os.close(writing)
+        _, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (0, b"")
+
+
+@pytest.mark.skipif(not hasattr(select, "poll"), reason="needs to ask the pipe")
+def test_another_broken_pipe_is_not_taken_for_the_reader(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_run: str) -> Path:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("specmeter.laboratory.find_run", broken)
+    assert invoke(["show"]) == 3
+    assert "specmeter itself failed (ConnectionError" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes a descriptor as a shell does")
+def test_closed_output_is_no_fault() -> None:
+    assert invoke(["run", "mocked.yaml", "--out", "out"]) == 0
+    for arguments in (["show", "out"], ["export", "out"], ["schema"], ["list"]):
+        command = [sys.executable, "-m", "specmeter", *arguments]
+        shell = ["sh", "-c", 'exec "$0" "$@" >&-', *command]
+        done = subprocess.run(shell, stderr=subprocess.PIPE, check=False, timeout=60)
+        assert (arguments, done.returncode, done.stderr) == (arguments, 0, b"")
+
+
+def test_names_that_the_output_cannot_spell_are_printed_all_the_same() -> None:
+    assert invoke(["run", "mocked.yaml", "--out", "日本"]) == 0
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    with _specmeter("show", "日本", stdout=subprocess.PIPE, env=environment) as process:
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"run folder: \\u65e5\\u672c" in printed
 
 
 def test_schema_accepts_the_example(capsys: pytest.CaptureFixture[str]) -> None:

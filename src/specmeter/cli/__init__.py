@@ -14,6 +14,7 @@ from typing import cast
 import click
 
 from specmeter import __version__
+from specmeter.cli import streams
 
 COMMANDS = {
     "run": "Run an experiment, or resume it.",
@@ -55,6 +56,15 @@ class _LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # click takes any for one of standard output, and ends without a word.
+            if not streams.reader_is_gone():
+                raise ConnectionError(str(error)) from error
+            return streams.swallow()
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -90,6 +100,7 @@ def invoke(argv: list[str]) -> int:
     from specmeter.cli.text import printable_lines
     from specmeter.errors import SpecmeterError
 
+    streams.prepare()
     try:
         result = root.main(args=argv, prog_name="specmeter", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -104,10 +115,8 @@ def invoke(argv: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        # The reader of a pipe went away (`specmeter show RUN | head`): nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit:  # click's word for a reader of `--help` that went away
+        return streams.swallow()
     except Exception as error:
         return _unexpected(error)
 

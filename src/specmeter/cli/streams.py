@@ -1,0 +1,43 @@
+"""Standard output and standard error as they may be: closed, or in an encoding that lacks most letters."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+
+def prepare() -> None:
+    """Make both fit to print on.
+
+    A closed one (`specmeter show RUN >&-`) swallows what is written to it. One that cannot say a letter (a folder's
+    name in Chinese, where the locale knows ASCII alone) says its number instead: `\\u65e5`.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # open till the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def reader_is_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more (`specmeter show RUN | head -1`)."""
+    if not hasattr(select, "poll"):
+        return True  # Windows cannot be asked, and another pipe than that one hardly breaks
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # no descriptor of its own
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def swallow() -> int:
+    """Let nothing complain of what is still to be written to a reader that is gone; the exit code: nothing is wrong."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
