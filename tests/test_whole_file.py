@@ -18,7 +18,7 @@ def test_a_file_is_replaced_at_the_end_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
     with pytest.raises(TypeError), whole_file(path) as stream:
-        stream.writelines([b"half", "no bytes"])  # pyright: ignore[reportArgumentType]
+        stream.writelines([b"half", "no bytes"])  # pyright: ignore[reportCallIssue, reportArgumentType]
     assert path.read_text() == "old"
     with whole_file(path) as stream:
         stream.write(b"new")
