@@ -26,7 +26,10 @@ def commands_page() -> str:
     """Every command with its help text."""
     parts = ["# Commands\n"]
     for command, path in _walk(root, "specmeter"):
-        context = click.Context(command, info_name=path, max_content_width=96, terminal_width=96)
+        names = root.context_settings["help_option_names"]
+        context = click.Context(
+            command, info_name=path, max_content_width=96, terminal_width=96, help_option_names=names
+        )
         parts.append(f"## `{path}`\n\n```text\n{command.get_help(context)}\n```\n")
     return NOTE + "\n".join(parts)
 
