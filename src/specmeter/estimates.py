@@ -25,15 +25,26 @@ def exceeds(first: Estimate | None, second: Estimate | None) -> bool:
 
 
 def product(first: Estimate, second: Estimate, *, unit: str, method: str) -> Estimate:
-    """first x second, both positive; without an interval where one of them has none."""
-    return _combined(first, second, second.low, second.high, second.point, unit, method)
+    """first x second, both positive; without an interval where an end of one of them is missing.
+
+    `method` says what is multiplied; how the interval came is added.
+    """
+    ours, theirs = _ends(first), _ends(second)
+    ends = None if ours is None or theirs is None else (ours[0] * theirs[0], ours[1] * theirs[1])
+    how = f"{method}; from both lower to both upper ends of their intervals"
+    return _of_two(first, second, first.point * second.point, ends, unit, how if ends else f"{method}; no interval")
 
 
 def quotient(first: Estimate, second: Estimate, *, unit: str, method: str) -> Estimate:
-    """first / second, both positive; without an interval where one of them has none."""
-    low = None if not second.high else 1 / second.high
-    high = None if not second.low else 1 / second.low
-    return _combined(first, second, low, high, 1 / second.point, unit, method)
+    """first / second, both positive; without an interval where an end of one of them is missing, or the second's is 0.
+
+    A half of an interval that could be had is left out as well: nothing is ruled by what would be shown as none.
+    `method` says what is divided; how the interval came is added.
+    """
+    ours, theirs = _ends(first), _ends(second)
+    ends = None if ours is None or theirs is None or theirs[0] <= 0 else (ours[0] / theirs[1], ours[1] / theirs[0])
+    how = f"{method}; from the lowest over the highest to the highest over the lowest of their intervals"
+    return _of_two(first, second, first.point / second.point, ends, unit, how if ends else f"{method}; no interval")
 
 
 def scaled(estimate: Estimate, factor: float, unit: str | None = None) -> Estimate:
@@ -43,15 +54,14 @@ def scaled(estimate: Estimate, factor: float, unit: str | None = None) -> Estima
     return estimate.model_copy(update=changed)
 
 
-def _combined(
-    first: Estimate, second: Estimate, low: float | None, high: float | None, point: float, unit: str, method: str
+def _ends(estimate: Estimate) -> tuple[float, float] | None:
+    return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+
+
+def _of_two(
+    first: Estimate, second: Estimate, point: float, ends: tuple[float, float] | None, unit: str, method: str
 ) -> Estimate:
-    return Estimate(
-        point=first.point * point,
-        low=None if first.low is None or low is None else first.low * low,
-        high=None if first.high is None or high is None else first.high * high,
-        level=min(first.level, second.level),
-        n=min(first.n, second.n),
-        unit=unit,
-        method=method,
-    )
+    """As sure as the less sure of both, and of as many units as the one with fewer."""
+    low, high = ends or (None, None)
+    level, n = min(first.level, second.level), min(first.n, second.n)
+    return Estimate(point=point, low=low, high=high, level=level, n=n, unit=unit, method=method)

@@ -23,7 +23,7 @@ import numpy as np
 
 from specmeter.comparison import Cell, read_side
 from specmeter.errors import UsageError
-from specmeter.estimates import scaled
+from specmeter.estimates import quotient, scaled
 from specmeter.quality import QualityReport
 from specmeter.record import EngineSettings, Estimate, Host, ModelIdentity, Record, Verdict
 from specmeter.stats import ratio_of_groups
@@ -241,7 +241,7 @@ def _ratio(ours: Measured, theirs: Measured | None, level: float, among: int) ->
     shared = _in_every_block((*ours.blocks.values(), *theirs.blocks.values()))
     if ours.blocks and theirs.blocks and shared:
         return ratio_of_groups(_logs(ours, shared), _logs(theirs, shared), level=level, among=among)
-    return ratio_of_rates(ours.rate, theirs.rate)
+    return quotient(ours.rate, theirs.rate, unit="x", method="ratio of two rates")
 
 
 def _in_every_block(blocks: Sequence[Mapping[str, object]]) -> frozenset[str]:
@@ -258,15 +258,6 @@ def _logs(measured: Measured, names: frozenset[str]) -> NDArray[np.float64]:
         tokens, ms = sum(block[name][0] for name in names), sum(block[name][1] for name in names)
         found.append(math.log(1000 * tokens / ms))
     return np.array(found, dtype=np.float64)
-
-
-def ratio_of_rates(ours: Estimate, theirs: Estimate) -> Estimate:
-    """Ratio of two rates of which only estimates are known; its interval is from the far ends of theirs."""
-    point, n = ours.point / theirs.point, min(ours.n, theirs.n)
-    if ours.low is None or ours.high is None or theirs.high is None or not theirs.low:
-        return Estimate(point=point, n=n, unit="x", method="ratio of two rates; no interval")
-    method = "ratio of two rates; from the lowest over the highest to the highest over the lowest of their intervals"
-    return Estimate(point=point, low=ours.low / theirs.high, high=ours.high / theirs.low, n=n, unit="x", method=method)
 
 
 def _differences(sides: Sequence[MachineSide]) -> Iterator[str]:

@@ -6,17 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+from claims_of import ruled
 
-from specmeter.estimates import scaled
-from specmeter.machines import Machine, MachineLine, MachineTable, ratio_of_rates
+from specmeter.estimates import quotient, scaled
+from specmeter.machines import Machine, MachineLine, MachineTable
 from specmeter.record import Estimate
 from specmeter.studies import findings
-from specmeter.studies.hardware import DENSE, of_machines, published
-from specmeter.studies.study import ClaimRuling, StudyData
-
-
-def ruled(data: StudyData) -> dict[str, ClaimRuling]:
-    return {claim.id: claim for claim in findings("hardware-comparison", data).claims}
+from specmeter.studies.hardware import of_machines, published
+from specmeter.studies.hardware.table import DENSE
+from specmeter.studies.study import StudyData
 
 
 def estimate(point: float, spread: float) -> Estimate:
@@ -49,7 +47,7 @@ def machines(rates: dict[str, dict[str, float]], bandwidth: dict[str, float], sp
                     rate=estimate(rate, spread),
                     ratio=None
                     if name == first
-                    else ratio_of_rates(estimate(rate, spread), estimate(rates[first][subject], spread)),
+                    else quotient(estimate(rate, spread), estimate(rates[first][subject], spread), unit="x", method=""),
                     bytes_per_token=10e9,
                     moved_bytes_per_s=moved,
                     utilisation=scaled(moved, 1e-9 / bandwidth[name], "1") if name in bandwidth else None,

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specmeter.estimates import scaled
 from specmeter.quality.comparison import compare, generation
 from specmeter.quality.windows import relative
 from specmeter.record import Estimate
@@ -159,16 +160,8 @@ def bandwidth(rung: Rung) -> Estimate | None:
     rate = rung.generation
     if rate is None:
         return None
-    one, known = rung.bytes_per_token, rate.rate
-    return Estimate(
-        point=known.point * one,
-        low=None if known.low is None else known.low * one,
-        high=None if known.high is None else known.high * one,
-        level=known.level,
-        n=known.n,
-        unit="B/s",
-        method=f"rate times bytes per token; {known.method}",
-    )
+    method = f"rate times bytes per token; {rate.rate.method}"
+    return scaled(rate.rate, rung.bytes_per_token, "B/s").model_copy(update={"method": method})
 
 
 def spread(rate: Rate | None) -> Estimate | None:

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.record import Estimate
+from specmeter.estimates import quotient
 from specmeter.stats import Pair, Pool, geometric_speedup, simultaneous
 from specmeter.theory.cost import break_even_rate
 
 if TYPE_CHECKING:
+    from specmeter.record import Estimate
     from specmeter.studies.study import ArmResult, Result, StudyData
 
 RULE = 2.5
@@ -162,14 +163,7 @@ def _ratio(
         return geometric_speedup(pairs)
     if target is None or draft is None:
         return None
-    point = draft.point / target.point
-    if None in (draft.low, draft.high, target.low, target.high) or not (target.low and target.high):
-        return Estimate(point=point, n=1, unit="x", method="ratio of two rates; no interval")
-    assert draft.low is not None
-    assert draft.high is not None
-    method = "ratio of two rates; from the lowest over the highest to the highest over the lowest of their intervals"
-    low, high = draft.low / target.high, draft.high / target.low
-    return Estimate(point=point, low=low, high=high, n=min(draft.n, target.n), unit="x", method=method)
+    return quotient(draft, target, unit="x", method="ratio of two rates")
 
 
 def _blocks(results: Sequence[Result], name: str | None, prompt: str | None) -> dict[int, dict[str, float]]:

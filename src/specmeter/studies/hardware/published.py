@@ -1,0 +1,102 @@
+"""hardware-comparison: what the document prints of its three machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from specmeter.audit.published.table import rows
+from specmeter.estimates import quotient, scaled
+from specmeter.machines import Machine, MachineLine, MachineTable
+from specmeter.record import Estimate
+from specmeter.studies.from_claims import printed_rate, rulings
+from specmeter.studies.study import StudyData
+
+if TYPE_CHECKING:
+    from specmeter.record import Verdict
+
+_BANDWIDTH = {"M2 Ultra": 800e9, "M1 Max": 400e9, "M2 Pro": 200e9}
+"""As the document states them."""
+_NAMES = {"0.8B Q8_0": "0.8B_Q8", "2B Q8_0": "2B_Q8", "9B Q8_0": "9B_Q8", "35B-A3B Q8_0 (MoE)": "35B_Q8"}
+
+Rated = tuple[Estimate, float | None, "Verdict | None"]
+"""Rate, bytes per token, verdict."""
+
+
+def published() -> StudyData:
+    """Ten rows of llama-bench: three models on three machines, and the mixture on the largest one."""
+    table = _table()
+    return StudyData(
+        study="hardware-comparison",
+        origin="published",
+        title="published by the document, with the audit's verdicts",
+        machine=", ".join(machine.name for machine in table.machines),
+        machines=table,
+        notes=(
+            "Rates of the M2 Ultra have intervals from the standard deviations of four runs; of the other machines the "
+            "document prints rates alone.",
+            "Bandwidths are peaks as the document states them.",
+        ),
+    )
+
+
+def _table() -> MachineTable:
+    machines = tuple(
+        Machine(
+            name=name,
+            device=f"Apple {name}",
+            hostname_sha256="",
+            bandwidth_bytes_per_s=bandwidth,
+            bandwidth_source="given",
+        )
+        for name, bandwidth in _BANDWIDTH.items()
+    )
+    rates = dict(_rates())
+    keys = dict.fromkeys(key[:2] for key in rates)
+    lines = [
+        _line(subject, test, machine, rates)
+        for subject, test in keys
+        for machine in machines
+        if (subject, test, machine.name) in rates
+    ]
+    return MachineTable(what="llama-bench, as published", machines=machines, lines=tuple(lines))
+
+
+def _rates() -> Iterator[tuple[tuple[str, str, str], Rated]]:
+    """(model, test, machine) -> what is printed."""
+    spread = {
+        ruled.claim.label: printed_rate(ruled.claim)
+        for ruled in rulings("apple", "apple/bench.csv")
+        if ruled.claim.decode_rate is not None
+    }
+    printed = rows("apple_multimodel.csv")
+    for ruled, row in zip(rulings("apple", "apple/multimodel.csv"), printed, strict=True):
+        claim = ruled.claim
+        subject, machine = _NAMES[row["model"]], claim.device or ""
+        rate = spread.get(subject) if machine == "M2 Ultra" else None
+        rate = rate if rate is not None else printed_rate(claim)
+        verdict: Verdict | None = "invalid" if ruled.verdict == "impossible" else None
+        if rate is not None:
+            yield (subject, "tg128", machine), (rate, claim.bytes_per_token or claim.size_bytes, verdict)
+        prompt = Estimate(point=float(row["pp_tps"]), n=1, unit="tok/s", method="as printed; no interval")
+        yield (subject, "pp512", machine), (prompt, None, verdict)
+
+
+def _line(subject: str, test: str, machine: Machine, rates: dict[tuple[str, str, str], Rated]) -> MachineLine:
+    rate, size, verdict = rates[subject, test, machine.name]
+    largest = next(iter(_BANDWIDTH))
+    first = rates.get((subject, test, largest)) if machine.name != largest else None
+    moved = None if size is None else scaled(rate, size, "B/s")
+    peak = machine.bandwidth_bytes_per_s
+    return MachineLine(
+        machine=machine.name,
+        subject=subject,
+        test=test,
+        decodes=test == "tg128",
+        rate=rate,
+        ratio=None if first is None else quotient(rate, first[0], unit="x", method="ratio of two rates"),
+        bytes_per_token=size,
+        moved_bytes_per_s=moved,
+        utilisation=scaled(moved, 1 / peak, "1") if moved is not None and peak else None,
+        verdict=verdict,
+    )

@@ -1,0 +1,63 @@
+"""Arithmetic of estimates: intervals at their worst, and none where an end is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from specmeter.estimates import above, below, exceeds, product, quotient, scaled
+from specmeter.record import Estimate
+
+
+def made(point: float, low: float | None, high: float | None, *, n: int = 5, level: float = 0.95) -> Estimate:
+    return Estimate(point=point, low=low, high=high, n=n, level=level, unit="tok/s", method="made up")
+
+
+WHOLE = made(10.0, 8.0, 12.0)
+
+
+def test_a_quotient_is_taken_at_its_worst() -> None:
+    found = quotient(WHOLE, made(4.0, 2.0, 5.0, n=3, level=0.9), unit="x", method="ratio of two rates")
+    assert (found.point, found.low, found.high) == (2.5, 8.0 / 5.0, 12.0 / 2.0)
+    assert (found.n, found.level, found.unit) == (3, 0.9, "x")
+    assert found.method.startswith("ratio of two rates; from the lowest over the highest")
+
+
+def test_a_product_is_taken_at_its_worst() -> None:
+    found = product(WHOLE, made(4.0, 2.0, 5.0, n=3), unit="tokens", method="rate x time")
+    assert (found.point, found.low, found.high, found.n) == (40.0, 16.0, 60.0, 3)
+    assert found.method.startswith("rate x time; from both lower")
+
+
+@pytest.mark.parametrize("half", [made(4.0, None, 5.0), made(4.0, 2.0, None), made(4.0, None, None)])
+def test_where_an_end_is_missing_there_is_no_half_of_an_interval(half: Estimate) -> None:
+    """One end that could be had would rule claims by an interval that tables show as none."""
+    for first, second in ((WHOLE, half), (half, WHOLE)):
+        for found in (
+            quotient(first, second, unit="x", method="ratio"),
+            product(first, second, unit="x", method="product"),
+        ):
+            assert (found.low, found.high) == (None, None)
+            assert found.method.endswith("; no interval")
+            assert not above(found, 0.0)
+            assert not below(found, 1e9)
+
+
+def test_nothing_is_known_of_a_quotient_whose_divisor_may_be_nothing() -> None:
+    found = quotient(WHOLE, made(4.0, 0.0, 5.0), unit="x", method="ratio")
+    assert (found.point, found.low, found.high) == (2.5, None, None)
+
+
+def test_a_multiple_keeps_the_end_that_is_known() -> None:
+    found = scaled(made(4.0, None, 5.0), 10.0, "ms")
+    assert (found.point, found.low, found.high, found.unit) == (40.0, None, 50.0, "ms")
+    assert scaled(WHOLE, 2.0).unit == WHOLE.unit
+
+
+def test_sides_are_told_by_whole_intervals() -> None:
+    assert above(WHOLE, 7.9)
+    assert not above(WHOLE, 8.0)
+    assert below(WHOLE, 12.1)
+    assert not below(WHOLE, 12.0)
+    assert exceeds(WHOLE, made(6.0, 5.0, 7.0))
+    assert not exceeds(WHOLE, made(6.0, 5.0, 8.0))
+    assert not exceeds(WHOLE, made(6.0, 5.0, None))
