@@ -5,12 +5,14 @@ from __future__ import annotations
 from specmeter.record import Estimate
 from specmeter.studies.study import ClaimRuling, Finding
 
+Found = tuple[Finding, str]
+"""A ruling, and what was found, in words."""
 FAR = 1e4
 """Ends of intervals beyond this are not printed: such an interval says nothing."""
 
 
-def ruling(identity: str, claim: str, where: str, found: tuple[Finding, str]) -> ClaimRuling:
-    """A claim with what was found."""
+def ruling(identity: str, claim: str, where: str, found: Found) -> ClaimRuling:
+    """A claim with what was found: the one place where a study's claims are made, each stated beside its ruling."""
     return ClaimRuling(id=identity, claim=claim, where=where, ruling=found[0], found=found[1])
 
 

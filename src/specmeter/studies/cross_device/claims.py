@@ -11,7 +11,8 @@ from specmeter.studies.telling import quoted, ruling, share
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
-    from specmeter.studies.study import ClaimRuling, Finding, StudyData
+    from specmeter.studies.study import ClaimRuling, StudyData
+    from specmeter.studies.telling import Found
 
 REDUCTION = (0.79, 0.83)
 """Of throughput, as claimed."""
@@ -69,7 +70,7 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
     )
 
 
-def _cost(remote: Sequence[Backend]) -> tuple[Finding, str]:
+def _cost(remote: Sequence[Backend]) -> Found:
     known = [backend for backend in remote if backend.believable and backend.to_local is not None]
     if not known:
         return "cannot tell", _nothing(remote)
@@ -84,7 +85,7 @@ def _cost(remote: Sequence[Backend]) -> tuple[Finding, str]:
     return ("supported" if len(inside) == len(known) else "cannot tell"), f"{shown}."
 
 
-def _overhead(remote: Sequence[Backend]) -> tuple[Finding, str]:
+def _overhead(remote: Sequence[Backend]) -> Found:
     known = [backend for backend in remote if backend.overhead_ms is not None and backend.line.verdict != "invalid"]
     if not known:
         return _printed_overhead(remote)
@@ -95,7 +96,7 @@ def _overhead(remote: Sequence[Backend]) -> tuple[Finding, str]:
     return ("supported" if inside else "cannot tell"), f"A drafted token takes longer there by: {shown}."
 
 
-def _printed_overhead(remote: Sequence[Backend]) -> tuple[Finding, str]:
+def _printed_overhead(remote: Sequence[Backend]) -> Found:
     """Of invalid rows nothing is believed, but printed numbers can refute each other."""
     printed = [backend for backend in remote if backend.overhead_ms is not None]
     if not printed:
@@ -121,7 +122,7 @@ def _printed_overhead(remote: Sequence[Backend]) -> tuple[Finding, str]:
     return "cannot tell", f"By its own rates it is {rates}; no run of it can be believed."
 
 
-def _calls(remote: Sequence[Backend]) -> tuple[Finding, str]:
+def _calls(remote: Sequence[Backend]) -> Found:
     known = [backend for backend in remote if backend.proven and backend.other_answers is not None]
     if not known:
         return (
@@ -141,7 +142,7 @@ def _calls(remote: Sequence[Backend]) -> tuple[Finding, str]:
     return "cannot tell", f"{shown}."
 
 
-def _bandwidth(data: StudyData, remote: Sequence[Backend]) -> tuple[Finding, str]:
+def _bandwidth(data: StudyData, remote: Sequence[Backend]) -> Found:
     known = [
         backend
         for backend in remote
@@ -174,7 +175,7 @@ def _least_transfer(data: StudyData) -> str:
     )
 
 
-def _first_runs(withdrawn: Sequence[Backend]) -> tuple[Finding, str]:
+def _first_runs(withdrawn: Sequence[Backend]) -> Found:
     """By what logs say of the runs; their rates beside the local draft's decide nothing."""
     if not withdrawn:
         return "cannot tell", "These runs are the document's own; none of them is in this data."
@@ -193,7 +194,7 @@ def _first_runs(withdrawn: Sequence[Backend]) -> tuple[Finding, str]:
     return "cannot tell", f"No log of them says where the draft lay. Rates beside the local draft: {rates}."
 
 
-def _acceptance(remote: Sequence[Backend]) -> tuple[Finding, str]:
+def _acceptance(remote: Sequence[Backend]) -> Found:
     proven = [(backend, both) for backend in remote if backend.proven and (both := backend.same_acceptance())]
     same = [(backend, both) for backend, both in proven if both[1] and both[0] == both[1]]
     if same:
@@ -229,7 +230,7 @@ def _acceptance(remote: Sequence[Backend]) -> tuple[Finding, str]:
     return "cannot tell", _nothing(remote)
 
 
-def _viable(remote: Sequence[Backend]) -> tuple[Finding, str]:
+def _viable(remote: Sequence[Backend]) -> Found:
     known = [backend for backend in remote if backend.line.speedup is not None and backend.line.verdict != "invalid"]
     if not known:
         return "cannot tell", _nothing(remote)

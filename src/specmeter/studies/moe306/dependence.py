@@ -25,11 +25,11 @@ from specmeter.studies.moe306.lines import (
     speculative,
 )
 from specmeter.studies.moe306.rules import any_against, best_first, gains, in_the_mean, together, undecided
-from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
-from specmeter.studies.telling import quoted
+from specmeter.studies.study import ArmResult, Finding, StudyData
+from specmeter.studies.telling import Found, quoted
 
 
-def total_parameters(data: StudyData) -> ClaimRuling:
+def total_parameters(data: StudyData) -> Found:
     """Contribution 3: the more parameters in all, the more gain, at gamma 8 (Figure 1)."""
     rows = [
         (line, used.parameters)
@@ -55,16 +55,10 @@ def total_parameters(data: StudyData) -> ClaimRuling:
             fewer, more = against[0]
             ruling = "contradicted"
             found += f" {named(more)} has more parameters than {label(fewer.target)}, and gains less for certain."
-    return ClaimRuling(
-        id="contribution-3",
-        claim="The gain scales with the target's total parameters (memory footprint), not with its active ones.",
-        where="abstract; section 1, contribution 3; section 4.3, Figure 1",
-        ruling=ruling,
-        found=found,
-    )
+    return ruling, found
 
 
-def hierarchy(data: StudyData) -> ClaimRuling:
+def hierarchy(data: StudyData) -> Found:
     """Finding 2."""
     small, large = (at(data, target, SMALL, GAMMAS[-1]) for target in DENSE)
     mixtures = [line for target in MOE if (line := at(data, target, SMALL, GAMMAS[-1])) is not None]
@@ -80,16 +74,10 @@ def hierarchy(data: StudyData) -> ClaimRuling:
         found = f"At gamma {GAMMAS[-1]}: {listed(lines)}."
     else:
         ruling, found = undecided(lines)
-    return ClaimRuling(
-        id="finding-2",
-        claim="MoE gains more than the dense 4B, whose active parameters are alike, and less than the dense 9B.",
-        where="section 4.3; section 6, finding 2; summary page",
-        ruling=ruling,
-        found=found,
-    )
+    return ruling, found
 
 
-def smallest_draft(data: StudyData) -> ClaimRuling:
+def smallest_draft(data: StudyData) -> Found:
     """Practical implication 2."""
     rows = [(at(data, target, SMALL, gamma), at(data, target, LARGE, gamma)) for target in MOE for gamma in GAMMAS]
     both = [(a, b) for a, b in rows if a is not None and b is not None]
@@ -114,28 +102,15 @@ def smallest_draft(data: StudyData) -> ClaimRuling:
         )
     else:
         ruling, found = undecided([line for pair in both for line in pair])
-    return ClaimRuling(
-        id="practice-2",
-        claim="Use the smallest draft: 0.8B is 0.12-0.14x faster than 2B although it is accepted less.",
-        where="section 4.5, Table 6; section 5.4, implication 2",
-        ruling=ruling,
-        found=found,
-    )
+    return ruling, found
 
 
-def maximise_gamma(data: StudyData) -> ClaimRuling:
+def maximise_gamma(data: StudyData) -> Found:
     """Practical implication 3."""
-    ruling, found = _rising(data, (*MOE, *DENSE))
-    return ClaimRuling(
-        id="practice-3",
-        claim="Maximise gamma: larger gamma always gains more, since verification is amortized over more tokens.",
-        where="section 4.4, Figure 2; section 5.4, implication 3",
-        ruling=ruling,
-        found=found,
-    )
+    return _rising(data, (*MOE, *DENSE))
 
 
-def best_configuration(data: StudyData) -> ClaimRuling:
+def best_configuration(data: StudyData) -> Found:
     """Finding 3."""
     bests: list[tuple[ArmResult, ArmResult]] = []
     rulings: list[Finding] = []
@@ -160,16 +135,10 @@ def best_configuration(data: StudyData) -> ClaimRuling:
         found = f"Best of each target by point: {found}."
     else:
         ruling, found = undecided(candidates)
-    return ClaimRuling(
-        id="finding-3",
-        claim="The best configuration is the smallest draft with the largest gamma (0.8B, gamma 16).",
-        where="section 6, finding 3",
-        ruling=ruling,
-        found=found,
-    )
+    return ruling, found
 
 
-def quantization(data: StudyData) -> ClaimRuling:
+def quantization(data: StudyData) -> Found:
     """Section 5.3."""
     four, eight = (at(data, target, SMALL, GAMMAS[-1]) for target in MOE)
     lines = [line for line in (four, eight) if line is not None]
@@ -182,32 +151,20 @@ def quantization(data: StudyData) -> ClaimRuling:
         found = f"At gamma {GAMMAS[-1]}: {listed(lines)}."
     else:
         ruling, found = undecided(lines)
-    return ClaimRuling(
-        id="section-5-3",
-        claim="The larger file gains more: MoE Q8 (1.30x) is more bound by bandwidth than MoE Q4 (1.26x).",
-        where="section 5.3",
-        ruling=ruling,
-        found=found,
-    )
+    return ruling, found
 
 
 # --- contexts --------------------------------------------------------------------------------------------------------
 
 
-def lengths_and_gamma(data: StudyData) -> ClaimRuling:
+def lengths_and_gamma(data: StudyData) -> Found:
     """Contribution 4."""
     of_lengths, lengths = _lengths(data)
     of_gamma, gamma = _rising(data, MOE)
-    return ClaimRuling(
-        id="contribution-4",
-        claim="The gain on MoE is robust across prompt lengths (1.19-1.26x) and rises monotonically with gamma.",
-        where="section 1, contribution 4; section 4.8, Figure 5; section 4.4, Figure 2",
-        ruling=together([of_lengths, of_gamma]),
-        found=f"Lengths ({of_lengths}): {lengths} Gamma ({of_gamma}): {gamma}",
-    )
+    return together([of_lengths, of_gamma]), f"Lengths ({of_lengths}): {lengths} Gamma ({of_gamma}): {gamma}"
 
 
-def contexts(data: StudyData) -> ClaimRuling:
+def contexts(data: StudyData) -> Found:
     """Finding 4."""
     of_lengths, lengths = _lengths(data)
     lines = [line for target in MOE for line in by_kind(data, target, SMALL, 8)]
@@ -218,16 +175,10 @@ def contexts(data: StudyData) -> ClaimRuling:
         kinds = f"gamma 8: {shown}."
     else:
         of_kinds, kinds = undecided(lines)
-    return ClaimRuling(
-        id="finding-4",
-        claim="The gain is robust across contexts: prompt lengths (1.19-1.26x) and kinds of prompts.",
-        where="section 4.8; section 6, finding 4",
-        ruling=together([of_lengths, of_kinds]),
-        found=f"Lengths ({of_lengths}): {lengths} Kinds ({of_kinds}): {kinds}",
-    )
+    return together([of_lengths, of_kinds]), f"Lengths ({of_lengths}): {lengths} Kinds ({of_kinds}): {kinds}"
 
 
-def _lengths(data: StudyData) -> tuple[Finding, str]:
+def _lengths(data: StudyData) -> Found:
     """Whether every length gains; a counter that can only say 100 % is no acceptance, and its speedups no evidence."""
     lines = [line for line in by_length(data) if line.speculates]
     usable = believable(lines)
@@ -246,7 +197,7 @@ def _lengths(data: StudyData) -> tuple[Finding, str]:
     return ruling, f"{shown[:-1]}{mean}."
 
 
-def _rising(data: StudyData, targets: Sequence[str]) -> tuple[Finding, str]:
+def _rising(data: StudyData, targets: Sequence[str]) -> Found:
     """Whether the speedup rises with gamma on every curve; by the ends of all curves together, and of each."""
     lines = speculative(data, target=targets)
     curves: list[tuple[ArmResult, ...]] = []

@@ -22,8 +22,8 @@ from specmeter.studies.moe306.equations import (
     traffic,
 )
 from specmeter.studies.moe306.lines import DENSE, MOE, SMALL, at, draft_rate, label, named, speculative
-from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
-from specmeter.studies.telling import quoted
+from specmeter.studies.study import ArmResult, Finding, StudyData
+from specmeter.studies.telling import Found, quoted
 
 LOW_ACCEPTANCE = 0.04
 """The paper: all acceptance rates are below this."""
@@ -37,7 +37,7 @@ NEAR = 0.8
 _GB = 1e-9
 
 
-def amortization(data: StudyData) -> ClaimRuling:
+def amortization(data: StudyData) -> Found:
     """Gain at near-zero acceptance, by batch verification alone."""
     lines = speculative(data, "B")
     zeros = [(line, zero) for line in lines if (zero := nothing_accepted(line)) is not None and zero.low is not None]
@@ -56,17 +56,10 @@ def amortization(data: StudyData) -> ClaimRuling:
             f"as long as {1 / best[1].point:.2f} plain tokens or more. At 4 % acceptance they would reach at most "
             f"{quoted(most, unit='x')}."
         )
-    return ClaimRuling(
-        id="contribution-2",
-        claim="On MoE targets speculation gains 1.18-1.30x at nearly no acceptance, by batch verification "
-        "amortization: verifying gamma wrong tokens in one forward is by itself faster than decoding.",
-        where="abstract; section 1, contribution 2; sections 2.2 and 4.2; summary page",
-        ruling=ruling,
-        found=found,
-    )
+    return ruling, found
 
 
-def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> tuple[Finding, str]:
+def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> Found:
     """Without a speedup that can be believed: whether the claimed ones are above what acceptance permits."""
     claimed = [(line, row) for line in lines if line.claimed_speedup and (row := evaluate(data, line)) is not None]
     if not claimed:
@@ -82,7 +75,7 @@ def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> tuple[Finding, str
     return ("contradicted" if len(over) == len(claimed) else "cannot tell"), found
 
 
-def equation_2(data: StudyData) -> ClaimRuling:
+def equation_2(data: StudyData) -> Found:
     """Eq. 2 as the effective speedup."""
     rows = [row for row in equations(data) if isinstance(row.claimed, Estimate) and row.line.speedup is not None]
     claimed = [row for row in equations(data) if isinstance(row.claimed, float)]
@@ -107,16 +100,10 @@ def equation_2(data: StudyData) -> ClaimRuling:
         )
     else:
         ruling, found = "cannot tell", "No configuration with a speedup, an acceptance and a draft length."
-    return ClaimRuling(
-        id="equation-2",
-        claim="The effective speedup is gamma T_seq / (T_draft + T_verify): drafts that are rejected count as well.",
-        where="section 2.2, Eq. 2",
-        ruling=ruling,
-        found=found,
-    )
+    return ruling, found
 
 
-def moe_tax(data: StudyData) -> ClaimRuling:
+def moe_tax(data: StudyData) -> Found:
     """All parameters, active or not, are read for every token."""
     rows = [row for row in traffic(data) if not row.line.speculates]
     mixtures = [row for row in rows if row.model.experts and row.whole is not None and row.line.target in MOE]
@@ -137,14 +124,7 @@ def moe_tax(data: StudyData) -> ClaimRuling:
         against = [peak or dense for peak, dense in zip(over_peak, over_dense, strict=True)]
         ruling = _all_or_any(supported=near, contradicted=against)
         found = _tax_found(mixtures, reached, limit)
-    return ClaimRuling(
-        id="moe-tax",
-        claim="An MoE is slower than its active parameters promise because all parameters are loaded from memory for "
-        "every token (20.6 GB x 55.3 tok/s; caches explain what is above the peak).",
-        where='sections 1, 2.3, 4.1 and 5.2, Table 4; summary page ("MoE tax")',
-        ruling=ruling,
-        found=found,
-    )
+    return ruling, found
 
 
 def _tax_found(mixtures: Sequence[Traffic], reached: Estimate | None, limit: float | None) -> str:
@@ -164,7 +144,7 @@ def _tax_found(mixtures: Sequence[Traffic], reached: Estimate | None, limit: flo
     return text + "."
 
 
-def verification_cost(data: StudyData) -> ClaimRuling:
+def verification_cost(data: StudyData) -> Found:
     """Verifying 16 tokens costs about 1.5 times as much as verifying 4."""
     ratios: list[tuple[str, Estimate]] = []
     for target in (*MOE, *DENSE):
@@ -189,13 +169,7 @@ def verification_cost(data: StudyData) -> ClaimRuling:
             + ", ".join(f"{name} {quoted(ratio, unit='x')}" for name, ratio in ratios)
             + ". Taken as refuted where the whole interval of an MoE target lies above 2."
         )
-    return ClaimRuling(
-        id="verification-cost",
-        claim="Verification cost grows sub-linearly: verifying 16 tokens costs only about 1.5 times as much as 4.",
-        where="section 4.4; summary page",
-        ruling=ruling,
-        found=found,
-    )
+    return ruling, found
 
 
 def _verify_ms(data: StudyData, line: ArmResult | None) -> Estimate | None:

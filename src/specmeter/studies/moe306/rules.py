@@ -10,7 +10,7 @@ from specmeter.record import Estimate
 from specmeter.studies.moe306.blocks import mean_gain, widened
 from specmeter.studies.moe306.lines import believable, listed, named
 from specmeter.studies.study import ArmResult, Finding, StudyData
-from specmeter.studies.telling import quoted
+from specmeter.studies.telling import Found, quoted
 
 
 def unanimous(
@@ -31,7 +31,7 @@ def any_against(
     return "supported" if lines and all(map(for_it, lines)) else "cannot tell"
 
 
-def gains(data: StudyData, lines: Sequence[ArmResult]) -> tuple[Finding, str]:
+def gains(data: StudyData, lines: Sequence[ArmResult]) -> Found:
     """Whether all lines gain, and their mean in words.
 
     Contradicted where they lose on the whole, or where one of them does for certain.
@@ -60,7 +60,7 @@ def together(rulings: Sequence[Finding]) -> Finding:
     return "supported" if all(ruling == "supported" for ruling in rulings) else "cannot tell"
 
 
-def undecided(lines: Sequence[ArmResult]) -> tuple[Finding, str]:
+def undecided(lines: Sequence[ArmResult]) -> Found:
     """No speedup that could decide: what is wrong with those that are there."""
     return "cannot tell", without(lines)
 

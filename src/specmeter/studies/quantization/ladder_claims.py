@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from specmeter.estimates import above, below, scaled
 from specmeter.studies.quantization.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
-from specmeter.studies.study import ClaimRuling
-from specmeter.studies.telling import quoted
+from specmeter.studies.telling import quoted, ruling
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
-    from specmeter.studies.study import Finding, StudyData
+    from specmeter.studies.study import ClaimRuling, Finding, StudyData
+    from specmeter.studies.telling import Found
 
 NEAR, SUITS, UNUSABLE = 1.01, 1.10, 2.0
 SMALLER = 0.5
@@ -25,41 +25,35 @@ SMALLER = 0.5
 SAME = (0.8, 1.25)
 """Bytes per second that differ by less than this factor count as one bandwidth."""
 
-Found = tuple["Finding", str]
-
 
 def rulings(data: StudyData) -> tuple[ClaimRuling, ...]:
     """Every claim the document makes about the ladder."""
     ladder = rungs(data)
     page, table = "project page, finding 2", "table of quantizations"
-    cases: tuple[tuple[str, str, str, Found], ...] = (
-        (
+    return (
+        ruling(
             "memory-bound",
             "Generation is bound by memory: the fewer bytes a token reads, the faster it comes.",
             "project page, finding 1",
             _memory_bound(data, ladder),
         ),
-        (
+        ruling(
             "smaller-is-faster",
             "Quantization cuts the model's size, and with it the time of a token: each rung is faster than the larger.",
             f"project page, finding 1; {table}",
             _order(ladder),
         ),
-        ("q8-near-lossless", "Q8_0 is near-lossless (0.18 % perplexity).", page, _near_lossless(ladder)),
-        ("q6-dominates-q5", "Q6_K dominates Q5_K_M on both speed and quality.", page, _dominates(ladder)),
-        (
+        ruling("q8-near-lossless", "Q8_0 is near-lossless (0.18 % perplexity).", page, _near_lossless(ladder)),
+        ruling("q6-dominates-q5", "Q6_K dominates Q5_K_M on both speed and quality.", page, _dominates(ladder)),
+        ruling(
             "q6-numbers",
             "Q6_K: 1.68x faster, 59 % smaller, 0.54 % quality loss (all three against F16).",
             f"{page}; {table}",
             _q6(ladder),
         ),
-        ("q4-suits", "Q4_K_M suits setups with little memory (4.07 % perplexity).", page, _suits(ladder)),
-        ("sub-4-bit-unusable", "Below 4 bit, models are unusable.", page, _unusable(ladder)),
-        ("q2-perplexity", "Q2_K raises perplexity by 267 %.", f"{page}; {table}", _q2(ladder)),
-    )
-    return tuple(
-        ClaimRuling(id=key, claim=claim, where=where, ruling=found[0], found=found[1])
-        for key, claim, where, found in cases
+        ruling("q4-suits", "Q4_K_M suits setups with little memory (4.07 % perplexity).", page, _suits(ladder)),
+        ruling("sub-4-bit-unusable", "Below 4 bit, models are unusable.", page, _unusable(ladder)),
+        ruling("q2-perplexity", "Q2_K raises perplexity by 267 %.", f"{page}; {table}", _q2(ladder)),
     )
 
 

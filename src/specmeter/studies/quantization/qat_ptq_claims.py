@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from specmeter.estimates import above, below
 from specmeter.studies.quantization.rungs import Rung, faster, rungs, spread
-from specmeter.studies.study import ClaimRuling
-from specmeter.studies.telling import quoted
+from specmeter.studies.telling import quoted, ruling
 
 if TYPE_CHECKING:
-    from specmeter.studies.study import Finding, StudyData
+    from specmeter.studies.study import ClaimRuling, StudyData
+    from specmeter.studies.telling import Found
 
 CAVEAT = (
     "The families differ in architecture, size and vocabulary, not only in when they were quantized: what tells them "
@@ -24,46 +24,43 @@ WIDE = 0.10
 """The document's 19 tok/s are 26 % of the rate; a tenth of the rate counts as wide."""
 LOW_BITS = 4
 
-Found = tuple["Finding", str]
-
 
 def rulings(data: StudyData) -> tuple[ClaimRuling, ...]:
     """Every claim the document makes about the two families."""
     models = rungs(data)
     page = "project page, finding 6"
     published = data.origin == "published"
-    cases: tuple[tuple[str, str, str, Found], ...] = (
-        (
+    return (
+        ruling(
             "qat-span",
             "The QAT family speeds up with every bit less: 96 tok/s at 8 bit, 137 at 3.",
             f"{page}; MLX data",
             _span(models),
         ),
-        (
+        ruling(
             "qat-narrow",
             "The QAT family's rates spread by less than 0.3 tok/s.",
             f"{page}; MLX data",
             _narrow(models, published=published),
         ),
-        (
+        ruling(
             "ptq-wide",
             "The PTQ family's rates spread by about 19 tok/s at low bit widths.",
             f"{page}; MLX data",
             _wide(models),
         ),
-        (
+        ruling(
             "qat-against-ptq",
             "Set side by side, QAT is faster and steadier than PTQ; the document adds that architectures differ.",
             page,
-            _against(models),
+            _with_caveat(models, _against(models)),
         ),
     )
-    return tuple(
-        ClaimRuling(id=key, claim=claim, where=where, ruling=found[0], found=f"{found[1]} {CAVEAT}")
-        if key == "qat-against-ptq" and not alike(models)
-        else ClaimRuling(id=key, claim=claim, where=where, ruling=found[0], found=found[1])
-        for key, claim, where, found in cases
-    )
+
+
+def _with_caveat(models: Sequence[Rung], found: Found) -> Found:
+    """What was found, with what else tells the families apart where they are not alike."""
+    return found if alike(models) else (found[0], f"{found[1]} {CAVEAT}")
 
 
 def alike(models: Sequence[Rung]) -> bool:

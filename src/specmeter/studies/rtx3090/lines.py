@@ -72,6 +72,11 @@ class Line:
         """Decode rates of its requests, where they are known one by one."""
         return [result.decode_rate for result in self.results if result.decode_rate is not None]
 
+    @property
+    def acceptance(self) -> float:
+        """Share of the drafted tokens that was accepted; 0 where none was drafted."""
+        return self.sums.accepted / self.sums.drafted if self.sums and self.sums.drafted else 0.0
+
 
 Lines = Mapping[str, Line]
 

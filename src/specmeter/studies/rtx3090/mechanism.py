@@ -23,6 +23,8 @@ from specmeter.theory.experts import saturation_threshold, saturation_tokens
 
 THRESHOLD, SPARSITY = 94, 0.031
 """What the document prints."""
+UNEXPLAINED = 0.05
+"""Share of the time beyond the bound that rates of plain decoding, which vary by some percent, do not explain."""
 NGRAM_CACHE_GAMMA = 8
 """The method's own, where the document gives no gamma."""
 

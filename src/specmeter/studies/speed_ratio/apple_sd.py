@@ -12,7 +12,8 @@ from specmeter.studies.speed_ratio.view import acceptance_figure, drawn, ratio_f
 from specmeter.studies.telling import ruling
 
 if TYPE_CHECKING:
-    from specmeter.studies.study import ClaimRuling, Finding, StudyData, StudyFigure, StudyTable
+    from specmeter.studies.study import ClaimRuling, StudyData, StudyFigure, StudyTable
+    from specmeter.studies.telling import Found
 
 TITLE = "Speculation on Apple silicon: drafts of 0.8B and 2B for a dense 9B target"
 SOURCE = apple_published.SOURCE
@@ -88,7 +89,7 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
     )
 
 
-def _best(pairs: tuple[Pairing, ...]) -> tuple[Finding, str]:
+def _best(pairs: tuple[Pairing, ...]) -> Found:
     known = believable(pairs)
     named = [pair for pair in known if (pair.line.draft, pair.line.gamma) == BEST]
     others = [pair for pair in known if pair not in named]

@@ -14,7 +14,7 @@ from specmeter.studies.telling import share
 from specmeter.theory.cost import permitted_speedup
 
 if TYPE_CHECKING:
-    from specmeter.studies.study import Finding
+    from specmeter.studies.telling import Found
 
 LOW_ACCEPTANCE = 0.04
 """The upper end of the acceptance at which the document reports gains."""
@@ -32,7 +32,7 @@ def nothing_left(pairs: Sequence[Pairing]) -> str:
     )
 
 
-def all_lose(pairs: Sequence[Pairing], unless: str = "") -> tuple[Finding, str]:
+def all_lose(pairs: Sequence[Pairing], unless: str = "") -> Found:
     """Whether every arm is slower than plain decoding; `unless` goes before the arms where one is not."""
     known = believable(pairs)
     if not known:
@@ -45,7 +45,7 @@ def all_lose(pairs: Sequence[Pairing], unless: str = "") -> tuple[Finding, str]:
     return "cannot tell", f"Intervals do not decide: {said}."
 
 
-def governed(pairs: Sequence[Pairing], by_prompt: Sequence[Pairing]) -> tuple[Finding, str]:
+def governed(pairs: Sequence[Pairing], by_prompt: Sequence[Pairing]) -> Found:
     """Whether the ratio decides about the speedup: a higher one gives more, and equal ones give the same.
 
     Each comparison is of two arms on one target whose speedups' intervals do not meet: either the slower draft gains
@@ -84,7 +84,7 @@ def governed(pairs: Sequence[Pairing], by_prompt: Sequence[Pairing]) -> tuple[Fi
     return "cannot tell", f"No two arms are told apart by their intervals: {_all(known)}."
 
 
-def sufficient(pairs: Sequence[Pairing]) -> tuple[Finding, str]:
+def sufficient(pairs: Sequence[Pairing]) -> Found:
     """The rule read as `a ratio of 2.5 or more pays, a lower one does not`."""
     known = believable(pairs)
     if not known:
@@ -111,7 +111,7 @@ def sufficient(pairs: Sequence[Pairing]) -> tuple[Finding, str]:
     )
 
 
-def necessary(pairs: Sequence[Pairing]) -> tuple[Finding, str]:
+def necessary(pairs: Sequence[Pairing]) -> Found:
     """The rule read as `below 2.5 nothing is gained`."""
     known = believable(pairs)
     if not known:
@@ -130,7 +130,7 @@ def necessary(pairs: Sequence[Pairing]) -> tuple[Finding, str]:
     )
 
 
-def gain_at_low_acceptance(pairs: Sequence[Pairing], claimed: float) -> tuple[Finding, str]:
+def gain_at_low_acceptance(pairs: Sequence[Pairing], claimed: float) -> Found:
     """Whether an arm gains at an acceptance of 4 % or less, or what it would gain there at the cost of its steps.
 
     tau = 1 + 0.04 d for d drafted tokens per step, whatever the engine does; what a step costs was measured.

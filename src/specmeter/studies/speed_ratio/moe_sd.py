@@ -12,7 +12,8 @@ from specmeter.studies.speed_ratio.view import acceptance_figure, drawn, ratio_f
 from specmeter.studies.telling import quoted, ruling, share
 
 if TYPE_CHECKING:
-    from specmeter.studies.study import ClaimRuling, Finding, StudyData, StudyFigure, StudyTable
+    from specmeter.studies.study import ClaimRuling, StudyData, StudyFigure, StudyTable
+    from specmeter.studies.telling import Found
 
 TITLE = "Speculation on a mixture of experts: drafts of 0.8B and 4B for 35B-A3B"
 SOURCE = apple_published.SOURCE
@@ -92,7 +93,7 @@ def _mixtures(data: StudyData) -> tuple[str, ...]:
     return tuple(model.name for model in data.models if model.experts) or (TARGET,)
 
 
-def _unreliable(moe: tuple[Pairing, ...], dense: tuple[Pairing, ...]) -> tuple[Finding, str]:
+def _unreliable(moe: tuple[Pairing, ...], dense: tuple[Pairing, ...]) -> Found:
     """Whether the same draft with the same length is accepted less on the mixture than on the dense target.
 
     Acceptance has its interval over prompts, of which there are few: what cannot be told apart is left so, unless the
@@ -133,7 +134,7 @@ def _shares(pair: Pairing) -> str:
     return f"{share(acceptance)} [{100 * acceptance.low:.1f}, {100 * acceptance.high:.1f}]"
 
 
-def _few_active(data: StudyData, moe: tuple[str, ...]) -> tuple[Finding, str]:
+def _few_active(data: StudyData, moe: tuple[str, ...]) -> Found:
     """Whether the rate shows that not all weights are read: all of them at that rate would exceed the memory."""
     for model in data.models:
         rate = next(

@@ -11,7 +11,8 @@ from specmeter.studies.speed_ratio.view import acceptance_figure, drawn, ratio_f
 from specmeter.studies.telling import quoted, ruling
 
 if TYPE_CHECKING:
-    from specmeter.studies.study import ClaimRuling, Finding, StudyData, StudyFigure, StudyTable
+    from specmeter.studies.study import ClaimRuling, StudyData, StudyFigure, StudyTable
+    from specmeter.studies.telling import Found
 
 TITLE = "Self-speculation: a 4B model in Q2 to Q6 drafts for itself in Q8"
 SOURCE = apple_published.SOURCE
@@ -73,7 +74,7 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
     )
 
 
-def _slow(pairs: tuple[Pairing, ...]) -> tuple[Finding, str]:
+def _slow(pairs: tuple[Pairing, ...]) -> Found:
     """Whether even the fastest quantization stays below the rule's ratio, with its interval."""
     known = [pair for pair in pairs if pair.ratio is not None]
     if not known:
