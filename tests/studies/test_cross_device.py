@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from claims_of import rulings, said
 
 from rpc.far_machine import far_machine, missing
 from rpc.rpc_relay import relayed
@@ -14,7 +15,6 @@ from specmeter.experiment_file import load
 from specmeter.record import Estimate, Verdict
 from specmeter.studies import findings
 from specmeter.studies.cross_device import needs, published
-from specmeter.studies.cross_device.claims import claims
 from specmeter.studies.cross_device.costs import WITHDRAWN, backends
 from specmeter.studies.folder import StudyFolder
 from specmeter.studies.study import ArmResult, DraftPlace, Finding, Result, StudyData
@@ -23,14 +23,6 @@ VOCABULARY = 1000
 OUTPUT = 4 * VOCABULARY + 8
 DRAFTED, FORWARDS = 1000, 1300
 WHY_NOT = missing()
-
-
-def rulings(data: StudyData) -> dict[str, Finding]:
-    return {claim.id: claim.ruling for claim in claims(data)}
-
-
-def found(data: StudyData, claim: str) -> str:
-    return next(ruling.found for ruling in claims(data) if ruling.id == claim)
 
 
 # --- the document's numbers ------------------------------------------------------------------------------------------
@@ -59,8 +51,8 @@ def test_what_the_published_numbers_say_of_each_claim() -> None:
     ],
 )
 def test_the_numbers_that_published_rulings_rest_on(claim: str, numbers: tuple[str, ...]) -> None:
-    said = found(published(), claim)
-    assert [number for number in numbers if number not in said] == [], said
+    told = said(published(), claim)
+    assert [number for number in numbers if number not in told] == [], told
 
 
 def test_the_documents_table_from_the_documents_numbers() -> None:
@@ -169,7 +161,7 @@ def line(name: str, speedup: float, verdict: Verdict, suite: str = "") -> ArmRes
     ],
 )
 def test_claims_follow_the_data(claim: str, data: StudyData, ruling: Finding) -> None:
-    assert rulings(data)[claim] == ruling, found(data, claim)
+    assert rulings(data)[claim] == ruling, said(data, claim)
 
 
 def test_an_invalid_arm_supports_nothing() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import moe306_data as made
 import pytest
+from claims_of import rulings
 
 from specmeter.record import Estimate
 from specmeter.stats import t_critical
-from specmeter.studies.moe306 import claims
 from specmeter.studies.moe306.blocks import faster, mean_gain, ratio, widened
 from specmeter.studies.moe306.lines import LARGE, MOE, SMALL, at, baseline_of, speculative
 from specmeter.studies.study import ArmResult, Result, StudyData
@@ -69,8 +69,7 @@ def test_what_a_block_does_to_both_cancels() -> None:
 
 @pytest.mark.parametrize(("small", "expected"), [(1.1, "supported"), (1 / 1.1, "contradicted"), (1.0, "cannot tell")])
 def test_the_smallest_draft_is_judged_within_blocks(small: float, expected: str) -> None:
-    ruled = {claim.id: claim.ruling for claim in claims(measured(small=small))}
-    assert ruled["practice-2"] == expected
+    assert rulings(measured(small=small))["practice-2"] == expected
 
 
 def test_baselines_that_take_prompts_in_turn_are_completed() -> None:

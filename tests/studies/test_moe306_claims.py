@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import moe306_data as made
 import pytest
+from claims_of import rulings, said
 from moe306_data import Config
 
 from specmeter.studies.moe306 import claims
@@ -32,14 +33,6 @@ LOW, HIGH = 0.01, 0.7
 PAPER = made.study(rising, acceptance=LOW)
 OPPOSITE = made.study(falling, acceptance=HIGH, lengths=((32, 0.8), (1024, 0.7)), kinds=(("fact", 0.8), ("code", 0.7)))
 WIDE = made.study(rising, acceptance=LOW, spread=0.9)
-
-
-def rulings(data: StudyData) -> dict[str, Finding]:
-    return {claim.id: claim.ruling for claim in claims(data)}
-
-
-def found(data: StudyData, claim_id: str) -> str:
-    return next(claim.found for claim in claims(data) if claim.id == claim_id)
 
 
 def test_data_that_follow_the_paper_support_it() -> None:
@@ -125,14 +118,14 @@ def test_one_configuration_above_contradicts_uniformly_low() -> None:
 
     data = made.study(0.5, acceptance=but_one, lengths=(), kinds=())
     assert rulings(data)["contribution-1"] == "contradicted"
-    assert "Dense 9B, 0.8B draft, gamma 4" in found(data, "contribution-1")
+    assert "Dense 9B, 0.8B draft, gamma 4" in said(data, "contribution-1")
 
 
 def test_amortization_is_measured_as_speedup_over_tau() -> None:
     """S = 0.9 at tau = 1 + 0.7 x 16 = 12.2: with nothing accepted, 0.074."""
     data = made.study(0.9, acceptance=HIGH)
     assert rulings(data)["contribution-2"] == "contradicted"
-    assert "0.07 to" in found(data, "contribution-2")
+    assert "0.07 to" in said(data, "contribution-2")
 
 
 @pytest.mark.parametrize(
@@ -206,7 +199,7 @@ def test_a_counter_that_only_says_all_is_no_evidence_of_robustness() -> None:
     data = made.study(rising, acceptance=LOW, results=results)
     ruled = rulings(data)
     assert ruled["finding-4"] == ruled["contribution-4"] == "cannot tell"
-    assert "exactly 100 %" in found(data, "finding-4")
+    assert "exactly 100 %" in said(data, "finding-4")
 
 
 @pytest.mark.parametrize("length", [32, 1024])
@@ -222,10 +215,10 @@ def test_a_curve_that_falls_is_named() -> None:
     data = made.study(but_one, acceptance=LOW)
     assert rulings(data)["practice-3"] == "contradicted"
     assert rulings(data)["contribution-4"] == "supported"
-    assert "Dense 4B" in found(data, "practice-3")
+    assert "Dense 4B" in said(data, "practice-3")
 
 
 def test_the_best_configuration_is_named_where_it_is_another() -> None:
     data = made.study(lambda config: 1 - config.gamma / 40 - (0.1 if config.draft == SMALL else 0))
     assert rulings(data)["finding-3"] == "contradicted"
-    assert "2B draft, gamma 4" in found(data, "finding-3")
+    assert "2B draft, gamma 4" in said(data, "finding-3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from claims_of import rulings, said
 from quant_data import model, study
 
 from specmeter.quality import ModelQuality, ModelRole
@@ -9,9 +10,9 @@ from specmeter.quality.plan import load_plan
 from specmeter.quality.planned import measure_plan
 from specmeter.studies import findings
 from specmeter.studies.measured import from_quality
-from specmeter.studies.quantization.qat_ptq import claims, figures, published, tables
+from specmeter.studies.quantization.qat_ptq import figures, published, tables
 from specmeter.studies.quantization.qat_ptq_claims import CAVEAT
-from specmeter.studies.study import Finding, StudyData
+from specmeter.studies.study import StudyData
 
 WIDTHS = (3, 4, 6, 8)
 
@@ -43,17 +44,9 @@ SLOW = {3: 74.0, 4: 73.0, 6: 54.0, 8: 40.0}
 BACKWARDS = {3: 60.0, 4: 70.0, 6: 80.0, 8: 90.0}
 
 
-def ruled(data: StudyData) -> dict[str, Finding]:
-    return {claim.id: claim.ruling for claim in claims(data)}
-
-
-def said(data: StudyData, claim: str) -> str:
-    return next(it.found for it in claims(data) if it.id == claim)
-
-
 def test_what_the_published_numbers_show() -> None:
     data = published()
-    assert ruled(data) == {
+    assert rulings(data) == {
         "qat-span": "supported",
         "qat-narrow": "contradicted",
         "ptq-wide": "supported",
@@ -76,7 +69,7 @@ def test_the_caveat_stands_with_every_table_and_figure() -> None:
 
 
 def test_families_as_the_document_has_them() -> None:
-    found = ruled(both(FAST, SLOW))
+    found = rulings(both(FAST, SLOW))
     assert found == {
         "qat-span": "supported",
         "qat-narrow": "supported",
@@ -86,18 +79,18 @@ def test_families_as_the_document_has_them() -> None:
 
 
 def test_the_opposite() -> None:
-    found = ruled(both(BACKWARDS, SLOW, noise=(0.2, 1e-4)))
+    found = rulings(both(BACKWARDS, SLOW, noise=(0.2, 1e-4)))
     assert found["qat-narrow"] == "contradicted"
     assert found["ptq-wide"] == "contradicted"
-    assert ruled(both(BACKWARDS, SLOW))["qat-span"] == "contradicted"
+    assert rulings(both(BACKWARDS, SLOW))["qat-span"] == "contradicted"
 
 
 def test_only_one_architecture_lets_the_training_decide() -> None:
     alike = both(FAST, SLOW, noise=(1e-4, 1e-4), other="gemma3")
-    assert ruled(alike)["qat-against-ptq"] == "supported"
+    assert rulings(alike)["qat-against-ptq"] == "supported"
     assert CAVEAT not in said(alike, "qat-against-ptq")
     reverse = both(SLOW, FAST, noise=(1e-4, 1e-4), other="gemma3")
-    assert ruled(reverse)["qat-against-ptq"] == "contradicted"
+    assert rulings(reverse)["qat-against-ptq"] == "contradicted"
 
 
 def test_the_quick_variant_for_real() -> None:

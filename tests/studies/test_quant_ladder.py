@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from claims_of import rulings, said
 from quant_data import SIZES, ladder
 
 from specmeter.quality.plan import load_plan
@@ -10,9 +11,9 @@ from specmeter.quality.planned import measure_plan
 from specmeter.record import Estimate
 from specmeter.studies import findings
 from specmeter.studies.measured import from_quality
-from specmeter.studies.quantization.ladder import claims, figures, published, tables
+from specmeter.studies.quantization.ladder import figures, published, tables
 from specmeter.studies.quantization.rungs import faster, named, rungs, worse
-from specmeter.studies.study import Finding, StudyData
+from specmeter.studies.study import StudyData
 
 BOUND = {name: 36.8 * 8.4 / size for name, size in SIZES.items()}
 """Rates of a machine whose memory decides alone."""
@@ -25,17 +26,9 @@ FALSE_BY_BAD = {
 }  # fmt: skip
 
 
-def ruled(data: StudyData) -> dict[str, Finding]:
-    return {claim.id: claim.ruling for claim in claims(data)}
-
-
-def said(data: StudyData, claim: str) -> str:
-    return next(it.found for it in claims(data) if it.id == claim)
-
-
 def test_what_the_published_numbers_show() -> None:
     data = published()
-    assert ruled(data) == {
+    assert rulings(data) == {
         "memory-bound": "contradicted",
         "smaller-is-faster": "cannot tell",
         "q8-near-lossless": "cannot tell",
@@ -86,20 +79,21 @@ def _near(point: float, low: float, high: float) -> _Near:
 
 
 def test_a_ladder_as_the_document_has_it_supports_everything() -> None:
-    assert set(ruled(ladder(BOUND, GOOD)).values()) - {"supported"} == {"contradicted"}
+    good = rulings(ladder(BOUND, GOOD))
+    assert set(good.values()) - {"supported"} == {"contradicted"}
     # Only one claim falls: memory-bound rates rise with every byte less, so Q6_K cannot be faster than Q5_K_M.
-    assert [name for name, ruling in ruled(ladder(BOUND, GOOD)).items() if ruling != "supported"] == ["q6-dominates-q5"]
+    assert [name for name, ruling in good.items() if ruling != "supported"] == ["q6-dominates-q5"]
     dominating = {**BOUND, "Q5_K_M": BOUND["Q6_K"] * 0.9}
-    assert ruled(ladder(dominating, GOOD))["q6-dominates-q5"] == "supported"
+    assert rulings(ladder(dominating, GOOD))["q6-dominates-q5"] == "supported"
 
 
 def test_a_ladder_of_the_opposite_contradicts_everything() -> None:
-    found = ruled(ladder(SLOW, BAD))
+    found = rulings(ladder(SLOW, BAD))
     assert {name for name, ruling in found.items() if ruling == "contradicted"} == FALSE_BY_BAD
 
 
 def test_wide_spreads_decide_nothing_about_speed() -> None:
-    found = ruled(ladder(BOUND, GOOD, noise=0.6))
+    found = rulings(ladder(BOUND, GOOD, noise=0.6))
     assert found["smaller-is-faster"] == "cannot tell"
     assert found["q6-dominates-q5"] == "cannot tell"
 
@@ -107,9 +101,9 @@ def test_wide_spreads_decide_nothing_about_speed() -> None:
 def test_rungs_that_are_missing_are_said_to_be() -> None:
     few = {name: BOUND[name] for name in ("F16", "Q8_0")}
     data = ladder(few, GOOD)
-    assert ruled(data)["q6-dominates-q5"] == ruled(data)["sub-4-bit-unusable"] == "cannot tell"
+    assert rulings(data)["q6-dominates-q5"] == rulings(data)["sub-4-bit-unusable"] == "cannot tell"
     assert "llama-quantize" in said(data, "q6-dominates-q5")
-    assert set(ruled(StudyData(study="apple-quant-ladder", origin="measured", title="")).values()) == {"cannot tell"}
+    assert set(rulings(StudyData(study="apple-quant-ladder", origin="measured", title="")).values()) == {"cannot tell"}
 
 
 def test_the_document_s_table_and_figures() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 import rtx3090_data as made
+from claims_of import ruled, rulings, said
 from rtx3090_data import Made
 
 from specmeter.audit.published.table import rows
 from specmeter.record import Estimate
 from specmeter.studies import findings
-from specmeter.studies.rtx3090 import claims, published
+from specmeter.studies.rtx3090 import published
 from specmeter.studies.rtx3090.lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio
 from specmeter.studies.rtx3090.mechanism import budget, budgets_of_requests, saturation
-from specmeter.studies.study import ClaimRuling, Finding, Result, StudyData
+from specmeter.studies.study import Finding, Result, StudyData
 
 LONG = tuple(LONGER)
 LOSING, WINNING = Made(0.8), Made(1.4)
@@ -20,14 +21,6 @@ FULL = Made(0.8, 300, 300)
 """All accepted, and slower: by more time than any experts explain."""
 SLIGHT = Made(0.97, 300, 300)
 """All accepted, and a little slower."""
-
-
-def rulings(data: StudyData) -> dict[str, Finding]:
-    return {claim.id: claim.ruling for claim in claims(data)}
-
-
-def found(data: StudyData, claim: str) -> ClaimRuling:
-    return next(ruling for ruling in claims(data) if ruling.id == claim)
 
 
 # --- the document's numbers ------------------------------------------------------------------------------------------
@@ -66,7 +59,7 @@ def test_what_the_published_numbers_say_of_each_claim() -> None:
     ],
 )
 def test_the_numbers_that_published_rulings_rest_on(claim: str, numbers: tuple[str, ...]) -> None:
-    told = found(published(), claim).found
+    told = said(published(), claim)
     for number in numbers:
         assert number in told
 
@@ -194,11 +187,11 @@ def test_a_claim_is_ruled_as_the_data_say(claim: str, ruling: Finding) -> None:
 
 
 def test_every_claim_has_its_cases() -> None:
-    assert set(CASES) == {claim.id for claim in claims(published())}
+    assert set(CASES) == set(rulings(published()))
 
 
 def test_a_second_draft_that_was_found_invalid_is_not_called_missing() -> None:
-    told = found(made.study(second_draft=LOSING._replace(verdict="invalid")), "draft-choice")
+    told = ruled(made.study(second_draft=LOSING._replace(verdict="invalid")))["draft-choice"]
     assert told.ruling == "cannot tell"
     assert "Found invalid: draft-second-max16" in told.found
     assert "missing" not in told.found
@@ -219,7 +212,7 @@ def test_a_second_mode_in_every_configuration() -> None:
         for arm in data.arms
         for number, prompt in enumerate(prompts)
     ]
-    ruling = found(StudyData("rtx3090-19", "measured", "made up", tuple(results), data.arms), "bimodal-tail")
+    ruling = ruled(StudyData("rtx3090-19", "measured", "made up", tuple(results), data.arms))["bimodal-tail"]
     assert ruling.ruling == "supported"
     assert "16 of 16 whose requests are known" in ruling.found
 

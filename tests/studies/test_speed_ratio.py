@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from claims_of import ruled
 from ratio_data import Made, data
 
 from specmeter import studies
 from specmeter.experiment_file import load
 from specmeter.studies.speed_ratio.ratio import pairings
-from specmeter.studies.study import ClaimRuling, ModelUsed, StudyData
+from specmeter.studies.study import ModelUsed, StudyData
 from specmeter.theory.cost import break_even_rate
 from specmeter.workloads.spec import BenchWorkload, StudiesWorkload
 
@@ -20,10 +21,6 @@ SELF = {"4B_Q8": 50.0, "4B_Q2": 67.0, "4B_Q6": 57.0}
 MOE = {"35B_Q4": 55.0, "9B_Q8": 40.0, "0.8B_Q8": 140.0, "4B_Q4": 58.0}
 MIXTURE = ModelUsed(name="35B_Q4", reference="m", size_bytes=20e9, bytes_per_token=2e9, experts=256, experts_used=8)
 DENSE = ModelUsed(name="9B_Q8", reference="d", size_bytes=13e9, bytes_per_token=13e9, experts=0)
-
-
-def ruled(made: StudyData) -> dict[str, ClaimRuling]:
-    return {claim.id: claim for claim in studies.findings(made.study, made).claims}
 
 
 def sd(*arms: Made, spread: float = 1.001) -> StudyData:
