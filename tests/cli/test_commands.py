@@ -149,7 +149,7 @@ def test_a_defect_leaves_a_file_instead_of_a_traceback(
     crash.unlink()
 
 
-def _specmeter(*arguments: str, **keywords: Any) -> subprocess.Popen[bytes]:
+def _specmeter(*arguments: str, **keywords: Any) -> subprocess.Popen[Any]:
     return subprocess.Popen([sys.executable, "-m", "specmeter", *arguments], stderr=subprocess.PIPE, **keywords)
 
 
