@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from specmeter.explain.account import PartName
@@ -373,33 +373,8 @@ def lengths(document: Document) -> Chart | None:
 def requests(document: Document) -> Chart | None:
     """Decode rates of single requests: whether a mean hides two speeds."""
     arms = {arm.arm_id: arm for group in document.targets() for arm in group}
-    invalid = document.run.invalid
-    of_arm: dict[str, list[Datum]] = {arm_id: [] for arm_id in arms}
-    for point in document.points:
-        if point.arm_id in of_arm and point.arm_id not in invalid:
-            of_arm[point.arm_id].append(
-                {
-                    "prompt": printable(point.prompt_id),
-                    "kind": printable(point.kind),
-                    "block": point.block + 1,
-                    "point": point.rate,
-                    "shown": f"{point.rate:.1f}",
-                }
-            )
-    most = max((rate_bin.requests for rate_bin in document.bins), default=0)
-    for counted in document.bins:
-        if counted.arm_id in of_arm and counted.arm_id not in invalid:
-            of_arm[counted.arm_id].append(
-                {
-                    "low": counted.low,
-                    "high": counted.high,
-                    "count": counted.requests,
-                    "share": counted.requests / most,
-                    "shown": f"{counted.low:.1f} - {counted.high:.1f}",
-                }
-            )
     data: list[Datum] = []
-    for arm_id, found in of_arm.items():
+    for arm_id, found in _points_and_bins(document, arms).items():
         who = _who(document, arms[arm_id])
         data += [{**who, **datum} for datum in found] or [who]
     if not any("shown" in datum for datum in data):
@@ -439,6 +414,36 @@ def requests(document: Document) -> Chart | None:
         return {"height": {"step": 24}, "layer": [single, charts.withheld(words, palette, y)]}
 
     return Chart("requests", data, draw)
+
+
+def _points_and_bins(document: Document, arms: Iterable[str]) -> dict[str, list[Datum]]:
+    """Single requests of each arm, or how many have a rate within which bounds; none of invalid arms."""
+    invalid = document.run.invalid
+    of_arm: dict[str, list[Datum]] = {arm_id: [] for arm_id in arms}
+    for point in document.points:
+        if point.arm_id in of_arm and point.arm_id not in invalid:
+            of_arm[point.arm_id].append(
+                {
+                    "prompt": printable(point.prompt_id),
+                    "kind": printable(point.kind),
+                    "block": point.block + 1,
+                    "point": point.rate,
+                    "shown": f"{point.rate:.1f}",
+                }
+            )
+    most = max((rate_bin.requests for rate_bin in document.bins), default=0)
+    for counted in document.bins:
+        if counted.arm_id in of_arm and counted.arm_id not in invalid:
+            of_arm[counted.arm_id].append(
+                {
+                    "low": counted.low,
+                    "high": counted.high,
+                    "count": counted.requests,
+                    "share": counted.requests / most,
+                    "shown": f"{counted.low:.1f} - {counted.high:.1f}",
+                }
+            )
+    return of_arm
 
 
 def _who(document: Document, arm: ArmSummary) -> Datum:
