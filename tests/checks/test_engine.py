@@ -25,15 +25,17 @@ from factory import (
 from factory import engine as identity
 from mock_run import mock_run
 
-from specmeter.checks import engine
+from specmeter.checks import engine, settings
 from specmeter.checks.check import Check
-from specmeter.checks.engine import default_drift, flag_inert, memory_fit, server_shared, two_binaries
+from specmeter.checks.engine import memory_fit, server_shared, two_binaries
 from specmeter.checks.hashes import PARTS
 from specmeter.checks.run_data import RunData
+from specmeter.checks.settings import default_drift, flag_inert
 from specmeter.importers.engine_log import Sign
 from specmeter.record import Arm, DeviceUse, MethodName
 
 CLEAN = run_data()
+CHECKS = (*settings.CHECKS, *engine.CHECKS)
 PROMPTS = tuple(f"text/edit-{number}" for number in range(6))
 
 
@@ -53,20 +55,20 @@ def run_of(other: Arm, *, parameters: dict[str, Any] | None = None, **changes: A
 
 def test_ids_and_parts() -> None:
     ids = ["default-drift", "flag-inert", "two-binaries", "memory-fit", "server-shared"]
-    assert [check.id for check in engine.CHECKS] == ids
-    for check in engine.CHECKS:
+    assert [check.id for check in CHECKS] == ids
+    for check in CHECKS:
         assert set(check.saw) <= set(PARTS)
         assert check.severity == "suspect"
 
 
-@pytest.mark.parametrize("check", engine.CHECKS, ids=lambda check: check.id)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 @pytest.mark.parametrize("data", [CLEAN, simulated(CLEAN)], ids=["real", "simulated"])
 def test_a_clean_run(check: Check, data: RunData) -> None:
     assert found(check.look, data) == []
     assert unchecked(check.look, data, applies=True) == []
 
 
-@pytest.mark.parametrize("check", engine.CHECKS, ids=lambda check: check.id)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_nothing_measured_is_nothing_seen(check: Check) -> None:
     assert found(check.look, before(CLEAN)) == []
     assert unchecked(check.look, before(CLEAN), applies=True)
@@ -79,7 +81,7 @@ def test_a_clean_run_of_the_mock(tmp_path: Path) -> None:
         {"draft": "small", "gamma": 2, "synthetic_rates": [0.5, 0.5]},
     ]
     data = mock_run(tmp_path, arms=arms)
-    for check in engine.CHECKS:
+    for check in CHECKS:
         assert found(check.look, data) == []
         assert unchecked(check.look, data, applies=True) == []
 

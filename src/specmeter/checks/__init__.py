@@ -9,7 +9,18 @@ all of them in the order of the report.
 
 from __future__ import annotations
 
-from specmeter.checks import arrangement, bounds, controls, decoding, engine, likeness, machine, output, pairing
+from specmeter.checks import (
+    arrangement,
+    bounds,
+    controls,
+    decoding,
+    engine,
+    likeness,
+    machine,
+    output,
+    pairing,
+    settings,
+)
 from specmeter.checks.check import Check
 
 CHECKS: tuple[Check, ...] = (
@@ -19,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     *likeness.CHECKS,
     *output.CHECKS,
     *arrangement.CHECKS,
+    *settings.CHECKS,
     *engine.CHECKS,
     *machine.CHECKS,
     *controls.CHECKS,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specmeter.checks.check import Check, Findings, about_arm, about_run
-from specmeter.checks.engine import beside_baseline, identity_of, sessions_by_arm, target_devices_known
 from specmeter.checks.evidence import not_applicable, unseen
 from specmeter.checks.run_data import RequestData, RunData
+from specmeter.checks.sessions import beside_baseline, identity_of, sessions_by_arm, target_devices_known
 from specmeter.checks.speeds import (
     LEAST_REPEATS,
     Cell,

@@ -16,7 +16,8 @@ import numpy as np
 from specmeter.differences import Text, find_differences, output_digest
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiment import Experiment
-from specmeter.importers.engine_log import LogSigns, log_lines, scan
+from specmeter.importers.engine_log import LogSigns, scan
+from specmeter.importers.log_lines import log_lines
 from specmeter.record import Arm, DraftPair, Estimate, Host, Margin, ModelHeader, ModelIdentity, Prompt, Session
 from specmeter.store import RequestKey, RequestRow
 from specmeter.store.rows import REQUEST_COLUMNS, shared

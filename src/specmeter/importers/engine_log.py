@@ -1,11 +1,7 @@
-"""Engine logs from anywhere, read line by line in constant memory, and the signs in them that a measurement went wrong.
+"""Signs in the logs of engines that a measurement went wrong.
 
-Logs are untrusted. They may be gigabytes, broken UTF-8, UTF-16 (a shell on Windows), full of colour codes and nul
-bytes, one endless line, or carry the prefixes of docker, Kubernetes or journald. Nothing in here raises for what a log
-contains, and nothing that is kept grows with the log.
-
-`log_lines` reads, `plain` takes a line out of its wrapping, `scan` collects `LogSigns`. They serve the audit of other
-people's logs and the checks of our own sessions alike.
+`scan` collects `LogSigns` from lines (see `log_lines`), for the audit of other people's logs and the checks of our own
+sessions alike. Nothing in here raises for what a log contains, and nothing that is kept grows with the log.
 
 How llama.cpp reports a failed forward pass, over its generations:
 
@@ -18,127 +14,11 @@ How llama.cpp reports a failed forward pass, over its generations:
 
 from __future__ import annotations
 
-import codecs
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO
 
-from specmeter.errors import UsageError
-
-MAX_LINE = 65_536
-"""Characters kept of a line; the rest of a longer one is passed over."""
-_BLOCK = 262_144
-
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def log_lines(path: Path) -> Iterator[str]:
-    """Lines of a log without their ends, colour codes and nul bytes, each at most `MAX_LINE` characters.
-
-    Raises `UsageError` when the file cannot be read.
-    """
-    try:
-        with path.open("rb", buffering=0) as stream:
-            yield from stream_lines(stream)
-    except OSError as problem:
-        raise UsageError(
-            f"{path}: cannot read the log: {problem.strerror or problem}",
-            fix="name a log file that exists and can be read",
-        ) from None
-
-
-def stream_lines(stream: BinaryIO) -> Iterator[str]:
-    """Lines of a stream of bytes, as `log_lines` gives them; a lone carriage return ends a line too."""
-    block = stream.read(_BLOCK)
-    decoder = codecs.getincrementaldecoder(_encoding(block))("replace")
-    rest = ""
-    skipping = False
-    while block:
-        text = decoder.decode(block)
-        if skipping:
-            end = text.find("\n")
-            if end < 0:
-                block = stream.read(_BLOCK)
-                continue
-            text, skipping = text[end:], False
-        text = rest + text
-        end = text.rfind("\n") + 1
-        rest = text[end:]
-        if end:
-            yield from _split(text[: end - 1])
-        if len(rest) > MAX_LINE:
-            rest, skipping = rest[:MAX_LINE], True
-        block = stream.read(_BLOCK)
-    rest += decoder.decode(b"", final=True) if not skipping else ""
-    if rest:
-        yield from _split(rest)
-
-
-_COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-
-
-def _split(text: str) -> Iterator[str]:
-    if "\x1b" in text:
-        text = _COLOUR.sub("", text)
-    if "\x00" in text:
-        text = text.replace("\x00", "")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
-    for line in text.split("\n"):
-        yield line if len(line) <= MAX_LINE else line[:MAX_LINE]
-
-
-def _encoding(head: bytes) -> str:
-    return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-
-
-_WRAPPING = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? +(?:std(?:out|err) [FP] )?"  # docker, CRI
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [^\s:\[]+(?:\[\d+\])?: "  # syslog, journald
-    r"|\[\d{4}-\d\d-\d\d[^\]]{0,40}\] *|\[\d{1,7}\] "  # a time; llama-server's router: the port of a child
-    r"|[A-Za-z0-9][\w.-]{0,63} +\| "  # docker compose
-)
-_STAMP = re.compile(r"\d{1,9}\.\d\d\.\d{3}\.\d{3} (?:([A-Z]) )? *|([IWED]) (?=\S)")
-
-
-def plain(line: str) -> str:
-    """The line as the engine wrote it: without docker's, journald's, JSON's or the engine's own prefixes."""
-    return _unwrap(line)[1]
-
-
-def _unwrap(line: str) -> tuple[str, str]:
-    """(level letter or "", text)."""
-    if line.startswith('{"') and ('"msg"' in line or '"log"' in line):
-        line = _from_json(line)
-    for _ in range(3):
-        found = _WRAPPING.match(line)
-        if found is None or line.startswith(("slot ", "srv ")):
-            break
-        line = line[found.end() :]
-    found = _STAMP.match(line)
-    if found is None:
-        return "", line.strip()
-    return found.group(1) or found.group(2) or "", line[found.end() :].strip()
-
-
-def _from_json(line: str) -> str:
-    try:
-        entry: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return line
-    if not isinstance(entry, dict):
-        return line
-    for key in ("msg", "log"):
-        text: object = entry.get(key)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        if isinstance(text, str):
-            return text.rstrip("\r\n")
-    return line
-
-
-# --- signs -----------------------------------------------------------------------------------------------------------
+from specmeter.importers.log_lines import plain, unwrapped
 
 MAX_SAMPLES = 3
 MAX_SAMPLE = 300
@@ -470,7 +350,7 @@ class SignReader:
     def _warning(self, line: str) -> None:
         if len(self._warnings) >= _MAX_KEPT:
             return
-        level, text = _unwrap(line)
+        level, text = unwrapped(line)
         if level in ("W", "E") or (not _NO_WARNING.search(text) and _WARNING.search(text)):
             self._warnings[sample(text)] = None
 

@@ -30,9 +30,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from specmeter.audit.claim import Claim
-from specmeter.importers import engine_log
-from specmeter.importers.engine_log import SignReader, plain
+from specmeter.importers.engine_log import SignReader
 from specmeter.importers.llama_setup import Setup
+from specmeter.importers.log_lines import log_lines, plain
 
 _INT = r"(\d{1,12})"
 _NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
@@ -86,7 +86,7 @@ def read(path: Path) -> Iterator[Claim]:
 def read_requests(path: Path) -> Iterator[Claim]:
     """As `read`, without trying what else the file may be."""
     log = _Log(str(path))
-    for line in engine_log.log_lines(path):
+    for line in log_lines(path):
         log.signs.feed(line)
         log.setup.feed(line)
         if (claim := log.feed(line)) is not None:

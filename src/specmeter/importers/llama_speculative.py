@@ -41,9 +41,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from specmeter.audit.claim import Claim
-from specmeter.importers import engine_log
 from specmeter.importers.engine_log import SignReader
 from specmeter.importers.llama_setup import Setup
+from specmeter.importers.log_lines import log_lines, plain
 
 _INT = r"(\d{1,12})"
 _NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
@@ -67,7 +67,7 @@ def sniff(head: str) -> bool:
 
     if re.search(r"\bn_drafted += *\d", head) or _COMMAND.search(head):
         return True
-    if not any(_LLAMA.search(engine_log.plain(line)) for line in head.splitlines()):
+    if not any(_LLAMA.search(plain(line)) for line in head.splitlines()):
         return False
     return not llama_server_log.sniff(head)
 
@@ -91,14 +91,14 @@ def read(path: Path) -> Iterator[Claim]:
 
 def has_counts(path: Path) -> bool:
     """Whether the counts of a finished run are anywhere in the file."""
-    return any("n_drafted" in line and _SUMMARY.search(line) for line in engine_log.log_lines(path))
+    return any("n_drafted" in line and _SUMMARY.search(line) for line in log_lines(path))
 
 
 def read_runs(path: Path) -> Iterator[Claim]:
     """As `read`, without trying what else the file may be."""
     run = _Run(1)
     found = 0
-    for line in engine_log.log_lines(path):
+    for line in log_lines(path):
         if run.complete and _STARTS.search(line):
             yield run.claim(str(path))
             found += 1
