@@ -20,15 +20,13 @@ from factory import (
     with_arms,
     with_logs,
     with_models,
+    with_prompts,
     with_requests,
     with_sessions,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from specmeter.checks import decoding
 from specmeter.checks.decoding import (
-    acceptance_by_construction,
     checkpoint_cost,
     draft_decode_failed,
     drafter_idle,
@@ -184,87 +182,29 @@ def test_a_method_that_hardly_drafts(drafted: int, expected: list[str]) -> None:
     assert [severity for severity, _ in severities(drafter_idle, data)] == expected
 
 
-# --- acceptance-by-construction --------------------------------------------------------------------------------------
+def test_settings_that_let_nothing_be_drafted() -> None:
+    """Beforehand and afterwards, and instead of the bare fact; unless the engine drafted after all."""
+    never = run_data(experiment(arms=[{"method": "ngram-simple", "ngram_n": 6, "gamma": 5}]))
+    (finding,) = found(drafter_idle, before(never))
+    assert (finding.severity, finding.evidence["never_drafts"]) == ("suspect", True)
+    idle = with_requests(never, draft_n=0, draft_n_accepted=0)
+    assert [it.message for it in found(drafter_idle, idle)] == [finding.message]
+    assert found(drafter_idle, never) == [], "another engine may have other rules"
+    assert found(drafter_idle, before(simulated(never))) == []
 
 
-def all_accepted(data: RunData, **changes: Any) -> RunData:
-    """Every counted draft is accepted; nothing else changes."""
-    return with_requests(data, SD, lambda it: {"draft_n": it.row.draft_n_accepted}, **{"partial": 0, **changes})
-
-
-def honest(data: RunData, gamma: int = 4) -> RunData:
-    """A draft that is always right: every forward emits gamma + 1 tokens."""
-    forwards = -(-64 // (gamma + 1))
-    counts = {"draft_n": 64 - forwards, "draft_n_accepted": 64 - forwards, "decodes": 1.0 + forwards}
-    return with_requests(data, SD, **{**counts, "partial": 0, "step_n": forwards})
-
-
-def test_all_accepted_beside_restores_or_partial_rounds() -> None:
-    for what in ({"restores": 2}, {"partial": 3}):
-        findings = found(acceptance_by_construction, all_accepted(CLEAN, **what))
-        assert [finding.scope for finding in findings] == ["request"] * 12
-        assert {finding.severity for finding in findings} == {"invalid"}
-
-
-def test_all_accepted_with_more_forwards_than_full_drafts_need() -> None:
-    (finding,) = found(acceptance_by_construction, all_accepted(CLEAN))
-    assert (finding.severity, finding.arm_id) == ("invalid", SD)
-    forwards, needed = finding.evidence["forwards"], finding.evidence["needed"]
-    assert isinstance(forwards, int)
-    assert isinstance(needed, int)
-    assert forwards > needed == 12 * 13
-
-
-def test_a_model_that_drafts_for_itself_is_honest() -> None:
-    assert found(acceptance_by_construction, honest(CLEAN)) == []
-
-
-@given(gamma=st.integers(1, 16), tokens=st.integers(2, 400))
-def test_full_acceptance_is_no_fault_at_any_length(gamma: int, tokens: int) -> None:
-    forwards = -(-(tokens - 1) // (gamma + 1))
-    accepted = tokens - 1 - forwards
-    data = with_arms(CLEAN, SD, gamma=gamma)
-    data = with_requests(
-        data, SD, predicted_n=tokens, draft_n=accepted, draft_n_accepted=accepted, partial=0, step_n=forwards
-    )
-    assert found(acceptance_by_construction, data) == []
-
-
-def test_a_control_that_accepts_everything_is_honest() -> None:
-    data = with_arms(honest(CLEAN), SD, synthetic_rates=(1.0,) * 4, role="control")
-    assert found(acceptance_by_construction, data) == []
-
-
-def test_ngrams_that_copy_a_repetition_are_honest() -> None:
-    ngram = run_data(experiment(arms=[{"method": "ngram-simple"}]))
-    data = with_requests(
-        ngram, lambda row: row.arm_id != BASE, lambda it: {"draft_n": it.row.draft_n_accepted}, partial=0
-    )
-    assert found(acceptance_by_construction, data) == []
-
-
-@pytest.mark.parametrize(("prompts", "expected"), [(3, []), (8, ["suspect"]), (40, ["invalid"])])
-def test_a_picky_draft_is_not_always_right(prompts: int, expected: list[str]) -> None:
-    """With p_min, short drafts are honest; how many in a row are all right is not."""
-    names = [f"text/fact-{i}" for i in range(prompts)]
-    data = run_data(experiment(arms=[{"draft": "small", "gamma": 4, "p_min": 0.8}]), prompt_ids=names)
-    data = with_requests(
-        data,
-        lambda row: row.arm_id != BASE,
-        lambda it: dict.fromkeys(("draft_n", "draft_n_accepted"), 15 + 3 * (it.row.item % 10)),
-        partial=0,
-    )
-    findings = found(acceptance_by_construction, data)
-    assert [finding.severity for finding in findings] == expected
-    same = with_models(data, "small", sha256=data.models["dense"].sha256)
-    assert found(acceptance_by_construction, same) == []
-
-
-def test_a_log_with_restores_beside_full_acceptance_without_steps() -> None:
-    data = with_logs(honest(CLEAN), SD, checkpoints_restored=Checkpoints(count=9))
-    assert found(acceptance_by_construction, data) == []
-    data = with_requests(data, SD, step_n=0)
-    assert severities(acceptance_by_construction, data) == [("suspect", SD)]
+def test_room_is_that_of_an_arms_own_prompts() -> None:
+    asked = experiment(arms=[{"draft": "small", "gamma": 16}], generation={"max_tokens": 300})
+    short = with_prompts(before(run_data(asked)), max_tokens=10)
+    (finding,) = found(drafter_idle, short)
+    assert "leave room for 8" in finding.message
+    assert found(drafter_idle, before(run_data(asked))) == []
+    lookup = experiment(arms=[{"method": "ngram-simple"}], generation={"max_tokens": 30})
+    texts = before(run_data(lookup))
+    (finding,) = found(drafter_idle, texts)
+    assert "looks nothing up in less than 63 tokens" in finding.message, "prompts of a few words"
+    assert found(drafter_idle, with_prompts(texts, token_count=40)) == []
+    assert found(drafter_idle, with_prompts(texts, format="chat")) == []
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------

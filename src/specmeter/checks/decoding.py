@@ -1,24 +1,28 @@
-"""Checks of decoding itself: did the forwards succeed, did anything draft, can the acceptance be what it says?"""
+"""Checks of decoding itself: did the forwards succeed, did anything draft, what did it cost to undo drafts?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specmeter.checks.acceptance import (
+    FEWEST_DRAFTED,
+    MODEL_METHODS,
+    acceptance_by_construction,
+    forwards_after_prompt,
+)
 from specmeter.checks.check import Check, Findings, about_arm, about_request
 from specmeter.checks.evidence import Law, answered, first_line, logs_of, not_applicable, unseen, used_sessions
 from specmeter.checks.run_data import RequestData, RunData
-from specmeter.record import DRAFT_MODEL_METHODS, Arm, Finding, Session, Severity, Unchecked
+from specmeter.engines.draft_limits import DraftLimit, Room, draft_limits
+from specmeter.record import Arm, Finding, Prompt, Unchecked
 
 IDLE_SHARE = 0.05
 """Drafted / generated tokens below which a method hardly drafts."""
-FEWEST_DRAFTED = 50
-"""An acceptance rate from fewer drafted tokens is not quoted."""
-EVIDENT, CERTAIN = 200, 1000
-"""Tokens drafted for different prompts after which it is strange, and not to be believed, that none was rejected."""
 MIB = 1024 * 1024
 
-_MODEL_METHODS = DRAFT_MODEL_METHODS | {"draft-mtp"}
 _PLAIN = "it does not speculate"
+_ADDED = 8
+"""Tokens that a tokenizer may add to a text: its beginning, a space."""
 
 
 # --- forwards that fail ----------------------------------------------------------------------------------------------
@@ -73,7 +77,7 @@ def _no_log(data: RunData, arm: Arm, reason: str) -> Unchecked:
 def draft_decode_failed(data: RunData) -> Findings:
     """Forwards of the draft model fail: drafts are empty or short, and acceptance is that of something else."""
     for arm, requests in answered(data):
-        if not _MODEL_METHODS & set(arm.methods):
+        if not MODEL_METHODS & set(arm.methods):
             yield not_applicable(arm.id, "no model drafts for it")
             continue
         logs = logs_of(data, requests)
@@ -121,7 +125,7 @@ def speculation_not_active(data: RunData) -> Findings:
                 log=first_line(refused),
             )
         elif untold and not drafted:
-            if _MODEL_METHODS & set(arm.methods):
+            if MODEL_METHODS & set(arm.methods):
                 yield _not_active(arm, off, len(sessions), drafted, None)
             else:
                 yield unseen(arm.id, "the engine does not say whether it speculates, and nothing was drafted")
@@ -143,142 +147,78 @@ def _not_active(arm: Arm, off: int, sessions: int, drafted: int, line: str | Non
 
 
 def drafter_idle(data: RunData) -> Findings:
-    """The method hardly ever drafts: whatever the speed is, it is not the drafts' doing."""
-    for arm, requests in answered(data):
-        if not arm.speculates:
-            yield not_applicable(arm.id, _PLAIN)
-            continue
-        drafted = sum(request.row.draft_n or 0 for request in requests)
-        generated = sum(request.row.predicted_n or 0 for request in requests)
-        if not generated:
-            yield not_applicable(arm.id, "nothing was generated")
-        elif drafted < IDLE_SHARE * generated:
-            yield about_arm(
-                "drafter-idle",
-                "suspect",
-                arm.id,
-                f"only {drafted} tokens were drafted while {generated} were generated: the method is idle",
-                "measure on prompts that it can draft for, or lower gamma_min, p_min or ngram_n",
-                drafted=drafted,
-                generated=generated,
-            )
-        elif drafted < FEWEST_DRAFTED:
-            yield about_arm(
-                "drafter-idle",
-                "note",
-                arm.id,
-                f"{drafted} drafted tokens are too few to quote an acceptance rate",
-                f"measure until at least {FEWEST_DRAFTED} tokens are drafted",
-                drafted=drafted,
-                generated=generated,
-            )
+    """The method hardly ever drafts: whatever the speed is, it is not the drafts' doing.
 
-
-# --- acceptance that can only be 100 % -------------------------------------------------------------------------------
-
-
-def acceptance_by_construction(data: RunData) -> Findings:
-    """The counter leaves out rejected drafts, so that it says 100 % whatever happens.
-
-    100 % alone is no fault: a model drafting for itself has it, and so has a repetition that is copied. What cannot be
-    is 100 % beside checkpoints restored after rejections, beside steps that were accepted in part, or with more
-    forwards than full drafts need. And a draft model that stops when it is unsure is not right a thousand times in a
-    row.
+    Some settings let a method never draft, or otherwise than asked, and no engine says so; that can be told beforehand.
     """
-    for arm, requests in answered(data):
-        drafted = sum(request.row.draft_n or 0 for request in requests)
-        if not drafted:
-            yield not_applicable(arm.id, "nothing was drafted")
+    for arm in data.arms.values():
+        requests = data.by_arm[arm.id]
+        if not arm.speculates:
+            if requests:
+                yield not_applicable(arm.id, _PLAIN)
             continue
-        contradicted = False
-        for request in requests:
-            finding = _contradicted(request)
-            if finding is not None:
-                contradicted = True
-                yield finding
-        all_accepted = sum(request.row.draft_n_accepted or 0 for request in requests) == drafted
-        if all_accepted and not contradicted:
-            sessions = used_sessions(data, requests)
-            yield from _by_arithmetic(data, arm, requests, sessions[0] if sessions else None, drafted)
+        drafted = sum(request.row.draft_n or 0 for request in requests)
+        limits = _limits(data, arm, drafted)
+        for limit in limits:
+            yield about_arm(
+                "drafter-idle", "suspect", arm.id, limit.told, limit.fix, method=limit.method, never_drafts=limit.never
+            )
+        if requests and sum(limit.never for limit in limits) < len(arm.methods):
+            yield from _idle(arm, requests, drafted)
 
 
-def _contradicted(request: RequestData) -> Finding | None:
-    row = request.row
-    if not row.draft_n or row.draft_n != row.draft_n_accepted or not (request.restores or request.partial):
-        return None
-    shown = f"{request.restores} restored checkpoints" if request.restores else f"{request.partial} partial rounds"
-    return about_request(
-        "acceptance-by-construction",
-        "invalid",
-        request,
-        f"all {row.draft_n} drafted tokens count as accepted, beside {shown}: rejections are not counted",
-        "use an engine build that counts every drafted token; this acceptance rate means nothing",
-        drafted=row.draft_n,
-        restores=request.restores,
-        partial_rounds=request.partial,
-    )
+def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
+    generated = sum(request.row.predicted_n or 0 for request in requests)
+    if not generated:
+        yield not_applicable(arm.id, "nothing was generated")
+    elif drafted < IDLE_SHARE * generated:
+        yield about_arm(
+            "drafter-idle",
+            "suspect",
+            arm.id,
+            f"only {drafted} tokens were drafted while {generated} were generated: the method is idle",
+            "measure on prompts that it can draft for, or lower gamma_min, p_min or ngram_n",
+            drafted=drafted,
+            generated=generated,
+        )
+    elif drafted < FEWEST_DRAFTED:
+        yield about_arm(
+            "drafter-idle",
+            "note",
+            arm.id,
+            f"{drafted} drafted tokens are too few to quote an acceptance rate",
+            f"measure until at least {FEWEST_DRAFTED} tokens are drafted",
+            drafted=drafted,
+            generated=generated,
+        )
 
 
-def _by_arithmetic(
-    data: RunData, arm: Arm, requests: Sequence[RequestData], session: Session | None, drafted: int
-) -> Findings:
-    restored = sum(log.checkpoints_restored.count for _, log in logs_of(data, requests).read)
-    if restored and not any(request.row.step_n for request in requests):
-        # Where steps are recorded they tell which request it was; the log alone counts the warm-up too, so no more than
-        # a suspicion follows from it.
-        yield _all_accepted(arm, "suspect", f"{restored} checkpoints were restored", drafted, restored=restored)
-    elif arm.methods == ("draft-simple",) and (full := _always_full(arm, session)) is not None:
-        forwards = sum(_forwards(request) for request in requests)
-        honest = sum(-(-((request.row.predicted_n or 1) - 1) // (full + 1)) for request in requests)
-        if drafted >= FEWEST_DRAFTED and forwards > 1.1 * honest + 2 * len(requests):
-            why = f"drafts of {full} that are all accepted need {honest} forwards, and there were {forwards}"
-            yield _all_accepted(arm, "invalid", why, drafted, forwards=forwards, needed=honest)
-    elif _MODEL_METHODS & set(arm.methods) and not _sure(data, arm):
-        yield from _too_good(arm, requests, drafted)
+def _limits(data: RunData, arm: Arm, drafted: int) -> list[DraftLimit]:
+    """What the engine silently makes of the arm's settings; a run in which the method drafted after all refutes it."""
+    instrumented = data.experiment.engine.kind == "libllama"
+    if data.simulated or arm.role == "control" or (instrumented and arm.synthetic_rates):
+        return []  # the mock knows no such rules; a control has its arm's settings; planted errors are no lookups
+    refuted = bool(drafted) and len(arm.methods) == 1
+    found = draft_limits(arm, _room(data, arm), instrumented=instrumented)
+    return [limit for limit in found if not (limit.never and refuted)]
 
 
-def _too_good(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
-    """Greedy text repeats from block to block: only the first answer to each prompt is evidence."""
-    first = {request.row.prompt_id: request for request in reversed(requests) if request.row.draft_n}
-    distinct = sum(request.row.draft_n or 0 for request in first.values())
-    taus = [((it.row.predicted_n or 1) - 1) / _forwards(it) for it in first.values()]
-    if len(first) >= 3 and distinct >= EVIDENT and max(taus) >= 1.5 * min(taus):
-        why = f"tokens per forward range from {min(taus):.2f} to {max(taus):.2f} over {len(first)} prompts"
-        severity: Severity = "invalid" if distinct >= CERTAIN else "suspect"
-        yield _all_accepted(arm, severity, why, drafted, distinct=distinct, prompts=len(first))
+def _room(data: RunData, arm: Arm) -> Room:
+    most = data.experiment.generation.max_tokens
+    prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
+    if not prompts:
+        return Room(answer=most, text=arm.engine.context)
+    answers = [it.max_tokens or most for it in prompts]
+    texts = [_most_tokens(it, arm.engine.context) + answer for it, answer in zip(prompts, answers, strict=True)]
+    return Room(answer=max(answers), text=min(arm.engine.context, max(texts)))
 
 
-def _all_accepted(arm: Arm, severity: Severity, why: str, drafted: int, **evidence: float) -> Finding:
-    return about_arm(
-        "acceptance-by-construction",
-        severity,
-        arm.id,
-        f"all {drafted} drafted tokens count as accepted, but {why}",
-        "find out whether the engine counts rejected drafts: a control with synthetic_rates of 0 must say 0 %",
-        drafted=drafted,
-        **evidence,
-    )
-
-
-def _always_full(arm: Arm, session: Session | None) -> int | None:
-    """Gamma where every draft has that length, because drafting never stops early; None where it may."""
-    resolved = {} if session is None else session.resolved
-    p_min = arm.p_min if arm.p_min is not None else resolved.get("p_min", resolved.get("speculative.p_min"))
-    gamma = arm.gamma if arm.gamma is not None else resolved.get("gamma", resolved.get("speculative.n_max"))
-    return gamma if p_min == 0 and isinstance(gamma, int) else None
-
-
-def _sure(data: RunData, arm: Arm) -> bool:
-    """Whether acceptance may well be 1: it is decided so, or the target drafts for itself."""
-    if arm.synthetic_rates:
-        return min(arm.synthetic_rates) == 1
-    target, draft = data.models.get(arm.target), data.models.get(arm.draft or "")
-    return target is not None and draft is not None and target.sha256 == draft.sha256
-
-
-def _forwards(request: RequestData) -> int:
-    """Target forwards after the prompt, by the conservation law."""
-    return max(1, (request.row.predicted_n or 1) - 1 - (request.row.draft_n_accepted or 0))
+def _most_tokens(prompt: Prompt, context: int) -> int:
+    """Most tokens that a prompt can have: its exact number, or no more than its bytes and a few that are added."""
+    if prompt.token_count is not None:
+        return prompt.token_count + _ADDED
+    # A chat template adds text of its own, of any length.
+    return context if prompt.format == "chat" else len(prompt.text.encode()) + _ADDED
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
@@ -354,7 +294,7 @@ def _size(created: Sequence[object]) -> float | None:
 def _cost(
     arm: Arm, requests: Sequence[RequestData], restores: int, in_log: int, created: int, size: float | None
 ) -> Finding:
-    forwards = sum(_forwards(request) for request in requests)
+    forwards = sum(forwards_after_prompt(request) for request in requests)
     share = restores / forwards
     told = f"{restores or in_log} checkpoints were restored"
     if restores:
@@ -459,7 +399,14 @@ CHECKS: tuple[Check, ...] = (
         speculation_not_active,
         saw=(*_LOG, "arms"),
     ),
-    Check("drafter-idle", "the method almost never drafts", "suspect", drafter_idle, saw=("arms", "requests")),
+    Check(
+        "drafter-idle",
+        "the method almost never drafts, or by its settings never as it was asked to",
+        "suspect",
+        drafter_idle,
+        saw=("arms", "requests", "experiment", "prompts"),
+        before=True,
+    ),
     Check(
         "acceptance-by-construction",
         "the acceptance counter can only say 100 %",

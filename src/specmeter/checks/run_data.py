@@ -61,7 +61,7 @@ class RequestData:
     restores_at_one_place: int = 0
     """The most restores in a row without a token in between."""
     partial: int = 0
-    """Steps in which some but not all drafted tokens were accepted."""
+    """Steps that rejected drafted tokens, without a restore."""
     histogram: bytes = b""
     """How many tokens fall into each of the `BUCKETS`, 255 at most; only of sampled texts."""
 
@@ -285,5 +285,5 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
             most = max(most, row)
         else:
             row = 0
-            partial += 0 < step["accepted"] < step["drafted"]
+            partial += step["accepted"] < step["drafted"]
     return restores, most, partial
