@@ -44,6 +44,15 @@ def test_counts_are_those_of_the_run(tmp_path: Path) -> None:
     assert make_plan(mock).requests == len(list(prepare(mock).work.keys()))
 
 
+def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> None:
+    arms = [{"target": "dense", "method": "ngram-simple", "ngram_n": 6, "gamma": [4, 6]}]
+    lookups = experiment(tmp_path, arms=arms)
+    (warning,) = make_plan(load(lookups)).warnings
+    assert warning.startswith("dense/ngram-simple/g4/n6: ngram-simple never drafts")
+    assert "set gamma to 6 or more" in warning
+    assert make_plan(load(lookups, ["engine.kind=mock"])).warnings == ()
+
+
 def test_workloads_with_limits_of_their_own_are_counted_by_those(tmp_path: Path) -> None:
     limits = ["workloads.0.max_tokens=7", "design.blocks=1", "design.invocations=1"]
     plan = make_plan(load(experiment(tmp_path), limits))

@@ -81,6 +81,8 @@ class Plan(Record):
     """Memory read bandwidth, measured now."""
     seconds: float | None
     """Rough estimate of the time the run takes, without building or downloading models."""
+    warnings: tuple[str, ...] = ()
+    """What the engine would silently make of settings of drafts, arm by arm, as far as it can be seen from here."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -141,7 +143,20 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
         disk_free_bytes=_disk_free(),
         bandwidth_bytes_per_s=bandwidth,
         seconds=_seconds(experiment, plans, models, sessions, bandwidth),
+        warnings=tuple(_silent(experiment, arms, counts)),
     )
+
+
+def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, int]) -> Iterator[str]:
+    from specmeter.engines.draft_limits import Room, draft_limits
+
+    kind = experiment.engine.kind
+    for arm in arms:
+        if kind == "mock" or arm.role == "control" or (kind == "libllama" and arm.synthetic_rates):
+            continue
+        answer = max((most for _, most in _in_a_block(experiment, arm, counts)), default=0)
+        for limit in draft_limits(arm, Room(answer, arm.engine.context), instrumented=kind == "libllama"):
+            yield f"{arm.id}: {limit.told}; {limit.fix}"
 
 
 def _in_a_block(experiment: Experiment, arm: Arm, counts: Mapping[str, int]) -> Iterator[tuple[int, int]]:

@@ -129,6 +129,8 @@ def _most_by_averaging(claim: Claim) -> float:
 
 TOLERANCE = 0.002
 """By which counts and times may miss a rate: clocks are read at slightly different moments."""
+_SLOW_AND_RIGHT = "drafts cost more than they save, or this counter is unable to say anything but 100 %"
+"""Both are possible: a target that drafts for itself is right every time, and slower."""
 UNSTEADY = 0.1
 """Relative standard deviation of rates beyond which their mean says little."""
 
@@ -141,10 +143,10 @@ def remarks(claim: Claim) -> Iterator[str]:
     if counted and slower and not is_baseline(claim):
         yield (
             f"acceptance-by-construction: all {claim.drafted} drafted tokens accepted, yet slower than the baseline: "
-            "this counter may be unable to say anything but 100 %"
+            f"{_SLOW_AND_RIGHT}"
         )
     elif claim.drafted is None and claim.acceptance == 1 and slower:
-        yield "acceptance-by-construction: everything accepted, yet slower than the baseline"
+        yield f"acceptance-by-construction: everything accepted, yet slower than the baseline: {_SLOW_AND_RIGHT}"
     if claim.decode_rate is not None and claim.decode_rate_sd is not None:
         spread = claim.decode_rate_sd / claim.decode_rate
         if spread > UNSTEADY:

@@ -55,8 +55,8 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         "no effect of speculation assumed)",
         highlight=False,
     )
-    for problem in plan.problems:
-        console.print(f"warning: {problem}", style="yellow", highlight=False)
+    for problem in (*plan.problems, *plan.warnings):
+        console.print(escape(f"warning: {printable(problem)}"), style="yellow", highlight=False)
 
 
 def _gigabytes(size: int | None) -> str:
