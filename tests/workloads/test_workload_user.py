@@ -43,7 +43,7 @@ def test_a_text_file_is_one_prompt(tmp_path: Path) -> None:
         (b"", "holds no prompt"),
         (b"\n \n", "holds no prompt"),
         (b'{"prompt": "a"}\n{"prompt": }', "line 2: not JSON: Expecting value at column 12"),
-        (b'{"prompt": "a"}\n[1]', "line 2: the line: "),
+        (b'{"prompt": "a"}\n[1]', "line 2: the line: is no object"),
         (b'{"prompt": "a", "answer": 1}', "line 1: answer: Extra inputs"),
         (b'{"prompt": 3}', "line 1: prompt: "),
         (b'{"prompt": "\\ud800"}', "line 1: prompt: "),
@@ -58,6 +58,7 @@ def test_a_text_file_is_one_prompt(tmp_path: Path) -> None:
         ),
         (b'{"prompt": "caf\xe9"}', "not UTF-8: byte 0xe9 at position 15"),
         (b"[" * 200_000, "line 1: (nested too deeply|not JSON)"),
+        (b'{"prompt": "a"}\n{"prompt": ' + b"9" * 5000 + b"}", "line 2: .*too many digits"),
     ],
 )
 def test_faults_in_jsonl_name_their_line(tmp_path: Path, content: bytes, message: str) -> None:

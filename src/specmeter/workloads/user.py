@@ -121,15 +121,15 @@ def _item(line: str, place: str, default_id: str, kind: str) -> Item:
             f"{place}: not JSON: {error.msg} at column {error.colno}",
             fix='write one object per line: {"prompt": "..."}',
         ) from None
-    except RecursionError:
-        raise ExperimentError(
-            f"{place}: nested too deeply", fix='write one object per line: {"prompt": "..."}'
-        ) from None
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
         field = ".".join(map(str, fault["loc"])) or "the line"
+        what = fault["msg"] if fault["loc"] else "is no object"
+        raise ExperimentError(f"{place}: {field}: {what}", fix="known keys: " + ", ".join(Line.model_fields)) from None
+    except (RecursionError, ValueError):  # of Python's limits
         raise ExperimentError(
-            f"{place}: {field}: {fault['msg']}", fix="known keys: " + ", ".join(Line.model_fields)
+            f"{place}: nested too deeply, or a number with too many digits",
+            fix='write one object per line: {"prompt": "..."}',
         ) from None
     if (parsed.prompt is None) == (parsed.text is None):
         raise ExperimentError(f'{place}: needs either "prompt" or "text"', fix="give the prompt under one of the two")
