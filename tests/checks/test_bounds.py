@@ -307,6 +307,24 @@ def test_single_hiccups_of_the_client_are_no_fault_of_the_clock() -> None:
     assert found(clock_differs, data) == []
 
 
+def few(number: int) -> RunData:
+    """As many requests of the arm with the draft, one in each block."""
+    prompt = next(iter(CLEAN.prompts))
+    return without_requests(CLEAN, lambda row: (row.arm_id, row.prompt_id) != (SD, prompt) or row.block >= number)
+
+
+@pytest.mark.parametrize(("hiccups", "expected"), [({0}, []), ({0, 1}, ["invalid"])])
+def test_one_hiccup_of_two_requests_is_no_fault_of_the_clock(hiccups: set[int], expected: list[str]) -> None:
+    data = with_requests(few(2), lambda row: row.block in hiccups, lambda it: short(it, 0.5))
+    assert [finding.severity for finding in found(clock_differs, data)] == expected
+
+
+def test_a_single_request_may_be_a_hiccup() -> None:
+    findings = found(clock_differs, with_requests(few(1), SD, lambda it: short(it, 0.5)))
+    assert [(finding.severity, finding.arm_id) for finding in findings] == [("suspect", SD)]
+    assert "in the only request" in findings[0].message
+
+
 def test_milliseconds_are_not_what_clocks_are_judged_by() -> None:
     """Requests of a few milliseconds, in which the client waits as long again for the machine."""
     data = with_requests(CLEAN, prompt_ms=2.0, predicted_ms=9.0, ttft_ms=4.0, wall_ms=28.0)
