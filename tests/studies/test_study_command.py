@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,10 +90,13 @@ def test_ctrl_c_keeps_everything_and_the_same_command_goes_on(
     install(monkeypatch, "demo", "moe-sd")
     order = ["study", "run", NAME, "--variant", "quick", *BOTH, *INTERRUPT]
     assert invoke(order) == 130
-    assert "the same command resumes" in capsys.readouterr().err
+    said = capsys.readouterr().err
     study = only_study_folder()
     with RunStore.open(study / "demo", readonly=True) as store:
         before = store.state().ok
+    assert said.count("stopped") == 1
+    assert f"{study} keeps demo: {before} of {DEMO_REQUESTS} requests; moe-sd: nothing yet\n" in said
+    assert f"go on with: {shlex.join(['specmeter', *order, '--out', str(study)])}\n" in said
     assert 0 < before < DEMO_REQUESTS
     assert invoke(["study", "show", "--json"]) in (0, 1)
     parts = answer(capsys)["parts"]
@@ -202,8 +206,38 @@ def test_a_dry_run_counts_and_writes_nothing(
     told = answer(capsys)
     demo, plan = told["parts"]
     assert demo["requests"] == told["requests"] == 4 * (4 + 4 + 2)
+    assert demo["quality"] is None
     assert len(demo["left_out"]) == 3
     assert plan["kind"] == "quality"
+    assert plan["skipped"]
+    assert plan["requests"] is plan["quality"] is None
+    assert not Path("specmeter-runs").exists()
+
+
+def test_a_dry_run_counts_quality_in_its_own_units(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, "apple-quant-ladder", "hardware-comparison")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("SPECMETER_LLAMA_SERVER", raising=False)
+    order = ["study", "run", NAME, "--variant", "bench", "--variant", "quick", "--dry-run"]
+    assert invoke([*order, "--set", "hardware-comparison.repeats=1", "--json"]) == 0
+    told = answer(capsys)
+    ladder, rates = (part["quality"] for part in told["parts"])
+    # F16 and Q8_0, and four formats that specmeter makes itself in the place of five K-quants.
+    assert ladder["amount"] == {"models": 6, "perplexities": 6, "windows": 12, "timings": 6 * 2 * 2}
+    assert set(ladder["without"]) == {"Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"}
+    models = rates["amount"]["models"]
+    assert rates["amount"] == {"models": models, "perplexities": 0, "windows": 0, "timings": 2 * models}
+    assert told["requests"] == 0
+    assert told["quality"]["timings"] == 24 + 2 * models
+    assert invoke(order) == 0
+    shown = capsys.readouterr().out
+    assert "6 models (6 perplexities of 12 windows in all, 24 timings)" in shown
+    assert "scores: 2 windows of 512 tokens of each model" in shown
+    assert "times:  pp32, tg16 of each model, in 2 blocks" in shown
+    assert "left out: Q2_K: Q2_K is made by llama-quantize only" in shown
+    assert "requests" not in shown
     assert not Path("specmeter-runs").exists()
 
 
@@ -252,7 +286,11 @@ def test_both_kinds_of_parts_are_measured_on_the_real_engine(
         ("hardware-comparison", "measured"),
     ]
     assert found["requests"] == 6
+    timed = found["quality"]
+    assert timed["timings"] == 2 * timed["models"] > 0
     assert "measured here with the bench models" in found["title"]
+    assert invoke(["study", "show", "here"]) in (0, 1)
+    assert f"6 requests, {timed['models']} models ({timed['timings']} timings), measured" in capsys.readouterr().out
     assert Path("here/hardware-comparison.json").is_file()
     modified = Path("here/hardware-comparison.json").stat().st_mtime_ns
     assert invoke(order) in (0, 1)

@@ -26,7 +26,7 @@ COMMANDS = {
     "report": "Write what a run found as a web page, figures and tables.",
     "study": "Repeat a published study, and put its claims to the test.",
     "compare": "Compare runs: two builds, two machines, two days.",
-    "site": "Build a static site of several runs.",
+    "site": "Build a static site of several runs and studies.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
     "audit": "Say which rows of somebody's results can be true.",
     "models": "List, build, inspect and compare models.",
@@ -92,7 +92,14 @@ def root() -> None:
 
 def main() -> None:
     """Entry point: runs a command and turns errors into messages and exit codes."""
-    sys.exit(invoke(sys.argv[1:]))
+    import signal
+
+    try:
+        code = invoke(sys.argv[1:])
+    except KeyboardInterrupt:  # a second one, while the first was being told
+        code = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is kept; a third could only end in a traceback
+    sys.exit(code)
 
 
 def invoke(argv: list[str]) -> int:

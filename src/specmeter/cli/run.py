@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,7 +118,11 @@ def command(
         if resumed and new:
             ctx.fail(f"--new: {out} holds a run already; name another folder")
     print_findings(console, foresee(prepared), notes=False)
-    state = measure_shown(prepared, folder, resumed, console, probes)
+    try:
+        state = measure_shown(prepared, folder, resumed, console, probes)
+    except KeyboardInterrupt:
+        console.print(f"stopped; the same command resumes {folder}", markup=False, highlight=False, soft_wrap=True)
+        raise
     verdict = print_run(folder, as_json=as_json)
     if state.state != "complete":
         console.print(
@@ -130,7 +135,7 @@ def command(
 def measure_shown(
     prepared: Prepared, folder: Path, resumed: bool, console: Console, probes: Sequence[tuple[str, Probe]] = ()
 ) -> RunState:
-    """Measure with progress on `console`; Ctrl-C and polite requests to end say how to resume, and pass through."""
+    """Measure with progress on `console`; Ctrl-C passes through, and polite requests to end do as it does."""
     from rich.markup import escape
 
     from specmeter.cli.interim import MOST_REQUESTS
@@ -149,12 +154,8 @@ def measure_shown(
     console.print(escape(f"{verb} {len(missing)} of {total} requests into {folder}"), highlight=False, soft_wrap=True)
     observer = RunProgress(prepared.work, missing, total, console, before)
     stop_like_ctrl_c()
-    try:
-        with observer.shown():
-            return run(prepared, folder, observer, probes=probes)
-    except KeyboardInterrupt:
-        console.print(escape(f"stopped; the same command resumes {folder}"), highlight=False, soft_wrap=True)
-        raise
+    with observer.shown():
+        return run(prepared, folder, observer, probes=probes)
 
 
 def stop_like_ctrl_c() -> None:
@@ -167,3 +168,15 @@ def stop_like_ctrl_c() -> None:
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), interrupt)
+
+
+@contextmanager
+def undisturbed() -> Generator[None]:
+    """Another Ctrl-C does nothing meanwhile: for the few milliseconds in which the first one is told about."""
+    import signal
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from specmeter.quality.measure import Progress as QualityProgress
     from specmeter.store import RunState
     from specmeter.studies.folder import Part, StudyFolder
+    from specmeter.studies.parts import Order
 
 
 @click.group(name="study")
@@ -121,15 +123,16 @@ def run(
     resume).
     """
     from specmeter.cli.progress import error_console
-    from specmeter.cli.run import stop_like_ctrl_c
-    from specmeter.cli.study_view import print_dry_run, print_findings, print_left_out
+    from specmeter.cli.run import stop_like_ctrl_c, undisturbed
+    from specmeter.cli.study_view import print_dry_run, print_findings, print_left_out, print_stopped
     from specmeter.studies.folder import StudyFolder as Folder
     from specmeter.studies.folder import choose_folder, exists
-    from specmeter.studies.parts import Order, read_models
+    from specmeter.studies.parts import Order as Asked
+    from specmeter.studies.parts import read_models
     from specmeter.studies.runner import begin, look, measure_study
 
     chosen = (*(("faithful",) if faithful else ()), *variants)
-    ready = look(Order(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline))
+    ready = look(Asked(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline))
     if dry_run:
         print_dry_run(ready, as_json=as_json)
         return 0
@@ -146,11 +149,12 @@ def run(
     print_left_out(console, record)
     try:
         complete = measure_study(ready, record, folder, _Watch(console))
+        report = _write_report(folder)
+        invalid = print_findings(folder, report, as_json=as_json)
     except KeyboardInterrupt:
-        console.print(f"stopped; the same command resumes {folder.path}", markup=False, soft_wrap=True)
-        raise
-    report = _write_report(folder)
-    invalid = print_findings(folder, report, as_json=as_json)
+        with undisturbed():
+            print_stopped(console, folder, _command(ready.order, folder, as_json=as_json))
+        return 130
     if not complete:
         console.print("not everything could be measured; the same command tries again what is missing")
         return 3
@@ -247,6 +251,16 @@ class _Watch:
         from specmeter.cli.text import printable_lines
 
         self._console.print(printable_lines(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def _command(order: Order, folder: StudyFolder, *, as_json: bool) -> str:
+    """The command that goes on in `folder` whatever state it is in, to be pasted into a shell."""
+    words = ["specmeter", "study", "run", order.study]
+    words += [word for variant in order.variants for word in ("--variant", variant)]
+    words += [word for name, reference in order.models.items() for word in ("--model", f"{name}={reference}")]
+    words += [word for override in order.overrides for word in ("--set", override)]
+    words += [*(["--offline"] if order.offline else []), *(["--json"] if as_json else [])]
+    return shlex.join([*words, "--out", str(folder.path)])
 
 
 def _write_report(folder: StudyFolder) -> Path:

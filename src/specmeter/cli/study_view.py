@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from specmeter.cli.text import WIDTH, printable
+from specmeter.cli.text import WIDTH, printable, printable_lines
+from specmeter.record import Record
+from specmeter.studies.amounts import Amount, measured, planned, together
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +52,8 @@ def print_list(*, as_json: bool) -> None:
     table = _plain_table(("measured", "state", "with"))
     for entry in measured:
         with_ = [*entry.get("variants", ()), *entry.get("changes", ())]
-        table.add_row(*_texts(entry["folder"], entry["state"], entry.get("problem") or ", ".join(with_)))
+        state = "\n".join([entry["state"], *(f"{part}: {kept}" for part, kept in entry.get("kept", {}).items())])
+        table.add_row(*_lines(entry["folder"], state, entry.get("problem") or ", ".join(with_)))
     console.print(table)
 
 
@@ -86,6 +89,7 @@ def _measured() -> list[dict[str, Any]]:
                     "variants": list(record.variants),
                     "changes": list(record.overrides),
                     "state": "complete" if folder.is_finished() else "unfinished",
+                    "kept": {part.name: folder.kept(part) for part in record.parts if not part.skipped},
                 }
             )
         except UsageError as error:
@@ -97,40 +101,56 @@ def _measured() -> list[dict[str, Any]]:
 
 
 def print_dry_run(ready: Ready, *, as_json: bool) -> None:
-    """What would be measured: requests, models and a rough time of each part; what would be left out, and why."""
+    """What would be measured of each part: requests, or what is done to models; models and a rough time; what would be
+    left out, and why."""
     plans = {part.name: _plan(part, ready) for part in ready.parts}
-    requests = {name: 0 if plan is None else plan.requests for name, plan in plans.items()}
+    qualities = {part.name: _quality(part, ready) for part in ready.parts}
+    requests = sum(plan.requests for plan in plans.values() if plan is not None)
+    quality = together(found.amount for found in qualities.values() if found is not None)
     if as_json:
         told = [
-            {**part.model_dump(mode="json"), "requests": requests[part.name], "plan": _as_data(plans[part.name])}
+            {
+                **part.model_dump(mode="json"),
+                "requests": None if (plan := plans[part.name]) is None else plan.requests,
+                "plan": None if plan is None else plan.model_dump(mode="json"),
+                "quality": None if (found := qualities[part.name]) is None else found.model_dump(mode="json"),
+            }
             for part in ready.record.parts
         ]
-        answer = {"study": ready.order.study, "requests": sum(requests.values()), "parts": told}
+        answer = {
+            "study": ready.order.study,
+            "requests": requests,
+            "quality": quality.model_dump(mode="json"),
+            "parts": told,
+        }
         click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
         return
     from specmeter.cli.progress import duration
 
     console = _console()
     for part in ready.record.parts:
-        plan = plans[part.name]
+        plan, found = plans[part.name], qualities[part.name]
         console.print(Text(f"{part.name} ({part.kind})", style="bold"))
-        if part.skipped:
-            console.print(Text(f"  skipped: {printable(part.skipped)}", style="yellow"))
-        elif plan is not None:
+        if plan is not None:
             rough = "cannot be told yet" if plan.seconds is None else f"about {duration(plan.seconds)}"
             console.print(
-                f"  {len(plan.arms)} arms, {requests[part.name]} requests, at most {plan.tokens:,} tokens\n"
+                f"  {len(plan.arms)} arms, {plan.requests} requests, at most {plan.tokens:,} tokens\n"
                 f"  memory: {_gigabytes(plan.memory_bytes)} of {_gigabytes(plan.memory_available_bytes)} free\n"
                 f"  disk:   {_gigabytes(plan.disk_bytes)} to be written, {_gigabytes(plan.disk_free_bytes)} free\n"
                 f"  time:   {rough} (rough: everything measured, without making or downloading models)",
                 highlight=False,
             )
+        elif found is not None:
+            for line in (found.amount.told, *found.steps, "time:   not estimated"):
+                console.print(Text(f"  {line}"))
+            for name, reason in found.without.items():
+                console.print(Text(f"  left out: {printable(name)}: {printable(reason)}", style="yellow"))
         else:
-            loaded = next(item for item in ready.parts if item.name == part.name)
-            console.print(f"  {_quality_told(loaded)}", highlight=False)
+            console.print(Text(f"  skipped: {printable(part.skipped)}", style="yellow"))
         for item in part.left_out:
             console.print(Text(f"  left out: {printable(item.name)}: {printable(item.reason)}", style="yellow"))
-    console.print(f"\n{sum(requests.values())} requests in all", highlight=False)
+    told = ([f"{requests:,} requests"] if requests else []) + ([quality.told] if quality.told else [])
+    console.print(f"\nin all: {' and '.join(told) or 'nothing'}", highlight=False)
 
 
 def _plan(part: AnyPart, ready: Ready) -> Plan | None:
@@ -144,12 +164,54 @@ def _plan(part: AnyPart, ready: Ready) -> Plan | None:
     return make_plan(part.loaded, offline=ready.order.offline, leave_out={item.name for item in state.left_out})
 
 
+class _Quality(Record):
+    """What a quality measurement would do here."""
+
+    amount: Amount
+    steps: tuple[str, ...]
+    """What is done to each model."""
+    without: dict[str, str]
+    """Model that is left out -> why."""
+
+
+def _quality(part: AnyPart, ready: Ready) -> _Quality | None:
+    """Of a quality measurement of which something can be measured."""
+    from specmeter.studies.needs import models_of_plan
+    from specmeter.studies.parts import QualityPart
+
+    state = next(item for item in ready.record.parts if item.name == part.name)
+    if state.skipped or not isinstance(part, QualityPart):
+        return None
+    plan = part.loaded.value
+    models, without = models_of_plan(part.loaded, offline=ready.order.offline)
+    which = f"{plan.windows} windows" if plan.windows else "all windows"
+    blocks = "1 block" if plan.repeats == 1 else f"{plan.repeats} blocks"
+    steps = (f"scores: {which} of {plan.context} tokens of each model",) if plan.score else ()
+    steps += (
+        (f"times:  {', '.join(test.name for test in plan.tests)} of each model, in {blocks}",) if plan.tests else ()
+    )
+    return _Quality(amount=planned(plan, models), steps=steps, without=without)
+
+
 def print_left_out(console: Console, record: StudyRecord) -> None:
     """What will not be measured, and why."""
     for part in record.parts:
         for item in part.left_out:
             text = f"left out: {part.name}: {printable(item.name)}: {printable(item.reason)}"
             console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+# --- meanwhile -------------------------------------------------------------------------------------------------------
+
+
+def print_stopped(console: Console, folder: StudyFolder, command: str) -> None:
+    """What is kept of a study that was stopped, and the command that goes on with it."""
+    parts = [part for part in folder.record().parts if not part.skipped]
+    kept = "; ".join(f"{part.name}: {folder.kept(part)}" for part in parts)
+    console.show_cursor()  # a display that was torn down half way leaves it hidden
+    console.print(
+        f"stopped; {folder.path} keeps {kept}\ngo on with: {command}", markup=False, highlight=False, soft_wrap=True
+    )
 
 
 # --- after -----------------------------------------------------------------------------------------------------------
@@ -197,6 +259,7 @@ def _found_as_data(folder: StudyFolder, found: StudyFindings, report: Path | Non
         "report": None if report is None else str(report),
         "title": data.title,
         "requests": len(data.results),
+        "quality": together(map(measured, data.quality)).model_dump(mode="json"),
         "verdicts": folder.verdicts(),
         "parts": [part.model_dump(mode="json") for part in data.parts],
         "notes": list(data.notes),
@@ -213,8 +276,9 @@ def _print_title(console: Console, found: StudyFindings) -> None:
     data = found.data
     study = studies.find(data.study)
     console.print(Text(f"{data.study}: {study.TITLE}", style="bold"))
-    requests = f"{len(data.results)} requests, " if data.results else ""
-    console.print(Text(f"{requests}{printable(data.title)}\n"))
+    requests = [f"{len(data.results):,} requests"] if data.results else []
+    models = [together(map(measured, data.quality)).told] if data.quality else []
+    console.print(Text(f"{', '.join([*requests, *models, printable(data.title)])}\n"))
 
 
 def _print_claims(console: Console, claims: Sequence[ClaimRuling]) -> None:
@@ -277,21 +341,6 @@ def _cell(cell: StudyCell) -> Text:
     return Text(f"({text} is false)" if cell.struck else text, style="dim" if cell.struck else "")
 
 
-def _quality_told(part: AnyPart) -> str:
-    from specmeter.studies.parts import QualityPart
-
-    assert isinstance(part, QualityPart)
-    plan = part.loaded.value
-    what = (["perplexity"] if plan.score else []) + [f"{len(plan.tests)} rates in {plan.repeats} blocks"] * bool(
-        plan.tests
-    )
-    return f"{len(plan.models)} models: {', '.join(what)}"
-
-
-def _as_data(plan: Plan | None) -> dict[str, Any] | None:
-    return None if plan is None else plan.model_dump(mode="json")
-
-
 def _gigabytes(size: int | None) -> str:
     return "unknown" if size is None else f"{size / 1e9:.2f} GB"
 
@@ -305,8 +354,8 @@ def _plain_table(columns: Sequence[str]) -> Table:
     return table
 
 
-def _texts(*given: str) -> list[Text]:
-    return [Text(printable(text)) for text in given]
+def _lines(*given: str) -> list[Text]:
+    return [Text(printable_lines(text)) for text in given]
 
 
 def _console() -> Console:

@@ -97,6 +97,23 @@ def prepare(loaded: LoadedPlan, *, offline: bool = False, fetching: ModelProgres
     )
 
 
+def find_quantizer(plan: QualityPlan) -> tuple[Path | None, str]:
+    """(the tool that makes the plan's models, why there is none)."""
+    if plan.quantizer == "none" or not any(model.reference is None for model in plan.models.values()):
+        return None, "the plan says quantizer: none"
+    try:
+        return find_tool("llama-quantize", plan.quantizer), ""
+    except SpecmeterError as error:
+        return None, "there is none beside the server or on PATH" if plan.quantizer == "auto" else error.message
+
+
+def wanted(plan: QualityPlan, quantizer: Path | None) -> dict[str, PlannedModel]:
+    """The models to be found or made, by name: stand-ins only where something cannot be made for want of the tool."""
+    lacking = any(it.reference is None and it.type not in OWN_TYPES for it in plan.models.values())
+    stand_ins = quantizer is None and lacking
+    return {name: it for name, it in plan.models.items() if stand_ins or not it.stand_in}
+
+
 def _silent(name: str, done: int, total: int) -> None:
     del name, done, total
 
@@ -118,36 +135,24 @@ class _Shelf:
 
     def fill(self) -> None:
         """Find or make each model; stand-ins only where something was left out for want of the tool."""
-        quantizer, without = self._quantizer()
-        lacking = any(it.reference is None and it.type not in OWN_TYPES for it in self.plan.models.values())
-        stand_ins = quantizer is None and lacking
+        quantizer, without = find_quantizer(self.plan)
         problems: dict[str, str] = {}
-        wanted = {name: it for name, it in self.plan.models.items() if stand_ins or not it.stand_in}
+        models = wanted(self.plan, quantizer)
         # Files that are given come first: others are made from them, wherever they stand in the plan.
-        for name in sorted(wanted, key=lambda name: wanted[name].reference is None):
+        for name in sorted(models, key=lambda name: models[name].reference is None):
             try:
-                self.found[name] = self._one(name, wanted[name], quantizer, without)
-                if not wanted[name].only_source:
+                self.found[name] = self._one(name, models[name], quantizer, without)
+                if not models[name].only_source:
                     _refuse_too_large(self.plan, self.found[name][0])
             except SpecmeterError as error:
                 problems[name] = f"{error.message} ({error.fix})"
-        for name, model in wanted.items():
+        for name, model in models.items():
             if name in problems:
                 self.skipped.append(SkippedModel(name=name, reason=problems[name]))
             elif not model.only_source:
                 identity, made = self.found[name]
                 self.models.append(identity)
                 self.origins.append(Origin(role=model.role, made=made))
-
-    def _quantizer(self) -> tuple[Path | None, str]:
-        """(the tool, why there is none)."""
-        wanted = self.plan.quantizer
-        if wanted == "none" or not any(model.reference is None for model in self.plan.models.values()):
-            return None, "the plan says quantizer: none"
-        try:
-            return find_tool("llama-quantize", wanted), ""
-        except SpecmeterError as error:
-            return None, "there is none beside the server or on PATH" if wanted == "auto" else error.message
 
     def _one(self, name: str, model: PlannedModel, quantizer: Path | None, without: str) -> tuple[ModelIdentity, str]:
         """(identity, how it was made)."""

@@ -26,7 +26,8 @@ from specmeter.quality.files import load_report
 from specmeter.record import Record, Verdict
 from specmeter.record_files import read_record, write_record
 from specmeter.store import RunState, RunStore
-from specmeter.studies.measured import from_quality, from_run, merged
+from specmeter.studies.amounts import measured
+from specmeter.studies.measured import from_quality, from_run, merged, ran
 from specmeter.studies.study import Ran, StudyData
 
 RECORD_NAME = "study.json"
@@ -118,11 +119,18 @@ class StudyFolder:
             return _not_begun(part)
         if part.kind == "quality":
             return self._data_of_report(part).parts[0]
+        with RunStore.open(self.run_folder(part.name), readonly=True) as store:
+            return ran(part.name, store.state(), checked=store.certificate() is not None)
+
+    def kept(self, part: Part) -> str:
+        """How much of a part is on disk, for people."""
+        if not self.has_begun(part):
+            return "nothing yet"
+        if part.kind == "quality":
+            return measured(load_report(self.quality_file(part.name))).told
         state = self.run_state(part)
         assert state is not None
-        if state.state == "complete":
-            return Ran(part=part.name, status="measured")
-        return Ran(part=part.name, status="incomplete", reason=f"{state.ok} of {state.planned} requests were measured")
+        return f"{state.ok} of {state.planned} requests"
 
     def run_state(self, part: Part) -> RunState | None:
         """How far an experiment has come; None before it was begun."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from specmeter.quality import QualityReport
-from specmeter.reading import RunReport, read_run
-from specmeter.store import RunStore
+from specmeter.reading import read_run
+from specmeter.store import RunState, RunStore
 from specmeter.studies import find, setting
 from specmeter.studies.draft_places import draft_places
 from specmeter.studies.rows import RunRows
@@ -47,7 +47,7 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
         places=places,
         hosts=setting.distinct(hosts),
         bandwidth_bytes_per_s=None if simulated else setting.bandwidth(hosts, on_gpu=on_gpu),
-        parts=(_ran(part, report),),
+        parts=(ran(part, report.state, checked=report.certificate is not None),),
         notes=setting.notes(report.models),
     )
 
@@ -102,10 +102,11 @@ def _suite_namer(name: str) -> Callable[[ArmResult], ArmResult]:
     return lambda line: line.model_copy(update={"suite": suite(line)})
 
 
-def _ran(part: str, report: RunReport) -> Ran:
-    state = report.state
+def ran(part: str, state: RunState, *, checked: bool) -> Ran:
+    """How far an experiment has come; one whose run was stopped before it was checked is not measured yet."""
     if state.state == "complete":
-        return Ran(part=part, status="measured")
+        reason = "" if checked else f"all {state.planned} requests were measured, and not checked yet"
+        return Ran(part=part, status="measured" if checked else "incomplete", reason=reason)
     reason = f"{state.ok} of {state.planned} requests were measured" + (
         f", {state.failed} failed" if state.failed else ""
     )

@@ -37,7 +37,6 @@ def engine_problem(loaded: LoadedExperiment) -> str:
 def plan_problem(loaded: LoadedPlan, *, offline: bool = False) -> str:
     """Why nothing of a quality plan can be measured here; empty where something can. What is then missing of single
     models the report says itself."""
-    from specmeter.models.absent import absent_models
     from specmeter.quality.plan import text_path
 
     plan = loaded.value
@@ -45,13 +44,39 @@ def plan_problem(loaded: LoadedPlan, *, offline: bool = False) -> str:
         text_path(loaded)
     except SpecmeterError as error:
         return _told(error)
-    if plan.engine == "mlx":
-        return ""
-    references = {name: model.reference for name, model in plan.models.items() if model.reference is not None}
-    lacking = {it.key: it for it in absent_models(references, base_dir=loaded.base_dir, offline=offline) if it.why}
+    references = [name for name, model in plan.models.items() if model.reference is not None]
+    lacking = _lacking_of_plan(loaded, offline=offline)
     if len(lacking) < len(references):
         return ""
-    return "; ".join(f"model {name}: {model.why}" for name, model in lacking.items())
+    return "; ".join(f"model {name}: {why}" for name, why in lacking.items())
+
+
+def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[str], dict[str, str]]:
+    """(models of a plan that will be measured here, others -> why not), as far as that can be told before anything is
+    made or fetched."""
+    from specmeter.models.requantize import OWN_TYPES
+    from specmeter.quality.planned import find_quantizer, wanted
+
+    quantizer, without = find_quantizer(loaded.value)
+    models = wanted(loaded.value, quantizer)
+    missing = _lacking_of_plan(loaded, offline=offline)
+    for name, model in models.items():
+        if model.reference is None and model.made_from in missing:
+            missing[name] = f"{model.made_from}, which it is made from, is not there"
+        elif model.reference is None and quantizer is None and model.type not in OWN_TYPES:
+            missing[name] = f"{model.type} is made by llama-quantize only, and {without}"
+    return [name for name, model in models.items() if not model.only_source and name not in missing], missing
+
+
+def _lacking_of_plan(loaded: LoadedPlan, *, offline: bool) -> dict[str, str]:
+    """Model that is given by a reference -> why it cannot be had."""
+    from specmeter.models.absent import absent_models
+
+    if loaded.value.engine == "mlx":
+        return {}
+    references = {name: it.reference for name, it in loaded.value.models.items() if it.reference is not None}
+    absent = absent_models(references, base_dir=loaded.base_dir, offline=offline)
+    return {model.key: model.why for model in absent if model.why is not None}
 
 
 def lacking_models(loaded: LoadedExperiment, *, offline: bool = False) -> tuple[AbsentModel, ...]:
