@@ -1,13 +1,13 @@
 """The utility policy on the real instrumented engine: every kind of text x target x drafter, beside plain decoding.
 
     uv run python benchmarks/policies_engine.py --target bench:dense-100m --target bench:moe-100m \\
-        --draft bench:draft-small --draft ngram [--fixed 1,2,4,8] [--prompts 3] [--tokens 128]
+        --draft bench:draft-small --draft ngram [--fixed 1,2,4,8] [--prompts 3] [--tokens 192] [--rounds 8]
 
-A case is a session of its own for each arm, all arms in this process, taking turns prompt by prompt; the arm that goes
-first changes with every prompt. Speeds are tokens over decode time of the whole session, the first request included.
-With `--rounds`, every session is repeated anew and each request counts with the median of its times: what else the
-machine does in between hits steps of a millisecond hard. `again` is plain decoding once more: what it differs from
-`plain` by is noise.
+A case is a session of its own for each arm, all arms in this process and on the same prompt at once: each decodes
+`SLICE` steps, then the next one does, so that a slow spell of the machine meets all of them. Times are those of the
+arm's own steps, each from the end of the one before, over all requests of the session, the first included. With
+`--rounds` every session is repeated anew; a case is the median of its rounds, with an interval from six of them on.
+`again` is plain decoding once more: what it differs from `plain` by is noise.
 """
 
 from __future__ import annotations
@@ -16,21 +16,45 @@ import argparse
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
+import greenlet
 import numpy as np
 
+from specmeter.engines.libllama import session as sessions_of
+from specmeter.engines.libllama.decoder import Decoder, Generated
 from specmeter.engines.libllama.session import Session
+from specmeter.estimates import above, below
 from specmeter.models.reference import locate
-from specmeter.record import Arm, EngineSettings, Generation, Prompt
+from specmeter.record import Arm, EngineSettings, Generation, Prompt, Step
+from specmeter.stats import Estimate, median_estimate
 from specmeter.workloads.packaged import packaged
 
 LOOKED_UP = 2
 """Tokens that lookups look for, in every arm; shorter drafts are never made."""
 KINDS = ("code", "edit", "fact", "reason", "zh")
+FLOOR = 0.97
+SLICE = 8
+"""Steps that an arm decodes before it is the next one's turn."""
+
+
+class TakingTurns(Decoder):
+    """A decoder that lets the others go on after every `SLICE` steps. The time that they take is none of its steps'."""
+
+    def _step(self, out: Generated, history: list[int], started: float, begun: float) -> float:
+        if len(out.rounds) % SLICE == 0:
+            left = time.perf_counter()
+            others = greenlet.getcurrent().parent
+            assert others is not None
+            others.switch()
+            away = time.perf_counter() - left
+            self._learnt_from += away
+            begun += away
+        return super()._step(out, history, started, begun)
 
 
 def arm(name: str, drafter: str, gamma: int | None, policy: str | None, threads: int) -> Arm:
-    settings = EngineSettings(context=4096, threads=threads)
+    settings = EngineSettings(context=4096, threads=threads, trace_steps=True)
     if gamma is None:
         return Arm(id=name, target="target", engine=settings)
     lookup = drafter == "ngram"
@@ -48,21 +72,41 @@ def arm(name: str, drafter: str, gamma: int | None, policy: str | None, threads:
     )
 
 
-def case(target: Path, drafter: str, kind: str, args: argparse.Namespace) -> dict[str, float]:
-    """Arm -> decode time in s over the whole session, each request with the median of its rounds."""
+def case(target: Path, drafter: str, kind: str, args: argparse.Namespace) -> dict[str, Estimate]:
+    """Arm -> its speed over that of plain decoding, median over the rounds."""
     rounds = [one_round(target, drafter, kind, args, number) for number in range(args.rounds)]
-    return {name: sum(np.median([times[name] for times in rounds], axis=0).tolist()) for name in rounds[0]}
+    return {
+        name: median_estimate([times["plain"] / times[name] for times in rounds], unit="", of="rounds")
+        for name in rounds[0]
+        if name != "plain"
+    }
 
 
-def one_round(target: Path, drafter: str, kind: str, args: argparse.Namespace, number: int) -> dict[str, list[float]]:
-    """Arm -> decode time of each request in s."""
+def told(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.point:.3f}"
+    return f"{estimate.point:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _parts(step: Step) -> tuple[float | None, ...]:
+    return step.draft_ms, step.verify_ms, step.sample_ms, step.restore_ms, step.other_ms
+
+
+def one_round(target: Path, drafter: str, kind: str, args: argparse.Namespace, number: int) -> dict[str, float]:
+    """Arm -> time of all its steps in ms."""
     draft = None if drafter == "ngram" else locate(drafter, base_dir=Path())
     arms = {"plain": arm("plain", drafter, None, None, args.threads)}
     arms["again"] = arm("again", drafter, None, None, args.threads)
     arms["utility"] = arm("utility", drafter, 16, "utility", args.threads)
     arms |= {f"{gamma}": arm(f"{gamma}", drafter, gamma, None, args.threads) for gamma in args.fixed}
-    times: dict[str, list[float]] = {name: [] for name in arms}
+    times = dict.fromkeys(arms, 0.0)
+
+    def generate(name: str, prompt: Prompt) -> None:
+        reply = sessions[name].generate(prompt, Generation(max_tokens=args.tokens))
+        times[name] += sum(sum(filter(None, _parts(it))) for it in reply.steps)
+
     with ExitStack() as stack:
+        stack.enter_context(patch.object(sessions_of, "Decoder", TakingTurns))
         sessions = {
             name: stack.enter_context(Session(arm, target, draft if arm.draft else None, args.threads))
             for name, arm in arms.items()
@@ -74,10 +118,12 @@ def one_round(target: Path, drafter: str, kind: str, args: argparse.Namespace, n
             prompt = Prompt(id=item.id, workload="w", kind=kind, text=item.text, sha256="")
             names = list(arms)
             turn = (place + number) % len(names)
-            names = names[turn:] + names[:turn]
-            for name in names:
-                reply = sessions[name].generate(prompt, Generation(max_tokens=args.tokens))
-                times[name].append(reply.timings.predicted_ms / 1e3)
+            running = [greenlet.greenlet(generate) for _ in names]
+            for one, name in zip(running, names[turn:] + names[:turn], strict=True):
+                one.switch(name, prompt)
+            while running := [one for one in running if not one.dead]:
+                for one in running:
+                    one.switch()
     return times
 
 
@@ -94,24 +140,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     started = time.perf_counter()
-    speeds: list[float] = []
-    noise: list[float] = []
+    speeds: list[Estimate] = []
+    noise: list[Estimate] = []
     gaps: list[float] = []
     for reference in args.target:
         target = locate(reference, base_dir=Path())
         for drafter in args.draft:
             for kind in args.kind or KINDS:
-                times = case(target, drafter, kind, args)
-                relative = {name: times["plain"] / spent for name, spent in times.items()}
-                speeds.append(relative["utility"])
-                noise.append(relative["again"])
+                found = case(target, drafter, kind, args)
+                speeds.append(found["utility"])
+                noise.append(found["again"])
                 if args.fixed:
-                    gaps.append(relative["utility"] / max(relative[f"{gamma}"] for gamma in args.fixed))
-                told = "  ".join(f"{name} {speed:.2f}" for name, speed in relative.items() if name != "plain")
-                print(f"{reference} {drafter} {kind}: {told}", flush=True)
-    low = np.sort(speeds)
-    print(f"utility over plain: least {low[0]:.3f}, median {np.median(low):.3f}, below 0.97: {(low < 0.97).sum()}")
-    print(f"plain again over plain: least {min(noise):.3f}, median {np.median(noise):.3f}, most {max(noise):.3f}")
+                    gaps.append(found["utility"].point / max(found[f"{gamma}"].point for gamma in args.fixed))
+                ratios = "  ".join(f"{name} {told(speed)}" for name, speed in found.items())
+                print(f"{reference} {drafter} {kind}: {ratios}", flush=True)
+    for name, estimates in (("utility", speeds), ("plain again", noise)):
+        medians = np.sort([it.point for it in estimates])
+        print(
+            f"{name} over plain: least {medians[0]:.3f}, median {np.median(medians):.3f}, most {medians[-1]:.3f}; "
+            f"below {FLOOR}: {(medians < FLOOR).sum()}, of which surely {sum(below(it, FLOOR) for it in estimates)}; "
+            f"surely above: {sum(above(it, FLOOR) for it in estimates)}"
+        )
     if gaps:
         print(f"utility over the best fixed length: median {np.median(gaps):.3f}, worst {min(gaps):.3f}")
     print(f"{len(speeds)} cases, {time.perf_counter() - started:.0f} s")

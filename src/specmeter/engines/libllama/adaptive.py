@@ -33,6 +33,7 @@ and all constants, are ours; `benchmarks/policies.py` is what they were chosen w
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 
@@ -56,9 +57,11 @@ REFRESH = 128
 REFRESH_IN_DOUBT = 32
 CLEAR = 1.3
 LOOK_EVERY = 8
-"""Plain steps after which is decided again where drafting did not pay. After so many a draft is tried again; each time
-that it still does not pay, after twice as many, up to `MOST_IDLE`."""
+"""Where drafting did not pay, a draft is tried again after so many plain steps; each time that it still does not pay,
+after twice as many, up to `MOST_IDLE`."""
 MOST_IDLE = 128
+MOST_ASLEEP = 32
+"""Plain steps in which nothing is decided at all, at most: deciding costs time, too."""
 CATCHING_UP = 4
 """Tokens that a draft model can have missed without its next draft being noticeably dearer."""
 MOST_SURPRISE = 3.0
@@ -106,6 +109,7 @@ class Utility:
         """Those that are not booked yet."""
 
     def begin(self) -> None:
+        self._asleep = 0
         self._acceptance.begin()
         self._worth.begin()
         self._costs.begin()
@@ -176,7 +180,7 @@ class Utility:
         while limit and costs[limit] - 1 > self._balance:
             limit -= 1
         if not limit:
-            self._asleep = LOOK_EVERY - 1
+            self._sleep((costs[1] - 1 - self._balance) / SHARE)
             return 0
         if self._use_confidence and self._hears:
             length, self._gain = limit, self._worth.gain()
@@ -193,12 +197,17 @@ class Utility:
 
     def _probes(self) -> bool:
         """Whether to look again although nothing is promised: ever more rarely, as Cascade's test phases are."""
-        if self._idle < set_steps(self._falls, first=LOOK_EVERY, most=MOST_IDLE):
-            self._asleep = LOOK_EVERY - 1
+        wait = set_steps(self._falls, first=LOOK_EVERY, most=MOST_IDLE) - self._idle
+        if wait > 0:
+            self._sleep(wait)
             return False
         self._idle = 0
         self._falls += 1
         return True
+
+    def _sleep(self, steps: float) -> None:
+        """Decide nothing in this plain step and those after it: about `steps`, within bounds."""
+        self._asleep = math.ceil(min(max(steps, LOOK_EVERY), MOST_ASLEEP)) - 1
 
     def _best(self, curve: list[float]) -> tuple[int, float]:
         """The length with the highest gain, and that gain; drafts that are not found cost and bring a plain step."""

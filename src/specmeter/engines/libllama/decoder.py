@@ -123,6 +123,8 @@ class Decoder:
         self._tap = tap
         self._ends = target.model.end_tokens
         self._most_drafted = min(target.rows, target.batch_size) - 1
+        self._learnt_from = 0.0
+        """When the last step ended that the policy knows of."""
         if drafter is not None and self._most_drafted < 1:
             raise ExperimentError(
                 f"a batch of {target.batch_size} tokens has no room for a draft", fix="set engine.batch to gamma + 1"
@@ -148,7 +150,7 @@ class Decoder:
         now = time.perf_counter()
         out.prompt_ms = (now - started) * 1e3
         out.at_ms.append(out.prompt_ms)
-        first = now
+        first = self._learnt_from = now
         while not self._over(out):
             now = self._step(out, history, started, now)
             if progress is not None:
@@ -201,7 +203,9 @@ class Decoder:
         accepted = emitted - 1 - replayed
         # A replay is paid for by the token that it gives.
         share = (accepted + 1) / (accepted + 2) if replayed else 1.0
-        self._policy.observe(drafted, accepted, (restored - begun) * 1e3 * share)
+        # What the policy took to learn from the step before counts too, or a busy policy would think itself free.
+        self._policy.observe(drafted, accepted, (restored - self._learnt_from) * 1e3 * share)
+        self._learnt_from = restored
         ended = time.perf_counter()
         at_ms = (ended - started) * 1e3
         out.at_ms += [at_ms] * emitted
@@ -231,9 +235,12 @@ class Decoder:
     def _draft(self, out: Generated, history: list[int]) -> Draft:
         if self._drafter is None:
             return NOTHING
+        wanted = self._policy.length()
+        if not wanted:
+            return NOTHING
         left = self._generation.max_tokens - len(out.tokens) - 1
         room = self._target.capacity - self._target.length - 1
-        most = min(self._policy.length(), left, room, self._most_drafted)
+        most = min(wanted, left, room, self._most_drafted)
         draft = self._drafter.draft(history, most, self._policy) if most > 0 else NOTHING
         return draft if len(draft.tokens) >= self._gamma_min else NOTHING
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from statistics import median
 from typing import Protocol
@@ -14,6 +13,8 @@ from specmeter.errors import UsageError
 
 _ENOUGH = 3
 """Times whose median is no outlier."""
+_LAST = 9
+"""Plain steps before a draft that say how fast the machine is here and now."""
 PLAIN_STEPS = 3
 """Plain steps at the start of a session: their median is what the first drafts are compared with."""
 
@@ -83,53 +84,49 @@ class StepCosts:
             + self._SHAPE_SD**2 * np.minimum.outer(places, places)
         )
         self._first: list[float] = []
-        self._row: deque[float] = deque(maxlen=9)
-        """Logarithms of the times of the last plain steps, as long as nothing else came."""
-        self._row_length = 0
+        self.ready = False
+        self._row: list[float] = []
+        """Times in ms of the last plain steps, as long as nothing else came."""
         self._noise = 0.06
         self._far = 0
         self._expected: list[float] | None = None
         self._hoped: list[float] | None = None
         self.longest_known = 0
 
-    @property
-    def ready(self) -> bool:
-        return len(self._first) >= PLAIN_STEPS
-
     def begin(self) -> None:
         self._read_row()
         self._covariance[0, 0] += self._REQUEST_SD**2
 
     def observe(self, asked: int, drafted: int, step_ms: float) -> None:
-        if not 0 < step_ms < math.inf:
+        if self.ready and not asked and not drafted:
+            self._row.append(step_ms)  # the most frequent step by far, and the shortest
+        elif not 0 < step_ms < math.inf:
             return
-        now = math.log(step_ms)
-        if not self.ready:
-            if not asked:
-                self._first.append(now)
-                self._state[0] = median(self._first)
-                self._covariance[0, 0] = self._noise**2
-        elif not (asked or drafted):
-            self._row.append(now)
-            self._row_length += 1
-        else:
+        elif self.ready:
             self._read_row()
-            self._read(drafted + 1 if drafted else 1, now)
+            self._read(drafted + 1 if drafted else 1, math.log(step_ms))
             self.longest_known = max(self.longest_known, drafted)
+        elif not asked:
+            self._first.append(math.log(step_ms))
+            self._state[0] = median(self._first)
+            self._covariance[0, 0] = self._noise**2
+            self.ready = len(self._first) >= PLAIN_STEPS
 
     def _read_row(self) -> None:
         """The plain steps since the last draft, as one: nothing depends on them before the next draft."""
         if not self._row:
             return
-        middle, count = median(self._row), len(self._row)
+        last = [math.log(it) for it in self._row[-_LAST:] if 0 < it < math.inf]
+        self._covariance[0, 0] += len(self._row) * self._DRIFT_SD**2
+        self._row.clear()
+        if not last:
+            return
+        middle, count = median(last), len(last)
         if count >= _ENOUGH:
             # A median is no outlier: however far it is, that is where the level now is.
             self._covariance[0, 0] += (middle - float(self._state[0])) ** 2
-            self._learn_noise(median(abs(value - middle) for value in self._row) * 1.5)
-        self._covariance[0, 0] += self._row_length * self._DRIFT_SD**2
+            self._learn_noise(median(abs(value - middle) for value in last) * 1.5)
         self._read(0, middle, count)
-        self._row.clear()
-        self._row_length = 0
 
     def _read(self, cell: int, now: float, count: int = 1) -> None:
         """Update by a logarithm of a time, the median of `count`: level + state[cell], for cell 0 the level alone."""
