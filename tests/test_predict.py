@@ -253,6 +253,19 @@ def test_break_even_is_where_the_speedup_is_one() -> None:
     assert all(low < high for low, high in whole.speedups)
 
 
+@pytest.mark.parametrize("gamma", [1, 2, 8])
+def test_break_even_of_a_recurrent_target_counts_replays_as_often_as_there_are_any(gamma: int) -> None:
+    costs = by_bytes(model("Qwen3-8B").footprint("Q8_0"), None, "x", recurrent=True)
+    whole = surface(costs, [gamma], [0.3], by_model=False)
+    (line,) = whole.break_even
+    assert line is not None
+    assert line.low is not None
+    assert line.high is not None
+    assert 0 < line.low < line.point < line.high < 1
+    (at,) = predict(Given.alpha(line.point), costs, [gamma], by_model=False).by_gamma
+    assert at.speedup.point == pytest.approx(1)
+
+
 def test_where_no_acceptance_suffices_there_is_no_break_even() -> None:
     whole = surface(curve_costs([1.0, 2.5, 3.6]), [1, 2], [1.0], by_model=False)
     assert whole.break_even == (None, None)

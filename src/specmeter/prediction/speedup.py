@@ -10,15 +10,19 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.prediction import DRAWS, LEVEL, LONGEST, SEED
-from specmeter.prediction.drafts import Given
+from specmeter.prediction.drafts import Given, Yields
 from specmeter.record import Estimate, Record
 from specmeter.theory.acceptance import alpha_from_acceptance_rate
 from specmeter.theory.arguments import numbers, probabilities
 
 if TYPE_CHECKING:
     from specmeter.prediction.costs import Costs, Table
-    from specmeter.prediction.drafts import Acceptance, Yields
+    from specmeter.prediction.drafts import Acceptance
     from specmeter.theory.arguments import Floats
+
+
+_HALVINGS = 30
+"""Until a break-even alpha is known to nine digits."""
 
 
 class Parts(Record):
@@ -175,15 +179,27 @@ def estimate(values: Floats, unit: str = "x") -> Estimate:
 
 
 def _break_even(gamma: int, table: Table) -> Estimate | None:
-    """The alpha at which a step of full drafts yields what it costs."""
-    cost = table.draft[:, gamma] + table.verify[:, gamma] + table.rest
-    if table.recurrent:
-        # A step near break-even has a rejection, at about the middle of its draft; its replay emits a token.
-        cost = cost + table.verify_at(np.full(len(cost), gamma / 2 + 1)) + table.restore - 1
-    rates = (cost - 1) / gamma
-    if rates[0] > 1:
+    """The alpha at which steps of full drafts yield what they cost."""
+    if not table.recurrent:
+        rates = (table.draft[:, gamma] + table.verify[:, gamma] + table.rest - 1) / gamma
+        if rates[0] > 1:
+            return None
+        return estimate(np.asarray(alpha_from_acceptance_rate(np.clip(rates, 0.0, 1.0), gamma)), unit="1")
+    # How often there is a replay depends on alpha as well, so it is looked for by halving.
+    low, high = np.zeros(len(table.rest)), np.ones(len(table.rest))
+    if _speedup(gamma, _full(high, gamma), table)[0][0] < 1:
         return None
-    return estimate(np.asarray(alpha_from_acceptance_rate(np.clip(rates, 0.0, 1.0), gamma)), unit="1")
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        gains = _speedup(gamma, _full(middle, gamma), table)[0] >= 1
+        low, high = np.where(gains, low, middle), np.where(gains, middle, high)
+    return estimate(high, unit="1")
+
+
+def _full(alpha: Floats, gamma: int) -> Yields:
+    """Of full drafts, every token accepted with the same probability; one alpha for each draw."""
+    rates = np.repeat(alpha[:, np.newaxis], gamma, axis=1)
+    return Yields(np.cumprod(rates, axis=1, dtype=np.float64), np.ones_like(rates), rates, gamma)
 
 
 def _first(table: Table) -> Table:
