@@ -248,6 +248,41 @@ def test_a_draft_that_is_larger_than_its_target(tmp_path: Path) -> None:
     assert not [finding.check for finding in foresee(prepare(load(usual))) if finding.check == "draft-not-smaller"]
 
 
+@pytest.mark.parametrize("kind", ["embedded", "libllama"])
+def test_settings_with_which_nothing_is_drafted(tmp_path: Path, kind: str) -> None:
+    """Said before anything is measured, of the one arm that they are settings of."""
+    lookups = write(tmp_path, arms=[{"method": "ngram-simple", "ngram_n": 6, "gamma": [5, 6]}], engine={"kind": kind})
+    (finding,) = [it for it in foresee(prepare(load(lookups))) if it.check == "drafter-idle"]
+    assert (finding.severity, finding.arm_id) == ("suspect", "dense/ngram-simple/g5/n6")
+    assert "never drafts" in finding.message
+    assert "gamma to 6" in finding.remedy
+
+
+def test_a_model_that_drafts_for_itself_under_another_name(tmp_path: Path) -> None:
+    """Its drafts end where it is unsure, where answers do and where the last one is too short, and all are right."""
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes(shipped()["dense"].path.read_bytes() + bytes(64))
+    outcome = provoke(
+        tmp_path,
+        drafts={"small": str(copy)},
+        arms=[
+            {"draft": "small", "gamma": 4},
+            {"draft": "small", "gamma": 4, "p_min": 0.9},
+            {"draft": "small", "gamma": 16, "gamma_min": 16},
+        ],
+        workloads=[
+            {"source": "bench", "name": "text", "kinds": ["fact", "code", "edit"], "per_kind": 1, "max_tokens": 100},
+            {"source": "bench", "name": "short", "kinds": ["reason"], "per_kind": 1, "max_tokens": 7},
+        ],
+        design={"blocks": 1, "warmup": "none"},
+    )
+    with RunStore.open(outcome.folder, readonly=True) as store:
+        counts = {(row.draft_n or 0, row.draft_n_accepted or 0) for row in store.rows()}
+    assert all(drafted == accepted for drafted, accepted in counts), "greedy drafts of the same weights are all right"
+    assert max(counts)[0] > 50
+    assert not outcome.found("acceptance-by-construction", "invalid")
+
+
 def test_random_tokens_for_prompts(tmp_path: Path, clean: Outcome) -> None:
     outcome = provoke(tmp_path, workloads=[{"source": "random", "lengths": [32]}], design={"blocks": 1})
     caught(outcome, clean, "random-prompts", "suspect", SD)

@@ -1,0 +1,132 @@
+"""Settings with which llama.cpp silently drafts nothing or otherwise than asked: told beforehand, and true of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.llama_fixtures import arm, launch, prompt
+from specmeter.engines import load_engine
+from specmeter.engines.draft_limits import Room, draft_limits
+from specmeter.engines.libllama.ngram import NgramLookup
+from specmeter.record import Generation
+
+WIDE = Room(answer=300, text=500)
+
+
+def told(room: Room = WIDE, *, instrumented: bool = False, **fields: Any) -> list[tuple[str, bool, str]]:
+    found = draft_limits(arm(**fields), room, instrumented=instrumented)
+    return [(limit.method, limit.never, limit.told + "; " + limit.fix) for limit in found]
+
+
+@pytest.mark.parametrize("instrumented", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"gamma": 5, "ngram_n": 6}, "of 6 tokens, and gamma allows no more than 5; set gamma to 6 or more"),
+        ({"gamma": 8}, "of 12 tokens where ngram_n is not given, and gamma allows no more than 8"),
+        ({"ngram_n": 50}, "gamma allows no more than 48 where gamma is not given"),
+    ],
+)
+def test_a_lookup_that_discards_every_draft(fields: dict[str, Any], words: str, instrumented: bool) -> None:
+    (limit,) = told(methods=("ngram-simple",), instrumented=instrumented, **fields)
+    assert limit[:2] == ("ngram-simple", True)
+    assert words in limit[2]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"methods": ("ngram-simple",), "gamma": 6, "ngram_n": 6},
+        {"methods": ("ngram-map-k",), "gamma": 5, "ngram_n": 6},
+        {"methods": ("ngram-map-k4v",), "gamma": 5, "ngram_n": 6, "ngram_min_hits": 3},
+        {"methods": ("ngram-mod",), "gamma": 8, "gamma_min": 2, "ngram_n": 3},
+        {"methods": ("ngram-mod",), "gamma": 64, "gamma_min": 48},
+        {"methods": ("ngram-cache",)},
+        {"methods": ("draft-simple",), "draft": "d", "gamma": 4, "gamma_min": 4},
+        {"methods": ("draft-simple",), "draft": "d", "gamma_min": 3},
+        {},
+    ],
+)
+def test_what_does_what_it_was_asked_to(fields: dict[str, Any]) -> None:
+    assert told(**fields) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "room", "never", "words"),
+    [
+        ({"methods": ("ngram-simple",), "ngram_n": 4, "gamma": 8}, Room(20, 14), True, "in less than 15 tokens"),
+        ({"methods": ("ngram-map-k",), "ngram_n": 4, "gamma": 8}, Room(20, 16), True, "in less than 17 tokens"),
+        ({"methods": ("ngram-mod",), "gamma_min": 0}, Room(80, 24), True, "in less than 25 tokens"),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma_min": 4}, WIDE, True, "none is longer than 3"),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9, "gamma_min": 9}, Room(10, 99), True, "for 8 at most"),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma": 4}, Room(2, 99), True, "leaves two of them"),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9}, Room(10, 99), False, "leave room for 8"),
+        ({"methods": ("ngram-mod",), "gamma": 8}, WIDE, False, "drafts 8 tokens or none: drafts that end before"),
+        ({"methods": ("ngram-map-k",), "ngram_min_hits": 2}, WIDE, False, "never reads it"),
+        ({"methods": ("ngram-simple",), "engine": {"batch": 32}}, WIDE, False, "set engine.batch to 49 or more"),
+    ],
+)
+def test_what_a_server_does_silently(fields: dict[str, Any], room: Room, never: bool, words: str) -> None:
+    (limit,) = told(room, **fields)
+    assert limit[:2] == (fields["methods"][0], never)
+    assert words in limit[2]
+
+
+def test_the_instrumented_engine_has_rules_of_its_own() -> None:
+    """It discards short drafts of lookups too; llama.cpp's server does so with those of models alone."""
+    both = {"methods": ("ngram-simple", "draft-simple"), "draft": "d", "ngram_n": 3, "gamma": 8, "gamma_min": 5}
+    ((method, never, words),) = told(instrumented=True, **both)
+    assert (method, never) == ("ngram-simple", False)
+    assert "the draft model is not asked" in words
+    assert told(**both) == []
+    lookup = {"methods": ("ngram-simple",), "ngram_n": 3, "gamma": 9, "gamma_min": 9}
+    ((_, never, words),) = told(Room(10, 99), instrumented=True, **lookup)
+    assert never
+    assert "gamma_min 9" in words
+
+
+def test_one_method_of_two_may_be_idle() -> None:
+    both = {"methods": ("ngram-simple", "draft-simple"), "draft": "d", "gamma": 8}
+    assert [limit[:2] for limit in told(**both)] == [("ngram-simple", True)]
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.lists(st.integers(0, 1), max_size=40))
+def test_a_lookup_that_never_drafts_really_does_not(n: int, gamma: int, text: list[int]) -> None:
+    """The instrumented engine's lookup is llama.cpp's, token for token."""
+    fields = {"methods": ("ngram-simple",), "ngram_n": n, "gamma": gamma}
+    never = any(limit[1] for limit in told(Room(len(text) + 3, len(text)), instrumented=True, **fields))
+    lookup = NgramLookup(n, gamma)
+    drafted = [lookup.draft(text[: at + 1], gamma) for at in range(len(text))]
+    if never:
+        assert not any(drafted)
+    repeated = NgramLookup(n, gamma).draft([*range(20)] * 3, gamma)
+    assert bool(repeated) == (gamma >= n), (
+        "twenty tokens again and again: every n-gram has a match, and enough after it"
+    )
+
+
+@pytest.mark.parametrize("kind", ["embedded", "libllama"])
+@pytest.mark.parametrize(("gamma", "drafts"), [(2, False), (3, True)])
+def test_the_engine_itself_discards_them(tmp_path: Path, kind: str, gamma: int, drafts: bool) -> None:
+    fields = {"methods": ("ngram-simple",), "ngram_n": 3, "gamma": gamma}
+    assert bool(drafted(tmp_path, kind, **fields)) == drafts
+    assert any(limit[1] for limit in told(instrumented=kind == "libllama", **fields)) != drafts
+
+
+@pytest.mark.parametrize(("method", "reads"), [("ngram-map-k", False), ("ngram-map-k4v", True)])
+def test_which_lookup_reads_how_often_an_n_gram_was_seen(tmp_path: Path, method: str, reads: bool) -> None:
+    once, never = ({"methods": (method,), "ngram_n": 3, "gamma": 4, "ngram_min_hits": hits} for hits in (1, 1000))
+    assert drafted(tmp_path / "once", "embedded", **once) > 0
+    assert (drafted(tmp_path / "never", "embedded", **never) == 0) == reads
+    assert bool(told(**once)) != reads
+
+
+def drafted(folder: Path, kind: str, **fields: Any) -> int:
+    """Tokens that an engine drafts for a text that repeats itself."""
+    with load_engine(kind).start(launch(folder, arm(**fields))) as session:
+        return session.generate(prompt(), Generation(max_tokens=60)).timings.draft_n
