@@ -51,6 +51,18 @@ def test_a_catalogue_alone_and_no_acceptance_gives_a_wide_interval(capsys: pytes
     assert "0% to 60% of the steps" in capsys.readouterr().out
 
 
+def test_what_a_recurrent_target_does_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    hybrid, dense = (
+        ["predict", "--device", "M2 Ultra", "--model", name, "--alpha", "0", "--gamma", "1"]
+        for name in ("Qwen3.5-9B", "Qwen3-8B")
+    )
+    assert invoke(hybrid) == 0
+    assert "recurrent state" in capsys.readouterr().out
+    assert invoke(dense) == 0
+    assert "recurrent state" not in capsys.readouterr().out
+    assert predicted(capsys, *hybrid[1:])["recurrent_target"] is True
+
+
 def test_acceptance_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arms = [{"draft": "small", "gamma": [2, 8]}, {"method": "ngram-simple", "gamma": 8}]
     measured(write(tmp_path, arms=arms), tmp_path / "run")
@@ -121,4 +133,7 @@ def test_runs_that_do_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "x.json",
     )
     assert invoke(["predict", "--probe", stranger, "--acceptance-from", run]) == 2
-    assert "none of its arms" in capsys.readouterr().err
+    assert "other models than the probe" in capsys.readouterr().err
+    measured(write(tmp_path, arms=[{"draft": "small", "gamma": 4}]), tmp_path / "drafted")
+    assert invoke(["predict", *CATALOGUE, "--acceptance-from", str(tmp_path / "drafted")]) == 2
+    assert "without a model" in capsys.readouterr().err

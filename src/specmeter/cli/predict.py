@@ -84,6 +84,7 @@ def command(
             "cost": found.cost,
             "acceptance": found.acceptance,
             "drafting": "model" if by_model else "n-gram",
+            "recurrent_target": found.recurrent,
             "by_gamma": [at.model_dump(mode="json") for at in found.by_gamma],
             "best_gamma": found.best.gamma if found.best is not None else 0,
             "surface": whole.model_dump(mode="json"),
@@ -155,7 +156,7 @@ def _acceptance(
     if alpha is not None:
         return Given.alpha(probabilities("--alpha", alpha))
     if rates is not None:
-        values = tuple(float(value) for value in _numbers("--rates", rates))
+        values = tuple(float(value) for value in _numbers("--rates", rates, "0.8,0.7,0.6"))
         probabilities("--rates", values)
         return Given(values, basis="rates by position, as given")
     if run is None:
@@ -170,13 +171,13 @@ def _acceptance(
 def _whole(text: str) -> list[int]:
     from specmeter.errors import UsageError
 
-    values = _numbers("--gamma", text)
+    values = _numbers("--gamma", text, "2,4,8")
     if not all(float(value).is_integer() for value in values):
         raise UsageError(f"--gamma {text}: draft lengths are whole numbers", fix="write --gamma 2,4,8")
     return [int(value) for value in values]
 
 
-def _numbers(flag: str, text: str) -> list[float]:
+def _numbers(flag: str, text: str, example: str) -> list[float]:
     from specmeter.errors import UsageError
     from specmeter.theory.arguments import numbers
 
@@ -186,7 +187,7 @@ def _numbers(flag: str, text: str) -> list[float]:
             raise ValueError
         values = [float(part) for part in parts]
     except ValueError:
-        raise UsageError(f"{flag} {text[:80]}: is no list of numbers", fix=f"write {flag} 2,4,8") from None
+        raise UsageError(f"{flag} {text[:80]}: is no list of numbers", fix=f"write {flag} {example}") from None
     numbers(flag, values)
     return values
 
@@ -220,6 +221,13 @@ def _print(found: Predicted, whole: Surface, *, by_model: bool) -> None:
     console.print(table)
     if any(at.extrapolated for at in found.by_gamma):
         console.print("* longer than was measured: rates and costs go on from shorter drafts", style="dim")
+    if found.recurrent:
+        console.print(
+            "The target has a recurrent state: a step that rejects a token restores it, and verifies again what it "
+            "accepted.\nThat is in rest, and the token that it emits in tokens/step.",
+            style="dim",
+            highlight=False,
+        )
     console.print(f"\n{escape(_best(found))}\n", highlight=False)
     _print_surface(console, whole, by_model=by_model)
     console.print(

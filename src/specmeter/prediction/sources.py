@@ -81,14 +81,22 @@ def of_run(
     """
     models = {it.name: it for it in run.models()}
     arms = [arm for arm in run.arms() if arm.speculates and not arm.synthetic_rates]
-    fitting = [arm for arm in arms if (arm.draft is not None) == by_model and _runs(probe, arm, models)]
+    alike = [arm for arm in arms if (arm.draft is not None) == by_model]
+    fitting = [arm for arm in alike if _runs(probe, arm, models)]
     if arm_id is not None:
         fitting = _only(arm_id, arms)
     ways = {drafting(arm) for arm in fitting}
     if len(ways) != 1:
         shown = ", ".join(arm.id for arm in fitting[:6]) or ", ".join(arm.id for arm in arms[:6]) or "no arm"
-        problem = "several of its arms could be meant" if ways else "none of its arms drafts like that"
-        raise UsageError(f"{run.folder}: {problem} ({shown})", fix="name one with --arm")
+        if ways:
+            problem, fix = "several of its arms could be meant", "name one with --arm"
+        elif alike:
+            problem, fix = "its arms run other models than the probe", "take a probe of its models, or give --alpha"
+        elif by_model:
+            problem, fix = "none of its arms drafts with a model", "give --no-draft, or acceptance by --alpha"
+        else:
+            problem, fix = "none of its arms drafts without a model", "name the draft model, or give --alpha"
+        raise UsageError(f"{run.folder}: {problem} ({shown})", fix=fix)
     names = [name for name in (fitting[0].target, fitting[0].draft) if name is not None]
     if random := [name for name in names if models[name].timing_only]:
         raise UsageError(

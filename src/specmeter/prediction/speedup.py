@@ -79,6 +79,8 @@ class Predicted:
     """Where costs are from."""
     acceptance: str
     """Where acceptance is from."""
+    recurrent: bool
+    """The target restores a checkpoint after each rejection, and replays what was accepted."""
 
     @property
     def best(self) -> AtGamma | None:
@@ -94,7 +96,9 @@ def predict(acceptance: Acceptance, costs: Costs, gammas: Sequence[int], *, by_m
     """
     wanted = check_gammas(gammas)
     yields, table = _draw(acceptance, costs, max(wanted), by_model)
-    return Predicted(tuple(_at(gamma, yields, table) for gamma in wanted), costs.basis, acceptance.basis)
+    return Predicted(
+        tuple(_at(gamma, yields, table) for gamma in wanted), costs.basis, acceptance.basis, table.recurrent
+    )
 
 
 def surface(costs: Costs, gammas: Sequence[int], alphas: Sequence[float], *, by_model: bool) -> Surface:
