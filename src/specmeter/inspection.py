@@ -15,6 +15,7 @@ from specmeter.checks.check import Check, Findings, about_run
 from specmeter.checks.hashes import PARTS, changed, hash_data
 from specmeter.checks.judge import certify, judge
 from specmeter.checks.run_data import RunData, read_run_data
+from specmeter.errors import StoreError
 from specmeter.record import Certificate, Finding, Unchecked
 from specmeter.store.run import CERTIFICATE_NAME
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_CERTIFICATE = 64 * 1024 * 1024
 _PARTS_SHOWN = 5
+_REMEDY = "measure again, or get the run folder from where it was certified"
 
 
 @dataclass(frozen=True)
@@ -75,24 +77,35 @@ def issue(store: RunStore) -> Inspection:
     return inspection
 
 
+def refuse_changed_data(run: RunReader) -> None:
+    """Before more is added to a certified run, which gives it a new certificate: what is there must be what was
+    certified, or the change would never be noticed again. Raises `StoreError`.
+    """
+    issued = run.certificate()
+    if issued is None:
+        return
+    found = [item for item in _look_for_changes(run, issued, hash_data(run)) if isinstance(item, Finding)]
+    if found:
+        raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{_REMEDY}; --out names a folder")
+
+
 def foresee(data: RunData) -> tuple[Finding, ...]:
     """What checks have to say before anything is measured."""
     return judge(data, BEFORE).findings
 
 
 def _look_for_changes(
-    run: RunReader, issued: Certificate | None, hashes: Mapping[str, str], _data: RunData
+    run: RunReader, issued: Certificate | None, hashes: Mapping[str, str], _data: RunData | None = None
 ) -> Findings:
     if issued is None:
         yield Unchecked(reason="the run has no certificate yet", applies=False)
         return
-    remedy = "measure again, or get the run folder from where it was certified"
     if parts := changed(issued.data, dict(hashes)):
         shown = ", ".join(parts[:_PARTS_SHOWN]) + (", ..." if len(parts) > _PARTS_SHOWN else "")
         message = f"what lies in the run folder is not what was certified: {shown} changed since"
-        yield about_run("data-changed", "invalid", message, remedy, parts=shown, count=len(parts))
+        yield about_run("data-changed", "invalid", message, _REMEDY, parts=shown, count=len(parts))
     if (problem := _file_differs(run, issued)) is not None:
-        yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", remedy, file=CERTIFICATE_NAME)
+        yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", _REMEDY, file=CERTIFICATE_NAME)
 
 
 def _file_differs(run: RunReader, issued: Certificate) -> str | None:

@@ -256,10 +256,13 @@ def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
 
 
 def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity) -> RunStore:
+    from specmeter.inspection import refuse_changed_data
+
     if RunStore.exists(folder):
         store = RunStore.open(folder)
         try:
             store.refuse_changes(identity)
+            refuse_changed_data(store)
         except BaseException:
             store.close()
             raise

@@ -82,6 +82,23 @@ def test_a_complete_run_is_not_measured_again(capsys: pytest.CaptureFixture[str]
     assert "resuming 0 of 12 requests" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("path", ["certificate.json", "logs"])
+def test_resuming_does_not_certify_what_was_changed(
+    path: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", "mocked.yaml", "--out", "out"]) == 0
+    changed = folder / "out" / path
+    if changed.is_dir():
+        changed = next(changed.iterdir())
+    changed.write_text(changed.read_text("utf-8") + "\n{}", encoding="utf-8")
+    capsys.readouterr()
+    assert invoke(["run", "mocked.yaml", "--out", "out"]) == 2
+    error = capsys.readouterr().err
+    assert "cannot be resumed" in error
+    assert "certif" in error
+    assert invoke(["check", "out"]) == 1
+
+
 def test_a_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(folder.iterdir())
     assert invoke(["run", "mocked.yaml", "--dry-run", "--json"]) == 0
