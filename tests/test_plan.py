@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from specmeter.errors import ModelError, UsageError
+from specmeter.errors import ExperimentError, ModelError, UsageError
 from specmeter.experiment_file import load
 from specmeter.laboratory import prepare
 from specmeter.plan import make_plan
@@ -51,6 +51,28 @@ def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> Non
     assert warning.startswith("dense/ngram-simple/g4/n6: ngram-simple never drafts")
     assert "set gamma to 6 or more" in warning
     assert make_plan(load(lookups, ["engine.kind=mock"])).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["arms.0.policy=utility"], "policy: llama.cpp's server has nothing of the kind"),
+        (["engine.kind=libllama", "engine.slots=4"], "engine.slots: the instrumented engine has nothing of the kind"),
+        (
+            ["engine.context=200"],
+            "engine.context: prompts of workload 'long' have 128 tokens and 100 are to",
+        ),
+        (["workloads.1.lengths=[100000]"], "have 100000 tokens"),
+    ],
+)
+def test_what_a_run_would_refuse_is_refused_before(tmp_path: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(ExperimentError, match=message):
+        make_plan(load(experiment(tmp_path), overrides))
+
+
+def test_only_arms_that_run_the_long_prompts_need_room_for_them(tmp_path: Path) -> None:
+    short = [{"draft": "small", "gamma": 4, "workloads": "text"}]
+    assert make_plan(load(experiment(tmp_path, arms=short), ["engine.context=200"])).arms
 
 
 def test_workloads_with_limits_of_their_own_are_counted_by_those(tmp_path: Path) -> None:

@@ -13,12 +13,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specmeter.errors import ExperimentError
 from specmeter.experiment_file import LoadedExperiment
 from specmeter.laboratory import absent, used_models
 from specmeter.record import Arm, Record
+from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 
 if TYPE_CHECKING:
     from specmeter.experiment import Experiment
+    from specmeter.workloads.spec import WorkloadSpec
 
 SESSION_OVERHEAD_S = 1.5
 """Starting a process and reading metadata, without reading the weights."""
@@ -102,11 +105,15 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     well, as far as it can be seen from here.
     """
     from specmeter import workloads
+    from specmeter.engines import check_arm
     from specmeter.host import memory_available_bytes
     from specmeter.models.absent import refuse_absent
 
     experiment = loaded.experiment
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
+    for arm in arms:
+        check_arm(experiment.engine.kind, arm, has_draft=arm.draft is not None)
+        _refuse_too_long(experiment, arm)
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
     refuse_absent(absent(loaded, arms, ask=False))
     models = {need.name: need for need in _models(loaded, arms, offline=offline)}
@@ -147,6 +154,24 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     )
 
 
+def _refuse_too_long(experiment: Experiment, arm: Arm) -> None:
+    """Prompts of a length that is written in the experiment have to fit into the context together with the answer."""
+    for spec in experiment.workloads:
+        if isinstance(spec, LengthWorkload | RandomWorkload) and (not arm.workloads or spec.name in arm.workloads):
+            longest, answer = max(spec.lengths), _most_tokens(experiment, spec)
+            if longest + answer > arm.engine.context // arm.engine.slots:
+                raise ExperimentError(
+                    f"engine.context: prompts of workload {spec.name!r} have {longest} tokens and {answer} are to be "
+                    f"generated, but {arm.id} has room for {arm.engine.context // arm.engine.slots}",
+                    fix=f"set engine.context to {(longest + answer + 64) * arm.engine.slots} or more, or lower lengths "
+                    "or max_tokens",
+                )
+
+
+def _most_tokens(experiment: Experiment, spec: WorkloadSpec) -> int:
+    return experiment.generation.max_tokens if spec.max_tokens is None else spec.max_tokens
+
+
 def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, int]) -> Iterator[str]:
     from specmeter.engines.draft_limits import Room, draft_limits
 
@@ -164,8 +189,7 @@ def _in_a_block(experiment: Experiment, arm: Arm, counts: Mapping[str, int]) -> 
     for spec in experiment.workloads:
         if not arm.workloads or spec.name in arm.workloads:
             turn = spec.baseline_per_block if arm.role == "baseline" else None
-            most = experiment.generation.max_tokens if spec.max_tokens is None else spec.max_tokens
-            yield (counts[spec.name] if turn is None else turn), most
+            yield (counts[spec.name] if turn is None else turn), _most_tokens(experiment, spec)
 
 
 def read_bandwidth(size_bytes: int = 128_000_000) -> float:
