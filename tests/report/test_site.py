@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report_pages import Looked
+from report_pages import ATTACK, Looked
 
+from quality.reports import quality, report
 from specmeter.cli import invoke
+from specmeter.quality import QualityReport
+from specmeter.quality.files import save_report
+from specmeter.report.study_document import published_documents, read_study
+from specmeter.studies.folder import Part, StudyFolder, StudyRecord
 
 Look = Callable[..., Looked]
+COUNTED = {"supported": "supported", "contradicted": "contradicted", "cannot tell": "cannot be told"}
+"""Rulings as the index words them."""
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +77,128 @@ def test_without_runs_there_is_nothing_to_show(
     monkeypatch.chdir(tmp_path)
     assert invoke(["site", "public"]) == 2
     assert "no run to show" in capsys.readouterr().err
+
+
+# --- studies of documents --------------------------------------------------------------------------------------------
+
+
+def study_folder(place: Path, run: Path, note: str = "") -> Path:
+    """A folder of the study moe-306 whose one experiment is this run, and whose other could not be measured."""
+    shutil.copytree(run, place / "moe-306")
+    skipped = Part(name="suite-e", kind="experiment", skipped=f"there is no second architecture here{note}")
+    parts = (Part(name="moe-306", kind="experiment"), skipped)
+    StudyFolder(place).write(StudyRecord(study="moe-306", made_at=0.0, parts=parts, overrides=(f"x={note}",)))
+    return place
+
+
+@pytest.fixture(scope="module")
+def studies_site(sweep: Path, hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, a study of which the run is a part, one whose every string attacks, and a published one."""
+    folder = tmp_path_factory.mktemp("studies-site")
+    ours, theirs = study_folder(folder / "ours", sweep), study_folder(folder / "theirs <b>", hostile, ATTACK)
+    order = ["site", str(folder / "public"), str(sweep), str(ours), str(theirs), "--published", "moe-306"]
+    assert invoke(order) == 0
+    return folder / "public"
+
+
+def test_studies_are_listed_with_their_verdict_and_how_their_claims_were_ruled(look: Look, studies_site: Path) -> None:
+    looked = look(studies_site / "index.html")
+    cards = looked.page.locator(".card")
+    assert cards.count() == 4
+    ours = cards.nth(0)
+    counts = read_study(StudyFolder(studies_site.parent / "ours")).counts
+    told = [f"{counts[ruling]} {word}" for ruling, word in COUNTED.items()]
+    assert ours.locator(".rulings .chip").all_inner_texts() == told
+    assert ours.locator(".facts .chip").inner_text() == "invalid"
+    assert "complete" in ours.inner_text()
+    assert "Some of it was not measured" in ours.inner_text()
+    published = cards.nth(2)
+    (document,) = published_documents("moe-306")
+    told = [f"{document.counts[ruling]} {word}" for ruling, word in COUNTED.items()]
+    assert published.locator(".rulings .chip").all_inner_texts() == told
+    assert "published numbers" in published.inner_text()
+    assert published.locator(".facts .chip").count() == 0, "nothing of it was checked by us"
+    assert looked.page.locator("#table-site_claims tbody tr").count() == 3
+    assert looked.page.locator("#table-answers tbody tr").count() > 0
+    assert looked.said == []
+
+
+def test_a_study_has_the_page_that_reports_have_and_its_data(look: Look, studies_site: Path) -> None:
+    looked = look(studies_site / "ours" / "index.html")
+    assert looked.page.locator(".claim").count() == len(
+        read_study(StudyFolder(studies_site.parent / "ours")).claims.rows
+    )
+    assert "there is no second architecture here" in looked.page.inner_text("main")
+    downloads = looked.run("[...document.querySelectorAll('#downloads a')].map((a) => a.getAttribute('href'))")
+    wanted = ("claims.md", "configurations.csv", "requests.jsonl", "BENCHMARK_ENV.md", "certificate.json", "study.json")
+    assert {f"data/{name}" for name in wanted} <= set(downloads)
+    assert all((studies_site / "ours" / name).stat().st_size for name in downloads)
+    assert len((studies_site / "ours/data/requests.jsonl").read_text("utf-8").splitlines()) > 10
+    assert looked.said == []
+    with looked.page.expect_navigation():
+        looked.page.click("a.brand")
+    assert looked.page.url.endswith("/public/index.html")
+    published = look(studies_site / "moe-306-published" / "index.html")
+    assert published.page.locator("#downloads a[href='data/results.jsonl']").count() == 1
+    assert published.network == published.said == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
+def test_a_hostile_study_is_inert_and_nothing_sticks_out(
+    look: Look, studies_site: Path, width: int, scheme: str
+) -> None:
+    for page in ("index.html", "theirs-b/index.html"):
+        looked = look(studies_site / page, viewport={"width": width, "height": 900}, color_scheme=scheme)
+        assert looked.run("window.attacked") is None
+        assert looked.run("document.querySelectorAll('img, iframe, object, main b').length") == 0
+        assert looked.run("document.querySelectorAll('script').length") == 3
+        assert looked.run("document.documentElement.scrollWidth") <= width
+        assert looked.said == looked.network == []
+        assert not set(looked.page.content()) & set("\u202e\u2066\u0000\u0007\u001b\u2028\u0085")
+
+
+def test_reports_of_quality_come_without_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    made = report(quality("a", 200, (0.7, 0.8, 0.9)), quality("b", 100, (0.8, 0.9, 0.95)))
+    models = tuple(
+        it.model_copy(update={"model": it.model.model_copy(update={"path": str(home / "secret-place" / "m.gguf")})})
+        for it in made.models
+    )
+    folder = StudyFolder(tmp_path / "ladder")
+    folder.path.mkdir()
+    save_report(made.model_copy(update={"models": models}), folder.quality_file("apple-quant-ladder"))
+    part = Part(name="apple-quant-ladder", kind="quality")
+    folder.write(StudyRecord(study="apple-quant-ladder", made_at=0.0, parts=(part,)))
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["site", "public", "ladder", "--lang", "en"]) == 0
+    pages = capsys.readouterr().out.split()
+    assert pages == ["public/index.html", "public/ladder/index.html"]
+    kept = (tmp_path / "public/ladder/data/apple-quant-ladder.json").read_text("utf-8")
+    assert QualityReport.model_validate_json(kept).models[0].model.path == "~/secret-place/m.gguf"
+    for file in (tmp_path / "public").rglob("*"):
+        assert not file.is_file() or str(home).encode() not in file.read_bytes()
+    index = (tmp_path / "public/index.html").read_text("utf-8")
+    assert 'class="chip supported"' in index
+    assert ">verdict <" not in index, "no run was checked"
+
+
+def test_all_that_was_measured_is_shown_by_default(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study_folder(tmp_path / "specmeter-runs" / "moe-306-20261121-101500", sweep)
+    shutil.copytree(sweep, tmp_path / "specmeter-runs" / "sweep-20261121-101500")
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["site", "public", "--lang", "en"]) == 0
+    assert capsys.readouterr().out.split() == [
+        "public/index.html",
+        "public/moe-306-20261121-101500/index.html",
+        "public/sweep-20261121-101500/index.html",
+    ]
+    assert invoke(["site", "public", "--published", "moe-307"]) == 2
+    assert "is no study" in capsys.readouterr().err
 
 
 def test_a_comparison_as_a_page(look: Look, sweep: Path, hostile: Path, tmp_path: Path) -> None:

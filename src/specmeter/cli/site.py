@@ -11,30 +11,45 @@ import click
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option(
+    "--published",
+    multiple=True,
+    metavar="NAME",
+    help="Also a published study from the numbers that its document printed, or `apple` for several; repeatable.",
+)
+@click.option(
     "--lang", type=click.Choice(["en", "zh", "both"]), default="both", show_default=True, help="Language of the pages."
 )
 @click.option("--open", "open_", is_flag=True, help="Open the index in the browser.")
-def command(folder: Path, runs: tuple[str, ...], lang: str, open_: bool) -> None:
-    """Build a static site of RUNs in FOLDER: an index, a page for each study, and its data to download.
+def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lang: str, open_: bool) -> None:
+    """Build a static site of RUNs in FOLDER: an index, a page for each run or study, and its data to download.
 
-    Without RUN all runs under specmeter-runs/ are shown. A site that FOLDER holds already is written over; a folder
-    with anything else in it is refused. The pages load nothing and can be put on any web server, or opened as files.
+    RUN is a run folder or a study folder, or the name of one under specmeter-runs/. Without RUN and --published all
+    that are there are shown. The index says of each study how many of its document's claims are supported,
+    contradicted, or cannot be told, and of each run what it answers.
+
+    A site that FOLDER holds already is written over; a folder with anything else in it is refused. The pages load
+    nothing and can be put on any web server, or opened as files.
 
     \b
     Examples:
       specmeter site public
       specmeter site public results/monday results/tuesday --open
+      specmeter site public moe-306-20261121-101500 --published moe-306
 
     \b
-    Exit codes: 0 written, 2 no such run, or a folder that cannot be used.
+    Exit codes: 0 written, 2 no such run or study, or a folder that cannot be used.
     """
     from specmeter.laboratory import find_run, find_runs
     from specmeter.report.site import write_site
     from specmeter.report.words import LANGUAGES, Language
+    from specmeter.studies.folder import find_folders
 
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else LANGUAGES
-    folders = [find_run(run) for run in runs] if runs else find_runs()
-    pages = write_site(folder, folders, languages)
+    if runs or published:
+        measured = [find_run(run) for run in runs]
+    else:
+        measured = [*(study.path for study in find_folders()), *find_runs()]
+    pages = write_site(folder, measured, languages, published)
     for page in pages:
         click.echo(str(page))
     if open_:

@@ -14,14 +14,25 @@ if TYPE_CHECKING:
     from specmeter.report.study_document import StudyDocument
 
 
-def study_page(documents: Sequence[StudyDocument], languages: Sequence[Language] = LANGUAGES) -> str:
-    """The page of one study or of several; names of charts must differ, so each of several needs its prefix."""
+def study_page(
+    documents: Sequence[StudyDocument],
+    languages: Sequence[Language] = LANGUAGES,
+    *,
+    index: str | None = None,
+    downloads: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The page of one study or of several; names of charts must differ, so each of several needs its prefix.
+
+    `index` links to the page of all studies, `downloads` (name, size) lie beside the page.
+    """
     return render(
         "study.html",
         languages,
         charts_of(documents),
         title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
         studies=documents,
+        index=index,
+        downloads=downloads,
     )
 
 
