@@ -70,6 +70,8 @@ class Form(Generic[Kind]):
     """Where the bundled ones are listed."""
     keys: str
     """Where its keys are explained."""
+    start: str
+    """How to begin one."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ _EXPERIMENT = Form(
     word="experiment",
     listing="`specmeter list` shows the bundled ones",
     keys="`specmeter schema` prints every key with its meaning",
+    start="start from `specmeter schema --example`",
 )
 
 
@@ -106,7 +109,7 @@ def bundled_of(form: Form[Kind]) -> dict[str, Bundled]:
     found: dict[str, Bundled] = {}
     for entry in resources.files(form.shelf).iterdir():
         if entry.name.endswith(".yaml"):
-            data = _parse(entry.read_text(encoding="utf-8"), entry.name, form.word)
+            data = _parse(entry.read_text(encoding="utf-8"), entry.name, form)
             variants = tuple(_variants(data, entry.name))
             found[entry.name.removesuffix(".yaml")] = Bundled(str(data.get("description", "")).strip(), variants)
     return dict(sorted(found.items()))
@@ -129,7 +132,7 @@ def load_form(
 ) -> Loaded[Kind]:
     """As `load`, for any kind of file."""
     text, source, base_dir = _read(reference, form)
-    data = _parse(text, source, form.word)
+    data = _parse(text, source, form)
     offered = _variants(data, source)
     data.pop("variants", None)
     chosen = tuple(dict.fromkeys(variants))
@@ -242,7 +245,7 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
-def _parse(text: str, source: str, word: str) -> dict[str, Any]:
+def _parse(text: str, source: str, form: Form[Kind]) -> dict[str, Any]:
     try:
         data: object = yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
     except yaml.MarkedYAMLError as error:
@@ -256,8 +259,8 @@ def _parse(text: str, source: str, word: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         what = "it is empty" if data is None else "this is a list" if isinstance(data, list) else "this is a value"
         raise ExperimentError(
-            f"{source}: the {word} has to be a mapping of keys; {what}",
-            fix="start from `specmeter schema --example`",
+            f"{source}: the {form.word} has to be a mapping of keys; {what}",
+            fix=form.start,
         )
     mapping = cast("dict[str, Any]", data)
     _bounded(mapping, source)

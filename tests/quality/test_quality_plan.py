@@ -104,6 +104,14 @@ def test_plans_that_cannot_be(tmp_path: Path, change: dict[str, object], said: s
     assert caught.value.fix
 
 
+def test_an_empty_plan_is_told_how_plans_begin(tmp_path: Path) -> None:
+    path = tmp_path / "empty.yaml"
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(ExperimentError, match="the quality plan has to be a mapping of keys; it is empty") as caught:
+        load_plan(str(path))
+    assert "quality.md" in str(caught.value)
+
+
 def test_tests_are_named_as_llama_bench_names_them() -> None:
     made = QualityPlan.model_validate({"name": "a", "models": {"m": "x"}, "tests": ["pp512", "tg128 @ d4096"]})
     assert made.tests == (

@@ -150,6 +150,7 @@ _FORM = Form(
     word="quality plan",
     listing="`specmeter quality --help` names the bundled ones",
     keys="docs/how-to/quality.md explains every key",
+    start="start from the example in docs/how-to/quality.md",
 )
 
 
