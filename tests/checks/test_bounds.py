@@ -325,6 +325,13 @@ def test_a_single_request_may_be_a_hiccup() -> None:
     assert "in the only request" in findings[0].message
 
 
+@pytest.mark.parametrize(("wait", "expected"), [(60.0, ["suspect", "suspect"]), (160.0, ["invalid", "invalid"])])
+def test_a_wait_for_a_processor_looks_like_a_short_one(wait: float, expected: list[str]) -> None:
+    data = with_requests(CLEAN, prompt_ms=2.0, predicted_ms=50.0, ttft_ms=4.0, wall_ms=54.0 + wait)
+    findings = found(clock_differs, data)
+    assert [finding.severity for finding in findings] == expected
+
+
 def test_milliseconds_are_not_what_clocks_are_judged_by() -> None:
     """Requests of a few milliseconds, in which the client waits as long again for the machine."""
     data = with_requests(CLEAN, prompt_ms=2.0, predicted_ms=9.0, ttft_ms=4.0, wall_ms=28.0)
