@@ -91,7 +91,10 @@ def test_utf_16_as_spreadsheets_save_it(tmp_path: Path) -> None:
         ("acceptance (%)", ("2.6", "0.2"), 0.002, False),
         ("acceptance_pct", ("0.6", "0.2"), 0.002, False),
         ("acceptance", ("2.6", "0.2"), 0.002, False),
-        ("acceptance", ("2.6%", "0.2"), 0.002, False),
+        ("acceptance", ("0.6", "0.2%"), 0.002, False),
+        ("acceptance", ("2.6", "0.2%"), 0.002, False),
+        ("acceptance", ("2.6%", "2.2"), 0.022, False),
+        ("acceptance", ("2.6%", "0.2"), 0.2, True),
         ("acceptance", ("0.6", "0.2"), 0.2, True),
         ("acceptance", ("0.0", "0"), 0.0, False),
     ],
@@ -101,7 +104,15 @@ def test_percent_or_fraction(heading: str, cells: tuple[str, str], share: float,
     last = claims(text, tmp_path)[-1]
     assert last.acceptance == pytest.approx(share)
     assert last.unit_unsaid == (("acceptance",) if unsaid else ())
-    assert any("read as a fraction" in note for note in last.notes) is unsaid
+    if unsaid:
+        assert any("read as a fraction" in note for note in last.notes)
+
+
+def test_one_cell_s_percent_says_nothing_about_another_s(tmp_path: Path) -> None:
+    text = "name,speedup,gamma,acceptance\na,1.9,4,{}\nb,1.9,4,0.6\n"
+    rows = claims(text.format("60%"), tmp_path)
+    assert [row.acceptance for row in rows] == [pytest.approx(0.6), pytest.approx(0.6)]
+    assert verdicts(rows) == ["possible", "cannot tell"]
 
 
 def test_options_settle_the_unit(tmp_path: Path) -> None:

@@ -170,12 +170,13 @@ def _settle_percent(grid: Grid, reading: _Reading, readings: dict[str, _Reading]
             continue
         if value is not None:
             values.append(value)
-    said = reading.heading.unit == "%" or any(value.unit == "%" for value in values)
-    reading.percent = said or any(value.value > 1 for value in values)
+    bare = [value for value in values if value.unit != "%"]  # a cell with a sign speaks for itself alone
+    said = reading.heading.unit == "%" or not bare
+    reading.percent = said or any(value.value > 1 for value in bare)
     if not reading.percent and values:
         by_counts = _by_counts(grid, reading, readings)
         reading.percent = by_counts is True
-        reading.unsaid = by_counts is None and any(value.value > 0 for value in values)
+        reading.unsaid = by_counts is None and any(value.value > 0 for value in bare)
 
 
 def _by_counts(grid: Grid, reading: _Reading, readings: dict[str, _Reading]) -> bool | None:
@@ -188,7 +189,9 @@ def _by_counts(grid: Grid, reading: _Reading, readings: dict[str, _Reading]) -> 
             share, of, got = (numbers.parse(cells[item.index]) for item in (reading, drafted, accepted))
         except ValueError:
             continue
-        if share is not None and of is not None and got is not None and got.value > 0 < of.value:
+        if share is None or of is None or got is None or share.unit == "%":
+            continue
+        if got.value > 0 < of.value:
             fraction = got.value / of.value
             if abs(share.value - fraction) <= share.half + 1e-6:
                 return False
@@ -252,8 +255,6 @@ def _row(grid: Grid, readings: dict[str, _Reading], cells: list[str], empty: Cla
     _finish(fields, rounding, texts, is_baseline)
     if is_baseline:
         fields["method"] = "none"
-    if "acceptance" in fields and readings["acceptance"].unsaid:
-        fields["unit_unsaid"] = ("acceptance",)
     try:
         claim = Claim(
             source=empty.source, row=empty.row, rounding=rounding, notes=tuple(dict.fromkeys(notes)), **fields
@@ -382,14 +383,15 @@ def _change(value: numbers.Number, reading: _Reading, fields: dict[str, Any], ro
 
 
 def _share(value: numbers.Number, reading: _Reading, fields: dict[str, Any], rounding: dict[str, float]) -> str | None:
-    whole = 100 if reading.percent else 1
+    percent = reading.percent or value.unit == "%"
+    whole = 100 if percent else 1
     share = value.value / whole
     if value.unit not in {"", "%"}:
         return f"{value.unit} is no unit of a share"
     if not 0 <= share <= 1:
-        raise ValueError(
-            f"{reading.text} is {value.value:g}{' %' if reading.percent else ''}: not between none and all"
-        )
+        raise ValueError(f"{reading.text} is {value.value:g}{' %' if percent else ''}: not between none and all")
+    if reading.unsaid and not percent:
+        fields["unit_unsaid"] = ("acceptance",)
     return _put("acceptance", share, value.half / whole, fields, rounding)
 
 
