@@ -325,6 +325,15 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     assert "no gain is shown, nor a loss beyond 2%, for the best, draft: 1.01x" in sentence(no_loss)
 
 
+def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
+    answer = answer_of([1.0, 1.05, 1.03, 1.02])
+    assert answer.comparison is not None
+    assert answer.comparison.conclusion == "not worse"
+    assert answer.comparison.equivalence.low is not None
+    assert answer.comparison.equivalence.low > 1
+    assert sentence(answer).startswith("moe: no gain is shown; the best, draft, is 1.02x as fast (95% interval 0.99 to")
+
+
 def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:
     wide = answer_of([1.4, 1.9, 1.6, 1.7])
     assert wide.decision == "speculate"

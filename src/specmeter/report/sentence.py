@@ -35,7 +35,8 @@ def sentence(answer: Answer, words: Words) -> str:
     margin, within = f"{comparison.margin:.0%}", _found(comparison.equivalence, words, answer.among)
     if comparison.conclusion == "equivalent":
         return words("answer.equivalent", **said, margin=margin, found=within)
-    if comparison.conclusion == "not worse":
+    # An interval above 1 beside "no gain is shown" would contradict it; the wider one by which none is shown says why.
+    if comparison.conclusion == "not worse" and (comparison.equivalence.low or 0.0) <= 1:
         return words("answer.not_worse", **said, margin=margin, found=within)
     return words("answer.not_shown", **said, found=found, advice=_advice(answer, words))
 
