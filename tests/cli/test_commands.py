@@ -99,6 +99,15 @@ def test_resuming_does_not_certify_what_was_changed(
     assert invoke(["check", "out"]) == 1
 
 
+def test_names_of_runs_are_listed_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a-rather-long-name-of-an-experiment-as-people-give-them-to-theirs"[:64]
+    assert invoke(["run", "mocked.yaml", "--set", f"name={name}"]) == 0
+    (folder,) = Path("specmeter-runs").iterdir()
+    capsys.readouterr()
+    assert invoke(["list"]) == 0
+    assert str(folder) in capsys.readouterr().out
+
+
 def test_a_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(folder.iterdir())
     assert invoke(["run", "mocked.yaml", "--dry-run", "--json"]) == 0

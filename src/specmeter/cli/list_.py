@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 
 import click
+
+_ENDLESS = 10_000
+"""Width of a table that nobody reads on a terminal: programs want a row to be a line."""
 
 
 @click.command(name="list")
@@ -54,7 +58,9 @@ def command(as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    from specmeter.cli.text import WIDTH
+
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     table = Table(box=None, pad_edge=False, title="bundled experiments", title_justify="left", show_header=False)
     for name, experiment in experiments.items():
         variants = f"\nvariants: {', '.join(experiment.variants)}" if experiment.variants else ""
@@ -66,8 +72,10 @@ def command(as_json: bool) -> None:
         return
     table = Table(box=None, pad_edge=False, title="runs", title_justify="left")
     for column in ("folder", "state", "requests", "started"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")  # a name that ends in dots cannot be used
     for run in runs:
         requests = f"{run['ok']}/{run['planned']}" if "ok" in run else ""
         table.add_row(escape(str(run["folder"])), str(run["state"]), requests, str(run.get("started", "")))
+    if not sys.stdout.isatty():
+        console.width = _ENDLESS
     console.print(table)
