@@ -7,7 +7,7 @@ import pytest
 from probe.probes import curve, model, probe
 from specmeter.probe import ExpertUnion, UnionPoint
 from specmeter.probe.reading import break_even, fits, sentence, told_apart
-from specmeter.record import Estimate
+from specmeter.record import Estimate, ModelHeader
 from specmeter.theory.acceptance import tokens_per_step
 from specmeter.theory.curves import CostCurve
 from specmeter.theory.experts import union_of_draws
@@ -52,6 +52,24 @@ def test_a_verification_that_costs_more_than_it_can_yield_never_pays() -> None:
 def test_a_verification_that_costs_less_than_one_token_always_pays() -> None:
     made = probe(target_ms=curve(lambda n: 10.0 - 0.2 * n))
     assert "pay whatever is accepted (drafting not counted)" in sentence(made)
+
+
+def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
+    header = ModelHeader(
+        architecture="x",
+        layers=2,
+        experts=0,
+        experts_used=0,
+        recurrent=True,
+        parameters=1,
+        bytes_per_token=1,
+        kv_bytes_per_token=None,
+    )
+    target_ms = curve(lambda n: 9.0 + n)
+    assert "replay" not in sentence(probe(target_ms=target_ms))
+    assert "A rejection costs a replay on top" in sentence(
+        probe(target_ms=target_ms, target=model().model_copy(update={"header": header}))
+    )
 
 
 def test_the_gamma_that_was_measured_is_spoken_of() -> None:

@@ -91,9 +91,11 @@ def sentence(probe: Probe) -> str:
         return words + (
             f"So {drafts} can never pay here: a step costs {found.tokens:.2f} ({drafting}) and yields {n} at most."
         )
+    recurrent = probe.target.header is not None and probe.target.header.recurrent
+    replays = " A rejection costs a replay on top, which `specmeter predict` counts." if recurrent else ""
     if found.tokens <= 1:
-        return words + f"So {drafts} pay whatever is accepted ({drafting})."
+        return words + f"So {drafts} pay whatever is accepted ({drafting}).{replays}"
     return words + (
         f"So {drafts} pay once a step yields more than {found.tokens:.2f} tokens ({drafting}): when each drafted token "
-        f"is accepted with a probability above {found.alpha:.2f}."
+        f"is accepted with a probability above {found.alpha:.2f}.{replays}"
     )
