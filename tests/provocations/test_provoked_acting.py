@@ -92,7 +92,7 @@ def test_a_doubtful_number(tmp_path: Path, clean: Outcome, fault: dict[str, Any]
 
 
 def test_a_clock_that_leaves_out_half_of_the_time(tmp_path: Path, clean: Outcome) -> None:
-    outcome = act(tmp_path, {"left_out": 0.5, "slower": 8.0}, engine={"stream_tokens": True}, design={"blocks": 1})
+    outcome = act(tmp_path, {"left_out": 0.5, "slower": 24.0}, engine={"stream_tokens": True}, design={"blocks": 1})
     caught(outcome, clean, "clock-differs", "invalid", SD)
     assert withheld(outcome)
 
