@@ -61,7 +61,7 @@ def cases() -> list[Case]:
     models = [
         Case(costs, "model", acceptance, draft, noise, phases)
         for costs, acceptance, (draft, noise), phases in itertools.product(
-            COSTS, (0.2, 0.4, 0.55, 0.7, 0.8, 0.9), ((0.03, 0.08), (0.08, 0.03)), (False, True)
+            COSTS, (0.2, 0.4, 0.55, 0.7, 0.8, 0.9), ((0.03, 0.08), (0.08, 0.03), (0.4, 0.04)), (False, True)
         )
     ]
     lookups = [

@@ -44,7 +44,7 @@ from specmeter.theory.utility import set_steps
 
 ALLOWANCE = 2.0
 """Plain steps that a session may lose before anything was gained."""
-SHARE = 0.01
+SHARE = 0.007
 """What else it may lose, per token."""
 MOST_BALANCE = 30.0
 """Gains that are remembered: a text that turns bad is noticed by its acceptance long before they are spent."""
@@ -64,8 +64,12 @@ MOST_ASLEEP = 32
 """Plain steps in which nothing is decided at all, at most: deciding costs time, too."""
 CATCHING_UP = 4
 """Tokens that a draft model can have missed without its next draft being noticeably dearer."""
+READING = 0.02
+READING_WEIGHT = 16.0
+"""What a draft model takes to read a token that it missed, in plain steps, before that was seen: as if it had been seen
+of so many tokens."""
 MOST_SURPRISE = 3.0
-"""Plain steps: whatever a single draft took beyond that is taken for an outlier."""
+"""Plain steps: whatever a single draft took beyond that and what was expected is taken for an outlier."""
 
 
 class Utility:
@@ -96,6 +100,8 @@ class Utility:
         """Steps since the last plain one."""
         self._missed = 0
         """Tokens since the drafter was last asked."""
+        self._read, self._reading = READING_WEIGHT, READING * READING_WEIGHT
+        """Tokens that it read after having missed them, and what that took in plain steps."""
         self._idle = 0
         """Plain steps since the last draft or probe that was wanted, and how many of the latter were in vain."""
         self._falls = 0
@@ -109,7 +115,7 @@ class Utility:
         """Those that are not booked yet."""
 
     def begin(self) -> None:
-        self._asleep = 0
+        self._asleep = self._missed = 0  # drafters read the prompt of a request as the target does
         self._acceptance.begin()
         self._worth.begin()
         self._costs.begin()
@@ -159,12 +165,11 @@ class Utility:
             return
         self._standing = 0
         self._settle_empty()
-        # After a row of plain steps the draft model has to read what it missed. That is the price of this draft, not
-        # of its length.
-        returning = self._missed > CATCHING_UP
-        paid = self._costs.relative(step_ms) if returning else 0.0
-        if not (returning and 0 < drafted <= self._costs.longest_known):
+        if self._returns and drafted <= self._costs.longest_known:
+            paid = self._returned(drafted, step_ms)
+        else:
             self._costs.observe(self._asked if self._hears else drafted, drafted, step_ms)
+            paid = self._known_cost(drafted)
         self._missed = 0
         self._since_plain += 1
         self._book(drafted, accepted, paid)
@@ -176,11 +181,13 @@ class Utility:
 
     def _chosen(self) -> int:
         costs = self._costs.hoped()
-        limit = min(self._longest, 2 * self._costs.longest_known + 1)
-        while limit and costs[limit] - 1 > self._balance:
+        known = self._costs.longest_known
+        limit = known if self._returns and known else min(self._longest, 2 * known + 1)
+        affordable = self._balance + 1 - self._to_read()
+        while limit and costs[limit] > affordable:
             limit -= 1
         if not limit:
-            self._sleep((costs[1] - 1 - self._balance) / SHARE)
+            self._sleep((costs[1] - affordable) / SHARE)
             return 0
         if self._use_confidence and self._hears:
             length, self._gain = limit, self._worth.gain()
@@ -194,6 +201,15 @@ class Utility:
         if self._since_plain >= (REFRESH if self._gain > CLEAR else REFRESH_IN_DOUBT):
             return 0
         return length
+
+    @property
+    def _returns(self) -> bool:
+        """Whether the draft model has to read what it missed first. That is the price of a draft, not of its length."""
+        return self._hears and self._missed > CATCHING_UP
+
+    def _to_read(self) -> float:
+        """What that will take, in plain steps."""
+        return self._missed * self._reading / self._read if self._returns else 0.0
 
     def _probes(self) -> bool:
         """Whether to look again although nothing is promised: ever more rarely, as Cascade's test phases are."""
@@ -269,10 +285,19 @@ class Utility:
         self._worth.empty(steps)
         self._acceptance.empty(steps)
 
-    def _book(self, drafted: int, accepted: int, paid: float) -> None:
-        """A step that asked for a draft, at the known cost of its length, or at what was `paid` where that is more."""
-        cost = self._costs.expected()[drafted] if drafted else self._empty_cost()
-        cost = max(cost, min(paid, cost + MOST_SURPRISE))
+    def _known_cost(self, drafted: int) -> float:
+        return self._costs.expected()[drafted] if drafted else self._empty_cost()
+
+    def _returned(self, drafted: int, step_ms: float) -> float:
+        """What a step took whose drafter had to read first, in plain steps; what reading takes is learnt from it."""
+        cost = self._known_cost(drafted)
+        reading = min(max(self._costs.relative(step_ms) - cost, 0.0), self._to_read() + MOST_SURPRISE)
+        self._read += self._missed
+        self._reading += reading
+        return cost + reading
+
+    def _book(self, drafted: int, accepted: int, cost: float) -> None:
+        """A step that asked for a draft and took `cost` plain steps."""
         self._balance = min(self._balance + (1 + SHARE) * (accepted + 1) - cost, MOST_BALANCE)
         reaches: Iterable[float] = self._reaches[:drafted]
         if drafted and not self._proposed:  # a lookup

@@ -67,7 +67,7 @@ class StepCosts:
     """
 
     _SLOPE, _SLOPE_SD, _OFFSET_SD, _SHAPE_SD = 0.4, 0.35, 0.2, 0.12
-    _EMPTY_MEAN, _EMPTY_SD = 0.04, 0.06
+    _EMPTY_MEAN, _EMPTY_SD = 0.1, 0.35
     _DRIFT_SD, _CHANGE_SD, _REQUEST_SD = 0.01, 0.2, 0.05
     _FAR = 2.5
     _OPTIMISM = 0.5
