@@ -15,7 +15,7 @@ _SERVE = """
 import sys, time, xllamacpp
 p = xllamacpp.CommonParams()
 p.model.path, p.port, p.n_ctx, p.n_parallel = sys.argv[1], 0, 1024, 1
-p.cpuparams.n_threads = p.cpuparams_batch.n_threads = 2
+p.cpuparams.n_threads = p.cpuparams_batch.n_threads = 1
 p.fit_params, p.ui, p.warmup, p.cache_prompt, p.cache_ram_mib = False, False, False, False, 0
 p.n_ctx_checkpoints = 0
 server = xllamacpp.Server(p)

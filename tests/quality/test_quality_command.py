@@ -40,7 +40,7 @@ def test_a_ladder(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
         "--repeats",
         "2",
         "--threads",
-        "2",
+        "1",
     ]
     assert invoke(["quality", SMALL, SMALLER, "--text", str(text), *flags, "--out", str(out), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -78,7 +78,7 @@ def test_a_real_model_on_the_bundled_text_is_warned_of(tmp_path: Path, capsys: p
     from specmeter.models.cores import shipped
 
     path = str(shipped()["draft-small"].path)
-    assert invoke(["quality", path, "--context", "8192", "--out", str(tmp_path / "o.json"), "--threads", "2"]) == 0
+    assert invoke(["quality", path, "--context", "8192", "--out", str(tmp_path / "o.json"), "--threads", "1"]) == 0
     assert "tells nothing" in capsys.readouterr().err
     report = load_report(tmp_path / "o.json")
     assert any("--text" in warning for warning in report.models[0].warnings)

@@ -27,7 +27,7 @@ SMALL = {
     "windows": 2,
     "tests": ["tg4"],
     "repeats": 2,
-    "threads": 2,
+    "threads": 1,
     "quantizer": "none",
 }
 

@@ -18,7 +18,7 @@ from specmeter.quality.scoring import Scores, Scoring, score, surprises
 from specmeter.quality.windows import perplexity
 from specmeter.record import EngineSettings
 
-THREADS = 2
+THREADS = 1
 
 
 def scored(name: str, context: int, stride: int = 0, **changes: Any) -> Scores:

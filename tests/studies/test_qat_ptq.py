@@ -94,7 +94,7 @@ def test_only_one_architecture_lets_the_training_decide() -> None:
 
 
 def test_the_quick_variant_for_real() -> None:
-    loaded = load_plan("qat-vs-ptq", ["quantizer=none", "threads=2"], variants=["bench", "quick"])
+    loaded = load_plan("qat-vs-ptq", ["quantizer=none", "threads=1"], variants=["bench", "quick"])
     report = measure_plan(loaded, progress=lambda *_: None, keep=lambda _: None)
     assert [it.model.name for it in report.models] == ["dense-4bit", "dense-8bit", "moe-4bit", "moe-8bit"]
     assert {it.name for it in report.skipped} == {"dense-3bit", "dense-6bit", "moe-3bit", "moe-6bit"}

@@ -127,7 +127,7 @@ def test_nothing_is_drawn_of_nothing() -> None:
 
 
 def test_the_quick_variant_for_real() -> None:
-    loaded = load_plan("apple-quant-ladder", ["quantizer=none", "threads=2"], variants=["bench", "quick"])
+    loaded = load_plan("apple-quant-ladder", ["quantizer=none", "threads=1"], variants=["bench", "quick"])
     kept: list[bool] = []
     report = measure_plan(loaded, progress=lambda *_: None, keep=lambda it: kept.append(it.complete))
     assert kept[-1]
