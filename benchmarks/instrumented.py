@@ -1,11 +1,12 @@
 """The instrumented engine beside the embedded server: same wheel, same models, same prompts, turn by turn.
 
-    uv run python benchmarks/instrumented.py speed [--rounds 4] [--gamma 4]
+    uv run python benchmarks/instrumented.py speed [--rounds 4] [--passes 3] [--tokens 48] [--gamma 4] [--threads 1]
     uv run python benchmarks/instrumented.py identity [--tokens 96] [--models bench:dense-400m ...]
 
 `speed`: in each round every (model, arm) gets a fresh session of each engine, an excluded warm-up, then the two engines
 take turns prompt by prompt, the first one changing. Texts are checked to be the same. Printed are ratios of decode
-rates, instrumented / server, over all pairs. Wanted: plain >= 0.98, draft-simple >= 1.00.
+rates, instrumented / server, over all pairs, with an interval of the median. Wanted: plain >= 0.98, draft-simple
+>= 1.00. Short texts and several passes make many pairs, each of a second or two, so that slow spells meet both.
 
 `identity`: greedy text of speculative decoding against plain decoding of the same engine, for every kind of prompt and
 gamma 1 to 16, with a draft model and n-grams. Where texts part, the target's gap between the two tokens is printed.
@@ -20,7 +21,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import t as student
 
 from specmeter import workloads
 from specmeter.engines import Engine, Launch
@@ -30,10 +30,8 @@ from specmeter.engines.llama_embedded import EmbeddedEngine
 from specmeter.engines.llama_start import default_threads
 from specmeter.models.reference import resolve
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
+from specmeter.stats import median_estimate
 from specmeter.workloads.spec import BenchWorkload
-
-SETTINGS = EngineSettings(context=1024, threads=default_threads())
-NO_STREAM = SETTINGS.model_copy(update={"stream_tokens": False})
 
 
 def model(reference: str) -> ModelIdentity:
@@ -66,12 +64,13 @@ def speed(args: argparse.Namespace) -> None:
     draft = model("bench:draft-small")
     generation = Generation(max_tokens=args.tokens)
     texts = prompts(1)
+    settings = EngineSettings(context=1024, threads=args.threads, stream_tokens=False)
     engines: dict[str, Engine] = {"instrumented": LibllamaEngine(), "server": EmbeddedEngine()}
     # The server answers in one piece here: streaming every token costs it time that is not llama.cpp's.
     arms = {
-        "none": Arm(id="none", target="t", role="baseline", engine=NO_STREAM),
+        "none": Arm(id="none", target="t", role="baseline", engine=settings),
         "draft-simple": Arm(
-            id="sd", target="t", methods=("draft-simple",), draft="d", gamma=args.gamma, engine=NO_STREAM
+            id="sd", target="t", methods=("draft-simple",), draft="d", gamma=args.gamma, engine=settings
         ),
     }
     ratios: dict[tuple[str, str], list[float]] = {}
@@ -85,29 +84,25 @@ def speed(args: argparse.Namespace) -> None:
                     found = turns(engines, launch, texts, generation, args.passes, turn)
                     ratios.setdefault((reference, name), []).extend(found)
                     print(f"{turn}  {reference:18} {name:13} median {np.median(found):.3f}", flush=True)
-    print("\n| model | arm | instrumented / server, median of pairs | quartiles | 95 % interval of the mean | pairs |")
+    print("\n| model | arm | instrumented / server, median of pairs | 95 % interval | quartiles | pairs |")
     print("|---|---|---|---|---|---|")
     for (reference, name), values in ratios.items():
-        logs = np.log(values)
-        half = student.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
-        low, high = np.exp(logs.mean() - half), np.exp(logs.mean() + half)
+        found = median_estimate(values, unit="", of="pairs")
+        interval = "" if found.low is None or found.high is None else f"{found.low:.3f}-{found.high:.3f}"
         first, third = np.quantile(values, [0.25, 0.75])
-        print(
-            f"| {reference} | {name} | {np.median(values):.3f} | {first:.3f}-{third:.3f} | {low:.3f}-{high:.3f} "
-            f"| {len(values)} |"
-        )
+        print(f"| {reference} | {name} | {found.point:.3f} | {interval} | {first:.3f}-{third:.3f} | {found.n} |")
 
 
 def identity(args: argparse.Namespace) -> None:
     draft = Path(model("bench:draft-small").path)
     generation = Generation(max_tokens=args.tokens)
     texts = prompts(args.per_kind)
+    settings, threads = EngineSettings(context=1024, threads=args.threads), args.threads
     print("| model | generations | tokens | other text | largest gap where texts part (nats) | longest rollback |")
     print("|---|---|---|---|---|---|")
     for reference in args.models:
         target = Path(model(reference).path)
-        threads = SETTINGS.threads or 1
-        with Session(Arm(id="p", target="t", engine=SETTINGS), target, None, threads) as plain:
+        with Session(Arm(id="p", target="t", engine=settings), target, None, threads) as plain:
             expected = {text.id: plain.generate(text, generation).token_ids for text in texts}
             runs, tokens, gaps, rollback = 0, 0, list[float](), 0
             for gamma in range(1, 17):
@@ -115,7 +110,7 @@ def identity(args: argparse.Namespace) -> None:
                     n = None if method == "draft-simple" else min(3, gamma)
                     arm = Arm.model_validate(
                         {"id": "s", "target": "t", "methods": (method,), "draft": "d" if n is None else None}
-                        | {"gamma": gamma, "ngram_n": n, "engine": SETTINGS}
+                        | {"gamma": gamma, "ngram_n": n, "engine": settings}
                     )
                     with Session(arm, target, draft if n is None else None, threads) as session:
                         for text in texts:
@@ -140,12 +135,13 @@ def main() -> None:
     for name, run in (("speed", speed), ("identity", identity)):
         command = commands.add_parser(name)
         command.set_defaults(run=run)
-        command.add_argument("--tokens", type=int, default=96)
+        command.add_argument("--tokens", type=int, default=48 if name == "speed" else 96)
+        command.add_argument("--threads", type=int, default=default_threads())
         default = ["bench:dense-400m", "bench:moe-400m"]
         command.add_argument("--models", nargs="+", default=default if name == "speed" else [*default, "bench:hybrid"])
         if name == "speed":
             command.add_argument("--rounds", type=int, default=4)
-            command.add_argument("--passes", type=int, default=1)
+            command.add_argument("--passes", type=int, default=3)
             command.add_argument("--gamma", type=int, default=4)
         else:
             command.add_argument("--per-kind", type=int, default=1)
