@@ -34,6 +34,14 @@ def model_arm(**changes: Any) -> Arm:
             {"methods": ("draft-simple",), "draft": "d", "gamma": 7, "gamma_min": 2, "p_min": 0.25},
             {"draft-simple": {"n_max": 7, "n_min": 2, "p_min": 0.25}},
         ),
+        (
+            {"methods": ("draft-simple",), "draft": "d", "policy": "entropy"},
+            {"draft-simple": {"n_max": 3, "n_min": 0, "p_min": methods.ENTROPY_BOUND}},
+        ),
+        (
+            {"methods": ("draft-simple",), "draft": "d", "policy": "entropy", "p_min": 0.0},
+            {"draft-simple": {"n_max": 3, "n_min": 0, "p_min": 0.0}},
+        ),
         ({"methods": ("ngram-simple",)}, {"ngram-simple": {"size_m": 48, "size_n": 12, "n_min": 0}}),
         ({}, {}),
     ],

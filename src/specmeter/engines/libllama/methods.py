@@ -95,7 +95,7 @@ def policy_of(arm: Arm, costs: Costs) -> DraftPolicy:
     gamma = longest(arm)
     match arm.policy:
         case "entropy":
-            return EntropyStop(gamma, arm.p_min if arm.p_min is not None else ENTROPY_BOUND)
+            return EntropyStop(gamma, _least_probability(arm))
         case "utility":
             return Utility(gamma)
         case "cost-table":
@@ -114,7 +114,7 @@ def parameters(arm: Arm) -> dict[str, dict[str, Any]]:
             values[method] = {
                 "n_max": arm.gamma or DRAFT_GAMMA,
                 "n_min": arm.gamma_min or 0,
-                "p_min": arm.p_min or (ENTROPY_BOUND if arm.policy == "entropy" else 0.0),
+                "p_min": _least_probability(arm),
             }
         else:
             values[method] = {
@@ -123,3 +123,10 @@ def parameters(arm: Arm) -> dict[str, dict[str, Any]]:
                 "n_min": arm.gamma_min or 0,
             }
     return values
+
+
+def _least_probability(arm: Arm) -> float:
+    """The arm's `p_min`, given (0 too) or by default."""
+    if arm.p_min is not None:
+        return arm.p_min
+    return ENTROPY_BOUND if arm.policy == "entropy" else 0.0
