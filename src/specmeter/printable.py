@@ -1,4 +1,7 @@
-"""Text from outside, made harmless: without control characters and without those that reverse the text."""
+"""Text for people: counts with their word, and text from outside made harmless.
+
+That is text without control characters and without those that reverse it.
+"""
 
 from __future__ import annotations
 
@@ -16,3 +19,8 @@ def printable_lines(text: str, limit: int = LIMIT) -> str:
     """The same, with its lines kept; cut where nobody would read on."""
     shown = text if len(text) <= limit else text[:limit] + "..."
     return "\n".join(printable(line) for line in shown.splitlines())
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """`1 prompt`, `1,200 prompts`; `several` where the plural is not the word with an s."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"

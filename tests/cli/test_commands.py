@@ -115,6 +115,8 @@ def test_a_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[st
     assert (plan["requests"], plan["sessions"], plan["prompts"]) == (12, 6, 2)
     assert invoke(["run", "demo", "--dry-run"]) == 0
     assert "dense/draft-simple/small/g4" in capsys.readouterr().out
+    assert invoke(["run", "mocked.yaml", "--set", "workloads.0.per_kind=1", "--dry-run"]) == 0
+    assert "1 prompt, 6 requests in 6 sessions, at most 96 tokens" in capsys.readouterr().out
     assert sorted(folder.iterdir()) == before
 
 

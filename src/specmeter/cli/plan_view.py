@@ -21,10 +21,10 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     from rich.table import Table
 
     from specmeter.cli.progress import duration
-    from specmeter.cli.text import WIDTH, printable
+    from specmeter.cli.text import WIDTH, counted, printable
 
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
-    arms = Table(box=None, pad_edge=False, title=f"{len(plan.arms)} arms", title_justify="left")
+    arms = Table(box=None, pad_edge=False, title=counted(len(plan.arms), "arm"), title_justify="left")
     for column in ("arm", "compared with", "requests", "memory"):
         arms.add_column(column, justify="left" if column in {"arm", "compared with"} else "right")
     for item in plan.arms:
@@ -47,8 +47,8 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     console.print(models)
     rough = "cannot be told yet" if plan.seconds is None else f"about {duration(plan.seconds)}"
     console.print(
-        f"\n{plan.prompts} prompts, {plan.requests} requests in {plan.sessions} sessions, "
-        f"at most {plan.tokens:,} tokens"
+        f"\n{counted(plan.prompts, 'prompt')}, {counted(plan.requests, 'request')} in "
+        f"{counted(plan.sessions, 'session')}, at most {counted(plan.tokens, 'token')}"
         f"\nmemory: {_gigabytes(plan.memory_bytes)} of {_gigabytes(plan.memory_available_bytes)} free"
         f"\ndisk:   {_gigabytes(plan.disk_bytes)} to be written, {_gigabytes(plan.disk_free_bytes)} free"
         f"\ntime:   {rough} (rough: {plan.bandwidth_bytes_per_s / 1e9:.1f} GB/s memory bandwidth measured now, "

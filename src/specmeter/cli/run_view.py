@@ -59,18 +59,18 @@ def sentence(answer: Answer) -> str:
 def _print_state(console: Console, report: RunReport) -> None:
     from rich.markup import escape
 
+    from specmeter.cli.text import counted, printable
+
     state, summary = report.state, report.summary
     colour = {"complete": "green", "partial": "yellow", "failed": "red"}[state.state]
     console.print(
         f"[bold]{escape(report.name)}[/bold]  [{colour}]{state.state}[/{colour}]  "
         f"{state.ok} of {state.planned} requests, "
-        f"{summary.invocations} {_plural('invocation', summary.invocations)} of {summary.blocks} "
-        f"{_plural('block', summary.blocks)}, {summary.prompts} {_plural('prompt', summary.prompts)}",
+        f"{counted(summary.invocations, 'invocation')} of {counted(summary.blocks, 'block')}, "
+        f"{counted(summary.prompts, 'prompt')}",
         highlight=False,
     )
     if state.reason and state.state != "complete":
-        from specmeter.cli.text import printable
-
         console.print(f"stopped early: {escape(printable(state.reason))}", highlight=False)
     console.print()
 
@@ -191,7 +191,3 @@ def _json(report: RunReport) -> dict[str, Any]:
         "answers": [answer.model_dump(mode="json") for answer in report.answers],
         "summary": report.summary.model_dump(mode="json"),
     }
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else word + "s"

@@ -20,6 +20,7 @@ from specmeter.errors import SpecmeterError, UsageError
 from specmeter.prediction.costs import Costs, by_bytes, footprint_of, probed
 from specmeter.prediction.drafts import Counted, Given, count_steps
 from specmeter.prediction.speedup import predict
+from specmeter.printable import counted
 from specmeter.probe.files import find_probe
 from specmeter.record import Arm, ModelIdentity, Prediction, Request
 
@@ -128,7 +129,7 @@ class Forecaster:
         if seen.drafted >= LEAST_DRAFTED:
             where = f"measured in this run: {', '.join(self._sources[key])}"
             further = "" if seen.longest >= gamma else f", rates beyond position {seen.longest} continued"
-            return seen, f"{where} ({seen.drafted} tokens drafted on {len(seen.prompts)} prompts{further})"
+            return seen, f"{where} ({seen.drafted} tokens drafted on {counted(len(seen.prompts), 'prompt')}{further})"
         if arm.policy is not None:
             raise UsageError(f"the policy {arm.policy} decides about draft lengths while it runs", fix="measure it")
         if arm.draft is None and all(method.startswith("ngram") for method in arm.methods):

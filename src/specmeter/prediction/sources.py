@@ -10,6 +10,7 @@ from specmeter.errors import UsageError
 from specmeter.prediction.costs import Costs, by_bytes
 from specmeter.prediction.drafts import Counted, Given, count_steps
 from specmeter.prediction.forecast import ASSUMED, ASSUMED_HITS, drafting
+from specmeter.printable import counted as quantity
 from specmeter.theory.catalogue import named
 from specmeter.theory.catalogue.models import model
 
@@ -107,7 +108,8 @@ def of_run(
     told = fitting[0].id if len(fitting) == 1 else f"{len(fitting)} arms like {fitting[0].id}"
     kinds = f", kind {kind}" if kind is not None else ""
     counted.basis = (
-        f"{told} of {run.folder.name}{kinds}: {counted.drafted} tokens drafted on {len(counted.prompts)} prompts"
+        f"{told} of {run.folder.name}{kinds}: {counted.drafted} tokens drafted on "
+        f"{quantity(len(counted.prompts), 'prompt')}"
     )
     counted.other_prompts = len(counted.prompts)
     return counted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.printable import counted
 from specmeter.record import Record
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ class Amount(Record):
     @property
     def told(self) -> str:
         """`7 models (7 perplexities of 70 windows in all, 84 timings)`; empty where there is nothing."""
-        windows = "" if self.windows is None else f" of {_counted(self.windows, 'window')} in all"
-        told = [f"{_counted(self.perplexities, 'perplexity', 'perplexities')}{windows}"] if self.perplexities else []
-        told += [_counted(self.timings, "timing")] if self.timings else []
-        return f"{_counted(self.models, 'model')} ({', '.join(told) or 'nothing yet'})" if self.models else ""
+        windows = "" if self.windows is None else f" of {counted(self.windows, 'window')} in all"
+        told = [f"{counted(self.perplexities, 'perplexity', 'perplexities')}{windows}"] if self.perplexities else []
+        told += [counted(self.timings, "timing")] if self.timings else []
+        return f"{counted(self.models, 'model')} ({', '.join(told) or 'nothing yet'})" if self.models else ""
 
 
 def planned(plan: QualityPlan, models: Sequence[str]) -> Amount:
@@ -65,7 +66,3 @@ def together(amounts: Iterable[Amount]) -> Amount:
         windows=None if None in windows else sum(count or 0 for count in windows),
         timings=sum(amount.timings for amount in every),
     )
-
-
-def _counted(number: int, one: str, several: str = "") -> str:
-    return f"{number:,} {one if number == 1 else several or one + 's'}"
