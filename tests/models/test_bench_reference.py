@@ -40,6 +40,7 @@ def test_sizes_have_units(text: str, size: int) -> None:
         ("dense", "not a bench model"),
         ("bench:dens", "dense"),
         ("bench:", "unknown bench model"),
+        ("bench:nope", f"use one of: {', '.join(names())}"),
         ("bench:shape/qwen3-30b", "qwen3-30b-a3b"),
         ("bench:dense?siz=1GB", "use one of: size"),
         ("bench:dense?size", "key=value"),

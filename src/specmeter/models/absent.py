@@ -77,7 +77,9 @@ def refuse_absent(models: Sequence[AbsentModel]) -> None:
         lines.append(
             f"together {about}{_gigabytes(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known")
         )
-    raise ModelError("\n".join(lines), fix="get them by these commands, or name files of your own with --set")
+    own = "name files of your own with --set"
+    on_hub = any(origin_of(model.reference) == "hf" for model in lacking)
+    raise ModelError("\n".join(lines), fix=f"get them by these commands, or {own}" if on_hub else own)
 
 
 def _sized(model: AbsentModel, size: float | None) -> AbsentModel:

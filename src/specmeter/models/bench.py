@@ -158,7 +158,7 @@ def _query(reference: str, query: str) -> dict[str, str]:
 
 
 def _unknown(what: str, given: str, known: list[str]) -> ModelError:
-    near = get_close_matches(given, known, n=3, cutoff=0.5)
+    near = get_close_matches(given, known)
     return ModelError(f"unknown {what}", fix=f"use one of: {', '.join(near or known)}")
 
 
