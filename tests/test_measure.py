@@ -229,3 +229,23 @@ def test_the_latest_unfinished_run_of_the_same_experiment_is_chosen(tmp_path: Pa
     assert find_run("latest", tmp_path / "runs") == folder
     measured(write(tmp_path), folder)
     assert choose_folder("mocked", text, runs=tmp_path / "runs")[1] is False
+
+
+def test_a_run_that_was_stopped_before_it_was_checked_is_unfinished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    prepared = prepare(load(write(tmp_path)))
+    text = prepared.experiment.model_dump_json()
+    folder, _ = choose_folder("mocked", text, runs=tmp_path / "runs")
+    with monkeypatch.context() as patch:
+        patch.setattr("specmeter.losslessness.measure_margins", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(prepared, folder, Silent())
+    assert choose_folder("mocked", text, runs=tmp_path / "runs") == (folder, True)
+    _, observer = measured(write(tmp_path), folder)
+    assert observer.requests == []
+    assert read_run(folder).certificate is not None
+    assert choose_folder("mocked", text, runs=tmp_path / "runs")[1] is False

@@ -216,12 +216,15 @@ def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Fore
 
 
 def choose_folder(name: str, experiment_json: str, *, new: bool = False, runs: Path = RUNS_FOLDER) -> tuple[Path, bool]:
-    """(folder, whether it is to be resumed): the latest unfinished run of the same experiment, or a new folder."""
+    """(folder, whether it is to be resumed): the latest unfinished run of the same experiment, or a new folder.
+
+    One that was stopped after its last request, before it was checked, is unfinished too.
+    """
     if not new:
         for folder in reversed(find_runs(runs, name)):
             try:
                 with RunStore.open(folder, readonly=True) as store:
-                    if store.state().state != "complete" and store.experiment_json == experiment_json:
+                    if store.experiment_json == experiment_json and not _is_finished(store):
                         return folder, True
             except StoreError:
                 continue
@@ -231,6 +234,10 @@ def choose_folder(name: str, experiment_json: str, *, new: bool = False, runs: P
         if not folder.exists():
             return folder, False
     raise StoreError(f"{runs}: no free folder name for {name}-{stamp}", fix="name one with --out")
+
+
+def _is_finished(store: RunStore) -> bool:
+    return store.state().is_finished(checked=store.certificate() is not None)
 
 
 def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:

@@ -53,6 +53,10 @@ class RunState:
     reason: str | None
     """Why the run ended before its time."""
 
+    def is_finished(self, *, checked: bool) -> bool:
+        """Whether nothing is left to do: a run that was stopped before it was `checked` still lacks that."""
+        return checked and self.state == "complete"
+
 
 class RunReader:
     """The reading half of a run folder. Every method may raise `StoreError`; use it in the thread that opened it."""

@@ -104,9 +104,11 @@ def _suite_namer(name: str) -> Callable[[ArmResult], ArmResult]:
 
 def ran(part: str, state: RunState, *, checked: bool) -> Ran:
     """How far an experiment has come; one whose run was stopped before it was checked is not measured yet."""
+    if state.is_finished(checked=checked):
+        return Ran(part=part, status="measured", reason="")
     if state.state == "complete":
-        reason = "" if checked else f"all {state.planned} requests were measured, and not checked yet"
-        return Ran(part=part, status="measured" if checked else "incomplete", reason=reason)
+        reason = f"all {state.planned} requests were measured, and not checked yet"
+        return Ran(part=part, status="incomplete", reason=reason)
     reason = f"{state.ok} of {state.planned} requests were measured" + (
         f", {state.failed} failed" if state.failed else ""
     )
