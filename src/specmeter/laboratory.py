@@ -154,12 +154,20 @@ def foresee(prepared: Prepared) -> tuple[Finding, ...]:
     )
 
 
-def run(prepared: Prepared, folder: Path, observer: Observer, *, probes: Sequence[tuple[str, Probe]] = ()) -> RunState:
+def run(
+    prepared: Prepared,
+    folder: Path,
+    observer: Observer,
+    *,
+    probes: Sequence[tuple[str, Probe]] = (),
+    opened: Callable[[], None] = lambda: None,
+) -> RunState:
     """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ,
     check everything and certify it.
 
     What is expected of each arm is written down before it is measured, by `probes` (name and what it says) or by
-    whatever else is known. Raises `UsageError` for a probe of other models.
+    whatever else is known. `opened` is called once the folder is known to be usable for it. Raises `UsageError` for a
+    probe of other models.
 
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
@@ -177,6 +185,7 @@ def run(prepared: Prepared, folder: Path, observer: Observer, *, probes: Sequenc
         arms=tuple(work.arms.values()),
     )
     with _opened(folder, loaded, work, identity) as store:
+        opened()
         store.set_host(prepared.host)
         store.set_pairs(prepared.pairs)
         store.begin(time.time())

@@ -79,7 +79,18 @@ def test_a_complete_run_is_not_measured_again(capsys: pytest.CaptureFixture[str]
     assert invoke(["run", "mocked.yaml", "--out", "here"]) == 0
     capsys.readouterr()
     assert invoke(["run", "mocked.yaml", "--out", "here"]) == 0
-    assert "resuming 0 of 12 requests" in capsys.readouterr().err
+    assert "nothing is left to measure: all 12 requests are in here" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_refused_is_not_said_to_be_measured_into(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "here").mkdir()
+    (folder / "here" / "letter.txt").write_text("dear", encoding="utf-8")
+    assert invoke(["run", "mocked.yaml", "--out", "here"]) == 2
+    shown = capsys.readouterr().err
+    assert "error" in shown
+    assert "measuring" not in shown
 
 
 @pytest.mark.parametrize("path", ["certificate.json", "logs"])

@@ -150,12 +150,18 @@ def measure_shown(
         with RunStore.open(folder, readonly=True) as store:
             missing = store.missing()
             before = list(islice(store.rows(), MOST_REQUESTS))
-    verb = "resuming" if resumed else "measuring"
-    console.print(escape(f"{verb} {len(missing)} of {total} requests into {folder}"), highlight=False, soft_wrap=True)
+
+    def say_what_is_left() -> None:
+        verb = "resuming" if resumed else "measuring"
+        text = f"{verb} {len(missing)} of {total} requests into {folder}"
+        if not missing:
+            text = f"nothing is left to measure: all {total} requests are in {folder}; checking them"
+        console.print(escape(text), highlight=False, soft_wrap=True)
+
     observer = RunProgress(prepared.work, missing, total, console, before)
     stop_like_ctrl_c()
     with observer.shown():
-        return run(prepared, folder, observer, probes=probes)
+        return run(prepared, folder, observer, probes=probes, opened=say_what_is_left)
 
 
 def stop_like_ctrl_c() -> None:
