@@ -198,6 +198,18 @@ def test_a_prompt_beyond_the_context_is_refused_before_anything_is_measured(tmp_
         assert store.state().ok == 0
 
 
+def test_the_latest_run_is_one_that_holds_requests_if_there_is_any(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    short = write(tmp_path, engine={"kind": "mock", "context": 48})
+    with pytest.raises(ExperimentError, match=r"engine\.context"):
+        measured(short, runs / "too-long")
+    assert find_run("latest", runs) == runs / "too-long"
+    measured(write(tmp_path), runs / "measured")
+    with pytest.raises(ExperimentError, match=r"engine\.context"):
+        measured(write(tmp_path, engine={"kind": "mock", "context": 48}), runs / "too-long-again")
+    assert find_run("latest", runs) == runs / "measured"
+
+
 def test_a_fresh_server_for_every_request(tmp_path: Path) -> None:
     measured(write(tmp_path, design={"session": "request", "blocks": 1}), tmp_path / "run")
     with RunStore.open(tmp_path / "run", readonly=True) as store:

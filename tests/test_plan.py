@@ -70,6 +70,17 @@ def test_what_a_run_would_refuse_is_refused_before(tmp_path: Path, overrides: li
         make_plan(load(experiment(tmp_path), overrides))
 
 
+def test_lengths_beyond_the_context_are_refused_before_a_model_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_is_needed(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("specmeter.laboratory.resolve_models", none_is_needed)
+    with pytest.raises(ExperimentError, match=r"engine\.context: prompts of workload 'long' have 128 tokens"):
+        prepare(load(experiment(tmp_path), ["engine.context=200"]))
+
+
 def test_only_arms_that_run_the_long_prompts_need_room_for_them(tmp_path: Path) -> None:
     short = [{"draft": "small", "gamma": 4, "workloads": "text"}]
     assert make_plan(load(experiment(tmp_path, arms=short), ["engine.context=200"])).arms

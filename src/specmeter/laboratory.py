@@ -69,9 +69,12 @@ def prepare(
     `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
     """
     from specmeter import preflight, schedule
+    from specmeter.plan import refuse_too_long
 
     experiment = loaded.experiment
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
+    for arm in arms:
+        refuse_too_long(experiment, arm)
     engine = load_engine(experiment.engine.kind, binary=experiment.engine.binary, mock=experiment.engine.mock)
     identity = engine.identify()  # an engine that does not work at all says so now, before models are made for it
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
@@ -260,15 +263,26 @@ def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
 
 
 def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
-    """A run by its folder, by its folder's name under `runs`, or `latest`; raises `StoreError`."""
+    """A run by its folder, by its folder's name under `runs`, or `latest`: the one written to last, of those that hold
+    any request if there are such. Raises `StoreError`."""
     if reference == "latest":
-        found = find_runs(runs)
+        found = sorted(find_runs(runs), key=lambda entry: (entry / "run.sqlite").stat().st_mtime_ns, reverse=True)
         if not found:
             raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
-        return max(found, key=lambda entry: (entry / "run.sqlite").stat().st_mtime_ns)
+        return next(filter(_has_requests, found), found[0])
     path = Path(reference).expanduser()
     under = runs / reference
     return under if not path.exists() and path.parent == Path() and under.is_dir() else path
+
+
+def _has_requests(folder: Path) -> bool:
+    """Whether a run holds any request; a damaged one counts, so that whoever reads it says what is wrong with it."""
+    try:
+        with RunStore.open(folder, readonly=True) as store:
+            state = store.state()
+    except StoreError:
+        return True
+    return state.ok + state.failed > 0
 
 
 def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity) -> RunStore:

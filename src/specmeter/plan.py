@@ -113,7 +113,7 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
     for arm in arms:
         check_arm(experiment.engine.kind, arm, has_draft=arm.draft is not None)
-        _refuse_too_long(experiment, arm)
+        refuse_too_long(experiment, arm)
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
     refuse_absent(absent(loaded, arms, ask=False))
     models = {need.name: need for need in _models(loaded, arms, offline=offline)}
@@ -154,7 +154,7 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     )
 
 
-def _refuse_too_long(experiment: Experiment, arm: Arm) -> None:
+def refuse_too_long(experiment: Experiment, arm: Arm) -> None:
     """Prompts of a length that is written in the experiment have to fit into the context together with the answer."""
     for spec in experiment.workloads:
         if isinstance(spec, LengthWorkload | RandomWorkload) and (not arm.workloads or spec.name in arm.workloads):
