@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -212,6 +213,25 @@ def test_a_dry_run_counts_and_writes_nothing(
     assert plan["skipped"]
     assert plan["requests"] is plan["quality"] is None
     assert not Path("specmeter-runs").exists()
+
+
+def test_a_dry_run_of_what_cannot_be_measured_ends_as_the_run_would(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, "demo")
+    order = ["study", "run", NAME, "--model", "dense=a.gguf", "--model", "moe=b.gguf", "--offline", "--dry-run"]
+    assert invoke(order) == 2
+    assert "in all: nothing" in capsys.readouterr().out
+    assert invoke([*order, "--json"]) == 2
+    assert answer(capsys)["requests"] == 0
+
+
+def test_a_dry_run_tells_sizes_in_fitting_units(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, "demo")
+    assert invoke(["study", "run", NAME, *MOCK, "--dry-run"]) == 0
+    assert re.search(r"disk:   [1-9][\d.]* [kM]B to be written", capsys.readouterr().out)
 
 
 def test_a_dry_run_counts_quality_in_its_own_units(

@@ -134,8 +134,7 @@ def run(
     chosen = (*(("faithful",) if faithful else ()), *variants)
     ready = look(Asked(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline))
     if dry_run:
-        print_dry_run(ready, as_json=as_json)
-        return 0
+        return 0 if print_dry_run(ready, as_json=as_json) else 2
     if out is None:
         folder, resumed = choose_folder(ready.record, new=new)
     else:

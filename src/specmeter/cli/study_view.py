@@ -100,9 +100,9 @@ def _measured() -> list[dict[str, Any]]:
 # --- before ----------------------------------------------------------------------------------------------------------
 
 
-def print_dry_run(ready: Ready, *, as_json: bool) -> None:
+def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
     """What would be measured of each part: requests, or what is done to models; models and a rough time; what would be
-    left out, and why."""
+    left out, and why. Returns whether anything would be measured."""
     plans = {part.name: _plan(part, ready) for part in ready.parts}
     qualities = {part.name: _quality(part, ready) for part in ready.parts}
     requests = sum(plan.requests for plan in plans.values() if plan is not None)
@@ -124,7 +124,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> None:
             "parts": told,
         }
         click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
-        return
+        return bool(requests or quality.models)
     from specmeter.cli.progress import duration
 
     console = _console()
@@ -135,8 +135,8 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> None:
             rough = "cannot be told yet" if plan.seconds is None else f"about {duration(plan.seconds)}"
             console.print(
                 f"  {len(plan.arms)} arms, {plan.requests} requests, at most {plan.tokens:,} tokens\n"
-                f"  memory: {_gigabytes(plan.memory_bytes)} of {_gigabytes(plan.memory_available_bytes)} free\n"
-                f"  disk:   {_gigabytes(plan.disk_bytes)} to be written, {_gigabytes(plan.disk_free_bytes)} free\n"
+                f"  memory: {_size(plan.memory_bytes)} of {_size(plan.memory_available_bytes)} free\n"
+                f"  disk:   {_size(plan.disk_bytes)} to be written, {_size(plan.disk_free_bytes)} free\n"
                 f"  time:   {rough} (rough: everything measured, without making or downloading models)",
                 highlight=False,
             )
@@ -151,6 +151,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> None:
             console.print(Text(f"  left out: {printable(item.name)}: {printable(item.reason)}", style="yellow"))
     told = ([f"{requests:,} requests"] if requests else []) + ([quality.told] if quality.told else [])
     console.print(f"\nin all: {' and '.join(told) or 'nothing'}", highlight=False)
+    return bool(requests or quality.models)
 
 
 def _plan(part: AnyPart, ready: Ready) -> Plan | None:
@@ -341,8 +342,10 @@ def _cell(cell: StudyCell) -> Text:
     return Text(f"({text} is false)" if cell.struck else text, style="dim" if cell.struck else "")
 
 
-def _gigabytes(size: int | None) -> str:
-    return "unknown" if size is None else f"{size / 1e9:.2f} GB"
+def _size(size_bytes: int | None) -> str:
+    from specmeter.report.numbers import size
+
+    return "unknown" if size_bytes is None else size(size_bytes)
 
 
 def _plain_table(columns: Sequence[str]) -> Table:
