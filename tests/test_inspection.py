@@ -20,6 +20,7 @@ from specmeter.inspection import inspect
 from specmeter.reading import read_run
 from specmeter.record import Unchecked
 from specmeter.store import RunStore
+from specmeter.store import run as run_module
 from test_measure import faults, measured, write
 
 
@@ -146,6 +147,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "certificate edited": lambda folder: (folder / "certificate.json").write_text(
         (folder / "certificate.json").read_text().replace('"complete"', '"partial"')
     ),
+    "certificate with a line more": lambda folder: (folder / "certificate.json").write_text(
+        (folder / "certificate.json").read_text().replace("{", '{"signed_by": "somebody",', 1)
+    ),
     "certificate gone": lambda folder: (folder / "certificate.json").unlink(),
     "certificate is rubbish": lambda folder: (folder / "certificate.json").write_text("[[["),
     "certificate is a list": lambda folder: (folder / "certificate.json").write_text("[]"),
@@ -184,6 +188,42 @@ def test_a_resumed_run_is_certified_anew(tmp_path: Path) -> None:
     assert first is not None
     assert second is not None
     assert second.data["requests"] != first.data["requests"]
+
+
+def test_a_run_that_was_stopped_while_it_was_certified_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a certificate is none, and no sign of a change."""
+
+    def stop(path: Path, text: str) -> None:
+        if path.name == "certificate.json":
+            raise KeyboardInterrupt
+        written(path, text)
+
+    file, folder = write(tmp_path), tmp_path / "run"
+    written = run_module._write_file  # pyright: ignore[reportPrivateUsage]
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "_write_file", stop)
+        with pytest.raises(KeyboardInterrupt):
+            measured(file, folder)
+    with RunStore.open(folder, readonly=True) as store:
+        assert store.certificate() is None
+    assert measured(file, folder)[0].state == "complete"
+    assert invoke(["check", str(folder)]) == 0
+
+
+def test_a_run_that_was_stopped_before_it_went_on_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, folder = write(tmp_path), tmp_path / "run"
+    measured(file, folder)
+
+    def stop(_: RunStore) -> None:
+        raise KeyboardInterrupt
+
+    with RunStore.open(folder) as store, monkeypatch.context() as patch:
+        patch.setattr(RunStore, "_transaction", stop)
+        with pytest.raises(KeyboardInterrupt):
+            store.begin(0.0)
+    assert measured(file, folder)[0].state == "complete"
 
 
 def test_a_run_without_a_certificate_gets_one_from_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,7 +213,6 @@ class RunStore(RunReader):
 
     def begin(self, at: float) -> None:
         """The run starts, or goes on, at `at` (seconds since the epoch); what was certified before no longer holds."""
-        (self.folder / CERTIFICATE_NAME).unlink(missing_ok=True)
         with self._transaction() as db:
             db.execute("DELETE FROM certificate")
             db.execute("DELETE FROM finding")
@@ -222,6 +221,7 @@ class RunStore(RunReader):
                 "reason = NULL, state = 'partial'",
                 (at,),
             )
+        (self.folder / CERTIFICATE_NAME).unlink(missing_ok=True)
 
     def end(self, at: float, *, interrupted: bool = False, reason: str | None = None) -> None:
         """The run ends at `at`: by itself, or `interrupted` by a person; `reason` says what stopped it early."""
@@ -295,17 +295,23 @@ class RunStore(RunReader):
             db.executemany("INSERT INTO margin (json) VALUES (?)", ((margin.model_dump_json(),) for margin in margins))
 
     def set_certificate(self, certificate: Certificate, findings: Iterable[Finding]) -> None:
-        """Replace the certificate and all findings, in the database and as certificate.json beside it."""
+        """Replace the certificate and all findings, in the database and as certificate.json beside it.
+
+        The database's certificate goes first and comes last: a run that is killed in between has none, and no half of
+        one that would look like a change of its data.
+        """
         kept = list(findings)
-        self._rewrite("finding", kept)
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO certificate VALUES (1, ?)", (certificate.model_dump_json(),))
+            db.execute("DELETE FROM certificate")
+        self._rewrite("finding", kept)
         document = certificate.model_dump(mode="json")
         document["findings"] = [
             finding.model_dump(mode="json", exclude_none=True) for finding in kept[:_FINDINGS_SHOWN]
         ]
         document["findings_left_out"] = max(0, len(kept) - _FINDINGS_SHOWN)
         _write_file(self.folder / CERTIFICATE_NAME, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        with self._transaction() as db:
+            db.execute("INSERT INTO certificate VALUES (1, ?)", (certificate.model_dump_json(),))
 
     # --- SQL ---------------------------------------------------------------------------------------------------------
 
