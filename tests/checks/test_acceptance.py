@@ -140,6 +140,14 @@ def test_a_draft_length_that_never_reached_the_engine_is_not_the_counters_fault(
     assert severities(untold) == ["suspect"], "nobody says which length was in force"
 
 
+def test_a_batch_that_shortens_drafts_is_not_the_counters_fault() -> None:
+    """Gamma 8 is in force, and a batch of 4 takes drafts of 3."""
+    run = honest([Asked(200, 500, None, (3,))] * 3, 8, 0, 0.0)
+    assert severities(run) == ["invalid"]
+    values = {"method_parameters": {"draft-simple": {"n_max": 8, "n_min": 0, "p_min": 0.0}}, "n_batch": 4}
+    assert severities(with_sessions(run, SD, resolved=values)) == []
+
+
 def test_forwards_of_the_draft_that_fail_shorten_drafts() -> None:
     """That is a finding of its own, and nothing against the counter."""
     run = with_logs(all_accepted(CLEAN), SD, draft_failures=Sign(4, ("llama_process returned -1",)))
@@ -225,7 +233,7 @@ def test_a_picky_draft_is_hardly_ever_always_right(prompts: int, expected: list[
     data = run_data(experiment(arms=[{"draft": "small", "gamma": 4, "p_min": 0.8}]), prompt_ids=names)
     data = with_sessions(
         data,
-        data.arms[next(reversed(data.arms))].id,
+        list(data.arms)[-1],
         resolved={"method_parameters": {"draft-simple": {"n_max": 4, "n_min": 0, "p_min": 0.8}}},
     )
     data = with_requests(

@@ -84,6 +84,11 @@ def test_the_instrumented_engine_has_rules_of_its_own() -> None:
     assert (method, never) == ("ngram-simple", False)
     assert "the draft model is not asked" in words
     assert told(**both) == []
+    batch = {"methods": ("draft-simple",), "draft": "d", "gamma": 8, "engine": {"batch": 8}}
+    ((_, never, words),) = told(instrumented=True, **batch)
+    assert not never
+    assert "have 7 tokens at most" in words
+    assert "set engine.batch to 9 or more" in words
     lookup = {"methods": ("ngram-simple",), "ngram_n": 3, "gamma": 9, "gamma_min": 9}
     ((_, never, words),) = told(Room(10, 99), instrumented=True, **lookup)
     assert never

@@ -7,6 +7,7 @@ draft models draft gamma tokens in every step where `p_min` is 0. The exceptions
 - the limit of the answer and the end of the context shorten the last drafts (`get_n_draft_max` in tools/server/
   server-context.cpp: up to one token less than may still come, up to two less than the context has room for),
 - what is then shorter than `gamma_min` is thrown away, and the rest decoded token by token,
+- a forward takes no more than a batch: the instrumented engine shortens drafts to that (the server ends),
 - an end of the text within a draft cuts accepted tokens off, which only makes forwards fewer.
 
 With a `p_min`, or by another method, drafts may have any length, and no number of forwards is impossible: there, being
@@ -129,9 +130,14 @@ def _full_drafts(data: RunData, arm: Arm, session: Session) -> _Full | None:
         return None
     values = _in_force(data, session)
     gamma, least, p_min = (values.get(name) for name in ("n_max", "n_min", "p_min"))
-    if isinstance(gamma, int) and isinstance(p_min, int | float):
-        return _Full(gamma, least if isinstance(least, int) else 0, True) if gamma > 0 and p_min == 0 else None
-    return _Full(arm.gamma, arm.gamma_min or 0, False) if arm.gamma is not None and arm.p_min == 0 else None
+    in_force = isinstance(gamma, int) and isinstance(p_min, int | float)
+    if not in_force:
+        gamma, least, p_min = arm.gamma, arm.gamma_min, arm.p_min
+    if not isinstance(gamma, int) or p_min != 0:
+        return None
+    batch = session.resolved.get("n_batch")
+    gamma = min(gamma, batch - 1) if isinstance(batch, int) else gamma
+    return _Full(gamma, least if isinstance(least, int) else 0, in_force) if gamma > 0 else None
 
 
 def _in_force(data: RunData, session: Session) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _GAMMAS: Mapping[MethodName, int] = {
     "ngram-cache": NGRAM_CACHE_GAMMA,
 }
 """Longest draft where nothing is said; of models it is `DRAFT_GAMMA`."""
-SERVER_BATCH = 2048
+DEFAULT_BATCH = 2048
 """Tokens of a forward where nothing is said."""
 _LEAVES = 2
 """Of an answer of n tokens a draft has n - 2 at most: the first comes from the prompt, and one is the target's own
@@ -64,7 +64,7 @@ def draft_limits(arm: Arm, room: Room, *, instrumented: bool = False) -> Iterato
         if never is not None:
             yield never
             continue
-        yield from _of_the_instrumented(arm, method) if instrumented else _of_servers(arm, method, room)
+        yield from _of_the_instrumented(arm, method, room) if instrumented else _of_servers(arm, method, room)
         yield from _shortened(arm, method, room)
 
 
@@ -139,8 +139,7 @@ def _of_servers(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit
         # common/ngram-map.cpp:382: `if (map.key_only)` returns before min_hits is looked at.
         told = "ngram_min_hits has no effect: ngram-map-k never reads it"
         yield DraftLimit(method, False, told, "leave ngram_min_hits out, or use ngram-map-k4v, which reads it")
-    batch = min(arm.engine.batch or SERVER_BATCH, arm.engine.context)
-    longest = min(arm.gamma or _GAMMAS.get(method, DRAFT_GAMMA), room.answer - _LEAVES)
+    batch, longest = _batch(arm), _longest(arm, method, room)
     if longest >= batch:
         # tools/server/server-context.cpp:576: GGML_ASSERT "batch must be large enough to hold the sampled and draft
         # tokens", which ends the server.
@@ -148,7 +147,7 @@ def _of_servers(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit
         yield DraftLimit(method, False, f"{told}{batch}", f"set engine.batch to {longest + 1} or more")
 
 
-def _of_the_instrumented(arm: Arm, method: MethodName) -> Iterator[DraftLimit]:
+def _of_the_instrumented(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit]:
     n, shortest = arm.ngram_n or NGRAM_N, arm.gamma_min or 0
     if method == "ngram-simple" and "draft-simple" in arm.methods and shortest > n:
         # llama.cpp's server applies gamma_min to the model's drafts only; engines.libllama.decoder to what was drafted.
@@ -157,6 +156,20 @@ def _of_the_instrumented(arm: Arm, method: MethodName) -> Iterator[DraftLimit]:
             "tokens, the step drafts nothing, and the draft model is not asked"
         )
         yield DraftLimit(method, False, told, f"set gamma_min to {n} or less")
+    batch, longest = _batch(arm), _longest(arm, method, room)
+    if longest >= batch:
+        told = f"drafts of {method} have {batch - 1} tokens at most: a batch of {batch} has to hold one more"
+        yield DraftLimit(method, False, told, f"set engine.batch to {longest + 1} or more")
+
+
+def _batch(arm: Arm) -> int:
+    """Most tokens of a forward."""
+    return min(arm.engine.batch or DEFAULT_BATCH, arm.engine.context)
+
+
+def _longest(arm: Arm, method: MethodName, room: Room) -> int:
+    """Longest draft that is asked for and that answers leave room for."""
+    return min(arm.gamma or _GAMMAS.get(method, DRAFT_GAMMA), room.answer - _LEAVES)
 
 
 def _shortened(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit]:
