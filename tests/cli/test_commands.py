@@ -212,7 +212,22 @@ def test_another_broken_pipe_is_not_taken_for_the_reader(
 
     monkeypatch.setattr("specmeter.laboratory.find_run", broken)
     assert invoke(["show"]) == 3
-    assert "specmeter itself failed (ConnectionError" in capfd.readouterr().err
+    error = capfd.readouterr().err
+    assert "specmeter itself failed (ConnectionError" in error
+    Path(error.split("with the file ")[1].split(";")[0]).unlink()
+
+
+def test_a_run_goes_on_when_nobody_reads_its_progress() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "specmeter", "run", "mocked.yaml", "--out", "out"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writing) as process:
+        os.close(writing)
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert b"verdict: " in printed
+    with RunStore.open(Path("out"), readonly=True) as store:
+        assert store.state().state == "complete"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes a descriptor as a shell does")

@@ -122,7 +122,7 @@ def invoke(argv: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
-    except SystemExit:  # click's word for a reader of `--help` that went away
+    except SystemExit:  # click's word (of `--help`) and rich's for a reader of standard output that went away
         return streams.swallow()
     except Exception as error:
         return _unexpected(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter, defaultdict
@@ -251,6 +252,17 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+class _ErrorConsole(Console):
+    """Prints on standard error as long as somebody reads that."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on without a word: a measurement does not end because nobody looks on."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
+
+
 def error_console() -> Console:
     """Console for everything that is not data."""
-    return Console(file=sys.stderr)
+    return _ErrorConsole(file=sys.stderr)
