@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -47,6 +49,17 @@ def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     reader.join(10)
     assert read == [b"through"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="needs a name for standard output")
+def test_a_file_that_output_is_appended_to_keeps_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    path.write_bytes(b"old\n")
+    program = "from pathlib import Path; from specmeter.whole_file import *; write_whole(Path('/dev/stdout'), b'new')"
+    with path.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", program], stdout=stream, check=True, timeout=60)
+    assert path.read_bytes() == b"old\nnew"
+    assert [item.name for item in tmp_path.iterdir()] == ["all.csv"]
 
 
 def test_a_folder_is_refused_with_its_name(tmp_path: Path) -> None:
