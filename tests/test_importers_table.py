@@ -115,6 +115,11 @@ def test_one_cell_s_percent_says_nothing_about_another_s(tmp_path: Path) -> None
     assert verdicts(rows) == ["possible", "cannot tell"]
 
 
+def test_counts_settle_the_unit_with_decimal_commas_too(tmp_path: Path) -> None:
+    text = "name;speedup;gamma;acceptance;drafted;accepted\na;1,9;4;0,6;100;60\nb;1,9;4;0,2;100;20\n"
+    assert [(row.acceptance, row.unit_unsaid) for row in claims(text, tmp_path)] == [(0.6, ()), (0.2, ())]
+
+
 def test_options_settle_the_unit(tmp_path: Path) -> None:
     text = "speedup,gamma,mean_acceptance\n1.03,4,0.04\n"
     assert verdicts(claims(text, tmp_path)) == ["cannot tell"]

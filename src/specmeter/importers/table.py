@@ -132,7 +132,7 @@ def _headings(grid: Grid, path: Path, options: TableOptions) -> tuple[dict[str, 
         _settle_percent(grid, reading, readings, options)
     notes = [f"columns not read: {', '.join(name[:40] for name in unknown[:20])}"] if unknown else []
     notes += [
-        f"{reading.text!r} is read as a fraction: nothing says that it is percent"
+        f"{reading.text!r} is read as a fraction where it has no %: nothing says that it is percent"
         for reading in readings.values()
         if reading.unsaid
     ]
@@ -186,7 +186,10 @@ def _by_counts(grid: Grid, reading: _Reading, readings: dict[str, _Reading]) -> 
         return None
     for _, cells in grid.rows:
         try:
-            share, of, got = (numbers.parse(cells[item.index]) for item in (reading, drafted, accepted))
+            share, of, got = (
+                numbers.parse(cells[item.index], decimal_comma=grid.decimal_comma)
+                for item in (reading, drafted, accepted)
+            )
         except ValueError:
             continue
         if share is None or of is None or got is None or share.unit == "%":
