@@ -234,6 +234,16 @@ def test_a_dry_run_tells_sizes_in_fitting_units(
     assert re.search(r"disk:   [1-9][\d.]* [kM]B to be written", capsys.readouterr().out)
 
 
+def test_a_dry_run_names_settings_with_which_nothing_is_drafted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, "demo")
+    arms = "arms=[{target: dense, method: ngram-simple, ngram_n: 6, gamma: 4}]"
+    assert invoke(["study", "run", NAME, "--set", arms, "--dry-run"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "warning: dense/ngram-simple/g4/n6: ngram-simple never drafts" in told
+
+
 def test_a_dry_run_counts_quality_in_its_own_units(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

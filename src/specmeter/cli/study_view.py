@@ -140,8 +140,10 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
                 f"  time:   {rough} (rough: everything measured, without making or downloading models)",
                 highlight=False,
             )
+            for problem in (*plan.problems, *plan.warnings):
+                console.print(Text(f"  warning: {printable(problem)}", style="yellow"))
         elif found is not None:
-            for line in (found.amount.told, *found.steps, "time:   not estimated"):
+            for line in (found.amount.told or "no model of it can be had", *found.steps, "time:   not estimated"):
                 console.print(Text(f"  {line}"))
             for name, reason in found.without.items():
                 console.print(Text(f"  left out: {printable(name)}: {printable(reason)}", style="yellow"))

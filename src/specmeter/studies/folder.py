@@ -127,7 +127,7 @@ class StudyFolder:
         if not self.has_begun(part):
             return "nothing yet"
         if part.kind == "quality":
-            return measured(load_report(self.quality_file(part.name))).told
+            return measured(load_report(self.quality_file(part.name))).told or "nothing yet"
         state = self.run_state(part)
         assert state is not None
         return f"{state.ok} of {state.planned} requests"
