@@ -67,9 +67,9 @@ def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
     )
     target_ms = curve(lambda n: 9.0 + n)
     assert "replay" not in sentence(probe(target_ms=target_ms))
-    assert "A rejection costs a replay on top" in sentence(
-        probe(target_ms=target_ms, target=model().model_copy(update={"header": header}))
-    )
+    told = sentence(probe(target_ms=target_ms, target=model().model_copy(update={"header": header})))
+    assert "(drafting not counted, replays not counted)" in told
+    assert "A rejection costs a replay on top" in told
 
 
 def test_the_gamma_that_was_measured_is_spoken_of() -> None:

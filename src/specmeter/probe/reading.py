@@ -85,13 +85,14 @@ def sentence(probe: Probe) -> str:
     interval = f" [{v.low:.2f}, {v.high:.2f}]" if v.low is not None and v.high is not None else ""
     n = found.gamma + 1
     words = f"Verifying {n} tokens costs {v.point:.2f}{interval} forwards of one token. "
+    recurrent = probe.target.header is not None and probe.target.header.recurrent
     drafting = "drafting included" if found.with_draft else "drafting not counted"
+    drafting += ", replays not counted" if recurrent else ""
     drafts = f"drafts of {found.gamma} tokens" if found.gamma > 1 else "drafts of one token"
     if found.alpha is None:
         return words + (
             f"So {drafts} can never pay here: a step costs {found.tokens:.2f} ({drafting}) and yields {n} at most."
         )
-    recurrent = probe.target.header is not None and probe.target.header.recurrent
     replays = " A rejection costs a replay on top, which `specmeter predict` counts." if recurrent else ""
     if found.tokens <= 1:
         return words + f"So {drafts} pay whatever is accepted ({drafting}).{replays}"
