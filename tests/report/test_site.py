@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_pages import ATTACK, Looked
 
 from quality.reports import quality, report
 from specmeter.cli import invoke
+from specmeter.errors import StoreError
 from specmeter.quality import QualityReport
 from specmeter.quality.files import save_report
+from specmeter.report import site as site_module
+from specmeter.report.document import Document, read_document
+from specmeter.report.site import write_site
 from specmeter.report.study_document import published_documents, read_study
 from specmeter.studies.folder import Part, StudyFolder, StudyRecord
 
@@ -47,6 +54,21 @@ def test_an_index_a_page_for_each_study_and_downloads(look: Look, site: Path) ->
     assert looked.page.url.endswith("/index.html")
     assert looked.network == []
     assert looked.said == []
+
+
+def test_verdicts_on_the_index_lead_to_the_findings_on_the_page_of_the_run(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = read_document(sweep)
+    (invalid,) = document.run.invalid
+    answer = document.run.answers[0].model_copy(update={"arm_id": invalid})
+    told = replace(document, run=replace(document.run, answers=(answer,)))
+    monkeypatch.setattr(site_module, "read_document", lambda _: told)
+    write_site(tmp_path / "public", [sweep], ("en",))
+    links = re.findall(r'href="([^"]*)#(check-[^"]*)"', (tmp_path / "public/index.html").read_text("utf-8"))
+    assert links
+    for page, anchor in links:
+        assert f'id="{anchor}"' in (tmp_path / "public" / page).read_text("utf-8")
 
 
 def test_a_hostile_study_does_nothing_to_the_index(look: Look, site: Path) -> None:
@@ -199,6 +221,57 @@ def test_all_that_was_measured_is_shown_by_default(
     ]
     assert invoke(["site", "public", "--published", "moe-307"]) == 2
     assert "is no study" in capsys.readouterr().err
+
+
+@pytest.fixture
+def damaged(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A damaged run, a damaged study and a run that is whole, under specmeter-runs/ of the current folder."""
+    runs = tmp_path / "specmeter-runs"
+    shutil.copytree(sweep, runs / "sweep-20261121-101500")
+    shutil.copytree(sweep, runs / "broken-20261121-101500")
+    database = runs / "broken-20261121-101500" / "run.sqlite"
+    database.write_bytes(database.read_bytes()[:20_000])
+    study = study_folder(runs / "moe-306-20261121-101500", sweep)
+    StudyFolder(study).record_path.write_text("{", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return database
+
+
+def test_what_is_damaged_is_left_out_with_its_reason(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["site", "public", "--lang", "en"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.split() == ["public/index.html", "public/sweep-20261121-101500/index.html"]
+    assert sorted(path.name for path in Path("public").iterdir()) == ["index.html", "sweep-20261121-101500"]
+    index = Path("public/index.html").read_text("utf-8")
+    (told,) = re.findall(r'<section id="left-out">.*?</section>', index, re.DOTALL)
+    for name in ("broken-20261121-101500", "moe-306-20261121-101500"):
+        assert f"left out: specmeter-runs/{name}: " in shown.err
+        assert f"<li><bdi>{name}</bdi>: <bdi" in told
+    assert invoke(["site", "named", str(damaged.parent)]) == 2
+    assert "left out" not in capsys.readouterr().err
+    assert not Path("named").exists()
+    shutil.rmtree("specmeter-runs/sweep-20261121-101500")
+    assert invoke(["site", "nothing"]) == 2
+    assert not Path("nothing").exists()
+
+
+@pytest.mark.usefixtures("damaged")
+def test_what_turns_out_to_be_damaged_while_it_is_written_is_left_out_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree("specmeter-runs/sweep-20261121-101500", "specmeter-runs/late-20261121-101500")
+    written = site_module.write_tables
+
+    def fail_late(document: Document, *rest: Any) -> object:
+        if document.run.folder.name.startswith("late"):
+            raise StoreError("reply of p1: is damaged", fix="rescue it")
+        return written(document, *rest)
+
+    monkeypatch.setattr(site_module, "write_tables", fail_late)
+    assert invoke(["site", "public", "--lang", "en"]) == 0
+    assert "reply of p1: is damaged" in capsys.readouterr().err
+    assert not Path("public/late-20261121-101500").exists()
+    assert "late-20261121-101500/index.html" not in Path("public/index.html").read_text("utf-8")
 
 
 def test_a_comparison_as_a_page(look: Look, sweep: Path, hostile: Path, tmp_path: Path) -> None:

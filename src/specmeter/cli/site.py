@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from specmeter.errors import UsageError
 
 
 @click.command(name="site")
@@ -24,8 +28,9 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
     """Build a static site of RUNs in FOLDER: an index, a page for each run or study, and its data to download.
 
     RUN is a run folder or a study folder, or the name of one under specmeter-runs/. Without RUN and --published all
-    that are there are shown. The index says of each study how many of its document's claims are supported,
-    contradicted, or cannot be told, and of each run what it answers.
+    that are there are shown; those that cannot be read are left out, which stderr and the index say. The index says of
+    each study how many of its document's claims are supported, contradicted, or cannot be told, and of each run what it
+    answers.
 
     A site that FOLDER holds already is written over; a folder with anything else in it is refused. The pages load
     nothing and can be put on any web server, or opened as files.
@@ -37,7 +42,7 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
       specmeter site public moe-306-20261121-101500 --published moe-306
 
     \b
-    Exit codes: 0 written, 2 no such run or study, or a folder that cannot be used.
+    Exit codes: 0 written, 2 no such run or study, a RUN that cannot be read, or a folder that cannot be used.
     """
     from specmeter.laboratory import find_run, find_runs
     from specmeter.report.site import write_site
@@ -46,11 +51,17 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
 
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else LANGUAGES
     if runs or published:
-        measured = [find_run(run) for run in runs]
+        pages = write_site(folder, [find_run(run) for run in runs], languages, published)
     else:
         measured = [*(study.path for study in find_folders()), *find_runs()]
-    pages = write_site(folder, measured, languages, published)
+        pages = write_site(folder, measured, languages, damaged=_say_left_out)
     for page in pages:
         click.echo(str(page))
     if open_:
         click.launch(pages[0].resolve().as_uri())
+
+
+def _say_left_out(place: Path, error: UsageError) -> None:
+    from specmeter.cli.text import printable, printable_lines
+
+    click.echo(f"left out: {printable(str(place))}: {printable_lines(str(error))}", err=True)

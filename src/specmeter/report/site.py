@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.environment import private
-from specmeter.errors import UsageError
+from specmeter.errors import StoreError, UsageError
 from specmeter.printable import printable
 from specmeter.report.document import Document, read_document
 from specmeter.report.files import explained, write_figures, write_study_tables, write_tables, write_text
@@ -64,23 +64,17 @@ class Study(NamedTuple):
     document: StudyDocument
     folder: StudyFolder | None = None
     """Where it was measured; None: the numbers are the document's."""
+    state: str = ""
+    """`complete` or `partial`; empty where nothing is to be measured."""
+    verdict: str = ""
+    """The worst of its runs; empty where there is no run."""
 
-    @property
-    def state(self) -> str:
-        """`complete` or `partial`; empty where nothing is to be measured."""
-        if self.folder is None:
-            return ""
-        begun = any(self.folder.has_begun(part) for part in self.folder.record().parts)
-        return "complete" if begun and self.folder.is_finished() else "partial"
 
-    @property
-    def verdict(self) -> str:
-        """The worst of its runs; empty where there is no run."""
-        if self.folder is None:
-            return ""
-        known = self.folder.verdicts()
-        begun = [part.name for part in self.folder.record().parts if self.folder.run_state(part) is not None]
-        return min((known.get(part, "unchecked") for part in begun), key=_VERDICTS.index, default="")
+class LeftOut(NamedTuple):
+    """A folder that the site does not show."""
+
+    name: str
+    reason: str
 
 
 def write_site(
@@ -88,34 +82,90 @@ def write_site(
     measured: Sequence[Path],
     languages: Sequence[Language] = LANGUAGES,
     published: Sequence[str] = (),
+    *,
+    damaged: Callable[[Path, UsageError], None] | None = None,
 ) -> list[Path]:
     """Write the site of run folders and study folders, and of studies as they were `published`, by name or group.
 
-    Pages of an earlier site are replaced. Returns the pages, the index first. Raises `StoreError` for a folder that is
-    neither, and `UsageError` where there is none, for a study that printed no numbers, or where `folder` holds
-    something else.
+    Pages of an earlier site are replaced. Returns the pages, the index first. A folder of `measured` that cannot be
+    read is told to `damaged`, left out, and named on the index. Without `damaged` it raises its error: `StoreError`, or
+    `UsageError` for a study. `UsageError` also where nothing is left to show, for a study that printed no numbers, or
+    where `folder` holds something else.
     """
     if not measured and not published:
         raise UsageError(
             "site: no run to show, and no study", fix="name their folders, or measure one with `specmeter run demo`"
         )
     _refuse_other_folders(folder)
-    runs: list[Run] = []
-    studies: list[Study] = []
+    entries: list[Run | Study] = []
+    left_out: list[LeftOut] = []
     taken: set[str] = set()
+
+    def leave_out(place: Path, error: UsageError) -> None:
+        if damaged is None:
+            raise error
+        damaged(place, error)
+        left_out.append(LeftOut(place.name, private(error.message)))
+
     for place in measured:
-        slug = _slug(place.resolve().name, taken)
-        if exists(place):
-            studies.append(Study(slug, read_study(StudyFolder(place)), StudyFolder(place)))
-        else:
-            runs.append(Run(slug, read_document(place)))
-    studies += [Study(_slug(f"{one.name}-published", taken), one) for name in published for one in _published(name)]
+        try:
+            entries.append(_read(place, taken))
+        except UsageError as error:
+            leave_out(place, error)
+    entries += [Study(_slug(f"{one.name}-published", taken), one) for name in published for one in _published(name)]
+    if not entries:
+        raise UsageError("site: no folder of a run or a study can be read", fix="measure one with `specmeter run demo`")
+    entries.sort(key=lambda entry: isinstance(entry, Run))
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     index = folder / "index.html"
-    write_text(index, _index(runs, studies, languages))
-    pages = [_write_study(study, folder / study.slug, languages) for study in studies]
-    return [index, *pages, *(_write_run(run, folder / run.slug, languages) for run in runs)]
+    write_text(index, _index(entries, left_out, languages))  # first: pages without one would be no site
+    pages: list[Path] = []
+    shown: list[Run | Study] = []
+    for entry in entries:
+        try:
+            pages.append(_write_page(entry, folder / entry.slug, languages))
+            shown.append(entry)
+        except StoreError as error:  # requests are read when they are exported
+            leave_out(_place(entry), error)
+            shutil.rmtree(folder / entry.slug, ignore_errors=True)
+    if len(shown) < len(entries):
+        write_text(index, _index(shown, left_out, languages))
+    return [index, *pages]
+
+
+def _read(place: Path, taken: set[str]) -> Run | Study:
+    """Raises `StoreError` or `UsageError` for a folder that is neither, or that is damaged."""
+    if not exists(place):
+        document = read_document(place)
+        return Run(_slug(place.resolve().name, taken), document)
+    folder = StudyFolder(place)
+    document, state, worst = read_study(folder), _state(folder), _worst_verdict(folder)
+    return Study(_slug(place.resolve().name, taken), document, folder, state, worst)
+
+
+def _state(folder: StudyFolder) -> str:
+    begun = any(folder.has_begun(part) for part in folder.record().parts)
+    return "complete" if begun and folder.is_finished() else "partial"
+
+
+def _worst_verdict(folder: StudyFolder) -> str:
+    known = folder.verdicts()
+    begun = [part.name for part in folder.record().parts if folder.run_state(part) is not None]
+    return min((known.get(part, "unchecked") for part in begun), key=_VERDICTS.index, default="")
+
+
+def _place(entry: Run | Study) -> Path:
+    """The folder that an entry was measured into; of a published study its name."""
+    if isinstance(entry, Run):
+        return entry.document.run.folder
+    return Path(entry.slug) if entry.folder is None else entry.folder.path
+
+
+def _write_page(entry: Run | Study, folder: Path, languages: Sequence[Language]) -> Path:
+    if isinstance(entry, Run):
+        return _write_run(entry, folder, languages)
+    return _write_study(entry, folder, languages)
 
 
 def _published(name: str) -> list[StudyDocument]:
@@ -204,7 +254,9 @@ def _slug(name: str, taken: set[str]) -> str:
     return slug
 
 
-def _index(runs: Sequence[Run], studies: Sequence[Study], languages: Sequence[Language]) -> str:
+def _index(entries: Sequence[Run | Study], left_out: Sequence[LeftOut], languages: Sequence[Language]) -> str:
+    runs = [entry for entry in entries if isinstance(entry, Run)]
+    studies = [entry for entry in entries if isinstance(entry, Study)]
     return render(
         "index.html",
         languages,
@@ -212,6 +264,7 @@ def _index(runs: Sequence[Run], studies: Sequence[Study], languages: Sequence[La
         title="specmeter",
         runs=runs,
         studies=studies,
+        left_out=left_out,
         rulings=RULINGS,
         tables=[table for table in (_claims(studies), _answers(runs)) if table.rows],
     )
@@ -261,6 +314,6 @@ def _answer(run: Run, answer: Answer) -> Row:
         Cell(Phrase(f"decision.{answer.decision}")),
         Cell(label(answer.arm_id), code=True),
         estimated(answer.speedup_simultaneous or answer.speedup, 2),
-        verdict_cell(document, answer.arm_id),
+        replace(verdict_cell(document, answer.arm_id), page=f"{run.slug}/index.html"),
     )
     return Row(cells, verdict(document, answer.arm_id))

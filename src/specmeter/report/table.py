@@ -39,6 +39,8 @@ class Cell:
     """An identifier."""
     checks: tuple[str, ...] = ()
     """Names of checks whose findings explain the cell."""
+    page: str = ""
+    """Where these findings are, relative to the page of the table; empty: on it."""
 
     @property
     def low(self) -> str | None:
