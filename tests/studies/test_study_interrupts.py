@@ -22,8 +22,9 @@ from specmeter.quality.files import load_report
 from specmeter.store import RunStore
 from specmeter.studies.amounts import measured
 
-LADDER = ("apple-quant-ladder", "--variant", "bench", "--variant", "quick")
-"""Files of one small model are made, scored on two windows and timed in two blocks."""
+TWO_MODELS = "models={F16: {reference: 'bench:dense', bits: 16}, Q8_0: {made_from: F16, type: Q8_0, bits: 8}}"
+LADDER = ("apple-quant-ladder", "--variant", "bench", "--variant", "quick", "--set", TWO_MODELS, "--set", "windows=1")
+"""One file of a small model is made; both are scored on one window and timed in two blocks."""
 LARGE = ("--set", "models.F16.reference=bench:dense?size=199328384")
 """Its first model takes long enough to be made that Ctrl-C meets it half made."""
 TWO_ARMS = "arms=[{target: 35B_Q4, draft: 0.8B_Q8, gamma: 4}]"
@@ -132,6 +133,7 @@ def test_a_model_that_was_half_made_leaves_nothing(terminal: Terminal) -> None:
     assert len(list((terminal.folder / "specmeter-runs").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_a_ladder_that_is_stopped_again_and_again_is_completed(terminal: Terminal) -> None:
     words = ["study", "run", *LADDER]
     for at in ("measuring perplexity", "measuring rates"):
