@@ -193,7 +193,8 @@ class GivenCosts:
             )
         if not all(0 < cost < math.inf for cost in costs_ms):
             raise UsageError("costs_ms: every time must be a number above 0", fix="measure each length, in ms")
-        self._curve = [cost / costs_ms[0] for cost in costs_ms[: longest + 1]]
+        self._plain_ms = costs_ms[0]
+        self._curve = [cost / self._plain_ms for cost in costs_ms[: longest + 1]]
         self.longest_known = longest
 
     def expected(self) -> list[float]:
@@ -205,8 +206,8 @@ class GivenCosts:
     def empty(self) -> float:
         return 1.0
 
-    def relative(self, step_ms: float) -> float:  # noqa: ARG002
-        return 0.0  # the table knows nothing of here and now
+    def relative(self, step_ms: float) -> float:
+        return step_ms / self._plain_ms if 0 < step_ms < math.inf else 0.0
 
     def begin(self) -> None:
         pass
