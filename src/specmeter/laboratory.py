@@ -191,7 +191,6 @@ def run(
         opened()
         store.set_host(prepared.host)
         store.set_pairs(prepared.pairs)
-        store.begin(time.time())
         interrupted, reason = False, None
         try:
             measure(work, prepared.engine, store, observer, forecaster)
@@ -300,6 +299,8 @@ def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIde
         store = RunStore.create(
             folder, experiment_yaml=loaded.text, experiment_json=work.experiment.model_dump_json(), plan=work.keys()
         )
+    # First of all: a certificate must not outlive what it certifies, not even in a run that is stopped at once.
+    store.begin(time.time())
     store.set_models(identity.models)
     store.set_arms(identity.arms)
     store.set_prompts(identity.prompts)
