@@ -157,7 +157,7 @@ def test_a_ladder_that_is_stopped_again_and_again_is_completed(terminal: Termina
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("again_after_s", [0.0, 0.03, 0.1, 0.3, 1.0])
+@pytest.mark.parametrize("again_after_s", [0.0, 0.1, 1.0])
 def test_ctrl_c_twice_ends_everything_and_loses_nothing(terminal: Terminal, again_after_s: float) -> None:
     orders = [
         ([*LADDER, *LARGE], "preparing model F16"),
