@@ -256,6 +256,29 @@ class Point(Record):
     """For the tooltip."""
     verdict: Verdict | None = None
 
+    @classmethod
+    def of(
+        cls,
+        estimate: Estimate,
+        *,
+        x: float | str,
+        series: str = "",
+        facet: str = "",
+        label: str = "",
+        verdict: Verdict | None = None,
+    ) -> Point:
+        """The point of an estimate, with its interval where it has one."""
+        return cls(
+            series=series,
+            facet=facet,
+            x=x,
+            y=estimate.point,
+            low=estimate.low,
+            high=estimate.high,
+            label=label,
+            verdict=verdict,
+        )
+
 
 class Axis(Record):
     """An axis and its title with unit."""

@@ -169,4 +169,4 @@ def _drafting(found: Sequence[Backend]) -> Iterator[Point]:
     for backend in found:
         ms = backend.draft_ms
         if ms is not None:
-            yield Point(x=backend.name, y=ms.point, low=ms.low, high=ms.high, verdict=backend.line.verdict)
+            yield Point.of(ms, x=backend.name, verdict=backend.line.verdict)

@@ -77,12 +77,10 @@ def utilisation_figure(table: MachineTable) -> StudyFigure:
     """Utilisation by model and machine."""
     order = tuple(dict.fromkeys(line.subject for line in plain(table)))
     points = [
-        Point(
+        Point.of(
+            scaled(line.utilisation, 100, "%"),
             series=line.machine,
             x=line.subject,
-            y=100 * line.utilisation.point,
-            low=None if line.utilisation.low is None else 100 * line.utilisation.low,
-            high=None if line.utilisation.high is None else 100 * line.utilisation.high,
             label=f"{line.subject} on {line.machine}",
             verdict=line.verdict,
         )
@@ -139,12 +137,10 @@ def _printed_table(table: MachineTable) -> Iterator[StudyTable]:
 
 
 def _point(line: MachineLine, *, x: float, estimate: Estimate) -> Point:
-    return Point(
+    return Point.of(
+        estimate,
         series=f"{line.subject}{' with drafts' if line.speculates else ''}",
         x=x,
-        y=estimate.point,
-        low=estimate.low,
-        high=estimate.high,
         label=f"{line.subject} on {line.machine}",
         verdict=line.verdict,
     )

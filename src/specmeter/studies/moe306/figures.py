@@ -177,16 +177,7 @@ def _speedup(data: StudyData, line: ArmResult, *, series: str, x: float, label: 
 
 
 def _point(line: ArmResult, value: Estimate, *, series: str, x: float | str, facet: str = "", label: str = "") -> Point:
-    return Point(
-        series=series,
-        facet=facet,
-        x=x,
-        y=value.point,
-        low=value.low,
-        high=value.high,
-        label=label or named(line),
-        verdict=line.verdict,
-    )
+    return Point.of(value, series=series, facet=facet, x=x, label=label or named(line), verdict=line.verdict)
 
 
 def _draft(line: ArmResult) -> str:

@@ -78,15 +78,9 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
             x=Axis(title="quantization", order=tuple(rung.title for rung in ladder)),
             y=Axis(title="GB/s"),
             points=tuple(
-                Point(
-                    x=rung.title,
-                    y=found.point / 1e9,
-                    low=None if found.low is None else found.low / 1e9,
-                    high=None if found.high is None else found.high / 1e9,
-                    label=f"{rung.title}: {quoted(scaled(found, 1e-9), 1, ' GB/s')}",
-                )
+                Point.of(found, x=rung.title, label=f"{rung.title}: {quoted(found, 1, ' GB/s')}")
                 for rung in ladder
-                if (found := bandwidth(rung)) is not None
+                if (found := _gigabytes_per_second(rung)) is not None
             ),
         ),
     )
@@ -95,15 +89,14 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
 
 def _point(rung: Rung, value: Estimate, verdict: Verdict | None = None) -> Point:
     series = _UNKNOWN if rung.on_front is None else _ON if rung.on_front else _OFF
-    return Point(
-        series=series,
-        x=rung.size_bytes / 1e9,
-        y=value.point,
-        low=value.low,
-        high=value.high,
-        label=f"{rung.title}: {quoted(value)}",
-        verdict=verdict,
+    return Point.of(
+        value, series=series, x=rung.size_bytes / 1e9, label=f"{rung.title}: {quoted(value)}", verdict=verdict
     )
+
+
+def _gigabytes_per_second(rung: Rung) -> Estimate | None:
+    found = bandwidth(rung)
+    return None if found is None else scaled(found, 1e-9, "GB/s")
 
 
 def _verdicts(data: StudyData) -> dict[str, Verdict | None]:

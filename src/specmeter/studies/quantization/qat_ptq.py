@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.estimates import scaled
 from specmeter.studies import apple_published
 from specmeter.studies.quantization import published as quant_published
 from specmeter.studies.quantization.qat_ptq_claims import CAVEAT, alike, rulings
@@ -120,13 +121,8 @@ def _rate_point(rung: Rung) -> Point:
     assert rung.generation is not None
     assert rung.bits is not None
     value = rung.generation.rate
-    return Point(
-        series=rung.family or rung.title,
-        x=rung.bits,
-        y=value.point,
-        low=value.low,
-        high=value.high,
-        label=f"{rung.title}: {quoted(value, 1, ' tok/s')}",
+    return Point.of(
+        value, series=rung.family or rung.title, x=rung.bits, label=f"{rung.title}: {quoted(value, 1, ' tok/s')}"
     )
 
 
@@ -134,12 +130,9 @@ def _spread_point(rung: Rung) -> Point | None:
     deviation, rate = spread(rung.generation), rung.generation
     if deviation is None or rate is None or rung.bits is None or deviation.point <= 0:
         return None
-    share = 100 / rate.rate.point
-    return Point(
+    return Point.of(
+        scaled(deviation, 100 / rate.rate.point, "%"),
         series=rung.family or rung.title,
         x=rung.bits,
-        y=deviation.point * share,
-        low=None if deviation.low is None else deviation.low * share,
-        high=None if deviation.high is None else deviation.high * share,
         label=f"{rung.title}: {quoted(deviation, 3, ' tok/s')}",
     )
