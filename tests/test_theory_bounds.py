@@ -18,7 +18,7 @@ cost = st.floats(0, 4)
 
 @dataclass(frozen=True)
 class Run:
-    """Steps of (drafted, accepted, cost of verification >= 1), in units of one plain target forward."""
+    """Steps of (drafted, accepted, cost of verification), in units of one plain target forward."""
 
     steps: list[tuple[int, int, float]]
     draft_cost: float
@@ -40,6 +40,10 @@ class Run:
         return self.emitted / sum(verify + drafted * self.draft_cost for drafted, _, verify in self.steps)
 
     @property
+    def cheapest_forward(self) -> float:
+        return min(1.0, *(verify for _, _, verify in self.steps))
+
+    @property
     def gamma(self) -> int:
         return max(drafted for drafted, _, _ in self.steps)
 
@@ -49,9 +53,12 @@ class Run:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn, cheapest: float = 1.0) -> Run:
+    """`cheapest`: least time of a forward over several tokens, in forwards over one."""
     step = st.integers(0, 12).flatmap(
-        lambda drafted: st.tuples(st.just(drafted), st.integers(0, drafted), st.floats(1, 20))
+        lambda drafted: st.tuples(
+            st.just(drafted), st.integers(0, drafted), st.floats(cheapest if drafted else 1.0, 20)
+        )
     )
     return Run(draw(st.lists(step, min_size=1, max_size=40)), draw(cost))
 
@@ -64,6 +71,25 @@ def test_no_run_is_faster_than_its_bounds(run: Run) -> None:
     assert tau <= bounds.tau_from_acceptance(run.acceptance, run.gamma) * slack
     assert run.speedup <= bounds.cost_bound(tau, run.drafted / len(run.steps), run.draft_cost) * slack
     assert run.speedup <= bounds.cost_bound_any_length(run.acceptance, run.gamma, run.draft_cost) * slack
+
+
+@given(runs(cheapest=0.05))
+def test_where_several_tokens_cost_less_than_one_the_cheapest_forward_bounds(run: Run) -> None:
+    slack, m = 1 + 1e-9, run.cheapest_forward
+    tau = bounds.tau_from_counts(run.accepted, len(run.steps))
+    g = run.drafted / len(run.steps)
+    assert run.speedup <= bounds.tau_bound(tau, m) * slack
+    assert run.speedup <= bounds.cost_bound(tau, g, run.draft_cost, m) * slack
+    assert run.speedup <= bounds.cost_bound_any_length(run.acceptance, run.gamma, run.draft_cost, m) * slack
+    assert bounds.cheapest_forward_needed(run.speedup, tau, g * run.draft_cost) >= m / slack - 1e-9
+
+
+def test_a_forward_over_two_tokens_at_less_than_the_price_of_one() -> None:
+    """Measured: 2.27x at tau 1.90, in every block, with counters that add up. A forward at 0.84 permits it."""
+    assert bounds.tau_bound(1.90) == 1.90
+    assert bounds.cheapest_forward_needed(2.27, 1.90) == pytest.approx(0.837, abs=1e-3)
+    assert bounds.tau_bound(1.90, 0.83) > 2.27
+    assert bounds.cheapest_forward_needed(1.5, 1.9, drafting=1.5) < 0
 
 
 @given(runs())
@@ -144,6 +170,9 @@ def test_windows_of_a_rate() -> None:
         lambda: bounds.fewest_forwards(0, 0),
         lambda: bounds.cost_bound(0.9, 1, 1),
         lambda: bounds.cost_bound(1, 1, -1),
+        lambda: bounds.cost_bound(1, 1, 1, 0),
+        lambda: bounds.tau_bound(1, 1.01),
+        lambda: bounds.cheapest_forward_needed(0, 1),
         lambda: bounds.drafting_ms(1, 0),
         lambda: bounds.traffic(0, 1),
         lambda: bounds.traffic(1, 1, tau=0.5),

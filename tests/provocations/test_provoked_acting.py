@@ -56,7 +56,6 @@ def test_a_clean_run(clean: Outcome) -> None:
         ({"speculating": False}, {"speculation-not-active"}),
         ({"inflated": 3}, {"conservation"}),
         ({"printed": "all"}, {"window-mismatch"}),
-        ({"slower": 0.2}, {"speedup-above-tau"}),
         ({"stuck": True}, {"output-degenerate"}),
         ({"kv_type": "q8_0"}, {"baseline-elsewhere"}),
         ({"threads": 2}, {"baseline-elsewhere"}),
@@ -65,8 +64,8 @@ def test_a_clean_run(clean: Outcome) -> None:
 )
 def test_a_false_number(tmp_path: Path, clean: Outcome, fault: dict[str, Any], checks: set[str]) -> None:
     """Each makes the arm invalid, by the checks that are made for it and by no other."""
-    # A bound on a speedup needs an interval, and a few loops may be chance; for everything else one block is enough.
-    outcome = act(tmp_path, fault, design={"blocks": 2 if {"slower", "stuck"} & set(fault) else 1})
+    # A few loops may be chance; for everything else one block is enough.
+    outcome = act(tmp_path, fault, design={"blocks": 2 if "stuck" in fault else 1})
     for check in checks:
         caught(outcome, clean, check, "invalid", SD)
     assert outcome.false == checks
@@ -81,6 +80,7 @@ def test_a_false_number(tmp_path: Path, clean: Outcome, fault: dict[str, Any], c
         ({"cached": 20}, "server-shared"),
         ({"offloaded": [5, 8]}, "memory-fit"),
         ({"gamma": 2}, "flag-inert"),
+        ({"slower": 0.2}, "speedup-above-tau"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -93,8 +93,8 @@ def test_a_doubtful_number(tmp_path: Path, clean: Outcome, fault: dict[str, Any]
 
 def test_a_clock_that_leaves_out_half_of_the_time(tmp_path: Path, clean: Outcome) -> None:
     outcome = act(tmp_path, {"left_out": 0.5, "slower": 24.0}, engine={"stream_tokens": True}, design={"blocks": 1})
-    caught(outcome, clean, "clock-differs", "invalid", SD)
-    assert withheld(outcome)
+    caught(outcome, clean, "clock-differs", "suspect", SD)
+    assert not outcome.false
 
 
 def test_a_remote_draft_that_ran_here(tmp_path: Path, clean: Outcome) -> None:

@@ -13,6 +13,7 @@ from specmeter.checks import (
     arrangement,
     bounds,
     controls,
+    counters,
     decoding,
     engine,
     likeness,
@@ -25,6 +26,7 @@ from specmeter.checks.check import Check
 
 CHECKS: tuple[Check, ...] = (
     *decoding.CHECKS,
+    *counters.CHECKS,
     *bounds.CHECKS,
     *pairing.CHECKS,
     *likeness.CHECKS,

@@ -62,6 +62,8 @@ class RequestData:
     """The most restores in a row without a token in between."""
     partial: int = 0
     """Steps that rejected drafted tokens, without a restore."""
+    steps_ms: float | None = None
+    """From the end of the first step to the end of the last, by the engine's own clock; None for fewer than two."""
     histogram: bytes = b""
     """How many tokens fall into each of the `BUCKETS`, 255 at most; only of sampled texts."""
 
@@ -240,7 +242,8 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
     output = output_digest(ids)
     if output not in known:
         known[output] = repetition(ids)
-    restores, at_one_place, partial = _steps(bulk.get("steps", ()))
+    steps: list[dict[str, Any]] = bulk.get("steps", [])
+    restores, at_one_place, partial = _steps(steps)
     rate = bulk.get("raw_timings", {}).get("predicted_per_second")
     counters: dict[str, float] = bulk.get("counters", {})
     return RequestData(
@@ -256,6 +259,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         restores=restores,
         restores_at_one_place=at_one_place,
         partial=partial,
+        steps_ms=steps[-1]["at_ms"] - steps[0]["at_ms"] if len(steps) > 1 else None,
     )
 
 

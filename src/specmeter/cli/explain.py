@@ -168,6 +168,7 @@ def _print_means(console: Console, account: Account) -> None:
     from rich.markup import escape
 
     from specmeter.cli.prediction_view import percent
+    from specmeter.explain.parts import RESIDUAL
 
     for means, told in _MEANS.items():
         arms = [arm for arm in account.arms if arm.means == means and arm.baseline_id is not None]
@@ -175,6 +176,8 @@ def _print_means(console: Console, account: Account) -> None:
             continue
         shares = [arm.accounted for arm in arms if arm.accounted is not None]
         least = f"; at least {min(shares):.0%} of the decode time is accounted for" if shares else ""
+        if shares and means in RESIDUAL:
+            least += " without that: drafting, restoring, and a plain forward for each step"
         arms_told = f"{len(arms)} arm" + ("s" if len(arms) > 1 else "")
         console.print(f"{arms_told}: {told}{least}", style="dim", highlight=False)
     errors = [abs(arm.by_curve_error) for arm in account.arms if arm.by_curve_error is not None]
@@ -197,9 +200,10 @@ _PARTS: tuple[PartName, ...] = ("draft", "verify", "restore", "sample", "rest", 
 _MEANS = {
     "steps": "every part of every step was measured by the engine",
     "cost curve": "drafting by the server's statistics, forwards by the probe's cost curve, in units of the baseline",
-    "step times": "drafting by the server's statistics, the rest of each logged step is verification",
+    "step times": "drafting by the server's statistics, verification is what is left of each logged step, as far as it "
+    "can cost so much",
     "undivided": "no statistics of drafting on record: it stands under verification",
-    "difference": "drafting by the server's statistics, everything else is verification (by difference)",
+    "difference": "drafting by the server's statistics, verification is what is left, as far as it can cost so much",
 }
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.explain.parts import PARTS, Means, Split, means_of, split
+from specmeter.explain.experts import Experts, experts_of
+from specmeter.explain.parts import PARTS, RESIDUAL, Means, Split, means_of, split
 from specmeter.explain.reason import ReasonName, Round, sentence
 from specmeter.explain.tally import Cell, Tally, read_tallies, total
 from specmeter.prediction.costs import probed
@@ -63,8 +64,9 @@ class ArmAccount(Record):
     means: Means
     """How the parts were obtained; see `explain.parts`."""
     accounted: float | None
-    """Share of the decode time that parts account for; None where they were obtained by difference, which leaves
-    nothing over."""
+    """Share of the decode time that was measured or priced, part by part. Where verification is what is left over, that
+    is not counted: it is then drafting, restoring, and one forward at the baseline's price for each step. None where
+    there is nothing to go by."""
     round: RoundCost | None
     """None without a baseline."""
     reason: ReasonName | None
@@ -107,17 +109,19 @@ def explain(
     verdicts = report.certificate.arms if report.certificate else {}
     speedups = {arm.arm_id: arm.speedup for arm in (*report.summary.arms, *report.summary.controls)}
     predictions = {outcome.prediction.arm_id: outcome for outcome in report.predictions}
+    unions = _unions(report.arms, tallies)
     found: list[ArmAccount] = []
     for arm in report.arms:
         if arm.id not in tallies:
             continue
         verdict = verdicts.get(arm.id)
+        model, probe = models[arm.target], (probes or {}).get(arm.id)
         account = _account(
             arm,
             tallies[arm.id],
             tallies.get(arm.baseline_id or "", {}),
-            models,
-            (probes or {}).get(arm.id),
+            experts_of(model.header, model, probe, unions[arm.target]),
+            probe,
             verdict=verdict,
             several=report.summary.invocations > 1,
         )
@@ -129,6 +133,14 @@ def explain(
     if not found:
         raise UsageError(f"{run.folder}: nothing was measured yet", fix="resume the run with `specmeter run`")
     return Account(report.name, tuple(found), probe_name if probes else None)
+
+
+def _unions(arms: Iterable[Arm], tallies: Mapping[str, Mapping[Cell, Tally]]) -> dict[str, dict[int, float]]:
+    """Target -> experts that its forwards read, by their tokens, as any arm of it recorded them."""
+    sums: dict[str, Tally] = {}
+    for arm in arms:
+        sums.setdefault(arm.target, Tally()).add(total(tallies.get(arm.id, {}).values()))
+    return {target: tally.unions for target, tally in sums.items()}
 
 
 def probes_by_arm(
@@ -149,7 +161,7 @@ def _account(
     arm: Arm,
     mine: Mapping[Cell, Tally],
     base: Mapping[Cell, Tally],
-    models: Mapping[str, ModelIdentity],
+    experts: Experts | None,
     probe: Probe | None,
     *,
     verdict: Verdict | None,
@@ -162,17 +174,23 @@ def _account(
     by_model = arm.draft is not None
     means: Means = means_of(list(units.values()), probe, by_model, paired) if arm.speculates else _plain(units)
     splits = [
-        split(unit, means, plain[key].ms / plain[key].tokens if paired else None, probe, by_model)
+        split(
+            unit,
+            means,
+            plain[key].ms / plain[key].tokens if paired else None,
+            probe,
+            by_model,
+            experts.most if experts else None,
+        )
         for key, unit in units.items()
     ]
     of = "invocations" if several else "blocks"
     whole, beside = total(units.values()), total(plain.values()) if paired else None
     parts = tuple(_part(name, splits, of) for name in (*PARTS, "remainder") if _shown(name, splits, means))
-    remainder = sum(it.remainder for it in splits) / whole.ms
-    costs = _round(whole, beside, splits) if beside is not None and whole.rounds else None
+    costs = _round(whole, beside, splits, means) if beside is not None and whole.rounds else None
     reason, said = None, ""
     if costs is not None and arm.speculates:
-        reason, said = sentence(costs, models[arm.target].header, probe, undivided=means == "undivided")
+        reason, said = sentence(costs, experts, undivided=means == "undivided")
     return ArmAccount(
         arm_id=arm.id,
         baseline_id=arm.baseline_id,
@@ -181,7 +199,7 @@ def _account(
         ms_per_token=pooled_ratio([(it.ms, it.tokens) for it in splits], unit="ms/token", of=of),
         parts=parts,
         means=means,
-        accounted=None if means in ("difference", "undivided") else 1 - abs(remainder),
+        accounted=_accounted(splits, means),
         round=None if costs is None else _cost_record(costs),
         reason=reason,
         sentence=f"invalid, so it says nothing about a speedup: {said}" if verdict == "invalid" and said else said,
@@ -189,6 +207,15 @@ def _account(
         prediction=None,
         by_curve=_by_curve(arm, mine, cells, probe) if costs is not None else None,
     )
+
+
+def _accounted(splits: Sequence[Split], means: Means) -> float | None:
+    """Share of the decode time that was measured or priced; see `ArmAccount.accounted`."""
+    whole = sum(it.ms for it in splits)
+    if means in RESIDUAL:
+        sure = [it.sure for it in splits if it.sure is not None]
+        return sum(sure) / whole if len(sure) == len(splits) else None
+    return None if means == "undivided" else 1 - abs(sum(it.remainder for it in splits)) / whole
 
 
 def _units(tallies: Mapping[Cell, Tally], cells: Sequence[Cell], several: bool) -> dict[object, Tally]:
@@ -216,15 +243,15 @@ def _part(name: PartName, splits: Sequence[Split], of: str) -> Part:
 
 
 def _shown(name: str, splits: Sequence[Split], means: Means) -> bool:
-    """Parts that the means can tell; a remainder always, except by difference, which has none."""
+    """Parts that the means can tell; a remainder always, except by difference, which need not have one."""
     if name == "remainder":
-        return means not in ("difference", "undivided")
+        return means not in ("difference", "undivided") or any(it.remainder for it in splits)
     if means == "undivided":
         return name == "verify" or (name == "restore" and any(it.restore for it in splits))
     return name in ("draft", "verify") or any(getattr(it, name) for it in splits)
 
 
-def _round(whole: Tally, plain: Tally, splits: Sequence[Split]) -> Round:
+def _round(whole: Tally, plain: Tally, splits: Sequence[Split], means: Means) -> Round:
     each = whole.rounds * plain.ms / plain.tokens
     sums = {name: sum(getattr(it, name) for it in splits) / each for name in (*PARTS, "remainder")}
     return Round(
@@ -236,6 +263,7 @@ def _round(whole: Tally, plain: Tally, splits: Sequence[Split]) -> Round:
         verify=sums["verify"],
         restore=sums["restore"],
         rest=sums["sample"] + sums["rest"] + sums["remainder"],
+        unexplained=max(0.0, sums["remainder"]) if means in RESIDUAL else 0.0,
     )
 
 

@@ -1,23 +1,28 @@
 """Decode time of an arm split into parts, by the best means that its records allow.
 
     steps          an instrumented engine measured every part of every step
-    step times     drafting by the server's statistics; verification: the steps of its log less drafting
+    step times     drafting by the server's statistics; verification: the steps of its log less drafting, as far as
+                   verification can cost so much
     cost curve     drafting by the server's statistics (and, for a draft model, one forward over what was verified, by
                    the probe's curve of the draft); verification: every forward at the price that the probe's curve has
                    for its tokens, in units of the baseline's own time per token in the same block
-    difference     what is not drafting by the server's statistics is verification
+    difference     what is not drafting by the server's statistics is verification, as far as that can cost so much
     undivided      the run has no statistics of drafting: `verify` is everything, drafting included
 
 Logs have no line for plain forwards, so step times serve where nearly every forward verified a draft, which is where a
 draft model drafts. Whatever no part accounts for is the remainder, which is shown and may be negative: a curve can
-promise more than a run took. Only the first three can leave one; with the others nothing is left over and nothing is
-checked. Where a run has no statistics of drafting, the curve of the draft stands in for them.
+promise more than a run took. Where a run has no statistics of drafting, the curve of the draft stands in for them.
+
+By `step times` and `difference` nothing measures verification: it is what is left. So it is held against the most that
+it can cost by its known cause (computing each token by itself, or reading more experts; `most`), and what goes beyond
+is remainder, unexplained. And what is left over accounts for nothing: accounted for is then what was measured by other
+means, that is drafting, restoring, and for each round one forward at the price that the baseline shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
     from specmeter.theory.curves import CostCurve
 
 Means = Literal["steps", "cost curve", "step times", "difference", "undivided"]
+RESIDUAL = ("step times", "difference")
+"""Means by which verification is what is left."""
 PARTS = ("draft", "verify", "restore", "sample", "rest")
 """`restore`: checkpoints and replays; `rest`: time of steps that is nothing else. The remainder stands apart."""
 
@@ -45,6 +52,8 @@ class Split:
     sample: float = 0.0
     rest: float = 0.0
     remainder: float = 0.0
+    sure: float | None = None
+    """What was measured apart from what is left over, where verification is that; None where there is no baseline."""
 
 
 def means_of(arm: Sequence[Tally], probe: Probe | None, by_model: bool, baseline: bool) -> Means:
@@ -62,8 +71,16 @@ def means_of(arm: Sequence[Tally], probe: Probe | None, by_model: bool, baseline
     return "difference" if drafting else "undivided"
 
 
-def split(unit: Tally, means: Means, plain_ms: float | None, probe: Probe | None, by_model: bool) -> Split:
-    """One unit; `plain_ms` is the baseline's time per token there, if there is one."""
+def split(
+    unit: Tally,
+    means: Means,
+    plain_ms: float | None,
+    probe: Probe | None,
+    by_model: bool,
+    most: Callable[[float], float] | None = None,
+) -> Split:
+    """One unit; `plain_ms` is the baseline's time per token there, if there is one, and `most` what a forward over so
+    many tokens can cost at most by its known cause, in plain tokens (by default as many as it has tokens)."""
     if means == "steps":
         draft, verify, sample, restore, rest = (unit.times[name] for name in TIMES)
         return _with_remainder(unit, draft=draft, verify=verify, restore=restore, sample=sample, rest=rest)
@@ -85,14 +102,20 @@ def split(unit: Tally, means: Means, plain_ms: float | None, probe: Probe | None
     steps_ms = unit.ms
     if means == "step times" and unit.steps_ms is not None:
         steps_ms = unit.steps_ms + unit.unlogged * (plain_ms or 0.0)
-    return _with_remainder(unit, draft=drafting, verify=steps_ms - drafting - unit.replays_ms, restore=unit.replays_ms)
+    left = steps_ms - drafting - unit.replays_ms
+    if means == "undivided" or plain_ms is None:
+        return _with_remainder(unit, draft=drafting, verify=left, restore=unit.replays_ms)
+    at_most = plain_ms * sum(count * (most or float)(n + 1) for n, count in unit.lengths.items())
+    found = _with_remainder(unit, draft=drafting, verify=min(left, at_most), restore=unit.replays_ms)
+    return replace(found, sure=found.draft + found.restore + min(found.verify, plain_ms * unit.rounds))
 
 
 def _with_remainder(
     unit: Tally, *, draft: float, verify: float, restore: float = 0.0, sample: float = 0.0, rest: float = 0.0
 ) -> Split:
+    verify = max(0.0, verify)
     remainder = unit.ms - draft - verify - restore - sample - rest
-    return Split(unit.tokens, unit.ms, draft, max(0.0, verify), restore, sample, rest, remainder)
+    return Split(unit.tokens, unit.ms, draft, verify, restore, sample, rest, remainder)
 
 
 def _covers(curve: CostCurve, tokens: int) -> bool:

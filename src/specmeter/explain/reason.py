@@ -18,14 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from specmeter.theory.experts import expected_union
-
 if TYPE_CHECKING:
-    from specmeter.probe import Probe
-    from specmeter.record import ModelHeader
+    from specmeter.explain.experts import Experts
 
+SAME = 1.05
+"""A cause that falls short by less explains it all: forwards vary by as much."""
 ReasonName = Literal["no drafts", "acceptance", "verification", "drafting", "restoring", "rest"]
 
 
@@ -44,6 +41,8 @@ class Round:
     restore: float
     rest: float
     """Sampling, the rest and what nothing accounts for."""
+    unexplained: float = 0.0
+    """What is left of a step and more than verification can cost; a part of `rest`."""
 
     @property
     def cost(self) -> float:
@@ -85,10 +84,9 @@ def without(it: Round) -> dict[ReasonName, float]:
     return found
 
 
-def sentence(
-    it: Round, header: ModelHeader | None, probe: Probe | None, *, undivided: bool = False
-) -> tuple[ReasonName | None, str]:
-    """(what decides, the sentence); None where no single part does. `undivided`: `verify` has drafting in it."""
+def sentence(it: Round, experts: Experts | None, *, undivided: bool = False) -> tuple[ReasonName | None, str]:
+    """(what decides, the sentence); None where no single part does. `experts`: those of the target, None for a dense
+    one; `undivided`: `verify` has drafting in it."""
     if it.with_draft == 0:
         return "no drafts", f"{it.speedup:.2f}x: nothing was drafted, every token was decoded by itself"
     left = without(it)
@@ -96,12 +94,11 @@ def sentence(
     head = f"{it.speedup:.2f}x: a step yields {it.tau:.2f} tokens and costs {it.cost:.2f} plain ones"
     if left[name] < 1.02 * it.speedup:
         return None, f"{head}; no single part holds it back"
-    why = _why(name, it, header, probe)
+    why = _why(name, it, experts)
     return name, f"{head}; {'drafting and ' if undivided and name == 'verification' else ''}{why}"
 
 
-def _why(name: ReasonName, it: Round, header: ModelHeader | None, probe: Probe | None) -> str:
-    n = round(it.verified)
+def _why(name: ReasonName, it: Round, experts: Experts | None) -> str:
     if name == "no drafts":
         with_one = without(it)["no drafts"]
         return f"only {it.with_draft:.0%} of the steps have a draft (those that do reach {with_one:.2f}x)"
@@ -110,24 +107,30 @@ def _why(name: ReasonName, it: Round, header: ModelHeader | None, probe: Probe |
         full = 1 + it.drafted / it.with_draft
         return f"only {rate:.0%} of the drafted tokens are accepted, where {full:.1f} a step were possible"
     if name == "verification":
-        return f"verification of {n} tokens costs {it.verification:.1f} target forwards{_because(n, header, probe)}"
+        # What goes beyond any cause is no part of `verify`, and still time that such a step takes.
+        cost = it.verification + it.unexplained / it.with_draft
+        return (
+            f"verification of {round(it.verified)} tokens costs {cost:.1f} target forwards{_because(it, cost, experts)}"
+        )
     if name == "drafting":
         each = it.draft / it.drafted if it.drafted else it.draft
         return f"drafting takes {it.draft / it.cost:.0%} of it: a drafted token costs {each:.2f} target forwards"
     if name == "restoring":
         return f"restoring checkpoints and replaying takes {it.restore / it.cost:.0%} of it"
+    if it.unexplained > it.rest / 2:
+        return f"{it.unexplained / it.cost:.0%} of it is unexplained: more than drafting and verification can cost"
     return f"{it.rest / it.cost:.0%} of it is neither drafting nor verification"
 
 
-def _because(tokens: int, header: ModelHeader | None, probe: Probe | None) -> str:
-    """Why several tokens cost more than one: experts, where the target has some."""
-    if probe is not None and probe.union is not None:
-        union = probe.union
-        known = {point.tokens: point.union.point for point in union.points}
-        measured = float(np.interp(tokens, sorted(known), [known[n] for n in sorted(known)])) if known else 0.0
-        if known and 1 <= tokens <= max(known) and measured > union.used:
-            return f" because {measured / union.used - 1:.0%} more experts are read"
-    if header is not None and header.experts > header.experts_used > 0:
-        most = float(expected_union(float(tokens), header.experts, header.experts_used)) / header.experts_used - 1
-        return f" because up to {most:.0%} more experts are read (routing was not measured)"
-    return " because every further token has to be computed"
+def _because(it: Round, cost: float, experts: Experts | None) -> str:
+    """Why several tokens cost more than one, as far as that explains it."""
+    if experts is None:
+        most, cause = it.verified, "every further token has to be computed"
+    else:
+        more, measured = experts.more(it.verified)
+        most = experts.most(it.verified)
+        cause = f"{more:.0%} more experts are read" if measured else f"up to {more:.0%} more experts are read"
+        cause += "" if measured else " (routing was not measured)"
+    if cost <= SAME * most:
+        return f" because {cause}"
+    return f"; that {cause} explains {most:.1f} of them at most, the rest is unexplained"

@@ -54,6 +54,11 @@ class Tally:
     """Forwards without a line in the log: plain ones."""
     replays_ms: float = 0.0
     """From the end of a rejected step to the end of its replay, by the engine's log."""
+    experts_read: Counter[int] = field(default_factory=Counter[int])
+    """Tokens of a forward -> different experts that it read, summed over layers and forwards; only where the run has
+    them on record."""
+    layers_read: Counter[int] = field(default_factory=Counter[int])
+    """Tokens of a forward -> layers in which they were counted, summed over forwards."""
 
     def add(self, other: Tally) -> None:
         """Take in another one."""
@@ -68,6 +73,8 @@ class Tally:
         self.steps_ms = _sum(self.steps_ms, other.steps_ms, first)
         self.replays_ms += other.replays_ms
         self.unlogged += other.unlogged
+        self.experts_read.update(other.experts_read)
+        self.layers_read.update(other.layers_read)
         if first:
             self.times = dict(other.times)
         elif self.times and other.times:
@@ -92,6 +99,11 @@ class Tally:
     def accepted(self) -> int:
         """Draft tokens that the target agreed with."""
         return sum(accepted * count for (_, accepted), count in self.by_counts.items())
+
+    @property
+    def unions(self) -> dict[int, float]:
+        """Tokens of a forward -> mean number of different experts in a layer."""
+        return {n: self.experts_read[n] / layers for n, layers in self.layers_read.items()}
 
     @property
     def rounds(self) -> int:
@@ -140,6 +152,9 @@ def tally_of(row: RequestRow, steps: Sequence[Mapping[str, Any]], drafting: Sequ
             tally.replays_ms += max(0.0, step["at_ms"] - ended_ms)
         else:
             tally.by_counts[drafted, accepted] += 1
+            for layer in step.get("experts") or ():
+                tally.experts_read[drafted + 1] += len(set(layer))
+                tally.layers_read[drafted + 1] += 1
         confirmed = accepted if step.get("restored") else None
         ended_ms = step["at_ms"]
     tally.unlogged = max(0, tally.forwards - len(steps))

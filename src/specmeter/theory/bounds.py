@@ -7,20 +7,28 @@ Symbols, used here and in every message that cites a bound:
     c       draft cost: time of one draft forward over time of one target forward of one token
     S       speedup: decode rate over the decode rate of the same target without speculation
     F       successful target forwards after the prompt, rounds and plain decodes alike
+    T(n)    time of a target forward over n tokens
+    m       the cheapest forward that a step can have, in plain ones: min T(n) / T(1) for n = 1 .. gamma + 1, so m <= 1
 
 The model. A step drafts some tokens, verifies them in one target forward and emits the accepted ones plus one token of
-the target's own (Leviathan et al. 2023, arXiv 2211.17192, section 2). Let T be the time of a target forward of one
-token. A forward over several tokens costs at least as much as one over a single token, so a step costs at least T,
-and at least T (1 + g c) where its g drafts are made one after the other before it. Nothing else is assumed: no
-distribution of acceptance, no cost of verification. What remains are ratios of sums over the steps of a run, so mean
+the target's own (Leviathan et al. 2023, arXiv 2211.17192, section 2). A step costs at least the cheapest forward,
+m T(1), and at least T(1) (m + g c) where its g drafts are made one after the other before it. Nothing else is assumed:
+no distribution of acceptance, no cost of verification. What remains are ratios of sums over the steps of a run, so mean
 values per step may be put in without any error:
 
-    S <= (sum of emitted tokens) T / (sum of step times) <= tau                 speedup-above-tau
-    S <= tau / (1 + g c)                                                        speedup-above-cost-bound
+    S <= (sum of emitted tokens) T(1) / (sum of step times) <= tau / m          speedup-above-tau
+    S <= tau / (m + g c)                                                        speedup-above-cost-bound
 
-Leviathan's own formula, (1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1)), is the second with independent acceptance;
-it predicts, these bound. A claim above a bound is false, or the baseline was not what it is called; a claim below may
-still be false.
+m is 1 wherever a forward over several tokens costs at least as much as one over a single token: it reads the same
+weights and computes more. That is so on GPUs, as far as anybody measured. It is *not* a law: on CPUs one row takes
+another kernel than two, and with weights in Q8_0 a forward over two tokens was seen to take 0.67 to 0.84 of the time of
+one (16 against 24 ms, in every probe). There S > tau is no contradiction. So m is an argument of these functions; where
+nothing measured it, S / tau says how small it would have to be (`cheapest_forward_needed`), and whether to believe that
+is another question.
+
+Leviathan's own formula, (1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1)), is the second with independent acceptance
+and m = 1; it predicts, these bound. A claim above a bound *with the m that was measured* is false, or the baseline was
+not what it is called; a claim below may still be false.
 
 All functions raise `ValueError` for arguments outside the ranges that their docstrings name.
 """
@@ -70,32 +78,58 @@ def fewest_forwards(decoded: float, accepted: float, gamma: float | None = None)
     return max(decoded - accepted, by_length)
 
 
-def cost_bound(tau: float, drafted_per_step: float, draft_cost: float) -> float:
-    """Speedup that remains after paying for the drafts of each step: tau / (1 + g c).
+def tau_bound(tau: float, cheapest_forward: float = 1.0) -> float:
+    """Most that a speedup can be: tau / m, which is tau itself where no forward costs less than one over one token.
+
+    `tau` >= 1 tokens per target forward; `cheapest_forward` in (0, 1]: min T(n) / T(1), n = 1 .. gamma + 1.
+    """
+    return cost_bound(tau, 0.0, 0.0, cheapest_forward)
+
+
+def cheapest_forward_needed(speedup: float, tau: float, drafting: float = 0.0) -> float:
+    """How cheap a forward has to be for a speedup to be possible: m <= tau / S - g c, in plain forwards.
+
+    Above 1 it asks for nothing; at 0 or below, drafting alone takes longer than the whole run. `speedup` > 0, `tau`
+    >= 1, `drafting` >= 0: what the drafts of a mean step cost, g c.
+    """
+    _require(speedup > 0, "speedup", speedup)
+    _require(tau >= 1, "tau", tau)
+    _require(drafting >= 0, "drafting", drafting)
+    return tau / speedup - drafting
+
+
+def cost_bound(tau: float, drafted_per_step: float, draft_cost: float, cheapest_forward: float = 1.0) -> float:
+    """Speedup that remains after paying for the drafts of each step: tau / (m + g c).
 
     Assumes that drafts are made by a model, one token per forward, on the same device as the target, before the step
     that verifies them: true for a plain draft model, not for n-gram tables (c is about 0), for drafters that emit a
     block per forward, nor for a draft on another machine that works while the target verifies.
 
     `tau` >= 1, `drafted_per_step` >= 0 (mean over the same forwards as tau), `draft_cost` >= 0 (draft forward / target
-    forward; rate of the target by itself / rate of the draft by itself).
+    forward; rate of the target by itself / rate of the draft by itself); `cheapest_forward` in (0, 1]: m, 1 where no
+    forward over up to gamma + 1 tokens costs less than one over a single token.
     """
     _require(tau >= 1, "tau", tau)
     _require(drafted_per_step >= 0, "drafted_per_step", drafted_per_step)
     _require(draft_cost >= 0, "draft_cost", draft_cost)
-    return tau / (1 + drafted_per_step * draft_cost)
+    _require(0 < cheapest_forward <= 1, "cheapest_forward", cheapest_forward)
+    return tau / (cheapest_forward + drafted_per_step * draft_cost)
 
 
-def cost_bound_any_length(acceptance: float, gamma: float, draft_cost: float) -> float:
-    """The cost bound when only the longest draft is known: the best over all mean lengths g from 0 to gamma.
+def cost_bound_any_length(acceptance: float, gamma: float, draft_cost: float, cheapest_forward: float = 1.0) -> float:
+    """The cost bound when only the longest draft is known: the best over all draft lengths g from 0 to gamma.
 
-    (1 + a g) / (1 + g c) grows with g where a > c and falls where a < c, so its largest value lies at one of the ends:
-    max(1, (1 + a gamma) / (1 + gamma c)). At a < c the best is not to draft, and the bound says only that nothing can
-    be gained. Where every draft has full length (no p_min, no n-gram misses), `cost_bound` with g = gamma is sharper.
+    A step without a draft emits one token for one plain forward. One with g drafts emits (1 + a g) for (m + g c), which
+    only grows or only falls with g, so that its largest value lies at g = 1 or at g = gamma: no mixture of steps beats
+    max(1, (1 + a) / (m + c), (1 + a gamma) / (m + gamma c)). With m = 1 and a < c the best is not to draft, and the
+    bound says only that nothing can be gained. Where every draft has full length (no p_min, no n-gram misses),
+    `cost_bound` with g = gamma is sharper.
 
-    `acceptance` in [0, 1], `gamma` >= 0, `draft_cost` >= 0.
+    `acceptance` in [0, 1], `gamma` >= 0, `draft_cost` >= 0, `cheapest_forward` in (0, 1].
     """
-    return max(1.0, cost_bound(tau_from_acceptance(acceptance, gamma), gamma, draft_cost))
+    lengths = (min(1.0, gamma), gamma) if gamma > 0 else ()
+    permitted = (cost_bound(tau_from_acceptance(acceptance, g), g, draft_cost, cheapest_forward) for g in lengths)
+    return max((1.0, *permitted))
 
 
 def drafting_ms(drafted: float, draft_rate: float) -> float:
