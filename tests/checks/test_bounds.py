@@ -96,7 +96,7 @@ def test_forwards_over_two_tokens_that_cost_less_than_one_are_no_false_number(to
 
 
 def test_forwards_cheaper_than_was_ever_seen_are_doubtful() -> None:
-    (finding,) = found(speedup_above_tau, stepped(paced(0.5)))
+    (finding,) = found(speedup_above_tau, stepped(paced(0.4)))
     assert finding.severity == "suspect"
 
 
@@ -125,7 +125,7 @@ def test_a_point_above_tau_that_noise_may_explain() -> None:
     assert finding.severity == "suspect"
     assert "may be noise" in finding.remedy
     assert [finding.severity for finding in found(speedup_above_tau, noisy)] == ["note"]
-    single = paced(0.5, blocks=1)
+    single = paced(0.4, blocks=1)
     assert [finding.severity for finding in found(speedup_above_tau, single)] == ["suspect"]
 
 

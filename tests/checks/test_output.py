@@ -199,23 +199,22 @@ def looping(data: RunData, which: Callable[[RequestRow], bool] | str = lambda _:
     return with_requests(data, which, repeated=0.9)
 
 
-def test_loops_are_false() -> None:
+def test_loops_about_which_nobody_was_asked_are_suspect() -> None:
+    """However many: a text is no counter."""
     data = looping(CLEAN, SD)
     findings = found(output_degenerate, data)
-    assert [it.severity for it in findings] == ["invalid"] * 12
+    assert [it.severity for it in findings] == ["suspect"] * 12
     assert {it.scope for it in findings} == {"request"}
     assert "90% of it repeats itself, where plain decoding repeats 5%" in findings[0].message
-    assert judge(data, output.CHECKS).arms[SD] == "invalid"
-
-
-def test_one_loop_about_which_nobody_was_asked_is_suspect() -> None:
-    data = looping(CLEAN, lambda row: row.key == key())
-    assert [it.severity for it in found(output_degenerate, data)] == ["suspect"]
+    assert judge(data, output.CHECKS).arms[SD] == "suspect"
 
 
 def test_one_loop_where_the_target_was_sure_is_false() -> None:
     data = looping(answered(parted(CLEAN, key()), key(), -0.1, -7.0), lambda row: row.key == key())
     assert [it.severity for it in found(output_degenerate, data)] == ["invalid"]
+    assert judge(data, output.CHECKS).arms[SD] == "invalid"
+    close = looping(answered(parted(CLEAN, key()), key(), -0.1, -0.9), lambda row: row.key == key())
+    assert [it.severity for it in found(output_degenerate, close)] == ["suspect"], "not beyond all arithmetic"
 
 
 def test_a_loop_after_a_near_tie_is_the_targets_own() -> None:
@@ -223,13 +222,6 @@ def test_a_loop_after_a_near_tie_is_the_targets_own() -> None:
     (finding,) = found(output_degenerate, data)
     assert finding.severity == "suspect"
     assert "undecided" in finding.message
-
-
-def test_loops_that_come_and_go_on_both_sides_are_no_evidence() -> None:
-    data = looping(CLEAN, lambda row: row.arm_id == SD and row.prompt_id == PROMPT_IDS[0])
-    assert {it.severity for it in found(output_degenerate, data)} == {"invalid"}
-    data = looping(data, lambda row: row.arm_id == BASE and row.prompt_id != PROMPT_IDS[0])
-    assert {it.severity for it in found(output_degenerate, data) if it.arm_id == SD} == {"suspect"}
 
 
 def test_prompts_that_ask_for_repetition() -> None:
@@ -244,7 +236,7 @@ def test_prompts_that_ask_for_repetition() -> None:
 
 def test_blank_texts() -> None:
     data = with_requests(CLEAN, SD, answered=False)
-    assert {it.severity for it in found(output_degenerate, data)} == {"invalid"}
+    assert {it.severity for it in found(output_degenerate, data)} == {"suspect"}
     assert "blank" in found(output_degenerate, data)[0].message
     assert found(output_degenerate, with_requests(data, BASE, answered=False)) == [], "so is the baseline's"
     assert found(output_degenerate, with_requests(data, SD, reasoned=True)) == []
@@ -389,7 +381,7 @@ def test_a_mock_run_whose_decoding_fails_loops(tmp_path: Path) -> None:
     data = mock_run(tmp_path, mock={"faults": [fault]}, generation={"max_tokens": 128})
     findings = found(output_degenerate, data)
     assert {it.arm_id for it in findings} == {"moe/draft-simple/small/g4"}
-    assert {it.severity for it in findings} == {"invalid"}
+    assert {it.severity for it in findings} == {"suspect"}
 
 
 def test_a_mock_run_of_shorter_answers(tmp_path: Path) -> None:

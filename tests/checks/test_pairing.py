@@ -226,8 +226,10 @@ def test_a_machine_that_cannot_be_reached() -> None:
     data = remote_draft()
     data = with_logs(data, sd(data), block=0, connect_failed=Sign(1, ("Failed to connect to 10.0.0.2:50052",)))
     (finding,) = found(rpc_fallback, data)
-    assert finding.severity == "invalid"
+    assert finding.severity == "suspect", "weights and bytes say that it was reached after all"
     assert "10.0.0.2" in finding.message
+    here = with_sessions(data, sd(data), draft_devices=(CPU,))
+    assert {finding.severity for finding in found(rpc_fallback, here)} == {"suspect", "invalid"}
     flagged = with_arms(CLEAN, engine={"extra_flags": ("--rpc=10.0.0.2:50052",)})
     assert found(rpc_fallback, flagged) == []
     assert len(found(rpc_fallback, with_logs(flagged, connect_failed=Sign(1, ("Failed to connect",))))) == 2

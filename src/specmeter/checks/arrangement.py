@@ -550,11 +550,12 @@ CHECKS: tuple[Check, ...] = (
         look=baseline_elsewhere,
         saw=("arms", "engines", "sessions", "requests"),
         assumes=(
-            "what both sides said about engine, settings in force and devices is so: identity. What one side does not "
+            "what both sides say about engine, settings in force and devices is so: identity. What one side does not "
             "say is not compared"
         ),
         otherwise=(
-            "an engine that describes the same thing in two ways would be accused; builds are compared by their bytes"
+            "builds are compared by their bytes and values as they are printed; two names for one thing would be "
+            "taken for two"
         ),
     ),
     Check(

@@ -22,9 +22,9 @@ from specmeter.stats import Pair, Pool, geometric_speedup, speedup_over_invocati
 
 TOLERANCE = OWN_WORK
 """How far above a bound a speedup may seem to lie."""
-CHEAP_FORWARD = 0.6
+CHEAP_FORWARD = 0.5
 """Forwards over several tokens are believed to cost as little as this, in forwards over one: with weights in Q8_0 on
-CPUs 0.67 was seen (T(2) 16 ms, T(1) 24), and a tenth of that is left to other machines and to noise."""
+CPUs 0.67 was seen (T(2) 16 ms, T(1) 24), and a quarter of that is left to other machines and to noise."""
 LEVEL = 0.99
 """Of the interval that has to lie above a bound: many arms are checked, and none may be accused by chance."""
 CACHE_BYTES = 256 * 1024 * 1024

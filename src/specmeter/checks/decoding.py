@@ -11,10 +11,20 @@ from specmeter.checks.acceptance import (
     forwards_after_prompt,
 )
 from specmeter.checks.check import Check, Findings, about_arm, about_request
-from specmeter.checks.evidence import Law, answered, first_line, logs_of, not_applicable, unseen, used_sessions
+from specmeter.checks.evidence import (
+    LONGEST_DRAFT,
+    Law,
+    answered,
+    first_line,
+    logs_of,
+    longest_draft,
+    not_applicable,
+    unseen,
+    used_sessions,
+)
 from specmeter.checks.run_data import RequestData, RunData
 from specmeter.engines.draft_limits import DraftLimit, Room, draft_limits, has_limits
-from specmeter.record import Arm, Finding, Prompt, Unchecked
+from specmeter.record import Arm, Finding, Prompt, Session, Severity, Unchecked
 
 IDLE_SHARE = 0.05
 """Drafted / generated tokens below which a method hardly drafts."""
@@ -126,16 +136,19 @@ def speculation_not_active(data: RunData) -> Findings:
             )
         elif untold and not drafted:
             if MODEL_METHODS & set(arm.methods):
-                yield _not_active(arm, off, len(sessions), drafted, None)
+                # A model that stops where it is unsure may have been unsure throughout.
+                yield _not_active(arm, off, len(sessions), drafted, None, "suspect")
             else:
                 yield unseen(arm.id, "the engine does not say whether it speculates, and nothing was drafted")
 
 
-def _not_active(arm: Arm, off: int, sessions: int, drafted: int, line: str | None) -> Finding:
+def _not_active(
+    arm: Arm, off: int, sessions: int, drafted: int, line: str | None, severity: Severity = "invalid"
+) -> Finding:
     where = f"in {off} of {sessions} sessions" if off else "in any session"
     return about_arm(
         "speculation-not-active",
-        "invalid",
+        severity,
         arm.id,
         f"{' + '.join(arm.methods)} was asked for, and the engine did not speculate {where}",
         "see the engine's log for why; `specmeter models compare TARGET DRAFT` shows whether the draft fits",
@@ -225,24 +238,33 @@ def _most_tokens(prompt: Prompt, context: int) -> int:
 
 
 def replay_livelock(data: RunData) -> Findings:
-    """The engine restores the same position again and again: time passes and no token comes."""
+    """The engine restores the same position again and again: time passes and no token comes.
+
+    A replay may reject once more what another batch size has decided the other way, so that two in a row are honest,
+    though dear. But each cuts a token off the draft at least: more in a row than a draft has tokens make no headway.
+    """
     for arm, requests in answered(data):
         if not arm.speculates:
             yield not_applicable(arm.id, _PLAIN)
             continue
         stuck = [request for request in requests if request.restores_at_one_place > 1]
+        longest = _longest_drafts(arm, used_sessions(data, requests))
         for request in stuck:
             yield about_request(
                 "replay-livelock",
-                "invalid",
+                "invalid" if request.restores_at_one_place > longest else "suspect",
                 request,
                 f"a checkpoint was restored {request.restores_at_one_place} times in a row without a token in between",
-                "use another engine build, or a method without checkpoints; the time measured is that of a fault",
+                "use another engine build, or a method without checkpoints; the time measured may be that of a fault",
                 restores_in_a_row=request.restores_at_one_place,
                 restores=request.restores,
             )
         if not stuck:
             yield from _livelock_in_log(data, arm, requests)
+
+
+def _longest_drafts(arm: Arm, sessions: Sequence[Session]) -> int:
+    return max((longest_draft(arm, session) for session in sessions), default=LONGEST_DRAFT)
 
 
 def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings:
@@ -253,10 +275,10 @@ def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -
     if worst is not None and worst.longest_replay > 1:
         yield about_arm(
             "replay-livelock",
-            "invalid",
+            "invalid" if worst.longest_replay > _longest_drafts(arm, used_sessions(data, requests)) else "suspect",
             arm.id,
             f"the log shows {worst.longest_replay} restores at one position ({worst.longest_replay_at})",
-            "use another engine build, or a method without checkpoints; the time measured is that of a fault",
+            "use another engine build, or a method without checkpoints; the time measured may be that of a fault",
             restores_in_a_row=worst.longest_replay,
             at=worst.longest_replay_at,
         )
@@ -385,8 +407,8 @@ CHECKS: tuple[Check, ...] = (
         target_decode_failed,
         saw=(*_LOG, "replies"),
         assumes=(
-            "llama.cpp's lines about failed forwards are about forwards that failed; where there is no log, the engine "
-            "counts its forwards"
+            "what llama.cpp's log calls a failed forward was one: the engine's own account of itself. Without a log, "
+            "tokens that no successful forward stands behind: counting"
         ),
         otherwise=(
             "an engine with other words goes unnoticed here, and conservation has to find it; with neither log nor "
@@ -399,7 +421,9 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         draft_decode_failed,
         saw=(*_LOG, "arms"),
-        assumes="llama.cpp's lines about failed forwards of the draft are about forwards that failed",
+        assumes=(
+            "what llama.cpp's log calls a failed forward of the draft was one: the engine's own account of itself"
+        ),
         otherwise="an engine with other words goes unnoticed; without a log the arm is at most suspect",
     ),
     Check(
@@ -409,11 +433,11 @@ CHECKS: tuple[Check, ...] = (
         speculation_not_active,
         saw=(*_LOG, "arms"),
         assumes=(
-            "the engine says truly whether a slot speculates; a draft model that is loaded and speculates drafts at "
-            "least one token in a whole run"
+            "a slot that the engine says does not speculate does not; nor does one whose set-up the log calls failed "
+            "and that drafted nothing: identity and counting"
         ),
         otherwise=(
-            "an engine that says nothing and a table that never matches leave the arm at most suspect, not invalid"
+            "where the engine says neither, a model that drafted nothing may have been unsure throughout: suspect"
         ),
     ),
     Check(
@@ -433,10 +457,10 @@ CHECKS: tuple[Check, ...] = (
         acceptance_by_construction,
         saw=(*_LOG, "arms", "models", "replies"),
         assumes=(
-            "a rejected token was drafted, and so has to be among the drafted ones: counting. The number of forwards "
-            "is held against drafts of full length only where the engine itself says that nothing shortens them"
+            "a rejected token was drafted, and has to be among the drafted ones: counting. The number of forwards is "
+            "held against drafts of full length only where the engine itself says that nothing shortens them"
         ),
-        otherwise="where drafts may end early, full acceptance over texts of different speed is suspect and no more",
+        otherwise=("where drafts may end early, full acceptance over texts of different speed is suspect and no more"),
     ),
     Check(
         "checkpoint-cost",
@@ -453,8 +477,11 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         replay_livelock,
         saw=(*_LOG, "arms", "models", "replies"),
-        assumes="an engine that restores one position again and again, with no token in between, makes no headway",
-        otherwise="none of its times is that of decoding, whatever it does then: what was measured is the fault",
+        assumes=(
+            "each restored checkpoint cuts a token off the draft at least, so that more in a row than a draft has "
+            "tokens make no headway: counting"
+        ),
+        otherwise="fewer in a row may be near ties that another batch size decides the other way: suspect",
     ),
     Check(
         "synthetic-on",
@@ -463,10 +490,11 @@ CHECKS: tuple[Check, ...] = (
         synthetic_on,
         saw=("arms", *_LOG),
         before=True,
-        assumes="what the arm asks for, or the engine's own line about it, is in force: identity of the configuration",
+        assumes=(
+            "what the arm asks for, or the engine's own line about it, is in force: identity of the configuration"
+        ),
         otherwise=(
-            "an engine that ignores the request drafts as usual, and flag-inert tells; the arm is still not what it is "
-            "called"
+            "an engine that ignores it drafts as usual, and flag-inert tells; the arm is still not what it is called"
         ),
     ),
     Check(

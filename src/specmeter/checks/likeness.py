@@ -108,7 +108,10 @@ CHECKS: tuple[Check, ...] = (
         look=baseline_unlike,
         saw=("experiment", "arms", "prompts"),
         before=True,
-        assumes="settings that are not about drafting change plain decoding: identity of what was asked for",
-        otherwise="flags nobody knows may be about drafting: suspect",
+        assumes=(
+            "a baseline is the arm without drafting: identity of all that was asked for, apart from drafting, and of "
+            "the prompts"
+        ),
+        otherwise="flags of the command line may be about drafting, and some prompts may be missing: suspect",
     ),
 )

@@ -36,8 +36,6 @@ LOOPS = 0.4
 texts that parted for good reasons (another quantization, another target) no two differ by more than 0.32."""
 HALF_A_LOOP = 0.5
 """Share of repeated runs from which plain text is called a loop itself."""
-FEW_LOOPS = 3
-"""So many loops that only the arm has, and so many times as many as only the baseline has, are no accident."""
 SAME_LENGTH = 0.1
 """Sampled texts differ in length by chance; all of an arm's together should not by more than this share."""
 
@@ -278,14 +276,14 @@ def _usual_repetition(data: RunData) -> _Usual:
 
 
 def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: _Answers, usual: _Usual) -> Findings:
-    """A loop after a near tie is the target's own. Where the target was not asked, one-sidedness tells."""
+    """A loop after a near tie is the target's own. Where the target was sure beyond all arithmetic, the arm's text is
+    not the target's, and a loop is no answer: false. Otherwise a loop is only strange, how often it may come."""
     alone = [(it, base) for it, base in pairs if _worse(it, base, usual)]
     plain_alone = sum(base.repeated > it.repeated + LOOPS for it, base in pairs)
-    one_sided = len(alone) >= FEW_LOOPS and len(alone) > FEW_LOOPS * plain_alone
     for it, base in alone:
         departure = _Departure(it.key, 0, answers.margins.get(it.key))
         tie = departure.gap is not None and departure.gap <= answers.near_tie(arm)
-        certain = one_sided if departure.margin is None else not tie
+        certain = departure.margin is not None and (departure.gap is None or departure.gap > WIDEST_NEAR_TIE)
         what = f"{it.repeated:.0%} of it repeats itself" if it.answered else "it is blank"
         yield about_request(
             "output-degenerate",
@@ -427,10 +425,13 @@ CHECKS: tuple[Check, ...] = (
         output_degenerate,
         ("experiment", "arms", "requests", "replies", "margins"),
         assumes=(
-            "where the target was sure of another token than the arm's, and the arm's text loops or is blank, the arm "
-            "does not decode this target"
+            "the target was asked, and held another token at the place where the arm left for at least 2.7 times as "
+            "likely: no arithmetic is an excuse, so the looping or blank text is not the target's: identity"
         ),
-        otherwise="a loop after a near tie is the target's own: suspect",
+        otherwise=(
+            "a loop after a closer decision may be the target's own, and one about which it was not asked is only "
+            "strange: suspect"
+        ),
     ),
     Check(
         "length-mismatch",

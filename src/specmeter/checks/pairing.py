@@ -29,12 +29,15 @@ def vocab_mismatch(data: RunData) -> Findings:
         pair = _pair(data, arm)
         logs = logs_of(data, data.by_arm[arm.id])
         refused = [] if pair is None else [it for it in pair.conditions if it.status == "refused"]
+        drafted = sum(request.row.draft_n or 0 for request in data.by_arm[arm.id])
         translated, mismatch = logs.all("tokens_translated"), logs.all("vocabulary_mismatch")
         if refused or translated or mismatch:
             said = first_line(translated) or first_line(mismatch)
+            # An engine that says nothing and drafts all the same has other conditions than those that we know.
+            known = translated or mismatch or not drafted
             yield about_arm(
                 "vocab-mismatch",
-                "invalid",
+                "invalid" if known else "suspect",
                 arm.id,
                 f"{arm.draft} is no draft for {arm.target}: " + (_differs(refused[0]) if refused else said or ""),
                 "choose a draft with the target's vocabulary; `specmeter models compare TARGET DRAFT` lists every "
@@ -191,10 +194,10 @@ _LEAST_BYTES = 9
 def rpc_fallback(data: RunData) -> Findings:
     """A model that was to lie on a remote machine stayed here, or one that was to stay went there.
 
-    Three things say where a draft ran: failures to connect in the log, the device of each buffer of weights, and the
-    bytes that went over the connection while it drafted, which Linux counts. Each drafted token takes one command of 9
-    bytes at least, so fewer bytes than that are no remote draft, whatever the log says. Texts and acceptance say
-    nothing: greedy drafts are the same wherever they are made.
+    Three things say where a draft ran: failures to connect in the log (a doubt only), the device of each buffer of
+    weights, and the bytes that went over the connection while it drafted, which Linux counts. Each drafted token takes
+    one command of 9 bytes at least, so fewer bytes than that are no remote draft, whatever the log says. Texts and
+    acceptance say nothing: greedy drafts are the same wherever they are made.
     """
     for arm, requests in answered(data):
         devices, draft_devices = arm.engine.devices, arm.engine.draft_devices if arm.draft else ()
@@ -209,16 +212,17 @@ def rpc_fallback(data: RunData) -> Findings:
         sessions = used_sessions(data, requests)
         failed = logs.all("connect_failed")
         if failed:
+            # It may have been reached at the next attempt; where weights lay, and what was sent, decides.
             yield about_arm(
                 "rpc-fallback",
-                "invalid",
+                "suspect",
                 arm.id,
                 f"a remote machine could not be reached: {first_line(failed)}",
                 "start ggml-rpc-server there, and check address and firewall",
                 failed=failed.count,
                 log=first_line(failed),
             )
-        elif data.simulated:
+        if data.simulated:
             yield not_applicable(arm.id, "a simulated engine has no remote machine")
         else:
             yield from _target_place(arm, sessions, logs)
@@ -313,11 +317,11 @@ CHECKS: tuple[Check, ...] = (
         vocab_mismatch,
         saw=("arms", "pairs", "sessions", "logs", "requests"),
         before=True,
-        assumes="headers and token texts of both files decide: identity. The engine's line says that it translates",
-        otherwise=(
-            "a difference that the engine does not mind would be refused by us and not by it: it is compared by the "
-            "engine's own conditions"
+        assumes=(
+            "headers and token texts of both files differ in what llama.cpp insists on, or its log says that tokens "
+            "are translated: identity"
         ),
+        otherwise="an engine that drafts all the same and says nothing has other conditions: suspect",
     ),
     Check(
         "draft-special-tokens",
@@ -368,9 +372,12 @@ CHECKS: tuple[Check, ...] = (
         rpc_fallback,
         saw=("arms", "sessions", "logs", "requests"),
         assumes=(
-            "the engine's account of its buffers names where the weights lie; each drafted token takes one command of "
-            "9 bytes at least: identity and counting"
+            "the engine's account of its buffers names where the weights lie, and each drafted token takes one "
+            "command of 9 bytes at least: identity and counting"
         ),
-        otherwise="an engine that does not say where weights lie leaves the arm at most suspect",
+        otherwise=(
+            "an engine that does not say where weights lie leaves the arm at most suspect; so does a connection that "
+            "failed, and may have been made later"
+        ),
     ),
 )

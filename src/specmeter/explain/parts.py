@@ -14,15 +14,17 @@ draft model drafts. Whatever no part accounts for is the remainder, which is sho
 promise more than a run took. Where a run has no statistics of drafting, the curve of the draft stands in for them.
 
 By `step times` and `difference` nothing measures verification: it is what is left. So it is held against the most that
-it can cost by its known cause (computing each token by itself, or reading more experts; `most`), and what goes beyond
-is remainder, unexplained. And what is left over accounts for nothing: accounted for is then what was measured by other
-means, that is drafting, restoring, and for each round one forward at the price that the baseline shows.
+it can have cost: by the run's own steps where the log shows some one after the other (`difference`), else by its known
+cause (computing each token by itself, or reading more experts; `most`). What goes beyond is remainder, unexplained. And
+what is left over accounts for nothing: accounted for is then what was measured by other means, that is drafting,
+restoring, and for each round one forward at the price that the baseline shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -38,6 +40,8 @@ RESIDUAL = ("step times", "difference")
 """Means by which verification is what is left."""
 PARTS = ("draft", "verify", "restore", "sample", "rest")
 """`restore`: checkpoints and replays; `rest`: time of steps that is nothing else. The remainder stands apart."""
+_FEWEST_GAPS = 5
+"""Steps whose median time says what a step takes at most."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,10 @@ def split(
     left = steps_ms - drafting - unit.replays_ms
     if means == "undivided" or plain_ms is None:
         return _with_remainder(unit, draft=drafting, verify=left, restore=unit.replays_ms)
-    at_most = plain_ms * sum(count * (most or float)(n + 1) for n, count in unit.lengths.items())
+    if means == "difference" and len(unit.gaps_ms) >= _FEWEST_GAPS:
+        at_most = unit.with_draft * median(unit.gaps_ms) + plain_ms * (unit.rounds - unit.with_draft)
+    else:
+        at_most = plain_ms * sum(count * (most or float)(n + 1) for n, count in unit.lengths.items())
     found = _with_remainder(unit, draft=drafting, verify=min(left, at_most), restore=unit.replays_ms)
     return replace(found, sure=found.draft + found.restore + min(found.verify, plain_ms * unit.rounds))
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SAME = 1.05
 """A cause that falls short by less explains it all: forwards vary by as much."""
+WORTH_TELLING = 0.1
+"""Target forwards."""
 ReasonName = Literal["no drafts", "acceptance", "verification", "drafting", "restoring", "rest"]
 
 
@@ -107,11 +109,10 @@ def _why(name: ReasonName, it: Round, experts: Experts | None) -> str:
         full = 1 + it.drafted / it.with_draft
         return f"only {rate:.0%} of the drafted tokens are accepted, where {full:.1f} a step were possible"
     if name == "verification":
-        # What goes beyond any cause is no part of `verify`, and still time that such a step takes.
-        cost = it.verification + it.unexplained / it.with_draft
-        return (
-            f"verification of {round(it.verified)} tokens costs {cost:.1f} target forwards{_because(it, cost, experts)}"
-        )
+        more = it.unexplained / it.with_draft
+        beside = f", and {more:.1f} more a step are unexplained" if more >= WORTH_TELLING else ""
+        costs = f"verification of {round(it.verified)} tokens costs {it.verification:.1f} target forwards"
+        return costs + _because(it, experts) + beside
     if name == "drafting":
         each = it.draft / it.drafted if it.drafted else it.draft
         return f"drafting takes {it.draft / it.cost:.0%} of it: a drafted token costs {each:.2f} target forwards"
@@ -122,7 +123,7 @@ def _why(name: ReasonName, it: Round, experts: Experts | None) -> str:
     return f"{it.rest / it.cost:.0%} of it is neither drafting nor verification"
 
 
-def _because(it: Round, cost: float, experts: Experts | None) -> str:
+def _because(it: Round, experts: Experts | None) -> str:
     """Why several tokens cost more than one, as far as that explains it."""
     if experts is None:
         most, cause = it.verified, "every further token has to be computed"
@@ -131,6 +132,6 @@ def _because(it: Round, cost: float, experts: Experts | None) -> str:
         most = experts.most(it.verified)
         cause = f"{more:.0%} more experts are read" if measured else f"up to {more:.0%} more experts are read"
         cause += "" if measured else " (routing was not measured)"
-    if cost <= SAME * most:
+    if it.verification <= SAME * most:
         return f" because {cause}"
     return f"; that {cause} explains {most:.1f} of them at most, the rest is unexplained"

@@ -54,6 +54,9 @@ class Tally:
     """Forwards without a line in the log: plain ones."""
     replays_ms: float = 0.0
     """From the end of a rejected step to the end of its replay, by the engine's log."""
+    gaps_ms: list[float] = field(default_factory=list[float])
+    """From the end of a step of the log to the end of the next that had a draft: the most that the latter took, since
+    plain forwards between the two have no line."""
     experts_read: Counter[int] = field(default_factory=Counter[int])
     """Tokens of a forward -> different experts that it read, summed over layers and forwards; only where the run has
     them on record."""
@@ -73,6 +76,7 @@ class Tally:
         self.steps_ms = _sum(self.steps_ms, other.steps_ms, first)
         self.replays_ms += other.replays_ms
         self.unlogged += other.unlogged
+        self.gaps_ms += other.gaps_ms
         self.experts_read.update(other.experts_read)
         self.layers_read.update(other.layers_read)
         if first:
@@ -152,6 +156,8 @@ def tally_of(row: RequestRow, steps: Sequence[Mapping[str, Any]], drafting: Sequ
             tally.replays_ms += max(0.0, step["at_ms"] - ended_ms)
         else:
             tally.by_counts[drafted, accepted] += 1
+            if drafted and step is not steps[0]:
+                tally.gaps_ms.append(step["at_ms"] - ended_ms)
             for layer in step.get("experts") or ():
                 tally.experts_read[drafted + 1] += len(set(layer))
                 tally.layers_read[drafted + 1] += 1
