@@ -90,7 +90,7 @@ def test_forwards_over_two_tokens_that_cost_less_than_one_are_no_false_number(to
     assert isinstance(tau, float)
     assert speedup / tau == pytest.approx(1 / 0.7, rel=0.05)
     assert finding.evidence["forward_needed"] == pytest.approx(0.7, rel=0.03)
-    assert "needs a forward over up to 5 tokens in 0.7" in finding.message
+    assert "takes a forward over up to 5 tokens at 0.7" in finding.message
     assert (finding.evidence["step_ms"] is not None) == told
     assert judge(data, bounds.CHECKS).arms[SD] == "valid"
 

@@ -63,6 +63,8 @@ class _Excess:
     speedup: Estimate
     needed: float
     """Time of a forward, in plain tokens, at which floor and time of all blocks together are equal."""
+    plain_ms: float
+    """Mean time of a plain token."""
 
     @property
     def bound(self) -> float:
@@ -117,7 +119,8 @@ def _estimated(units: Sequence[Sequence[_Block]]) -> _Excess:
     whole = _Block()
     for it in chain.from_iterable(units):
         whole.add(it)
-    return _Excess(_over_units(ratio), _over_units(speedup), (whole.ms - whole.drafting_ms) / whole.forwards_ms)
+    needed = (whole.ms - whole.drafting_ms) / whole.forwards_ms
+    return _Excess(_over_units(ratio), _over_units(speedup), needed, whole.base_ms / whole.base_tokens)
 
 
 def _over_units(units: Sequence[Sequence[Pair]]) -> Estimate:
@@ -172,14 +175,18 @@ def speedup_above_tau(data: RunData) -> Findings:
 def _above_tau(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess) -> Finding:
     seen = _own_steps(requests)
     longest = longest_draft(arm, next(iter(used_sessions(data, requests)), None)) + 1
-    needs = f"which needs a forward over up to {longest} tokens in {excess.needed:.2f} of the time of a plain token"
+    needs = f"which takes a forward over up to {longest} tokens at {excess.needed:.2f} of the time of one"
+    if seen.ms is not None:
+        needs += (
+            f" (the run's own steps took {seen.ms:.1f} ms each, drafting included, and a plain token "
+            f"{excess.plain_ms:.1f})"
+        )
     severity = "invalid" if seen.beyond_ms > 0 else _doubt(data, requests, excess, seen)
     if severity == "invalid":
         needs += ", and by the engine's own clock the steps took longer than all of decoding"
         remedy = "the engine's decode time is false: use another build of it"
     elif severity == "note":
-        told = f"the run's own steps took {seen.ms:.1f} ms each, drafting included" if seen.ms is not None else ""
-        remedy = "nothing: on this machine two tokens cost less than one; " + (told or "`specmeter probe` shows it")
+        remedy = "nothing, where forwards over several tokens are so cheap: `specmeter probe` shows what they cost"
     elif not excess.certain:
         remedy = "it may be noise: measure more blocks on a quiet machine, and probe what forwards cost"
     else:

@@ -219,7 +219,7 @@ def _by_gamma(
 
 
 def yielded(document: Document) -> Chart | None:
-    """Speedup against tau, its ceiling: a step costs at least one target forward."""
+    """Speedup against tau, its ceiling where a step costs at least as much as a plain forward."""
     data: list[Datum] = []
     values: list[Estimate | float] = []
     for arm in document.run.summary.arms:

@@ -140,7 +140,7 @@ TEXT: dict[str, str] = {
     "chart.acceptance": "Acceptance against draft length",
     "chart.acceptance.about": "Share of drafted tokens that the target agreed with.",
     "chart.yield": "Speedup against its ceiling",
-    "chart.yield.about": "A step costs at least one target forward, so no speedup can exceed tau (red line). The distance below it is what drafting and verification cost.",
+    "chart.yield.about": "A step costs at least one target forward, so tau (red line) is the ceiling of the speedup, except where a forward over several tokens takes less time than one over a single token, as on some CPUs. The distance below it is what drafting and verification cost.",
     "chart.footprint": "Speedup against the weights that a token reads",
     "chart.footprint.about": "Of a mixture of experts only the experts that a token chooses are counted.",
     "chart.kinds": "Speedup by kind of text",

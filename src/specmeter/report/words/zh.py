@@ -140,7 +140,7 @@ TEXT: dict[str, str] = {
     "chart.acceptance": "接受率与草稿长度",
     "chart.acceptance.about": "草稿 token 中被目标模型认可的比例。",
     "chart.yield": "加速比与其上限",
-    "chart.yield.about": "每一步至少需要目标模型的一次前向，因此加速比不可能超过 tau（红线）。低于红线的距离就是起草与验证的代价。",
+    "chart.yield.about": "每一步至少需要目标模型的一次前向，因此 tau（红线）是加速比的上限；例外是一次处理多个 token 的前向比处理单个 token 更快的情形（某些 CPU 如此）。低于红线的距离就是起草与验证的代价。",
     "chart.footprint": "加速比与每 token 读取的权重",
     "chart.footprint.about": "混合专家模型只计入一个 token 所选中的专家。",
     "chart.kinds": "不同文本类型的加速比",
