@@ -21,9 +21,9 @@ values per step may be put in without any error:
 
 m is 1 wherever a forward over several tokens costs at least as much as one over a single token: it reads the same
 weights and computes more. It is *not* a law: on CPUs one row takes another kernel than two, and with weights in Q8_0 a
-forward over two tokens was seen to take 0.67 to 0.84 of the time of one (16 against 24 ms, in every probe). There S > tau is no contradiction. So m is an argument of these functions; where
-nothing measured it, S / tau says how small it would have to be (`cheapest_forward_needed`), and whether to believe that
-is another question.
+forward over two tokens was seen to take 0.67 to 0.84 of the time of one (16 against 24 ms, in every probe). There
+S > tau is not a contradiction. So m is an argument of these functions; where nothing measured it, tau / S says how
+small it would have to be (`cheapest_forward_needed`), and whether to believe that is another question.
 
 Leviathan's own formula, (1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1)), is the second with independent acceptance
 and m = 1; it predicts, these bound. A claim above a bound *with the m that was measured* is false, or the baseline was

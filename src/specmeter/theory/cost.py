@@ -127,7 +127,8 @@ def speedup(
     """S = tau / (gamma c + v(gamma) + r).
 
     `tau` tokens emitted per step, from 1 to gamma + 1; the rest as in `step_cost`. All three broadcast. S <= tau
-    wherever v >= 1; where forwards over several tokens cost less than one over one, it may exceed tau (`theory.bounds`).
+    wherever v >= 1; where a forward over several tokens costs less than one over one, S may exceed it
+    (`theory.bounds`).
     """
     t, g = np.asarray(numbers("tau", tau, least=1)), np.asarray(numbers("gamma", gamma, least=0))
     if (t > g + 1 + 1e-9).any():
@@ -211,8 +212,9 @@ def permitted_speedup(acceptance_rate: float, gamma: float, draft_cost: float = 
     """The most that accepted / drafted permits: (1 + acceptance_rate gamma) / (1 + gamma c).
 
     The numerator is tau, counted and not assumed; the denominator is the least that a step can cost, one target
-    forward and its drafts, where no forward costs less than one over a single token. Verification of gamma + 1 positions only makes it worse. `acceptance_rate` in [0, 1],
-    `gamma` >= 0 tokens drafted per step. Same as `theory.bounds.cost_bound`, where the assumptions stand.
+    forward and its drafts, where no forward costs less than one over a single token. Verification of gamma + 1
+    positions only makes it worse. `acceptance_rate` in [0, 1], `gamma` >= 0 tokens drafted per step. Same as
+    `theory.bounds.cost_bound`, where the assumptions stand.
     """
     rate, g = probabilities("acceptance_rate", acceptance_rate), numbers("gamma", gamma, least=0)
     return cost_bound(1 + rate * g, g, numbers("draft_cost", draft_cost, least=0))

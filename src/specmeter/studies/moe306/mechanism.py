@@ -88,7 +88,7 @@ def equation_2(data: StudyData) -> Found:
             f"{min(map(_excess, rows)):.2f} to {_excess(row):.2f}, and off by more than {MARGIN:.0%} for certain in "
             f"{len(off)} of {len(rows)} configurations. {named(row.line)}: {_value(row):.2f}x by Eq. 2, "
             f"{quoted(row.line.speedup, unit='x')} measured"
-            + (f"; in {over_tau} it is above tau, which no speedup exceeds." if over_tau else ".")
+            + (f"; in {over_tau} it is above tau, the ceiling of such steps." if over_tau else ".")
         )
     elif claimed:
         ruling = "contradicted" if all(_excess(row) > 2 for row in claimed) else "cannot tell"
