@@ -57,7 +57,8 @@ class Split:
     rest: float = 0.0
     remainder: float = 0.0
     sure: float | None = None
-    """What was measured apart from what is left over, where verification is that; None where there is no baseline."""
+    """Where verification is what is left over: the rest, and a forward at the baseline's price for each round, which may
+    be more than there is; None where there is no baseline."""
 
 
 def means_of(arm: Sequence[Tally], probe: Probe | None, by_model: bool, baseline: bool) -> Means:
@@ -114,7 +115,7 @@ def split(
     else:
         at_most = plain_ms * sum(count * (most or float)(n + 1) for n, count in unit.lengths.items())
     found = _with_remainder(unit, draft=drafting, verify=min(left, at_most), restore=unit.replays_ms)
-    return replace(found, sure=found.draft + found.restore + min(found.verify, plain_ms * unit.rounds))
+    return replace(found, sure=found.draft + found.restore + plain_ms * unit.rounds)
 
 
 def _with_remainder(
