@@ -177,7 +177,7 @@ def _print_means(console: Console, account: Account) -> None:
         shares = [arm.accounted for arm in arms if arm.accounted is not None]
         least = f"; at least {min(shares):.0%} of the decode time is accounted for" if shares else ""
         if shares and means in RESIDUAL:
-            least += " without it (by drafting, restoring, and a plain forward for each step)"
+            least += " by other means (drafting, restoring, a plain forward for each step)"
         arms_told = f"{len(arms)} arm" + ("s" if len(arms) > 1 else "")
         console.print(f"{arms_told}: {told}{least}", style="dim", highlight=False)
     errors = [abs(arm.by_curve_error) for arm in account.arms if arm.by_curve_error is not None]
@@ -200,10 +200,9 @@ _PARTS: tuple[PartName, ...] = ("draft", "verify", "restore", "sample", "rest", 
 _MEANS = {
     "steps": "every part of every step was measured by the engine",
     "cost curve": "drafting by the server's statistics, forwards by the probe's cost curve, in units of the baseline",
-    "step times": "drafting by the server's statistics, verification is what is left of each logged step, up to what it "
-    "can cost",
+    "step times": "drafting by the server's statistics, verification is what is left of a step, up to its possible cost",
     "undivided": "no statistics of drafting on record: it stands under verification",
-    "difference": "drafting by the server's statistics, verification is what is left, up to what it can cost",
+    "difference": "drafting by the server's statistics, verification is what is left, up to its possible cost",
 }
 
 

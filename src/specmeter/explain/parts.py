@@ -57,8 +57,8 @@ class Split:
     rest: float = 0.0
     remainder: float = 0.0
     sure: float | None = None
-    """Where verification is what is left over: the rest, and a forward at the baseline's price for each round, which may
-    be more than there is; None where there is no baseline."""
+    """Where verification is what is left over: the other parts, and a forward at the baseline's price for each round,
+    which may be more than there is; None where there is no baseline."""
 
 
 def means_of(arm: Sequence[Tally], probe: Probe | None, by_model: bool, baseline: bool) -> Means:
