@@ -200,7 +200,7 @@ _PARTS: tuple[PartName, ...] = ("draft", "verify", "restore", "sample", "rest", 
 _MEANS = {
     "steps": "every part of every step was measured by the engine",
     "cost curve": "drafting by the server's statistics, forwards by the probe's cost curve, in units of the baseline",
-    "step times": "drafting by the server's statistics, verification is what is left of a step, up to its possible cost",
+    "step times": "drafting by the server's statistics, verification is what a step leaves, up to its possible cost",
     "undivided": "no statistics of drafting on record: it stands under verification",
     "difference": "drafting by the server's statistics, verification is what is left, up to its possible cost",
 }
