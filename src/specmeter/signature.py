@@ -1,9 +1,9 @@
 """Signatures of certificates, by the user's own SSH key: a published run can be tied to a person.
 
 What is signed is certificate.json, which hashes the whole run. Signing and verifying are OpenSSH's (`ssh-keygen -Y
-sign` and `-Y verify`, since OpenSSH 8.0), in the namespace `specmeter`, so that no signature made for anything else counts.
-Nothing goes through a shell; what is signed is given on standard input, and paths are absolute, so that no name of a
-file can be taken for an option.
+sign` and `-Y verify`, since OpenSSH 8.0), in the namespace `specmeter`, so that no signature made for anything else
+counts. Nothing goes through a shell; what is signed is given on standard input, and paths are absolute, so that no name
+of a file can be taken for an option.
 """
 
 from __future__ import annotations
