@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from specmeter.checks import (
     arrangement,
+    asked,
     bounds,
+    clocks,
     controls,
+    copies,
     decoding,
     engine,
     likeness,
     machine,
     output,
     pairing,
+    records,
     settings,
 )
 from specmeter.checks.check import Check
@@ -34,6 +38,10 @@ CHECKS: tuple[Check, ...] = (
     *engine.CHECKS,
     *machine.CHECKS,
     *controls.CHECKS,
+    *records.CHECKS,
+    *clocks.CHECKS,
+    *copies.CHECKS,
+    *asked.CHECKS,
 )
 BEFORE: tuple[Check, ...] = tuple(check for check in CHECKS if check.before)
 """Those that can say something before anything is measured."""

@@ -88,6 +88,11 @@ class RunReader:
         """The experiment as it was resolved."""
         return str(self._one("SELECT experiment_json FROM run")[0])
 
+    @property
+    def written_by(self) -> str:
+        """Version of specmeter that began the run."""
+        return str(self._one("SELECT specmeter FROM run")[0])
+
     def hosts(self) -> list[Host]:
         """The machine at each start of the run, oldest first."""
         return list(self._documents(Host, "host"))
