@@ -55,13 +55,13 @@ def decode_time_differs(data: RunData) -> Findings:
                     seen_ms=look.seen_ms,
                     requests=look.requests,
                 )
-        bare = [it for it in decoded if it.arrivals is None and it.row.ttft_ms is not None]
-        if bare:
+        bare = [it for it in decoded if it.arrivals is None]
+        if bare and arm.engine.stream_tokens:
             yield about_arm(
                 "decode-time-differs",
                 "suspect",
                 arm.id,
-                f"{len(bare)} of {len(decoded)} requests have a time to first token, and no arrival times of tokens",
+                f"{len(bare)} of {len(decoded)} requests have no arrival times, and were to receive token by token",
                 "get the run folder from those who measured it, or measure again",
                 requests=len(bare),
             )
@@ -145,6 +145,24 @@ def times_overlap(data: RunData) -> Findings:
             most_s=round(worst.after - worst.at, 6),
         )
     yield from _stray_samples(data)
+    yield from _late_predictions(data)
+
+
+def _late_predictions(data: RunData) -> Findings:
+    """What is expected of an arm is written down before its first session."""
+    first: dict[str, float] = {}
+    for session in data.sessions.values():
+        first.setdefault(session.arm_id, session.started_at)
+    late = {arm_id: at for arm_id, at in data.predicted_at.items() if at > first.get(arm_id, at) + SLACK_MS / 1000}
+    for arm_id, at in late.items() if not data.simulated else ():
+        yield about_arm(
+            "times-overlap",
+            "suspect",
+            arm_id,
+            f"its prediction was written down {at - first[arm_id]:.3g} s after its first session had begun",
+            "a prediction made afterwards foretells nothing: do not quote it",
+            seconds=round(at - first[arm_id], 3),
+        )
 
 
 def _chain(data: RunData) -> Iterator[_Moment]:
@@ -211,7 +229,7 @@ CHECKS: tuple[Check, ...] = (
         "starts and ends that cannot have followed one another",
         "suspect",
         times_overlap,
-        saw=("sessions", "requests", "telemetry"),
+        saw=("sessions", "requests", "telemetry", "predictions"),
         assumes="the time of day is not set back again and again while a run goes on",
         otherwise="a machine whose clock jumps makes a right run suspect; its rates come from other clocks",
     ),

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from specmeter.checks.check import Check, Findings, about_arm, about_request, about_run
-from specmeter.checks.evidence import answered, not_applicable
+from specmeter.checks.evidence import answered, not_applicable, used_sessions
 from specmeter.checks.printed import Printed
 from specmeter.checks.run_data import RequestData, RunData
+from specmeter.record import Session
 
 _REMEDY = "measure again, or get the run folder from those who measured it"
 
@@ -72,11 +73,23 @@ def _problem(data: RunData, request: RequestData) -> str | None:
 
 
 def steps_differ(data: RunData) -> Findings:
-    """Steps that do not add up to the drafted and accepted tokens of their requests.
+    """Steps that do not add up to the drafted and accepted tokens of their requests, or texts to their tokens.
 
     A server's steps come from its log, where lines may be missing; of an instrumented engine they are what is counted.
+    The same tokens are the same text, up to a last character that was cut off.
     """
     for arm, requests in answered(data):
+        if retold := [request for request in requests if request.retold]:
+            yield about_arm(
+                "steps-differ",
+                "suspect",
+                arm.id,
+                f"{len(retold)} requests have another text than a request with the very same tokens",
+                _REMEDY,
+                requests=len(retold),
+                example_prompt=retold[0].row.prompt_id,
+                example_block=retold[0].row.block,
+            )
         known = [request for request in requests if request.steps is not None]
         if not known:
             yield not_applicable(arm.id, "no steps are on record")
@@ -123,6 +136,16 @@ def log_differs(data: RunData) -> Findings:
     it. Logs without such lines (other engines, other verbosity) say nothing.
     """
     for arm, requests in answered(data):
+        if silent := [it for it in used_sessions(data, requests) if it.log_file is not None and not _has_log(data, it)]:
+            yield about_arm(
+                "log-differs",
+                "suspect",
+                arm.id,
+                f"the logs of {len(silent)} sessions are gone or empty",
+                "get them from those who measured the run: nothing else says what the engine did",
+                sessions=len(silent),
+                log=silent[0].log_file,
+            )
         by_session: dict[str, list[RequestData]] = {}
         for request in requests:
             if data.printed.get(request.row.session_id):
@@ -147,6 +170,10 @@ def log_differs(data: RunData) -> Findings:
                 example_prompt=row.prompt_id,
                 predicted_ms=row.predicted_ms,
             )
+
+
+def _has_log(data: RunData, session: Session) -> bool:
+    return session.id in data.logs and data.logs[session.id].lines > 0
 
 
 def _unknown(requests: Sequence[RequestData], printed: Sequence[Printed]) -> list[RequestData]:
@@ -183,16 +210,16 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "steps-differ",
-        "steps and counters tell of different drafts",
+        "steps and counters, or texts and tokens, tell of different things",
         "suspect",
         steps_differ,
         saw=("requests", "replies"),
-        assumes="every step of a request was read from the engine's log",
+        assumes="every step of a request was read from the engine's log, and tokens become text in one way",
         otherwise="a log whose lines are lost or unknown makes an arm suspect whose counters are right",
     ),
     Check(
         "log-differs",
-        "the engine's own log tells of other requests than the record",
+        "the engine's own log is gone, or tells of other requests than the record",
         "suspect",
         log_differs,
         saw=("sessions", "logs", "requests"),

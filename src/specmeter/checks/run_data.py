@@ -101,6 +101,8 @@ class RequestData:
     """What its steps add up to; None where none is on record."""
     arrivals: Arrivals | None = None
     """What its arrival times say; None where none is on record."""
+    retold: bool = False
+    """An earlier request has the same tokens and another text; only greedy requests are compared."""
     otherwise: str = ""
     """The first count or time that the engine's own answer has otherwise than the record; empty where none has."""
     histogram: bytes = b""
@@ -153,6 +155,8 @@ class RunData:
     """Session id -> times and counts that the engine printed for each request, warm-ups included."""
     requests: Sequence[RequestData] = ()
     """In the order of measurement; failed ones included."""
+    predicted_at: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Arm id -> when its speedup was foretold; arms without a prediction are missing."""
     telemetry: Sequence[Load] = ()
     margins: tuple[Margin, ...] = ()
     left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
@@ -236,6 +240,7 @@ def read_run_data(run: RunReader) -> RunData:
         sessions=sessions,
         logs=dict(_logs(run.folder, sessions.values(), printed)),
         printed=printed,
+        predicted_at={it.arm_id: it.made_at for it in run.predictions() if it.speedup is not None},
         requests=requests,
         telemetry=tuple(_telemetry(run)),
         margins=tuple(run.margins()),
@@ -272,6 +277,7 @@ def _telemetry(run: RunReader) -> Iterator[Load]:
 def _requests(run: RunReader, *, count_tokens: bool) -> Iterator[RequestData]:
     repeated: dict[bytes, float] = {}
     """Texts repeat from block to block; their repetition is counted once."""
+    texts: dict[bytes, str] = {}
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = shared(values)
@@ -280,6 +286,9 @@ def _requests(run: RunReader, *, count_tokens: bool) -> Iterator[RequestData]:
             continue
         reply = json.loads(zlib.decompress(bulk))
         request = _read(row, reply, repeated)
+        if not count_tokens and request.output:
+            text: str = reply.get("text", "")
+            request.retold = _is_other(texts.setdefault(request.output, text), text)
         if count_tokens:
             request.histogram = token_histogram(reply.get("token_ids", []))
         yield request
@@ -320,6 +329,17 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         arrivals=_arrivals(arrivals) if arrivals else None,
         otherwise=_first_otherwise(row, said) if said else "",
     )
+
+
+_CUT_OFF = 8
+"""Characters at the end of a text that may be missing: a last character whose tokens are not complete."""
+
+
+def _is_other(first: str, text: str) -> bool:
+    if first == text:
+        return False
+    length = min(len(first), len(text))
+    return first[:length] != text[:length] or abs(len(first) - len(text)) > _CUT_OFF
 
 
 _SAID = tuple((name, RequestRow._fields.index(name)) for name in Timings.model_fields)
