@@ -8,7 +8,7 @@ processor, machines sleep; so all that is found here is a doubt, and a single de
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median_low
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from specmeter.record import Session
 _SINGLE = 2
 """So many deviations may come of a clock that was set."""
 _SHARE = 0.05
+_SAMPLE_S = 1.0
 _SLEW = 0.15
 """A clock that is being corrected runs up to a tenth slower or faster."""
 _CHANGED = "see whether the machine slept or stalled; where it did not, stored times were changed: measure again"
@@ -192,13 +193,12 @@ def _stray_samples(data: RunData) -> Findings:
     """Samples are taken in sessions only."""
     if data.simulated or not data.telemetry:
         return
-    starts = [(it.started_at, _end(it)) for it in data.sessions.values()]
-    starts.sort()
-    begun = [start for start, _ in starts]
+    spans = _merged(_span(session) for session in data.sessions.values())
+    starts = [start for start, _ in spans]
     stray = 0
     for load in data.telemetry:
-        place = bisect_right(begun, load.at) - 1
-        stray += place < 0 or load.at > starts[place][1] + 1.0
+        place = bisect_right(starts, load.at) - 1
+        stray += place < 0 or load.at > spans[place][1] + _SAMPLE_S
     if stray > max(_SINGLE, _SHARE * len(data.telemetry)):
         yield about_run(
             "times-overlap",
@@ -210,8 +210,21 @@ def _stray_samples(data: RunData) -> Findings:
         )
 
 
-def _end(session: Session) -> float:
-    return float("inf") if session.ended_at is None else session.ended_at
+def _span(session: Session) -> tuple[float, float]:
+    """From start to end; a clock that was set back meanwhile has them the other way round."""
+    end = float("inf") if session.ended_at is None else session.ended_at
+    return min(session.started_at, end), max(session.started_at, end)
+
+
+def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same time in spans that do not overlap, in order."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
 
 
 CHECKS: tuple[Check, ...] = (
