@@ -211,9 +211,9 @@ def _stray_samples(data: RunData) -> Findings:
 
 
 def _span(session: Session) -> tuple[float, float]:
-    """From start to end; a clock that was set back meanwhile has them the other way round."""
+    """From start to end, as far as they are known: a clock may have been set back in between."""
     end = float("inf") if session.ended_at is None else session.ended_at
-    return min(session.started_at, end), max(session.started_at, end)
+    return (session.started_at, end) if end >= session.started_at else (float("-inf"), float("inf"))
 
 
 def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
