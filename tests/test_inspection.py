@@ -16,6 +16,7 @@ from specmeter.checks.check import Check, about_arm, about_request, about_run
 from specmeter.checks.hashes import PARTS
 from specmeter.checks.judge import certify, judge
 from specmeter.cli import invoke
+from specmeter.errors import StoreError
 from specmeter.inspection import inspect
 from specmeter.reading import read_run
 from specmeter.record import Unchecked
@@ -152,6 +153,16 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "experiment": sql("UPDATE run SET experiment_yaml = experiment_yaml || ' '"),
     "logs": edit_log,
     "a new log": lambda folder: (folder / "logs" / "new.log").touch(),
+    "documents about the machine": lambda folder: (folder / "BENCHMARK_ENV.md").write_text("# A faster machine\n"),
+    "a document that is gone": lambda folder: (folder / "BENCHMARK_ENV.md").unlink(),
+    "experiment.yaml": lambda folder: (folder / "experiment.yaml").write_text(
+        (folder / "experiment.yaml").read_text() + "# other\n"
+    ),
+    "when it ran": sql("UPDATE run SET started_at = started_at - 86400"),
+    "findings in the database": sql("UPDATE finding SET json = replace(json, 'note', 'suspect')"),
+    "findings in the file": lambda folder: (folder / "certificate.json").write_text(
+        (folder / "certificate.json").read_text().replace("one invocation", "ten invocations")
+    ),
     "certificate edited": lambda folder: (folder / "certificate.json").write_text(
         (folder / "certificate.json").read_text().replace('"complete"', '"partial"')
     ),
@@ -171,6 +182,139 @@ def test_any_change_of_the_data_is_noticed(folder: Path, change: Callable[[Path]
         inspection = inspect(store)
     assert inspection.certificate.verdict == "invalid"
     assert "data-changed" in {finding.check for finding in inspection.findings}
+    assert invoke(["check", str(folder)]) == 1
+
+
+def forget(folder: Path) -> None:
+    """The certificate's row is deleted, and its file stays."""
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        assert db.execute("DELETE FROM certificate").rowcount
+        db.execute("DELETE FROM finding")
+
+
+def remove_block(folder: Path, *, from_plan: bool = True) -> None:
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        db.execute("DELETE FROM reply WHERE request_id IN (SELECT id FROM request WHERE block = 2)")
+        assert db.execute("DELETE FROM request WHERE block = 2").rowcount
+        if from_plan:
+            db.execute("DELETE FROM plan WHERE block = 2")
+        db.execute("DELETE FROM session WHERE json_extract(json, '$.block') = 2")
+
+
+@pytest.mark.parametrize("change", [remove_block, CHANGES["requests"], edit_log], ids=["block", "request", "log"])
+def test_a_run_is_never_certified_over_a_file_that_refutes_it(
+    folder: Path, change: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    forget(folder)
+    change(folder)
+    before = (folder / "certificate.json").read_bytes()
+    assert invoke(["check", str(folder)]) == 1
+    out = capsys.readouterr().out
+    assert "IS NOT what was certified" in out
+    assert "certified now" not in out
+    assert (folder / "certificate.json").read_bytes() == before
+    assert read_run(folder).certificate is None
+    with pytest.raises(StoreError, match="cannot be resumed"):
+        measured(write(folder.parent, design={"blocks": 3}), folder)
+
+
+def test_a_file_that_a_stopped_certification_left_is_believed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Killed between the file and the row: nothing was changed, so the run is certified, and can go on."""
+    forget(folder)
+    assert invoke(["check", str(folder)]) == 0
+    assert "certified now" in capsys.readouterr().out
+    forget(folder)
+    assert measured(write(folder.parent, design={"blocks": 3}), folder)[0].state == "complete"
+
+
+def test_a_certificate_that_is_no_certificate_is_not_overwritten(folder: Path) -> None:
+    forget(folder)
+    (folder / "certificate.json").write_text("[[[")
+    assert invoke(["check", str(folder)]) == 1
+    assert (folder / "certificate.json").read_text() == "[[["
+
+
+def test_a_complete_run_without_a_certificate_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forget(folder)
+    (folder / "certificate.json").unlink()
+    assert invoke(["check", str(folder)]) == 0
+    assert "complete without a certificate" in " ".join(capsys.readouterr().out.split())
+    with RunStore.open(folder, readonly=True) as store:
+        assert "data-changed" in {finding.check for finding in store.findings()}
+    assert invoke(["check", str(folder)]) == 0
+
+
+def test_a_block_that_is_gone_with_its_certificate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The experiment still asks for it."""
+    forget(folder)
+    (folder / "certificate.json").unlink()
+    remove_block(folder)
+    assert invoke(["check", str(folder)]) == 1
+    assert "experiment-differs" in capsys.readouterr().out
+
+
+def test_what_is_covered_and_what_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "notes.txt").write_text("mine")
+    assert invoke(["check", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "covered by the certificate: run.sqlite (15 tables), 12 logs, experiment.yaml, BENCHMARK_ENV.md" in out
+    assert "not covered: notes.txt" in out
+    assert invoke(["check", str(folder), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["not_covered"] == ["notes.txt"]
+    assert set(document["covered"]) == set(document["data"])
+
+
+def test_a_certificate_of_an_early_version_covers_no_documents(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newer = ("run", "experiment.yaml", "BENCHMARK_ENV.md")
+    with RunStore.open(folder) as store:
+        issued = store.certificate()
+        assert issued is not None
+        data = {part: digest for part, digest in issued.data.items() if part not in newer}
+        store.set_certificate(issued.model_copy(update={"data": data}), list(store.findings()))
+    assert invoke(["check", str(folder)]) == 0
+    assert "not covered: BENCHMARK_ENV.md, experiment.yaml" in capsys.readouterr().out
+    (folder / "experiment.yaml").write_text("name: other\n")
+    assert invoke(["check", str(folder)]) == 1
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_sealed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["report", str(folder)]) == 0
+    assert invoke(["check", str(folder)]) == 0
+    assert "report.html (as it was written, by its seal)" in capsys.readouterr().out
+    page = folder / "report.html"
+    page.write_bytes(page.read_bytes().replace(b"mocked", b"mocket", 1))
+    assert invoke(["check", str(folder)]) == 1
+    assert "report.html was edited" in capsys.readouterr().out
+
+
+def test_a_report_of_an_earlier_state(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["report", str(folder)]) == 0
+    with RunStore.open(folder) as store:
+        store.begin(0.0)
+    assert invoke(["check", str(folder)]) == 0
+    assert "not made from this certificate" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_report_without_a_seal_is_not_covered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "report.html").write_text("<html></html>")
+    assert invoke(["check", str(folder)]) == 0
+    assert "report.html (it has no seal)" in capsys.readouterr().out
+
+
+def test_a_link_in_the_place_of_a_document_is_not_it(folder: Path) -> None:
+    text = (folder / "BENCHMARK_ENV.md").read_bytes()
+    (folder.parent / "elsewhere.md").write_bytes(text)
+    (folder / "BENCHMARK_ENV.md").unlink()
+    try:
+        (folder / "BENCHMARK_ENV.md").symlink_to(folder.parent / "elsewhere.md")
+    except OSError:
+        pytest.skip("links cannot be made here")
     assert invoke(["check", str(folder)]) == 1
 
 

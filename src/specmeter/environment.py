@@ -6,15 +6,19 @@ is escaped; keys and tokens are masked, and the home folder is written `~`.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, Session
+
+if TYPE_CHECKING:
+    from specmeter.store import RunReader
 
 _MASK = "***"
 _LONGEST_VALUE = 300
@@ -74,6 +78,22 @@ def render_environment(
             _table(("value of", "is", "in"), resolved),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def environment_of(run: RunReader) -> str:
+    """The text of BENCHMARK_ENV.md for what a run has stored. Raises `StoreError`."""
+    state, sessions = run.state(), tuple(run.sessions())
+    return render_environment(
+        host=run.hosts()[-1],
+        engines=tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values()),
+        models=run.models(),
+        experiment_name=str(json.loads(run.experiment_json)["name"]),
+        argvs={session.arm_id: session.argv for session in sessions},
+        started_at=state.started_at or 0.0,
+        finished_at=state.finished_at,
+        state=state.state,
+        sessions=sessions,
+    )
 
 
 def escape(text: str) -> str:

@@ -127,6 +127,16 @@ def load(reference: str, overrides: Sequence[str] = (), *, variants: Sequence[st
     return LoadedExperiment(found.value, found.text, found.source, found.base_dir, found.variants)
 
 
+def parse(text: str) -> Experiment:
+    """The experiment that a run's own text describes: no file is read, and its variants are chosen already.
+
+    Raises `ExperimentError`.
+    """
+    data = _parse(text, "experiment.yaml", _EXPERIMENT)
+    data.pop("variants", None)
+    return _validate(data, "experiment.yaml", _EXPERIMENT)
+
+
 def load_form(
     form: Form[Kind], reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
 ) -> Loaded[Kind]:

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from specmeter.checks import BEFORE, CHECKS
-from specmeter.checks.check import Check, Findings, about_run
-from specmeter.checks.hashes import PARTS, changed, hash_data
+from specmeter.checks.check import Check
+from specmeter.checks.hashes import PARTS, hash_data
 from specmeter.checks.judge import certify, judge
 from specmeter.checks.run_data import RunData, read_run_data
 from specmeter.errors import StoreError
-from specmeter.record import Certificate, Finding, Unchecked
-from specmeter.store.run import CERTIFICATE_NAME
+from specmeter.integrity import REMEDY, changes, contradictions, late, uncovered
+from specmeter.record import Certificate, Finding
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader, RunStore
-
-_MAX_CERTIFICATE = 64 * 1024 * 1024
-_PARTS_SHOWN = 5
-_REMEDY = "measure again, or get the run folder from where it was certified"
 
 
 @dataclass(frozen=True)
@@ -37,29 +29,43 @@ class Inspection:
     findings: tuple[Finding, ...]
     certified_before: bool
     """There was a certificate, and the data was held against it."""
+    refuted: bool
+    """The data is not what was certified: such a run is never certified anew."""
+    covered: tuple[str, ...]
+    """Parts of the data that the certificate covers: tables of the database, and files relative to the run folder."""
+    uncovered: Mapping[str, str]
+    """Files in the run folder that it does not cover, each with what can be said of it."""
 
 
-def inspect(run: RunReader) -> Inspection:
-    """Recompute everything from the raw data; changes nothing. Raises `StoreError` when the run is damaged."""
+def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
+    """Recompute everything from the raw data; changes nothing. Raises `StoreError` when the run is damaged.
+
+    `measured_now`: the run has just come to its end, so a certificate is not due yet.
+    """
     with _no_garbage_collection():
-        return _inspect(run)
+        return _inspect(run, measured_now)
 
 
-def _inspect(run: RunReader) -> Inspection:
+def _inspect(run: RunReader, measured_now: bool) -> Inspection:
     issued = run.certificate()
     data, hashes = read_run_data(run), hash_data(run)
+    changed = list(changes(run, issued, hashes))
+    told = [*changed, *contradictions(run, issued), *(() if measured_now else late(run, issued))]
     integrity = Check(
         id="data-changed",
         threat="the data was changed after it was certified",
         severity="invalid",
-        look=partial(_look_for_changes, run, issued, hashes),
+        look=lambda _: iter(told),
         saw=PARTS,
         assumes="no two different sets of data have one SHA-256: identity",
         otherwise="somebody who rewrites data and certificate together is not found out",
     )
     judgement = judge(data, (*CHECKS, integrity))
     certificate = certify(data, judgement, hashes, run.state().state)
-    return Inspection(certificate, judgement.findings, issued is not None)
+    refuted = any(isinstance(item, Finding) for item in changed)
+    covered = tuple(issued.data if issued else hashes)
+    others = uncovered(run, covered)
+    return Inspection(certificate, judgement.findings, issued is not None, refuted, covered, others)
 
 
 @contextmanager
@@ -74,10 +80,11 @@ def _no_garbage_collection() -> Generator[None]:
             gc.enable()
 
 
-def issue(store: RunStore) -> Inspection:
-    """Inspect a run that has just been measured, and keep the certificate and all findings with it."""
-    inspection = inspect(store)
-    store.set_certificate(inspection.certificate, inspection.findings)
+def issue(store: RunStore, *, measured_now: bool = False) -> Inspection:
+    """Inspect a run, and keep certificate and findings with it, unless its data refutes an older certificate."""
+    inspection = inspect(store, measured_now=measured_now)
+    if not inspection.refuted:
+        store.set_certificate(inspection.certificate, inspection.findings)
     return inspection
 
 
@@ -86,55 +93,13 @@ def refuse_changed_data(run: RunReader) -> None:
     certified, or the change would never be noticed again. Raises `StoreError`.
     """
     issued = run.certificate()
-    if issued is None:
+    if issued is None and run.certificate_file() is None:
         return
-    found = [item for item in _look_for_changes(run, issued, hash_data(run)) if isinstance(item, Finding)]
+    found = [item for item in changes(run, issued, hash_data(run)) if isinstance(item, Finding)]
     if found:
-        raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{_REMEDY}; --out names a folder")
+        raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{REMEDY}; --out names a folder")
 
 
 def foresee(data: RunData) -> tuple[Finding, ...]:
     """What checks have to say before anything is measured."""
     return judge(data, BEFORE).findings
-
-
-def _look_for_changes(
-    run: RunReader, issued: Certificate | None, hashes: Mapping[str, str], _data: RunData | None = None
-) -> Findings:
-    if issued is None:
-        yield Unchecked(reason="the run has no certificate yet", applies=False)
-        return
-    if parts := changed(issued.data, dict(hashes)):
-        shown = ", ".join(parts[:_PARTS_SHOWN]) + (", ..." if len(parts) > _PARTS_SHOWN else "")
-        message = f"what lies in the run folder is not what was certified: {shown} changed since"
-        yield about_run("data-changed", "invalid", message, _REMEDY, parts=shown, count=len(parts))
-    if (problem := _file_differs(run, issued)) is not None:
-        yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", _REMEDY, file=CERTIFICATE_NAME)
-
-
-def _file_differs(run: RunReader, issued: Certificate) -> str | None:
-    """Why the certificate beside the database is not the one in it; None when it is."""
-    path = run.folder / CERTIFICATE_NAME
-    try:
-        if path.stat().st_size > _MAX_CERTIFICATE:
-            return "is far too large"
-        document: Any = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return "is gone"
-    except (OSError, ValueError, RecursionError):
-        return "cannot be read"
-    if not isinstance(document, dict):
-        return "is not a certificate"
-    found = cast("dict[str, Any]", document)
-    shown, count = found.pop("findings", None), found.pop("findings_left_out", None)
-    try:
-        # As records: fields that a later version adds are missing in both.
-        said = Certificate.model_validate(found)
-    except ValidationError:
-        return "is not a certificate"
-    if said != issued:
-        return "does not say what the run's database says"
-    total = sum(1 for _ in run.findings())
-    if not isinstance(shown, list) or not isinstance(count, int) or len(cast("list[Any]", shown)) + count != total:
-        return "does not hold the findings of the run's database"
-    return None

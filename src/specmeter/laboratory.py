@@ -175,6 +175,7 @@ def run(
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
     """
+    from specmeter.environment import environment_of
     from specmeter.inspection import issue
     from specmeter.losslessness import measure_margins
 
@@ -202,9 +203,9 @@ def run(
             raise
         finally:
             store.end(time.time(), interrupted=interrupted, reason=reason)
-            store.write_environment(_environment(work, store))
+            store.write_environment(environment_of(store))
         measure_margins(work, prepared.engine, store)
-        issue(store)
+        issue(store, measured_now=True)
         return store.state()
 
 
@@ -332,21 +333,3 @@ def _prompts(
         arm.id: tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads)
         for arm in arms
     }
-
-
-def _environment(work: Work, store: RunStore) -> str:
-    from specmeter.environment import render_environment
-
-    state = store.state()
-    sessions = tuple(store.sessions())
-    return render_environment(
-        host=store.hosts()[-1],
-        engines=tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values()),
-        models=tuple(work.models.values()),
-        experiment_name=work.experiment.name,
-        argvs={session.arm_id: session.argv for session in sessions},
-        started_at=state.started_at or time.time(),
-        finished_at=state.finished_at,
-        state=state.state,
-        sessions=sessions,
-    )

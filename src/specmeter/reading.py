@@ -29,6 +29,8 @@ class RunReport:
     answers: tuple[Answer, ...]
     certificate: Certificate | None
     """None for a run that was not checked, because it is running or was interrupted."""
+    certificate_sha256: str | None
+    """Of certificate.json, where the run is certified."""
     findings: tuple[Finding, ...]
     """What the checks found when the certificate was issued."""
     withheld: dict[str, Estimate]
@@ -76,6 +78,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             summary=summary,
             answers=answers(summary, arms),
             certificate=certificate,
+            certificate_sha256=store.certificate_sha256() if certificate is not None else None,
             findings=tuple(store.findings()),
             withheld={arm.arm_id: arm.speedup for arm in measured.arms if arm.arm_id in invalid and arm.speedup},
             withheld_by_kind={

@@ -118,6 +118,7 @@ def run_data(
         pairs={(t, d): pair(t, d) for t, d in itertools.product(asked.targets, asked.drafts)},
         prompts={name: prompt(name) for name in prompt_ids},
         planned=dict.fromkeys(by_id, design.blocks * design.invocations * len(prompt_ids)),
+        plan=frozenset(it.key for it in requests),
         sessions=sessions,
         logs=logs,
         requests=tuple(requests),

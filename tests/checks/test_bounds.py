@@ -35,7 +35,7 @@ from specmeter.checks.bounds import (
 )
 from specmeter.checks.hashes import PARTS
 from specmeter.checks.judge import judge
-from specmeter.checks.run_data import RunData
+from specmeter.checks.run_data import RunData, Steps
 from specmeter.record import Arm, DeviceUse, Gpu
 
 CLEAN = run_data()
@@ -76,7 +76,13 @@ def paced(factor: float, noise: float = 0.01, seed: int = 1, blocks: int = 4, **
 
 def stepped(data: RunData, share: float = 0.98) -> RunData:
     """With the times of steps: from the first end to the last, `share` of the decode time."""
-    return with_requests(data, SD, lambda it: {"steps_ms": share * (it.row.predicted_ms or 0.0)})
+    return with_requests(
+        data, SD, lambda it: {"steps": _lasting(share * (it.row.predicted_ms or 0.0), it.row.step_n or 0)}
+    )
+
+
+def _lasting(span_ms: float, number: int = 9) -> Steps:
+    return Steps(number, drafted=36, accepted=20, first_ms=5.0, last_ms=5.0 + span_ms)
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["steps timed", "steps not timed"])
@@ -110,7 +116,7 @@ def test_steps_that_took_longer_than_decoding_make_a_speedup_false() -> None:
     (finding,) = found(speedup_above_tau, stepped(paced(0.7), share=1.2))
     assert (finding.severity, finding.arm_id) == ("invalid", SD)
     assert finding.evidence["steps_beyond_decode_ms"]
-    one = with_requests(stepped(paced(0.7)), lambda row: row.block == 2 and row.item == 1, steps_ms=5000.0)
+    one = with_requests(stepped(paced(0.7)), lambda row: row.block == 2 and row.item == 1, steps=_lasting(5000.0))
     assert [it.severity for it in found(speedup_above_tau, one)] == ["invalid"]
 
 

@@ -38,6 +38,7 @@ def test_a_speedup_above_tau_is_not_a_false_number(tmp_path: Path) -> None:
     with RunStore.open(tmp_path / "run", readonly=True) as store:
         requests = read_run_data(store).by_arm[ARM]
     for request in requests:
-        assert request.steps_ms is not None
+        assert request.steps is not None
+        assert request.steps.span_ms is not None
         assert request.row.predicted_ms is not None
-        assert 0 < request.steps_ms <= request.row.predicted_ms, "the engine's steps lie within its decode time"
+        assert 0 < request.steps.span_ms <= request.row.predicted_ms, "the engine's steps lie within its decode time"

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from specmeter.checks import (
     arrangement,
+    asked,
     bounds,
+    clocks,
     controls,
+    copies,
     counters,
     decoding,
     engine,
@@ -20,6 +23,7 @@ from specmeter.checks import (
     machine,
     output,
     pairing,
+    records,
     settings,
 )
 from specmeter.checks.check import Check
@@ -36,6 +40,10 @@ CHECKS: tuple[Check, ...] = (
     *engine.CHECKS,
     *machine.CHECKS,
     *controls.CHECKS,
+    *records.CHECKS,
+    *clocks.CHECKS,
+    *copies.CHECKS,
+    *asked.CHECKS,
 )
 BEFORE: tuple[Check, ...] = tuple(check for check in CHECKS if check.before)
 """Those that can say something before anything is measured."""

@@ -146,7 +146,11 @@ def _own_steps(requests: Sequence[RequestData]) -> _Seen:
     Both are told by the engine. Its steps end one after the other, so from the first end to the last no more time can
     pass than decoding took: that is arithmetic, whatever the machine does.
     """
-    told = [(it.steps_ms, it.row.step_n or 0, it.row.predicted_ms or 0.0) for it in requests if it.steps_ms is not None]
+    told = [
+        (span, it.steps.number, it.row.predicted_ms or 0.0)
+        for it in requests
+        if it.steps is not None and (span := it.steps.span_ms) is not None
+    ]
     steps = sum(count - 1 for _, count, _ in told)
     beyond = max((ms - whole * (1 + TOLERANCE) - SLACK_MS for ms, _, whole in told), default=0.0)
     mean = sum(ms for ms, _, _ in told) / steps if steps > 0 and len(told) == len(requests) else None

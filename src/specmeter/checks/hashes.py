@@ -1,10 +1,17 @@
-"""SHA-256 of every part of a run's data, so that any later change of it is noticed."""
+"""SHA-256 of every part of a run's data, so that any later change of it is noticed.
+
+Covered are all tables of `run.sqlite` but those of the certificate itself, every log, and the documents that specmeter
+writes beside them before it certifies: `FILES`.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader
@@ -26,23 +33,33 @@ _TABLES = {
 }
 _LATER = {"predictions": "SELECT arm_id, json FROM prediction ORDER BY seq"}
 """Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""
-PARTS = (*_TABLES, *_LATER, "logs")
+_RUN = {"run": "SELECT created_at, started_at, finished_at, interrupted, reason, state FROM run"}
+FILES = (EXPERIMENT_NAME, ENVIRONMENT_NAME)
+"""Documents beside the database that are certified with it."""
+_NEWER = frozenset({*_RUN, *FILES})
+"""Parts that certificates of early versions do not speak of, any of them."""
+PARTS = (*_TABLES, *_LATER, *_RUN, *FILES, LOGS_NAME)
 """Parts that checks name; each log has a hash of its own, `logs/NAME`."""
 
 
 def hash_data(run: RunReader) -> dict[str, str]:
     """Part -> SHA-256, computed from what lies in the run folder now. Raises `StoreError` when it is damaged."""
-    hashes = {part: _hash_rows(run, query) for part, query in _TABLES.items()}
+    hashes = {part: _hash_rows(run, query) for part, query in (_TABLES | _RUN).items()}
     hashes |= {part: _hash_rows(run, query) for part, query in _LATER.items() if any(True for _ in run.raw(query))}
-    logs = run.folder / "logs"
-    for path in sorted(logs.iterdir()) if logs.is_dir() else ():
-        if path.is_file() and not path.is_symlink():
-            hashes[f"logs/{path.name}"] = _hash_file(path)
-    return hashes
+    logs = run.folder / LOGS_NAME
+    files = [run.folder / name for name in FILES]
+    files += sorted(logs.iterdir()) if logs.is_dir() and not logs.is_symlink() else []
+    return hashes | {
+        path.relative_to(run.folder).as_posix(): _hash_file(path)
+        for path in files
+        if path.is_file() and not path.is_symlink()
+    }
 
 
-def changed(was: dict[str, str], now: dict[str, str]) -> list[str]:
+def changed(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Parts that differ, appeared or are gone, in order."""
+    if was.keys().isdisjoint(_NEWER):
+        now = {part: digest for part, digest in now.items() if part not in _NEWER}
     return [part for part in dict.fromkeys((*was, *now)) if was.get(part) != now.get(part)]
 
 

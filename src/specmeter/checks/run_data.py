@@ -9,16 +9,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from specmeter import __version__
+from specmeter.checks.printed import Printed, PrintedRequests
 from specmeter.differences import Text, find_differences, output_digest
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiment import Experiment
 from specmeter.importers.engine_log import LogSigns, scan
 from specmeter.importers.log_lines import log_lines
-from specmeter.record import Arm, DraftPair, Estimate, Host, Margin, ModelHeader, ModelIdentity, Prompt, Session
+from specmeter.record import (
+    Arm,
+    DraftPair,
+    Estimate,
+    Host,
+    Margin,
+    ModelHeader,
+    ModelIdentity,
+    Prompt,
+    Session,
+    Timings,
+)
 from specmeter.store import RequestKey, RequestRow
 from specmeter.store.rows import REQUEST_COLUMNS, shared
 from specmeter.summary import RunSummary, summarize
@@ -30,6 +44,34 @@ NGRAM = 8
 """Length of the runs of tokens whose repetition is counted."""
 BUCKETS = 256
 """Into so many are tokens hashed where their counts are kept."""
+
+
+class Arrivals(NamedTuple):
+    """When tokens arrived at the client, in short; times from the start of the request."""
+
+    tokens: int
+    first_ms: float
+    last_ms: float
+    sum_ms: float
+    """With the other two it tells one request's arrivals from any other's."""
+    in_order: bool
+
+
+class Steps(NamedTuple):
+    """What the steps of a request add up to."""
+
+    number: int
+    drafted: int
+    accepted: int
+    first_ms: float
+    """When the first one ended, by the engine's clock, from the start of the request."""
+    last_ms: float
+    """When the last one ended."""
+
+    @property
+    def span_ms(self) -> float | None:
+        """From the end of the first to the end of the last; None for fewer than two."""
+        return self.last_ms - self.first_ms if self.number > 1 else None
 
 
 @dataclass(slots=True)
@@ -62,8 +104,14 @@ class RequestData:
     """The most restores in a row without a token in between."""
     partial: int = 0
     """Steps that rejected drafted tokens, without a restore."""
-    steps_ms: float | None = None
-    """From the end of the first step to the end of the last, by the engine's own clock; None for fewer than two."""
+    steps: Steps | None = None
+    """What its steps add up to; None where none is on record."""
+    arrivals: Arrivals | None = None
+    """What its arrival times say; None where none is on record."""
+    retold: bool = False
+    """An earlier request has the same tokens and another text; only greedy requests are compared."""
+    otherwise: str = ""
+    """The first count or time that the engine's own answer has otherwise than the record; empty where none has."""
     histogram: bytes = b""
     """How many tokens fall into each of the `BUCKETS`, 255 at most; only of sampled texts."""
 
@@ -100,12 +148,22 @@ class RunData:
     prompts: Mapping[str, Prompt] = field(default_factory=dict[str, Prompt])
     planned: Mapping[str, int] = field(default_factory=dict[str, int])
     """Arm id -> requests that make it complete."""
+    plan: frozenset[tuple[int, int, str, str]] = frozenset()
+    """Every (invocation, block, arm id, prompt id) that makes the run complete."""
+    experiment_yaml: str = ""
+    """The experiment as it was given; empty where it is not at hand."""
+    written_by: str = __version__
+    """Version of specmeter that began the run."""
     sessions: Mapping[str, Session] = field(default_factory=dict[str, Session])
     """By id, in the order of starting."""
     logs: Mapping[str, LogSigns] = field(default_factory=dict[str, LogSigns])
     """Session id -> what its log says; sessions without a readable log are missing."""
+    printed: Mapping[str, Sequence[Printed]] = field(default_factory=dict[str, Sequence[Printed]])
+    """Session id -> times and counts that the engine printed for each request, warm-ups included."""
     requests: Sequence[RequestData] = ()
     """In the order of measurement; failed ones included."""
+    predicted_at: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Arm id -> when its speedup was foretold; arms without a prediction are missing."""
     telemetry: Sequence[Load] = ()
     margins: tuple[Margin, ...] = ()
     left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
@@ -173,6 +231,8 @@ def read_run_data(run: RunReader) -> RunData:
     arms = {arm.id: arm for arm in run.arms()}
     greedy = experiment.generation.temperature == 0
     requests = tuple(_requests(run, count_tokens=not greedy))
+    printed: dict[str, Sequence[Printed]] = {}
+    plan = run.raw("SELECT invocation, block, arm_id, prompt_id FROM plan")
     return RunData(
         experiment=experiment,
         arms=arms,
@@ -181,8 +241,13 @@ def read_run_data(run: RunReader) -> RunData:
         pairs={(pair.target, pair.draft): pair for pair in run.pairs()},
         prompts={prompt.id: prompt for prompt in run.prompts()},
         planned=run.planned(),
+        plan=frozenset((invocation, block, intern(arm), intern(prompt)) for invocation, block, arm, prompt in plan),
+        experiment_yaml=run.experiment_yaml,
+        written_by=run.written_by,
         sessions=sessions,
-        logs=dict(_logs(run.folder, sessions.values())),
+        logs=dict(_logs(run.folder, sessions.values(), printed)),
+        printed=printed,
+        predicted_at={it.arm_id: it.made_at for it in run.predictions() if it.speedup is not None},
         requests=requests,
         telemetry=tuple(_telemetry(run)),
         margins=tuple(run.margins()),
@@ -190,14 +255,16 @@ def read_run_data(run: RunReader) -> RunData:
     )
 
 
-def _logs(folder: Path, sessions: Any) -> Iterator[tuple[str, LogSigns]]:
+def _logs(folder: Path, sessions: Any, printed: dict[str, Sequence[Printed]]) -> Iterator[tuple[str, LogSigns]]:
+    """Signs of each log; what it printed of each request goes into `printed` on the way."""
     for session in sessions:
         if session.log_file is None:
             continue
         path = folder / session.log_file
         # A session's record is data from outside: it may not point out of its folder.
         if path.resolve().is_relative_to(folder.resolve()) and path.is_file():
-            yield session.id, scan(log_lines(path))
+            printed[session.id] = requests = PrintedRequests()
+            yield session.id, scan(requests.watched(log_lines(path)))
 
 
 def _telemetry(run: RunReader) -> Iterator[Load]:
@@ -217,6 +284,7 @@ def _telemetry(run: RunReader) -> Iterator[Load]:
 def _requests(run: RunReader, *, count_tokens: bool) -> Iterator[RequestData]:
     repeated: dict[bytes, float] = {}
     """Texts repeat from block to block; their repetition is counted once."""
+    texts: dict[bytes, str] = {}
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = shared(values)
@@ -225,6 +293,9 @@ def _requests(run: RunReader, *, count_tokens: bool) -> Iterator[RequestData]:
             continue
         reply = json.loads(zlib.decompress(bulk))
         request = _read(row, reply, repeated)
+        if not count_tokens and request.output:
+            text: str = reply.get("text", "")
+            request.retold = _is_other(texts.setdefault(request.output, text), text)
         if count_tokens:
             request.histogram = token_histogram(reply.get("token_ids", []))
         yield request
@@ -243,8 +314,10 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
     if output not in known:
         known[output] = repetition(ids)
     steps: list[dict[str, Any]] = bulk.get("steps", [])
+    arrivals: list[float] = bulk.get("arrival_ms", [])
     restores, at_one_place, partial = _steps(steps)
-    rate = bulk.get("raw_timings", {}).get("predicted_per_second")
+    said: dict[str, Any] = bulk.get("raw_timings", {})
+    rate = said.get("predicted_per_second")
     counters: dict[str, float] = bulk.get("counters", {})
     return RequestData(
         row=row,
@@ -259,8 +332,47 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         restores=restores,
         restores_at_one_place=at_one_place,
         partial=partial,
-        steps_ms=steps[-1]["at_ms"] - steps[0]["at_ms"] if len(steps) > 1 else None,
+        steps=_added_up(steps) if steps else None,
+        arrivals=_arrivals(arrivals) if arrivals else None,
+        otherwise=_first_otherwise(row, said) if said else "",
     )
+
+
+_CUT_OFF = 8
+"""Characters at the end of a text that may be missing: a last character whose tokens are not complete."""
+
+
+def _is_other(first: str, text: str) -> bool:
+    if first == text:
+        return False
+    length = min(len(first), len(text))
+    return first[:length] != text[:length] or abs(len(first) - len(text)) > _CUT_OFF
+
+
+_SAID = tuple((name, RequestRow._fields.index(name)) for name in Timings.model_fields)
+"""Counts and times that engines print as they are stored, and their places in a row."""
+_LEFT_OUT = {"cache_n": 0, "draft_n": 0, "draft_n_accepted": 0}
+"""What it means when an engine leaves one of these out."""
+
+
+def _first_otherwise(row: RequestRow, said: Mapping[str, Any]) -> str:
+    for name, at in _SAID:
+        value = said.get(name)
+        if value != row[at] and (value is not None or row[at] != _LEFT_OUT.get(name, row[at])):
+            return name
+    return ""
+
+
+def _arrivals(times: list[float]) -> Arrivals:
+    return Arrivals(len(times), times[0], times[-1], sum(times), times == sorted(times))
+
+
+def _added_up(steps: Sequence[Mapping[str, Any]]) -> Steps:
+    drafted = accepted = 0
+    for step in steps:
+        drafted += step["drafted"]
+        accepted += step["accepted"]
+    return Steps(len(steps), drafted, accepted, steps[0]["at_ms"], steps[-1]["at_ms"])
 
 
 def repetition(token_ids: Sequence[int]) -> float:

@@ -3,51 +3,121 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from rich.console import Console
 
     from specmeter.inspection import Inspection
+    from specmeter.signature import Verified
+
+_SHOWN = 10
 
 
 @click.command(name="check")
 @click.argument("run", default="latest")
 @click.option("--all", "every", is_flag=True, help="List every check, also those that passed or do not apply.")
 @click.option("--json", "as_json", is_flag=True, help="Print verdicts, findings and checks as JSON.")
-def command(run: str, every: bool, as_json: bool) -> int:
+@click.option(
+    "--sign",
+    metavar="KEY",
+    type=click.Path(path_type=Path),
+    help="Sign the certificate with this SSH key (ssh-keygen -Y sign), into certificate.json.sig.",
+)
+@click.option(
+    "--signer",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Verify that signature: a public SSH key, or a list of allowed signers.",
+)
+@click.option("--identity", metavar="NAME", help="Whose signature it has to be, by the name in the list of signers.")
+def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Path | None, identity: str | None) -> int:
     """Check RUN again from its raw data: can its numbers be believed?
 
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). Every check is computed
     anew, whatever was found when the run was measured, and the data is held against the hashes in its certificate, so
     that any later change is noticed. A run that has no certificate yet (it was interrupted) gets one, unless something
-    is writing to it.
+    is writing to it, or a certificate.json in its folder says that it was changed.
+
+    With --sign, the certificate (and so all that it covers) is tied to a key of yours; with --signer, others verify it.
 
     \b
     Examples:
       specmeter check
       specmeter check specmeter-runs/demo-20261121-101500 --all
       specmeter check latest --json | jq '.arms'
+      specmeter check latest --sign ~/.ssh/id_ed25519
+      specmeter check downloaded/run --signer anna.pub
+      specmeter check downloaded/run --signer allowed_signers --identity anna@example.org
 
     \b
-    Exit codes: 0 valid or suspect, 1 invalid, 2 no such run, or a damaged one.
+    Exit codes: 0 valid or suspect, 1 invalid, or the signature does not hold, 2 no such run, a damaged one, or a key
+    that cannot be used.
     """
+    from specmeter.errors import UsageError
     from specmeter.laboratory import find_run
 
+    if identity is not None and signer is None:
+        raise UsageError(
+            f"--identity {identity!r}: there is nothing to look it up in", fix="name a list of signers with --signer"
+        )
     folder = find_run(run)
-    inspection, issued = _inspect(folder)
+    inspection, issued = _inspect(folder, certify=signer is None)
+    if sign is not None:
+        _sign(folder, inspection, sign)
+    verified = None if signer is None else _verify(folder, signer, identity)
     if as_json:
-        document = inspection.certificate.model_dump(mode="json")
-        document["findings"] = [finding.model_dump(mode="json", exclude_none=True) for finding in inspection.findings]
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(_document(inspection, verified), indent=2, ensure_ascii=False))
     else:
         _print(folder, inspection, issued, every=every)
-    return 1 if inspection.certificate.verdict == "invalid" else 0
+        if verified is not None:
+            _print_signature(verified)
+    refused = verified is not None and not verified.holds
+    return 1 if inspection.certificate.verdict == "invalid" or refused else 0
 
 
-def _inspect(folder: Path) -> tuple[Inspection, bool]:
+def _document(inspection: Inspection, verified: Verified | None) -> dict[str, Any]:
+    document = inspection.certificate.model_dump(mode="json")
+    document["findings"] = [finding.model_dump(mode="json", exclude_none=True) for finding in inspection.findings]
+    document["covered"] = list(inspection.covered)
+    document["not_covered"] = list(inspection.uncovered)
+    return document if verified is None else document | {"signature": asdict(verified)}
+
+
+def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
+    from specmeter.errors import UsageError
+    from specmeter.signature import sign
+    from specmeter.store import RunStore
+    from specmeter.store.run import SIGNATURE_NAME
+
+    with RunStore.open(folder, readonly=True) as store:
+        content = store.certificate_file() if store.certificate() is not None else None
+    changed = any(finding.check == "data-changed" and finding.severity == "invalid" for finding in inspection.findings)
+    if content is None or changed:
+        why = "its data is not what was certified" if changed else "it has no certificate"
+        raise UsageError(
+            f"{folder}: cannot be signed: {why}", fix="see what `specmeter check` says of it without --sign"
+        )
+    sign(content, key, folder / SIGNATURE_NAME)
+
+
+def _verify(folder: Path, signer: Path, identity: str | None) -> Verified:
+    from specmeter.signature import Verified, verify
+    from specmeter.store import RunStore
+    from specmeter.store.run import SIGNATURE_NAME
+
+    with RunStore.open(folder, readonly=True) as store:
+        content = store.certificate_file() if store.certificate() is not None else None
+    if content is None:
+        return Verified(holds=False, why_not="the run has no certificate")
+    return verify(content, folder / SIGNATURE_NAME, signer, identity)
+
+
+def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
     """(inspection, whether a certificate was issued just now)."""
     import contextlib
 
@@ -56,16 +126,16 @@ def _inspect(folder: Path) -> tuple[Inspection, bool]:
     from specmeter.store import RunStore
 
     with RunStore.open(folder, readonly=True) as store:
-        if store.certificate() is not None:
+        if store.certificate() is not None or not certify:
             return inspect(store), False
     with contextlib.suppress(StoreError), RunStore.open(folder) as store:
-        return issue(store), True
+        inspection = issue(store)
+        return inspection, not inspection.refuted
     with RunStore.open(folder, readonly=True) as store:
         return inspect(store), False
 
 
 def _print(folder: Path, inspection: Inspection, issued: bool, *, every: bool) -> None:
-    from rich.markup import escape
 
     from specmeter.cli.text import output_console
     from specmeter.cli.verdicts import STYLES, print_findings, print_outcomes, print_verdicts
@@ -84,11 +154,45 @@ def _print(folder: Path, inspection: Inspection, issued: bool, *, every: bool) -
     print_findings(console, inspection.findings)
     console.print()
     print_outcomes(console, certificate.checks, every=every)
-    if inspection.certified_before:
-        same = not any(finding.check == "data-changed" for finding in inspection.findings)
-        state = "is what was certified" if same else "IS NOT what was certified"
-        console.print(f"\nthe data in {escape(str(folder))} {state}", highlight=False, soft_wrap=True)
+    _print_coverage(console, folder, inspection, issued)
+
+
+def _print_coverage(console: Console, folder: Path, inspection: Inspection, issued: bool) -> None:
+    """What the certificate says about which files."""
+    from rich.markup import escape
+
+    from specmeter.checks.hashes import FILES
+    from specmeter.cli.text import counted, printable
+
+    where = escape(printable(str(folder)))
+    if inspection.refuted:
+        state = f"the data in {where} IS NOT what was certified"
+    elif inspection.certified_before:
+        state = f"the data in {where} is what was certified"
     elif issued:
-        console.print(f"\ncertified now: {escape(str(folder))}/certificate.json", highlight=False, soft_wrap=True)
+        state = f"certified now: {where}/certificate.json"
     else:
-        console.print("\nnot certified: the run is being written to, or its folder is read-only", highlight=False)
+        state = "not certified: the run is being written to, or its folder is read-only"
+    console.print(f"\n{state}", highlight=False, soft_wrap=True)
+    if not inspection.certified_before and not issued:
+        return
+    logs = sum(part.startswith("logs/") for part in inspection.covered)
+    files = [part for part in inspection.covered if part in FILES]
+    tables = len(inspection.covered) - logs - len(files)
+    told = [f"run.sqlite ({counted(tables, 'table')})", counted(logs, "log"), *files]
+    console.print(f"covered by the certificate: {', '.join(told)}", highlight=False, soft_wrap=True)
+    if others := inspection.uncovered:
+        shown = [f"{name} ({remark})" if remark else name for name, remark in list(others.items())[:_SHOWN]]
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        names = escape(printable(", ".join(shown)))
+        console.print(f"not covered: {names}{more}", highlight=False, soft_wrap=True)
+
+
+def _print_signature(verified: Verified) -> None:
+    from specmeter.cli.text import printable
+
+    if verified.holds:
+        by = f"{verified.identity}, with {verified.key}" if verified.identity else verified.key
+        click.echo(f"signed by {printable(str(by))}")
+    else:
+        click.echo(f"the signature DOES NOT HOLD: {printable(verified.why_not)}")

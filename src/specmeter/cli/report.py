@@ -136,7 +136,8 @@ def _read(run: str, published: str | None, probe: Path | None) -> tuple[Document
     from specmeter.laboratory import find_run
     from specmeter.report.document import read_document
     from specmeter.report.study_document import published_documents, read_study
-    from specmeter.studies.folder import REPORT_NAME, StudyFolder, exists
+    from specmeter.store.run import REPORT_NAME
+    from specmeter.studies.folder import StudyFolder, exists
 
     folder = None if published else find_run(run)
     if folder is not None and not exists(folder):

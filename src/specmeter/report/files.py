@@ -16,6 +16,7 @@ from specmeter.report.study_page import study_page
 from specmeter.report.table_text import FORMATS
 from specmeter.report.tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.report.words import words
+from specmeter.seal import sealed
 from specmeter.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def write_page(document: Document, path: Path, languages: Sequence[Language]) -> Path:
-    """Write the report of a run; a file of that name is replaced when the new one is complete."""
-    write_text(path, run_page(document, languages))
+    """Write the report of a run, sealed; a file of that name is replaced when the new one is complete."""
+    write_bytes(path, sealed(run_page(document, languages).encode(), document.run.certificate_sha256))
     return path
 
 

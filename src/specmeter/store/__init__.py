@@ -5,6 +5,7 @@ runs/2026-11-21-demo/
     experiment.yaml     the experiment as it was given (the database holds it too, and is what counts)
     BENCHMARK_ENV.md    the machine and the binaries, for people
     certificate.json    what was checked and what follows (the database holds it too)
+    certificate.json.sig  its signature, where it was signed
     logs/               what the engines printed, one file per session
     run.lock            held while a process writes
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import sqlite3
 import zlib
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from specmeter.errors import StoreError
 from specmeter.record import (
     Arm,
     Certificate,
@@ -31,6 +34,8 @@ from specmeter.store.identity import RunIdentity
 from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, restore
 
 DATABASE_NAME = "run.sqlite"
+CERTIFICATE_NAME = "certificate.json"
+_MAX_CERTIFICATE = 64 * 1024 * 1024
 
 R = TypeVar("R", bound=Record)
 
@@ -82,6 +87,11 @@ class RunReader:
     def experiment_json(self) -> str:
         """The experiment as it was resolved."""
         return str(self._one("SELECT experiment_json FROM run")[0])
+
+    @property
+    def written_by(self) -> str:
+        """Version of specmeter that began the run."""
+        return str(self._one("SELECT specmeter FROM run")[0])
 
     def hosts(self) -> list[Host]:
         """The machine at each start of the run, oldest first."""
@@ -190,6 +200,30 @@ class RunReader:
     def certificate(self) -> Certificate | None:
         """The last one issued; None for a run that was never checked."""
         return next(self._documents(Certificate, "certificate"), None)
+
+    def certificate_file(self) -> bytes | None:
+        """certificate.json as it lies beside the database; None where there is none.
+
+        Raises `StoreError` when it cannot be read, or is larger than any certificate.
+        """
+        path = self.folder / CERTIFICATE_NAME
+        try:
+            with path.open("rb") as file:
+                content = file.read(_MAX_CERTIFICATE + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror})", fix="check its permissions") from None
+        if len(content) > _MAX_CERTIFICATE:
+            raise StoreError(f"{path}: is not a certificate (too large)", fix="remove it, and check the run again")
+        return content
+
+    def certificate_sha256(self) -> str | None:
+        """SHA-256 of certificate.json, which names the whole run in short; None where it cannot be read."""
+        with contextlib.suppress(StoreError):
+            content = self.certificate_file()
+            return None if content is None else hashlib.sha256(content).hexdigest()
+        return None
 
     def findings(self) -> Iterator[Finding]:
         """What the checks found when the certificate was issued."""

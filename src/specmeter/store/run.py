@@ -35,12 +35,14 @@ from specmeter.store.database import create_database, is_older, is_run, open_to_
 from specmeter.store.identity import RunIdentity, compare_identity
 from specmeter.store.lock import LOCK_NAME, RunLock
 from specmeter.store.migrations import migrate
-from specmeter.store.reader import DATABASE_NAME, RunReader
+from specmeter.store.reader import CERTIFICATE_NAME, DATABASE_NAME, RunReader
 from specmeter.store.rows import insert
 
 EXPERIMENT_NAME = "experiment.yaml"
 ENVIRONMENT_NAME = "BENCHMARK_ENV.md"
-CERTIFICATE_NAME = "certificate.json"
+SIGNATURE_NAME = "certificate.json.sig"
+REPORT_NAME = "report.html"
+"""Written after the certificate, if at all."""
 LOGS_NAME = "logs"
 _OURS = {LOCK_NAME, EXPERIMENT_NAME, LOGS_NAME} | {DATABASE_NAME + end for end in ("", "-wal", "-shm", "-journal")}
 _CHANGES_SHOWN = 10
@@ -212,16 +214,21 @@ class RunStore(RunReader):
     # --- writing what happens ----------------------------------------------------------------------------------------
 
     def begin(self, at: float) -> None:
-        """The run starts, or goes on, at `at` (seconds since the epoch); what was certified before no longer holds."""
+        """The run starts, or goes on, at `at` (seconds since the epoch); what was certified before no longer holds.
+
+        Killed in here, it leaves a certificate.json that agrees with its data, or none; nothing looks like a change.
+        """
         with self._transaction() as db:
             db.execute("DELETE FROM certificate")
             db.execute("DELETE FROM finding")
+        (self.folder / SIGNATURE_NAME).unlink(missing_ok=True)
+        (self.folder / CERTIFICATE_NAME).unlink(missing_ok=True)
+        with self._transaction() as db:
             db.execute(
                 "UPDATE run SET started_at = coalesce(started_at, ?), finished_at = NULL, interrupted = 0, "
                 "reason = NULL, state = 'partial'",
                 (at,),
             )
-        (self.folder / CERTIFICATE_NAME).unlink(missing_ok=True)
 
     def end(self, at: float, *, interrupted: bool = False, reason: str | None = None) -> None:
         """The run ends at `at`: by itself, or `interrupted` by a person; `reason` says what stopped it early."""
@@ -298,11 +305,12 @@ class RunStore(RunReader):
         """Replace the certificate and all findings, in the database and as certificate.json beside it.
 
         The database's certificate goes first and comes last: a run that is killed in between has none, and no half of
-        one that would look like a change of its data.
+        one that would look like a change of its data. A signature of what was certified before goes with it.
         """
         kept = list(findings)
         with self._transaction() as db:
             db.execute("DELETE FROM certificate")
+        (self.folder / SIGNATURE_NAME).unlink(missing_ok=True)
         self._rewrite("finding", kept)
         document = certificate.model_dump(mode="json")
         document["findings"] = [
