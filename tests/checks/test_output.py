@@ -381,7 +381,7 @@ def test_a_mock_run_whose_decoding_fails_loops(tmp_path: Path) -> None:
     data = mock_run(tmp_path, mock={"faults": [fault]}, generation={"max_tokens": 128})
     findings = found(output_degenerate, data)
     assert {it.arm_id for it in findings} == {"moe/draft-simple/small/g4"}
-    assert {it.severity for it in findings} == {"suspect"}
+    assert {it.severity for it in findings} == {"invalid"}
 
 
 def test_a_mock_run_of_shorter_answers(tmp_path: Path) -> None:
