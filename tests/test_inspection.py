@@ -21,8 +21,8 @@ from specmeter.inspection import inspect
 from specmeter.reading import read_run
 from specmeter.record import Unchecked
 from specmeter.store import RunStore
-from specmeter.store.migrations import MIGRATIONS
 from specmeter.store import run as run_module
+from specmeter.store.migrations import MIGRATIONS
 from test_measure import faults, measured, write
 
 
