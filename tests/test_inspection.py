@@ -13,7 +13,7 @@ import pytest
 from checks.factory import BASE, SD, run_data
 from specmeter.checks import CHECKS
 from specmeter.checks.check import Check, about_arm, about_request, about_run
-from specmeter.checks.hashes import PARTS
+from specmeter.checks.hashes import FILES, PARTS, hash_data
 from specmeter.checks.judge import certify, judge
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
@@ -22,6 +22,7 @@ from specmeter.reading import read_run
 from specmeter.record import Unchecked
 from specmeter.store import RunStore
 from specmeter.store import run as run_module
+from specmeter.store.migrations import MIGRATIONS
 from test_measure import faults, measured, write
 
 
@@ -278,6 +279,34 @@ def test_a_certificate_of_an_early_version_covers_no_documents(
     assert "not covered: BENCHMARK_ENV.md, experiment.yaml" in capsys.readouterr().out
     (folder / "experiment.yaml").write_text("name: other\n")
     assert invoke(["check", str(folder)]) == 1
+
+
+def make_early(folder: Path) -> None:
+    """The schema of the first certificates: later tables are gone."""
+    with closing(sqlite3.connect(":memory:")) as old:
+        for step in MIGRATIONS[:2]:
+            step(old)
+        known = {name for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in set(tables) - known - {"migration"}:
+            db.execute(f"DROP TABLE {name}")
+        db.execute("DELETE FROM migration WHERE name > 'm003'")
+
+
+def test_a_run_of_an_early_version_stays_without_findings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An older schema, and a certificate that covers less."""
+    make_early(folder)
+    with RunStore.open(folder) as store:
+        issued = store.certificate()
+        assert issued is not None
+        data = {part: digest for part, digest in hash_data(store).items() if part not in ("run", *FILES)}
+        store.set_certificate(issued.model_copy(update={"data": data}), list(store.findings()))
+    make_early(folder)
+    assert invoke(["check", str(folder), "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert {finding["severity"] for finding in findings} <= {"note"}
+    assert "data-changed" not in {finding["check"] for finding in findings}
 
 
 # --- the report ------------------------------------------------------------------------------------------------------

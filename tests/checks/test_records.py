@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from specmeter.checks.run_data import Arrivals, RunData, Steps
 WHOLE = Arrivals(tokens=TOKENS, first_ms=101.0, last_ms=1000.0, sum_ms=5e4, in_order=True)
 
 
-def arrived(data: RunData, **changes: object) -> RunData:
+def arrived(data: RunData, **changes: Any) -> RunData:
     return with_requests(
         data, SD, lambda it: {"arrivals": WHOLE._replace(first_ms=it.row.ttft_ms or 0.0)._replace(**changes)}
     )
@@ -39,7 +40,7 @@ def test_a_clean_run_says_one_thing() -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_request_that_is_changed_in_one_place(change: dict[str, object]) -> None:
+def test_a_request_that_is_changed_in_one_place(change: dict[str, Any]) -> None:
     data = with_requests(run_data(), lambda row: row.arm_id == SD and row.block == 1, **change)
     findings = found(records_differ, data)
     assert len(findings) == 3
@@ -47,7 +48,7 @@ def test_a_request_that_is_changed_in_one_place(change: dict[str, object]) -> No
 
 
 @pytest.mark.parametrize("change", [{"tokens": 9}, {"in_order": False}, {"first_ms": 33.0}], ids=str)
-def test_arrivals_that_are_not_those_of_the_request(change: dict[str, object]) -> None:
+def test_arrivals_that_are_not_those_of_the_request(change: dict[str, Any]) -> None:
     assert {it.arm_id for it in found(records_differ, arrived(run_data(), **change))} == {SD}
 
 
@@ -91,7 +92,8 @@ def test_requests_that_the_log_does_not_know() -> None:
     data = run_data()
     data = replace(data, printed=printed(data))
     assert not found(log_differs, data)
-    for change in ({"predicted_ms": 99.0}, {"draft_n_accepted": 1}, {"predicted_n": 60}):
+    changes: tuple[dict[str, Any], ...] = ({"predicted_ms": 99.0}, {"draft_n_accepted": 1}, {"predicted_n": 60})
+    for change in changes:
         edited = with_requests(data, lambda row: row.arm_id == SD and row.block == 0, **change)
         assert [(it.arm_id, it.evidence["requests"]) for it in found(log_differs, edited)] == [(SD, 3)]
 

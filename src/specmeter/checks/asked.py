@@ -13,6 +13,7 @@ from specmeter.checks.check import Check, Findings, about_arm, about_run
 from specmeter.checks.evidence import not_applicable, unseen
 from specmeter.checks.run_data import RunData
 from specmeter.checks.sessions import sessions_by_arm, shown
+from specmeter.engines.llama_devices import any_remote
 from specmeter.engines.llama_options import OPTIONS
 from specmeter.errors import ExperimentError
 from specmeter.experiment_file import parse
@@ -22,6 +23,7 @@ from specmeter.workloads.spec import FileWorkload, WorkloadSpec
 
 _REMEDY = "measure what the experiment asks for: `specmeter run` on its file goes on where it stopped"
 _SHOWN = 3
+_Key = tuple[int, int, str, str]
 
 
 # --- experiment-differs ----------------------------------------------------------------------------------------------
@@ -84,7 +86,8 @@ def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
     local = [
         arm
         for arm in missing
-        if not arm.engine.rpc and all(name in data.models for name in (arm.target, arm.draft) if name is not None)
+        if not any_remote((*arm.engine.devices, *arm.engine.draft_devices))
+        and all(name in data.models for name in (arm.target, arm.draft) if name is not None)
     ]
     names = [arm.id for arm in local or missing]
     yield about_run(
@@ -98,8 +101,13 @@ def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
 
 
 def _other_plan(data: RunData, severity: Severity) -> Findings:
-    expected = set(_due(data))
-    missing, extra = expected - data.plan, data.plan - expected
+    missing, found = set[_Key](), 0
+    for key in _due(data):
+        if key in data.plan:
+            found += 1
+        else:
+            missing.add(key)
+    extra = data.plan.difference(_due(data)) if found < len(data.plan) else frozenset[_Key]()
     for keys, what in ((missing, "asks for and the plan lacks"), (extra, "does not ask for and the plan has")):
         if keys:
             invocation, block, arm_id, prompt_id = min(keys)
@@ -115,7 +123,7 @@ def _other_plan(data: RunData, severity: Severity) -> Findings:
             )
 
 
-def _due(data: RunData) -> Iterator[tuple[int, int, str, str]]:
+def _due(data: RunData) -> Iterator[_Key]:
     design = data.experiment.design
     for arm in data.arms.values():
         prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]

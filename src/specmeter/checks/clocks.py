@@ -85,7 +85,8 @@ def _arrived(requests: Sequence[RequestData]) -> _Look | None:
     times = [
         (it.row.predicted_ms or 0.0, it.arrivals.last_ms - it.arrivals.first_ms)
         for it in requests
-        if it.arrivals is not None
+        # All at once is an answer in one piece, or one whose tokens the server did not number.
+        if it.arrivals is not None and it.arrivals.last_ms > it.arrivals.first_ms
     ]
     return _look("tokens arrived over", times, late_only=False)
 

@@ -17,6 +17,7 @@ import numpy as np
 from specmeter import __version__
 from specmeter.checks.printed import Printed, PrintedRequests
 from specmeter.differences import Text, find_differences, output_digest
+from specmeter.engines.llama_reply import UNKNOWN_TOKEN
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiment import Experiment
 from specmeter.importers.engine_log import LogSigns, scan
@@ -230,7 +231,7 @@ def read_run_data(run: RunReader) -> RunData:
     experiment = Experiment.model_validate_json(run.experiment_json)
     arms = {arm.id: arm for arm in run.arms()}
     greedy = experiment.generation.temperature == 0
-    requests = tuple(_requests(run, count_tokens=not greedy))
+    requests = tuple(_requests(run, arms, count_tokens=not greedy))
     printed: dict[str, Sequence[Printed]] = {}
     plan = run.raw("SELECT invocation, block, arm_id, prompt_id FROM plan")
     return RunData(
@@ -281,10 +282,12 @@ def _telemetry(run: RunReader) -> Iterator[Load]:
         )
 
 
-def _requests(run: RunReader, *, count_tokens: bool) -> Iterator[RequestData]:
+def _requests(run: RunReader, arms: Mapping[str, Arm], *, count_tokens: bool) -> Iterator[RequestData]:
     repeated: dict[bytes, float] = {}
     """Texts repeat from block to block; their repetition is counted once."""
-    texts: dict[bytes, str] = {}
+    known = {} if count_tokens else {arm.id: arm.target for arm in arms.values()}
+    texts: dict[tuple[str, bytes], str] = {}
+    """By target, since two may not have the same vocabulary."""
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = shared(values)
@@ -293,9 +296,9 @@ def _requests(run: RunReader, *, count_tokens: bool) -> Iterator[RequestData]:
             continue
         reply = json.loads(zlib.decompress(bulk))
         request = _read(row, reply, repeated)
-        if not count_tokens and request.output:
+        if request.output and row.arm_id in known and UNKNOWN_TOKEN not in reply.get("token_ids", ()):
             text: str = reply.get("text", "")
-            request.retold = _is_other(texts.setdefault(request.output, text), text)
+            request.retold = _is_other(texts.setdefault((known[row.arm_id], request.output), text), text)
         if count_tokens:
             request.histogram = token_histogram(reply.get("token_ids", []))
         yield request

@@ -74,8 +74,7 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
         click.echo(json.dumps(_document(inspection, verified), indent=2, ensure_ascii=False))
     else:
         _print(folder, inspection, issued, every=every)
-        if verified is not None:
-            _print_signature(verified)
+        _print_signature(folder, sign, verified)
     refused = verified is not None and not verified.holds
     return 1 if inspection.certificate.verdict == "invalid" or refused else 0
 
@@ -96,9 +95,9 @@ def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
 
     with RunStore.open(folder, readonly=True) as store:
         content = store.certificate_file() if store.certificate() is not None else None
-    changed = any(finding.check == "data-changed" and finding.severity == "invalid" for finding in inspection.findings)
+    changed = [it.message for it in inspection.findings if it.check == "data-changed" and it.severity == "invalid"]
     if content is None or changed:
-        why = "its data is not what was certified" if changed else "it has no certificate"
+        why = changed[0] if changed else "it has no certificate"
         raise UsageError(
             f"{folder}: cannot be signed: {why}", fix="see what `specmeter check` says of it without --sign"
         )
@@ -188,10 +187,16 @@ def _print_coverage(console: Console, folder: Path, inspection: Inspection, issu
         console.print(f"not covered: {names}{more}", highlight=False, soft_wrap=True)
 
 
-def _print_signature(verified: Verified) -> None:
+def _print_signature(folder: Path, key: Path | None, verified: Verified | None) -> None:
     from specmeter.cli.text import printable
+    from specmeter.store.run import SIGNATURE_NAME
 
-    if verified.holds:
+    if key is not None:
+        click.echo(f"signed with {printable(str(key))}, in {SIGNATURE_NAME}")
+    if verified is None:
+        if key is None and (folder / SIGNATURE_NAME).exists():
+            click.echo(f"not verified: the signature in {SIGNATURE_NAME}; --signer FILE does it")
+    elif verified.holds:
         by = f"{verified.identity}, with {verified.key}" if verified.identity else verified.key
         click.echo(f"signed by {printable(str(by))}")
     else:

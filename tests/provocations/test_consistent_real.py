@@ -1,0 +1,66 @@
+"""Runs of real engines, whole or in pieces: what they store agrees with itself."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from provocations.provoked import Outcome, write
+from specmeter import host
+from specmeter.checks import asked, clocks, copies, records
+from specmeter.cli import invoke
+from specmeter.experiment_file import load
+from specmeter.laboratory import prepare, run
+from test_measure import Interrupting, Silent
+
+CONSISTENCY = {check.id for checks in (records, clocks, copies, asked) for check in checks.CHECKS} | {"data-changed"}
+
+
+@pytest.fixture(scope="module", params=["embedded", "libllama"])
+def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Stopped by Ctrl-C in the middle of a session, and resumed."""
+    folder = tmp_path_factory.mktemp(request.param)
+    file = write(folder, engine={"kind": request.param})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "read_busy_processes", lambda _: ())
+        with pytest.raises(KeyboardInterrupt):
+            run(prepare(load(file)), folder / "run", Interrupting(after=3))
+        run(prepare(load(file)), folder / "run", Silent())
+    return Outcome(folder / "run")
+
+
+def test_a_run_that_was_interrupted_and_resumed_agrees_with_itself(resumed: Outcome) -> None:
+    assert resumed.report.state.state == "complete"
+    assert not {check for check, _ in resumed.told} & CONSISTENCY
+
+
+def test_what_was_measured_is_what_is_checked_again(resumed: Outcome) -> None:
+    assert invoke(["report", str(resumed.folder)]) == 0
+    assert invoke(["check", str(resumed.folder)]) == 0
+
+
+def test_a_block_that_was_copied_over_the_others(resumed: Outcome, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(resumed.folder, folder)
+    (folder / "certificate.json").unlink()
+    times = ("wall_ms", "ttft_ms", "prompt_ms", "predicted_ms")
+    first = "FROM request o WHERE o.block = 0 AND o.arm_id = request.arm_id AND o.prompt_id = request.prompt_id"
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        db.execute("DELETE FROM certificate")
+        pairs = db.execute(
+            "SELECT q.id, o.id FROM request q JOIN request o ON o.arm_id = q.arm_id AND o.prompt_id = q.prompt_id "
+            "WHERE q.block > 0 AND o.block = 0"
+        ).fetchall()
+        for to, source in pairs:
+            copy = (
+                "UPDATE reply SET zlib_json = (SELECT zlib_json FROM reply WHERE request_id = ?) WHERE request_id = ?"
+            )
+            db.execute(copy, (source, to))
+        for name in times:
+            assert db.execute(f"UPDATE request SET {name} = (SELECT o.{name} {first}) WHERE block > 0").rowcount
+    assert invoke(["check", str(folder)]) == 1
+    assert "copied-requests" in Outcome(folder).false
