@@ -7,6 +7,9 @@ counter says otherwise, it is wrong, or another draft model wrote, or it read an
 The draft itself may decide otherwise where its two best tokens are nearly tied: its memory was computed in forwards of
 other sizes. How far its gaps move by that, each profile has measured (`sway`). Counts that no decision of near ties
 explains are false.
+
+What cannot be replayed (no profile in the time that there is, a method that keeps tables, an older run) makes no arm
+suspect: the laws of counting are other checks, and hold without it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.checks.check import Check, Findings, about_request
-from specmeter.checks.evidence import answered, not_applicable, unseen
+from specmeter.checks.evidence import answered, not_applicable
 from specmeter.checks.output import NEAR_TIE, WIDEST_NEAR_TIE
 from specmeter.checks.run_data import RequestData, RunData
 from specmeter.profile.arms import drafts_of, limits_of, wanted_key, why_not
@@ -89,7 +92,7 @@ def replay_differs(data: RunData) -> Findings:
             if finding is not None:
                 yield finding
         for why, count in missing.items():
-            yield unseen(arm.id, f"{count} of {len(requests)} requests are not replayable: {why}")
+            yield not_applicable(arm.id, f"{count} of {len(requests)} requests are not replayable: {why}")
 
 
 def _sway(data: RunData) -> dict[str, float]:
@@ -209,5 +212,9 @@ CHECKS = (
         "invalid",
         replay_differs,
         saw=("requests", "replies", "sessions", "prompts", "prompt-tokens", "profiles", "models", "arms"),
+        assumes="counting and identity: after the same text the named draft drafts the same tokens, unless two lie within "
+        "0.3 nats or four times what the shape of a batch was seen to move",
+        otherwise="an engine that is not the llama.cpp of this package may draft by another rule or with another "
+        "arithmetic: suspect at most there; what cannot be replayed is named, and makes nothing suspect",
     ),
 )
