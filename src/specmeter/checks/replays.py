@@ -212,8 +212,8 @@ CHECKS = (
         "invalid",
         replay_differs,
         saw=("requests", "replies", "sessions", "prompts", "prompt-tokens", "profiles", "models", "arms"),
-        assumes="counting and identity: after the same text the named draft drafts the same tokens, unless two lie within "
-        "0.3 nats or four times what the shape of a batch was seen to move",
+        assumes="counting and identity: after the same text the named draft drafts the same tokens, unless two of them "
+        "lie within 0.3 nats, or four times what the shape of a batch was seen to move",
         otherwise="an engine that is not the llama.cpp of this package may draft by another rule or with another "
         "arithmetic: suspect at most there; what cannot be replayed is named, and makes nothing suspect",
     ),
