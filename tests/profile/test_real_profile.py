@@ -16,12 +16,13 @@ from specmeter.checks.run_data import RequestData, RunData, read_run_data
 from specmeter.cli import invoke
 from specmeter.engines.llama_reply import UNKNOWN_TOKEN
 from specmeter.profile.arms import ProfileKey
+from specmeter.profile.figures import ALL, DraftLength, draft_lengths
 from specmeter.profile.make import Passage, profile_texts
 from specmeter.profile.replay import rounds
 from specmeter.record import EngineSettings, Finding, MatchProfile, Request, Unchecked
 from specmeter.store import RunStore
 
-Run = tuple[RunData, list[Request]]
+Run = tuple[RunData, list[Request], tuple[DraftLength, ...]]
 TOKENS = 48
 
 
@@ -50,7 +51,8 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     file.write_text(yaml.safe_dump(asked), encoding="utf-8")
     assert invoke(["run", str(file), "--out", str(folder / "run")]) in (0, 1)
     with RunStore.open(folder / "run", readonly=True) as store:
-        return read_run_data(store), [it for it in store.requests() if it.reply is not None]
+        requests = [it for it in store.requests() if it.reply is not None]
+        return read_run_data(store), requests, draft_lengths(store)
 
 
 def found(findings: Findings) -> list[Finding]:
@@ -58,7 +60,7 @@ def found(findings: Findings) -> list[Finding]:
 
 
 def test_every_counter_is_what_the_replay_says(measured: Run) -> None:
-    data, _ = measured
+    data, _, _ = measured
     replayed = list(exact(data))
     drafting = [it for it in data.requests if data.arms[it.row.arm_id].speculates and it.known]
     assert len(replayed) == len(drafting) >= 2 * 4 * 2
@@ -72,14 +74,14 @@ def _totals(steps: tuple[tuple[int, int], ...]) -> tuple[int, int]:
 
 
 def test_prompts_are_kept_as_the_engine_processes_them(measured: Run) -> None:
-    data, _ = measured
+    data, _, _ = measured
     for it in data.requests:
         tokens = data.prompt_tokens[data.arms[it.row.arm_id].target, it.row.prompt_id]
         assert len(tokens) == it.row.prompt_n
 
 
 def test_counters_that_are_off_by_one_are_found(measured: Run) -> None:
-    data, _ = measured
+    data, _, _ = measured
     arm = "dense/draft-simple/small/g4"
     for accepted, drafted in ((1, 0), (-1, 0), (0, 1)):
         changed = _changed(data, arm, accepted, drafted)
@@ -105,7 +107,7 @@ def _changed(data: RunData, arm_id: str, accepted: int, drafted: int) -> RunData
 
 
 def test_a_step_that_cannot_have_been_is_named(measured: Run) -> None:
-    data, _ = measured
+    data, _, _ = measured
     arm = "dense/draft-simple/small/g4"
     it = next(it for it in data.by_arm[arm] if it.known)
     steps = bytearray(it.steps)
@@ -117,7 +119,7 @@ def test_a_step_that_cannot_have_been_is_named(measured: Run) -> None:
 
 
 def test_another_draft_and_a_forgotten_template_are_found(measured: Run) -> None:
-    data, requests = measured
+    data, requests, _ = measured
     arm = data.arms["dense/draft-simple/small/g4"]
     own = [it for it in requests if it.arm_id == arm.id and it.reply and UNKNOWN_TOKEN not in it.reply.token_ids]
     kept = [it for it in data.requests if it.row.arm_id == arm.id]
@@ -145,11 +147,26 @@ def test_another_draft_and_a_forgotten_template_are_found(measured: Run) -> None
 
 
 def test_a_run_without_prompt_tokens_is_not_replayed_and_not_doubted(measured: Run) -> None:
-    data, _ = measured
+    data, _, _ = measured
     for older in (replace(data, prompt_tokens={}, profiles={}), replace(data, profiles={})):
         said = list(replay_differs(older))
         assert all(isinstance(it, Unchecked) and not it.applies for it in said)
         assert any("not replayable" in it.reason for it in said if isinstance(it, Unchecked))
+
+
+def test_figures_are_those_of_the_arms_that_were_measured(measured: Run) -> None:
+    data, _, lengths = measured
+    for target, gamma in (("dense", 1), ("dense", 4), ("hybrid", 4)):
+        (row,) = (it for it in lengths if (it.target, it.draft, it.kind, it.gamma) == (target, "small", ALL, gamma))
+        own = [it.row for it in data.by_arm[f"{target}/draft-simple/small/g{gamma}"] if it.known]
+        if row.texts != len(own):
+            continue  # a token whose id the server did not send
+        drafted, accepted = (sum(getattr(it, name) for it in own) for name in ("draft_n", "draft_n_accepted"))
+        # Two arms may leave each other's text at a near tie of the target; figures take the first answer.
+        assert row.acceptance == pytest.approx(accepted / drafted, abs=0.05)
+    places = sum(it.places for it in lengths if (it.target, it.draft, it.kind) == ("dense", "small", ALL))
+    texts = next(it.texts for it in lengths if (it.target, it.draft, it.kind) == ("dense", "small", ALL))
+    assert places == texts * (TOKENS - 1)
 
 
 # --- making profiles -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from specmeter.checks.check import Check, Findings, about_request
 from specmeter.checks.evidence import answered, not_applicable
 from specmeter.checks.output import NEAR_TIE, WIDEST_NEAR_TIE
 from specmeter.checks.run_data import RequestData, RunData
-from specmeter.profile.arms import drafts_of, limits_of, wanted_key, why_not
+from specmeter.profile.arms import drafts_of, limits_of, says_what_is_in_force, wanted_key, why_not
 from specmeter.profile.make import digest
 from specmeter.profile.replay import Limits, Round, UnreplayableError, first_impossible, possible_totals, replay
 
@@ -118,6 +118,8 @@ def _case(data: RunData, arm: Arm, request: RequestData, sway: Mapping[str, floa
     session = data.sessions.get(row.session_id)
     resolved = session.resolved if session is not None else {}
     kind, generation = data.experiment.engine.kind, data.experiment.generation
+    if not says_what_is_in_force(arm, resolved):
+        return "the engine does not say how long its drafts may be"
     profile: MatchProfile | None = None
     if "draft-simple" in arm.methods:
         draft = data.models.get(arm.draft or "")
