@@ -19,7 +19,7 @@ from specmeter.profile.arms import ProfileKey
 from specmeter.profile.figures import ALL, DraftLength, draft_lengths
 from specmeter.profile.make import Passage, profile_texts
 from specmeter.profile.replay import rounds
-from specmeter.record import EngineSettings, Finding, MatchProfile, Request, Unchecked
+from specmeter.record import EngineSettings, Finding, MatchProfile, Profiled, Request, Unchecked
 from specmeter.store import RunStore
 
 Run = tuple[RunData, list[Request], tuple[DraftLength, ...]]
@@ -148,7 +148,9 @@ def test_another_draft_and_a_forgotten_template_are_found(measured: Run) -> None
 
 def test_a_run_without_prompt_tokens_is_not_replayed_and_not_doubted(measured: Run) -> None:
     data, _, _ = measured
-    for older in (replace(data, prompt_tokens={}, profiles={}), replace(data, profiles={})):
+    late = Profiled(missing=9, reason="reading took more than 10% of the run's time")
+    nothing = replace(data, profiles={}, profiled=None)
+    for older in (replace(nothing, prompt_tokens={}), nothing, replace(nothing, profiled=late)):
         said = list(replay_differs(older))
         assert all(isinstance(it, Unchecked) and not it.applies for it in said)
         assert any("not replayable" in it.reason for it in said if isinstance(it, Unchecked))
@@ -167,6 +169,15 @@ def test_figures_are_those_of_the_arms_that_were_measured(measured: Run) -> None
     places = sum(it.places for it in lengths if (it.target, it.draft, it.kind) == ("dense", "small", ALL))
     texts = next(it.texts for it in lengths if (it.target, it.draft, it.kind) == ("dense", "small", ALL))
     assert places == texts * (TOKENS - 1)
+
+
+def test_a_text_that_no_draft_read_in_a_run_that_was_read_is_suspect(measured: Run) -> None:
+    data, _, _ = measured
+    arm = "dense/draft-simple/small/g4"
+    assert data.profiled == Profiled(missing=0)
+    edited = [replace(it, output=b"another text") if it.row.arm_id == arm else it for it in data.requests]
+    (finding,) = found(replay_differs(replace(data, requests=edited)))
+    assert (finding.arm_id, finding.severity) == (arm, "suspect")
 
 
 # --- making profiles -------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ _LATER = {
     "predictions": "SELECT arm_id, json FROM prediction ORDER BY seq",
     "prompt-tokens": "SELECT target, prompt_id, zlib_json FROM prompt_tokens ORDER BY seq",
     "profiles": "SELECT zlib_json FROM profile ORDER BY seq",
+    "profiled": "SELECT json FROM profiled",
 }
 """Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""
 PARTS = (*_TABLES, *_LATER, "logs")

@@ -18,6 +18,7 @@ from specmeter.profile.replay import PLAIN, Round
 from specmeter.record import MatchProfile, Record
 
 if TYPE_CHECKING:
+    from specmeter.profile.arms import ProfileKey
     from specmeter.store import RunReader
 
 LONGEST = 32
@@ -73,7 +74,7 @@ def draft_lengths(run: RunReader) -> tuple[DraftLength, ...]:
 
 
 def _first_texts(
-    run: RunReader, profiles: Mapping[tuple[object, ...], MatchProfile]
+    run: RunReader, profiles: Mapping[ProfileKey, MatchProfile]
 ) -> Iterator[tuple[str, str, str, MatchProfile]]:
     """(target, draft, kind, profile) of the first answer to each prompt, until all are found."""
     experiment = Experiment.model_validate_json(run.experiment_json)
