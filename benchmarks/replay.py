@@ -1,7 +1,7 @@
 """Do counters equal the replay of their own texts, and how sharply does that tell other drafts from the right one?
 
     uv run python benchmarks/replay.py [--engines embedded libllama] [--targets bench:dense-400m ...] [--per-kind 1]
-                                       [--tokens 96] [--threads 1] [--folder DIR]
+                                       [--tokens 96] [--threads 1] [--temperature 0] [--folder DIR]
 
 Measures small experiments: two draft models at gamma 1, 2, 4, 8 and 16, one with a `p_min` and one with a `gamma_min`,
 lookups, and both together; prompts of five kinds, two of them as chat. For each arm it says in how many generations the
@@ -38,8 +38,9 @@ GAMMAS = (1, 2, 4, 8, 16)
 TARGETS = ("bench:dense-400m", "bench:moe-400m", "bench:hybrid", "bench:dense-100m?quant=Q8_0")
 
 
-def experiment(engine: str, target: str, per_kind: int, tokens: int, threads: int) -> str:
+def experiment(engine: str, target: str, per_kind: int, tokens: int, threads: int, temperature: float) -> str:
     """One target, both drafts, every method that can be replayed."""
+    rule = {"rule": "sample-match"} if engine == "libllama" and temperature > 0 else {}
     return yaml.safe_dump(
         {
             "name": "replay",
@@ -56,15 +57,15 @@ def experiment(engine: str, target: str, per_kind: int, tokens: int, threads: in
                 },
             ],
             "arms": [
-                {"draft": ["small", "large"], "gamma": list(GAMMAS)},
-                {"draft": "small", "gamma": 8, "p_min": 0.6},
-                {"draft": "small", "gamma": 8, "p_min": 0.6, "gamma_min": 2},
-                {"method": "ngram-simple", "ngram_n": 3, "gamma": 6},
-                {"method": "ngram-simple+draft-simple", "draft": "small", "ngram_n": 3, "gamma": 4},
+                {**rule, "draft": ["small", "large"], "gamma": list(GAMMAS)},
+                {**rule, "draft": "small", "gamma": 8, "p_min": 0.6},
+                {**rule, "draft": "small", "gamma": 8, "p_min": 0.6, "gamma_min": 2},
+                {**rule, "method": "ngram-simple", "ngram_n": 3, "gamma": 6},
+                {**rule, "method": "ngram-simple+draft-simple", "draft": "small", "ngram_n": 3, "gamma": 4},
             ],
             "design": {"blocks": 1, "warmup": "none"},
             "engine": {"kind": engine, "context": 1024, "threads": threads},
-            "generation": {"max_tokens": tokens},
+            "generation": {"max_tokens": tokens, "temperature": temperature},
         }
     )
 
@@ -202,6 +203,7 @@ def main() -> None:
     parser.add_argument("--per-kind", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -212,7 +214,7 @@ def main() -> None:
         for engine in options.engines:
             for target in options.targets:
                 name = f"{engine}-" + "".join(char if char.isalnum() else "-" for char in target)
-                order = (options.per_kind, options.tokens, options.threads)
+                order = (options.per_kind, options.tokens, options.threads, options.temperature)
                 measure(folder / name, experiment(engine, target, *order))
                 data, requests = read(folder / name)
                 for arm_id, count, equal, wrong in by_arm(data):

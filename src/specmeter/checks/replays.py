@@ -14,7 +14,8 @@ suspect: the laws of counting are other checks, and hold without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,8 +51,9 @@ class _Case:
     drafts: Callable[[float], Drafts]
     limits: Limits
     sway: float
-
+    """The most that a gap of its draft moved."""
     pinned: bool
+    """The engine is one of `PINNED`."""
 
     @property
     def near_tie(self) -> float:
@@ -73,82 +75,108 @@ class _Contradiction(NamedTuple):
 
 def replay_differs(data: RunData) -> Findings:
     """Counters of a request, and each of its steps, are those that a replay of its text gives."""
-    kind, generation, sway = data.experiment.engine.kind, data.experiment.generation, _sway(data)
+    replays = _Replays(data)
     for arm, requests in answered(data):
-        reason = why_not(arm, kind=kind, generation=generation)
+        reason = why_not(arm, kind=replays.kind, generation=replays.generation)
         if reason is not None:
             yield not_applicable(arm.id, f"not replayable: {reason}")
             continue
-        missing: dict[str, int] = {}
+        missing = Counter[str]()
+        explained: set[tuple[object, ...]] = set()
+        """What was counted, with the text: greedy answers repeat from block to block."""
         for request in requests:
-            case = _case(data, arm, request, sway)
+            same = replays.what_counts(request)
+            if same in explained:
+                continue
+            case = replays.case(arm, request)
             if isinstance(case, str):
-                missing[case] = missing.get(case, 0) + 1
+                missing[case] += 1
                 continue
             try:
                 finding = _judge(arm, case)
             except UnreplayableError as error:
-                missing[error.message] = missing.get(error.message, 0) + 1
+                missing[error.message] += 1
                 continue
-            if finding is not None:
+            if finding is None:
+                explained.add(same)
+            else:
                 yield finding
-        if data.profiled is not None and data.profiled.missing == 0 and (count := missing.pop(_UNREAD, 0)):
-            yield _unread(arm, count)
-        for why, count in missing.items():
-            if why == _UNREAD and data.profiled is not None:
-                why = f"{why}: {data.profiled.reason}"
-            yield not_applicable(arm.id, f"{count} of {len(requests)} requests are not replayable: {why}")
+        yield from _gaps(data, arm, missing, len(requests))
 
 
-def _sway(data: RunData) -> dict[str, float]:
-    """SHA-256 of a draft -> the most that any of its gaps moved."""
-    found: dict[str, float] = {}
-    for key, profile in data.profiles.items():
-        found[key.draft_sha256] = max(found.get(key.draft_sha256, 0.0), profile.sway)
-    return found
+def _gaps(data: RunData, arm: Arm, missing: Counter[str], requests: int) -> Findings:
+    """What could not be replayed, and whether it should have been."""
+    profiled = data.profiled
+    if profiled is not None and not profiled.missing and (count := missing.pop(_UNREAD, 0)):
+        yield _unread(arm, count)
+    for why, count in missing.items():
+        because = f": {profiled.reason}" if why == _UNREAD and profiled is not None else ""
+        yield not_applicable(arm.id, f"{count} of {requests} requests are not replayable: {why}{because}")
 
 
-def _case(data: RunData, arm: Arm, request: RequestData, sway: Mapping[str, float]) -> _Case | str:
-    """What is to be replayed, or why it cannot be."""
-    row = request.row
-    prompt = data.prompt_tokens.get((arm.target, row.prompt_id))
-    if prompt is None:
-        return "prompt tokens are not on record"
-    if not request.output or not request.known:
-        return "the engine did not send every token's id"
-    if request.restores_at_one_place > 1:
-        return "a replayed draft was rejected again"
-    if row.prompt_n is not None and row.prompt_n + (row.cache_n or 0) != len(prompt):
-        return "the engine processed another number of prompt tokens than it tokenized"
-    session = data.sessions.get(row.session_id)
-    resolved = session.resolved if session is not None else {}
-    kind, generation = data.experiment.engine.kind, data.experiment.generation
-    if not says_what_is_in_force(arm, resolved):
-        return "the engine does not say how long its drafts may be"
-    profile: MatchProfile | None = None
-    draft = data.models.get(arm.draft or "") if "draft-simple" in arm.methods else None
-    if "draft-simple" in arm.methods:
-        if draft is None:
-            return "the draft model is not on record"
-        key = wanted_key(digest(prompt), request.output.hex(), arm, draft, kind=kind, generation=generation)
-        profile = data.profiles.get(key)
-        if profile is None:
-            return _UNREAD
-    text = data.texts.get(request.output, ())
+class _Replays:
+    """What a run's requests are to be held against."""
 
-    def drafts(near_tie: float) -> Drafts:
-        return drafts_of(arm, resolved, kind=kind, profile=profile, prompt=prompt, text=text, near_tie=near_tie)
+    def __init__(self, data: RunData) -> None:
+        self._data = data
+        self.kind, self.generation = data.experiment.engine.kind, data.experiment.generation
+        self._digests = {key: digest(ids) for key, ids in data.prompt_tokens.items()}
+        self._sway: dict[str, float] = {}
+        for key, profile in data.profiles.items():
+            self._sway[key.draft_sha256] = max(self._sway.get(key.draft_sha256, 0.0), profile.sway)
 
-    header = data.header(arm.target)
-    asked = data.prompts[row.prompt_id].max_tokens if row.prompt_id in data.prompts else None
-    limits = limits_of(
-        resolved,
-        kind=kind,
-        max_tokens=asked or generation.max_tokens,
-        prompt_tokens=len(prompt),
-        recurrent=header is not None and header.recurrent,
-    )
-    return _Case(request, drafts, limits, sway[draft.sha256] if draft is not None else 0.0, kind in PINNED)
+    def what_counts(self, request: RequestData) -> tuple[object, ...]:
+        """Equal for requests of an arm that are judged alike."""
+        row, session = request.row, self._data.sessions.get(request.row.session_id)
+        said = session.resolved if session is not None else {}
+        settings = repr([said.get(name) for name in ("method_parameters", "n_batch", "n_ctx", "n_ctx_seq")])
+        counted = (row.draft_n, row.draft_n_accepted, row.step_n, row.prompt_n, row.cache_n, row.predicted_n)
+        return (row.prompt_id, request.output, request.steps, request.restores_at_one_place, counted, settings)
+
+    def case(self, arm: Arm, request: RequestData) -> _Case | str:
+        """What is to be replayed, or why it cannot be."""
+        data, row = self._data, request.row
+        prompt = data.prompt_tokens.get((arm.target, row.prompt_id))
+        if prompt is None:
+            return "prompt tokens are not on record"
+        if not request.output or not request.known:
+            return "the engine did not send every token's id"
+        if request.restores_at_one_place > 1:
+            return "a replayed draft was rejected again"
+        if row.prompt_n is not None and row.prompt_n + (row.cache_n or 0) != len(prompt):
+            return "the engine processed another number of prompt tokens than it tokenized"
+        session = data.sessions.get(row.session_id)
+        resolved = session.resolved if session is not None else {}
+        if not says_what_is_in_force(arm, resolved):
+            return "the engine does not say how long its drafts may be"
+        profile: MatchProfile | None = None
+        if "draft-simple" in arm.methods:
+            draft = data.models.get(arm.draft or "")
+            if draft is None:
+                return "the draft model is not on record"
+            of_prompt, of_text = self._digests[arm.target, row.prompt_id], request.output.hex()
+            key = wanted_key(of_prompt, of_text, arm, draft, kind=self.kind, generation=self.generation)
+            profile = data.profiles.get(key)
+            if profile is None:
+                return _UNREAD
+        text = data.texts.get(request.output, ())
+
+        def drafts(near_tie: float) -> Drafts:
+            return drafts_of(
+                arm, resolved, kind=self.kind, profile=profile, prompt=prompt, text=text, near_tie=near_tie
+            )
+
+        header = data.header(arm.target)
+        asked = data.prompts[row.prompt_id].max_tokens if row.prompt_id in data.prompts else None
+        limits = limits_of(
+            resolved,
+            kind=self.kind,
+            max_tokens=asked or self.generation.max_tokens,
+            prompt_tokens=len(prompt),
+            recurrent=header is not None and header.recurrent,
+        )
+        sway = 0.0 if profile is None else self._sway.get(profile.draft_sha256, profile.sway)
+        return _Case(request, drafts, limits, sway, self.kind in PINNED)
 
 
 def _judge(arm: Arm, case: _Case) -> Finding | None:
@@ -214,11 +242,11 @@ def _expected(case: _Case) -> tuple[Round, ...]:
 
 def exact(data: RunData) -> Iterator[tuple[RequestData, tuple[Round, ...]]]:
     """Each request that has a replay, with the steps that it gives when no near tie is allowed for."""
-    kind, generation, sway = data.experiment.engine.kind, data.experiment.generation, _sway(data)
+    replays = _Replays(data)
     for arm, requests in answered(data):
-        if why_not(arm, kind=kind, generation=generation) is None:
+        if why_not(arm, kind=replays.kind, generation=replays.generation) is None:
             for request in requests:
-                case = _case(data, arm, request, sway)
+                case = replays.case(arm, request)
                 if isinstance(case, _Case):
                     yield request, _expected(case)
 

@@ -20,7 +20,7 @@ from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiment import Experiment
 from specmeter.importers.engine_log import LogSigns, scan
 from specmeter.importers.log_lines import log_lines
-from specmeter.profile.arms import ProfileKey, key_of
+from specmeter.profile.arms import REPLAYED, ProfileKey, key_of
 from specmeter.profile.replay import Round
 from specmeter.record import (
     Arm,
@@ -262,7 +262,7 @@ def _requests(
     repeated: dict[bytes, float] = {}
     """Texts repeat from block to block; their repetition is counted once."""
     looked_up = {arm.id for arm in arms.values() if "ngram-simple" in arm.methods}
-    drafting = {arm.id for arm in arms.values() if arm.speculates}
+    drafting = {arm.id for arm in arms.values() if arm.speculates and REPLAYED.issuperset(arm.methods)}
     steps: dict[bytes, bytes] = {}
     """So are their steps."""
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
@@ -347,4 +347,8 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
 
 def _pack(steps: Sequence[Mapping[str, Any]]) -> bytes:
     """Drafted and accepted tokens of each step; what no draft can be long stands as the most that fits."""
-    return array("H", (min(step[name], _MOST) for step in steps for name in ("drafted", "accepted"))).tobytes()
+    counts: list[int] = [count for step in steps for count in (step["drafted"], step["accepted"])]
+    try:
+        return array("H", counts).tobytes()
+    except OverflowError:
+        return array("H", (min(count, _MOST) for count in counts)).tobytes()
