@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.printable import printable
-from specmeter.profile.figures import ALL
+from specmeter.profile.figures import ALL, LONGEST
 from specmeter.report import charts
 from specmeter.report.charts import Chart, Datum, Spec, quantity, tooltip
 
@@ -35,9 +35,10 @@ def lookahead(document: Document) -> Chart | None:
     pairs = list(dict.fromkeys(str(datum["pair"]) for datum in data))
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x = quantity("gamma", words("axis.gamma"))
+        x = quantity("gamma", words("axis.gamma"), scale={"domain": [1, LONGEST], "nice": False})
         y = {**quantity("tau", words("axis.tau")), "scale": {"zero": False, "nice": True}}
         colour = charts.coloured("kind", words("column.kind"), kinds, palette)
+        colour["scale"]["range"][-1] = palette.ink  # all kinds together stand out
         dashes = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]]
         dash: Spec = {
             "field": "pair",

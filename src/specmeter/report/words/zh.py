@@ -363,6 +363,7 @@ TEXT: dict[str, str] = {
     "threat.synthetic-on": "由随机数决定的接受率被当作真实结果",
     "threat.timing-only": "随机权重的接受率被当作真实结果",
     "threat.conservation": "计数对不上：有 token 没有对应的前向，或有前向没有产生 token",
+    "threat.replay-differs": "计数与按文本重放的结果不符，或草稿模型并非所称的那个",
     "threat.counters-absurd": "计数与时间互相矛盾",
     "threat.window-mismatch": "速率按另一个时间窗计算（加载、提示词，或把首个 token 计入）",
     "threat.clock-differs": "引擎的时钟漏掉了实际经过的时间",
