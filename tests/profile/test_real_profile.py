@@ -118,6 +118,15 @@ def test_a_step_that_cannot_have_been_is_named(measured: Run) -> None:
     assert finding.prompt_id == it.row.prompt_id
 
 
+def test_a_log_that_ends_early_contradicts_nothing_and_hides_nothing(measured: Run) -> None:
+    data, _, _ = measured
+    arm = "dense/draft-simple/small/g4"
+    for kept in (0, 8):
+        cut = [replace(it, steps=it.steps[:kept]) if it.row.arm_id == arm else it for it in data.requests]
+        assert found(replay_differs(replace(data, requests=cut))) == []
+        assert found(replay_differs(_changed(replace(data, requests=cut), arm, 1, 0)))
+
+
 def test_another_draft_and_a_forgotten_template_are_found(measured: Run) -> None:
     data, requests, _ = measured
     arm = data.arms["dense/draft-simple/small/g4"]

@@ -101,6 +101,7 @@ def test_lookups_are_replayed_from_the_text() -> None:
     # Where the lookup is silent, the model is asked.
     both = FirstOf((drafts, ModelDrafts(profile("10000"), 1)))
     assert replay(both, Limits(5)) == ((1, 0), (2, 2))
+    assert replay(FirstOf(both.methods, gamma_min=2), Limits(5)) == (PLAIN, (2, 2))
 
 
 @given(

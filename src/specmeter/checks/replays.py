@@ -149,6 +149,10 @@ class _Replays:
         resolved = session.resolved if session is not None else {}
         if not says_what_is_in_force(arm, resolved):
             return "the engine does not say how long its drafts may be"
+        header = data.header(arm.target)
+        recurrent = header is not None and header.recurrent
+        if recurrent and resolved.get("n_rs_seq"):
+            return "the target forgets some rejected tokens by itself, and replays others"
         profile: MatchProfile | None = None
         if "draft-simple" in arm.methods:
             draft = data.models.get(arm.draft or "")
@@ -166,14 +170,13 @@ class _Replays:
                 arm, resolved, kind=self.kind, profile=profile, prompt=prompt, text=text, near_tie=near_tie
             )
 
-        header = data.header(arm.target)
         asked = data.prompts[row.prompt_id].max_tokens if row.prompt_id in data.prompts else None
         limits = limits_of(
             resolved,
             kind=self.kind,
             max_tokens=asked or self.generation.max_tokens,
             prompt_tokens=len(prompt),
-            recurrent=header is not None and header.recurrent,
+            recurrent=recurrent,
         )
         sway = 0.0 if profile is None else self._sway.get(profile.draft_sha256, profile.sway)
         return _Case(request, drafts, limits, sway, self.kind in PINNED)
@@ -223,14 +226,13 @@ def _contradiction(case: _Case, near_tie: float) -> _Contradiction | None:
     drafts, request = case.drafts(near_tie), case.request
     counted = (request.row.draft_n or 0, request.row.draft_n_accepted or 0)
     steps = request.rounds
-    if not request.row.step_n and counted[0]:
-        if counted in possible_totals(drafts, case.limits):
-            return None
-        return _Contradiction(None, _expected(case))
-    wrong = first_impossible(drafts, case.limits, steps)
-    if wrong is None and counted == (sum(it.drafted for it in steps), sum(it.accepted for it in steps)):
+    in_steps = (sum(it.drafted for it in steps), sum(it.accepted for it in steps))
+    wrong = first_impossible(drafts, case.limits, steps) if steps else None
+    # A log may end early: then its steps are right as far as they go, and the counters have to be so by themselves.
+    cut_off = not steps or (wrong == len(steps) and in_steps <= counted)
+    if counted in possible_totals(drafts, case.limits) if cut_off else wrong is None and counted == in_steps:
         return None
-    return _Contradiction(wrong, _expected(case))
+    return _Contradiction(wrong if steps else None, _expected(case))
 
 
 def _expected(case: _Case) -> tuple[Round, ...]:

@@ -112,8 +112,9 @@ def drafts_of(
         gamma = values["n_max" if method == "draft-simple" else "size_m"]
         if kind == "libllama" and method == "draft-simple":
             gamma = longest(arm)  # of several methods without a gamma, its model drafts as much as its lookup may
-        # The server throws short drafts of its draft model away, and those of a lookup never.
-        least = values.get("n_min", 0) if method == "draft-simple" or kind == "libllama" else 0
+        # The server throws short drafts of its draft model away and asks on; the instrumented engine any short draft.
+        own = method == "draft-simple" and kind != "libllama"
+        least = values.get("n_min", 0) if own or (len(arm.methods) == 1 and kind == "libllama") else 0
         if method == "draft-simple":
             assert profile is not None
             length = gamma if fitting is None else min(gamma, fitting)
@@ -121,7 +122,8 @@ def drafts_of(
             methods.append(ModelDrafts(profile, length, least, 0.0 if free else values["p_min"], near_tie, free))
         else:
             methods.append(NgramDrafts(prompt, text, values["size_n"], gamma, least))
-    return methods[0] if len(methods) == 1 else FirstOf(methods)
+    together = arm.gamma_min or 0 if kind == "libllama" else 0
+    return methods[0] if len(methods) == 1 else FirstOf(methods, together)
 
 
 def limits_of(

@@ -185,19 +185,23 @@ class FirstOf:
     """Several methods, of which the first that has anything to say is heard."""
 
     methods: Sequence[Drafts]
+    gamma_min: int = 0
+    """Whatever is heard is thrown away if it is shorter."""
 
     @property
     def length(self) -> int:
         return self.methods[0].length
 
     def options(self, at: int, most: int) -> set[Round]:
-        found: set[Round] = set()
+        heard: set[Round] = set()
         for method in self.methods:
             here = method.options(at, most)
-            found |= here - {PLAIN}
+            heard |= here - {PLAIN}
             if PLAIN not in here:
-                return found
-        return found | {PLAIN}
+                break
+        else:
+            heard.add(PLAIN)
+        return {it if it.drafted >= self.gamma_min else PLAIN for it in heard}
 
 
 def rounds(profile: MatchProfile, *, gamma: int, gamma_min: int = 0, p_min: float = 0.0) -> tuple[Round, ...]:
