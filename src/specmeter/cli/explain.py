@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,15 +120,14 @@ def _json(account: Account, lengths: Sequence[DraftLength], verdict: str | None,
 
 
 def _print(account: Account, lengths: Sequence[DraftLength], report: RunReport) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.padding import Padding
 
     from specmeter.cli.prediction_view import print_accuracy
     from specmeter.cli.profile_view import print_draft_lengths
-    from specmeter.cli.text import WIDTH, printable
+    from specmeter.cli.text import output_console, printable
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     baselines = [arm for arm in account.arms if arm.baseline_id is None]
     for baseline in baselines:
         group = [baseline, *(arm for arm in account.arms if arm.baseline_id == baseline.arm_id)]

@@ -53,9 +53,12 @@ def run_apart(
     )
     told, ends_at = "", None if limit_s is None else time.monotonic() + limit_s
     try:
-        while (code := process.wait(_POLL_S)) is None:
+        code = None
+        while code is None:
             if ends_at is not None and time.monotonic() > ends_at:
                 raise EngineHungError(f"llama.cpp was not done after {limit_s:.0f} s", fix="use a smaller model")
+            code = process.wait(_POLL_S)
+            # Also after the end: a child that is done within one look has told what it did all the same.
             line = _last_line(folder / _PROGRESS) if heard is not None else ""
             if heard is not None and line not in ("", told):
                 told = line
