@@ -165,8 +165,8 @@ def run(
     probes: Sequence[tuple[str, Probe]] = (),
     opened: Callable[[], None] = lambda: None,
 ) -> RunState:
-    """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ,
-    check everything and certify it.
+    """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ, read the
+    texts with the drafts, check everything and certify it.
 
     What is expected of each arm is written down before it is measured, by `probes` (name and what it says) or by
     whatever else is known. `opened` is called once the folder is known to be usable for it. Raises `UsageError` for a
@@ -178,6 +178,7 @@ def run(
     from specmeter.environment import environment_of
     from specmeter.inspection import issue
     from specmeter.losslessness import measure_margins
+    from specmeter.profile.run import profile_run
 
     work, loaded = prepared.work, prepared.loaded
     forecaster = _forecaster(prepared, probes)
@@ -205,6 +206,7 @@ def run(
             store.end(time.time(), interrupted=interrupted, reason=reason)
             store.write_environment(environment_of(store))
         measure_margins(work, prepared.engine, store)
+        profile_run(work, store)
         issue(store, measured_now=True)
         return store.state()
 

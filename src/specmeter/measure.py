@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
-from specmeter.record import Arm, Generation, ModelIdentity, Prediction, Prompt, Reply, Request, Session, Telemetry
+from specmeter.record import (
+    Arm,
+    Generation,
+    ModelIdentity,
+    Prediction,
+    Prompt,
+    PromptTokens,
+    Reply,
+    Request,
+    Session,
+    Telemetry,
+)
 from specmeter.schedule import Cell, item_order
 from specmeter.telemetry import TelemetrySampler
 
@@ -132,6 +143,8 @@ class _Bench:
     """Arms that had a session before this start of the run."""
     fitting: set[str] = field(default_factory=set[str])
     """Arms whose prompts are known to fit the context."""
+    lengths: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    """(target, prompt id) -> tokens of the prompt."""
 
     def recall(self) -> None:
         """What an earlier start of the run left."""
@@ -240,11 +253,15 @@ class _Bench:
                 refuse_changes(model)
 
     def _refuse_too_long(self, session: EngineSession, arm: Arm) -> None:
-        """Nothing is measured with a prompt that the engine would refuse or cut in the middle of a run."""
+        """Nothing is measured with a prompt that the engine would refuse or cut in the middle of a run.
+
+        Every prompt is tokenized once for each target, and what comes out is kept.
+        """
         if arm.id in self.fitting:
             return
+        self._tokenize(session, arm)
         for prompt in self.work.prompts[arm.id]:
-            tokens, limit = len(session.tokenize(prompt.text)), arm.engine.context // arm.engine.slots
+            tokens, limit = self.lengths[arm.target, prompt.id], arm.engine.context // arm.engine.slots
             wanted = tokens + self._generation(prompt).max_tokens
             if wanted > limit:
                 raise ExperimentError(
@@ -253,6 +270,13 @@ class _Bench:
                     fix=f"set engine.context to {(wanted + 64) * arm.engine.slots} or more, or lower max_tokens",
                 )
         self.fitting.add(arm.id)
+
+    def _tokenize(self, session: EngineSession, arm: Arm) -> None:
+        new = [prompt for prompt in self.work.prompts[arm.id] if (arm.target, prompt.id) not in self.lengths]
+        made = [PromptTokens(target=arm.target, prompt_id=it.id, token_ids=session.prompt_tokens(it)) for it in new]
+        if made:
+            self.store.add_prompt_tokens(made)
+            self.lengths |= {(it.target, it.prompt_id): len(it.token_ids) for it in made}
 
     def _warm_up(self, session: EngineSession, first: Prompt) -> tuple[float, int | None]:
         """Excluded requests: one of full shape, and one token alone to see how many forwards a prompt takes.

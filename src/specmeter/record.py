@@ -649,6 +649,59 @@ class Margin(Record):
     """Of the likeliest token at that place."""
 
 
+class PromptTokens(Record):
+    """A prompt as a target's engine tokenized it: what a template and the model add is part of it."""
+
+    target: str
+    """Name of the target in the experiment."""
+    prompt_id: str
+    """The workload item."""
+    token_ids: tuple[int, ...]
+    """Everything that is processed before the first token is generated."""
+
+
+class MatchProfile(Record):
+    """Where a draft model agrees with one text: what it would draft after every token of it, from one pass."""
+
+    prompt_id: str
+    """The workload item."""
+    prompt_digest: str
+    """Of the prompt's token ids."""
+    text_digest: str
+    """Of the token ids that were generated after it."""
+    draft_sha256: str
+    """Of the draft model's file."""
+    kv_type_k: KvType | None = None
+    """Type of the draft's K cache; None: the engine's default. The same for V below."""
+    kv_type_v: KvType | None = None
+    """Type of the draft's V cache."""
+    drafts_ends: bool = True
+    """Whether the draft may propose a token that ends the text: a server's may, whatever the target is told."""
+    made_by: str
+    """The library that ran the draft."""
+    matches: Annotated[str, Field(pattern=r"^[01]*$")]
+    """For every token of the text: 1 where it is the draft's best one after all that comes before it, else 0."""
+    gaps: tuple[Annotated[float, Field(ge=0)], ...]
+    """For every token: logit of the text's token less that of the best other one, without its sign. Where it is small,
+    the draft may decide otherwise in a forward over more tokens."""
+    confidences: tuple[Annotated[float, Field(ge=0, le=1)], ...]
+    """For every token: probability of the draft's best one, as `p_min` is compared with it."""
+    branches: dict[Annotated[int, Field(ge=0)], tuple[float, ...]] = {}
+    """Position of a token that does not match -> confidences of what the draft says after its own token there, one
+    after the other. Only for arms with a `p_min`, which ends drafts there."""
+    sway: Annotated[float, Field(ge=0)]
+    """The most that a gap moved when the draft read the same text in forwards over many tokens."""
+
+
+class Profiled(Record):
+    """What came of reading a run's texts with its drafts, when it had been measured."""
+
+    missing: int
+    """Texts without a profile, each counted once for every draft that wrote it."""
+    reason: str = ""
+    """Why they are missing; empty where none is."""
+
+
 class Estimate(Record):
     """A number with its uncertainty, or openly without: `low` and `high` are None when there is no interval."""
 

@@ -24,6 +24,7 @@ from specmeter.checks import (
     output,
     pairing,
     records,
+    replays,
     settings,
 )
 from specmeter.checks.check import Check
@@ -31,6 +32,7 @@ from specmeter.checks.check import Check
 CHECKS: tuple[Check, ...] = (
     *decoding.CHECKS,
     *counters.CHECKS,
+    *replays.CHECKS,
     *bounds.CHECKS,
     *pairing.CHECKS,
     *likeness.CHECKS,

@@ -31,7 +31,12 @@ _TABLES = {
     "telemetry": "SELECT at, json FROM telemetry ORDER BY id",
     "margins": "SELECT json FROM margin ORDER BY id",
 }
-_LATER = {"predictions": "SELECT arm_id, json FROM prediction ORDER BY seq"}
+_LATER = {
+    "predictions": "SELECT arm_id, json FROM prediction ORDER BY seq",
+    "prompt-tokens": "SELECT target, prompt_id, zlib_json FROM prompt_tokens ORDER BY seq",
+    "profiles": "SELECT zlib_json FROM profile ORDER BY seq",
+    "profiled": "SELECT json FROM profiled",
+}
 """Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""
 _RUN = {"run": "SELECT created_at, started_at, finished_at, interrupted, reason, state FROM run"}
 FILES = (EXPERIMENT_NAME, ENVIRONMENT_NAME)

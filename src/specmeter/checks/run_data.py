@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,14 +23,18 @@ from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiment import Experiment
 from specmeter.importers.engine_log import LogSigns, scan
 from specmeter.importers.log_lines import log_lines
+from specmeter.profile.arms import REPLAYED, ProfileKey, key_of
+from specmeter.profile.replay import Round
 from specmeter.record import (
     Arm,
     DraftPair,
     Estimate,
     Host,
     Margin,
+    MatchProfile,
     ModelHeader,
     ModelIdentity,
+    Profiled,
     Prompt,
     Session,
     Timings,
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 
 NGRAM = 8
 """Length of the runs of tokens whose repetition is counted."""
+_MOST = 65_535
 BUCKETS = 256
 """Into so many are tokens hashed where their counts are kept."""
 
@@ -113,12 +119,22 @@ class RequestData:
     """An earlier request has the same tokens and another text; only greedy requests are compared."""
     otherwise: str = ""
     """The first count or time that the engine's own answer has otherwise than the record; empty where none has."""
+    packed_steps: bytes = b""
+    """Drafted and accepted tokens of each recorded step in turn, as unsigned 16-bit numbers; see `rounds`."""
+    known: bool = True
+    """The id of every generated token was sent."""
     histogram: bytes = b""
     """How many tokens fall into each of the `BUCKETS`, 255 at most; only of sampled texts."""
 
     @property
     def key(self) -> RequestKey:
         return self.row.key
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """The recorded steps."""
+        counts = array("H", self.packed_steps)
+        return tuple(map(Round, counts[::2], counts[1::2]))
 
 
 class Load(NamedTuple):
@@ -170,6 +186,17 @@ class RunData:
     left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
     """Greedy requests whose text differs from that of their reference (`specmeter.differences`) -> the first generated
     token that does, from 0."""
+
+    prompt_tokens: Mapping[tuple[str, str], tuple[int, ...]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, ...]]
+    )
+    """(target, prompt id) -> the prompt as the engine tokenized it; empty in runs of early versions."""
+    profiles: Mapping[ProfileKey, MatchProfile] = field(default_factory=dict["ProfileKey", MatchProfile])
+    """Where drafts agree with texts."""
+    profiled: Profiled | None = None
+    """Whether drafts read every text; None where none was asked to."""
+    texts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
+    """Digest of a text -> its token ids, where they are looked at themselves: of arms that look n-grams up."""
 
     @property
     def simulated(self) -> bool:
@@ -231,7 +258,8 @@ def read_run_data(run: RunReader) -> RunData:
     experiment = Experiment.model_validate_json(run.experiment_json)
     arms = {arm.id: arm for arm in run.arms()}
     greedy = experiment.generation.temperature == 0
-    requests = tuple(_requests(run, arms, count_tokens=not greedy))
+    texts: dict[bytes, tuple[int, ...]] = {}
+    requests = tuple(_requests(run, arms, texts, count_tokens=not greedy))
     printed: dict[str, Sequence[Printed]] = {}
     plan = run.raw("SELECT invocation, block, arm_id, prompt_id FROM plan")
     return RunData(
@@ -253,6 +281,10 @@ def read_run_data(run: RunReader) -> RunData:
         telemetry=tuple(_telemetry(run)),
         margins=tuple(run.margins()),
         left_at=_left_at(run, arms, requests) if greedy else {},
+        prompt_tokens={(it.target, it.prompt_id): it.token_ids for it in run.prompt_tokens()},
+        profiles={key_of(profile): profile for profile in run.profiles()},
+        profiled=run.profiled(),
+        texts=texts,
     )
 
 
@@ -282,12 +314,19 @@ def _telemetry(run: RunReader) -> Iterator[Load]:
         )
 
 
-def _requests(run: RunReader, arms: Mapping[str, Arm], *, count_tokens: bool) -> Iterator[RequestData]:
+def _requests(
+    run: RunReader, arms: Mapping[str, Arm], looked_up_texts: dict[bytes, tuple[int, ...]], *, count_tokens: bool
+) -> Iterator[RequestData]:
+    """The requests; the texts of those that look n-grams up are put into `looked_up_texts`."""
     repeated: dict[bytes, float] = {}
     """Texts repeat from block to block; their repetition is counted once."""
-    known = {} if count_tokens else {arm.id: arm.target for arm in arms.values()}
+    targets = {} if count_tokens else {arm.id: arm.target for arm in arms.values()}
     texts: dict[tuple[str, bytes], str] = {}
     """By target, since two may not have the same vocabulary."""
+    looked_up = {arm.id for arm in arms.values() if "ngram-simple" in arm.methods}
+    drafting = {arm.id for arm in arms.values() if arm.speculates and REPLAYED.issuperset(arm.methods)}
+    steps: dict[bytes, bytes] = {}
+    """So are their steps."""
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = shared(values)
@@ -296,9 +335,14 @@ def _requests(run: RunReader, arms: Mapping[str, Arm], *, count_tokens: bool) ->
             continue
         reply = json.loads(zlib.decompress(bulk))
         request = _read(row, reply, repeated)
-        if request.output and row.arm_id in known and UNKNOWN_TOKEN not in reply.get("token_ids", ()):
+        if request.output and request.known and row.arm_id in targets:
             text: str = reply.get("text", "")
-            request.retold = _is_other(texts.setdefault((known[row.arm_id], request.output), text), text)
+            request.retold = _is_other(texts.setdefault((targets[row.arm_id], request.output), text), text)
+        if row.arm_id in drafting:
+            packed = _pack(reply.get("steps", ()))
+            request.packed_steps = steps.setdefault(packed, packed)
+        if row.arm_id in looked_up and request.output not in looked_up_texts:
+            looked_up_texts[request.output] = tuple(reply["token_ids"])
         if count_tokens:
             request.histogram = token_histogram(reply.get("token_ids", []))
         yield request
@@ -326,6 +370,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         row=row,
         output=output,
         tokens=len(ids),
+        known=UNKNOWN_TOKEN not in ids,
         decodes=counters.get("n_decode_total"),
         remote_bytes=counters[SENT] + counters[RECEIVED] if SENT in counters and RECEIVED in counters else None,
         printed_rate=rate if isinstance(rate, int | float) else None,
@@ -406,3 +451,12 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
             row = 0
             partial += step["accepted"] < step["drafted"]
     return restores, most, partial
+
+
+def _pack(steps: Sequence[Mapping[str, Any]]) -> bytes:
+    """Drafted and accepted tokens of each step; what no draft can be long stands as the most that fits."""
+    counts: list[int] = [count for step in steps for count in (step["drafted"], step["accepted"])]
+    try:
+        return array("H", counts).tobytes()
+    except OverflowError:
+        return array("H", (min(count, _MOST) for count in counts)).tobytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from specmeter.explain.account import Account, ArmAccount, PartName
     from specmeter.probe import Probe
+    from specmeter.profile.figures import DraftLength
     from specmeter.reading import RunReport
     from specmeter.store import RunReader
 
@@ -35,6 +37,8 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     engine's own step times where it has them, else by the server's statistics and a probe's cost curve. One sentence
     per arm names what decides. The speedup stands beside what was predicted before the measurement.
 
+    Where a draft model read the run's texts, a table says what every draft length would yield on them, by replay.
+
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
 
     \b
@@ -48,6 +52,7 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     """
     from specmeter.explain.account import explain
     from specmeter.laboratory import find_run
+    from specmeter.profile.figures import draft_lengths
     from specmeter.reading import read_run
     from specmeter.store import RunStore
 
@@ -56,11 +61,12 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     with RunStore.open(folder, readonly=True) as store:
         probes, name = _probes(probe_files, store, report)
         account = explain(store, report, probes, name)
+        lengths = draft_lengths(store)
     verdict = report.certificate.verdict if report.certificate else None
     if as_json:
-        click.echo(json.dumps(_json(account, verdict, folder), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(_json(account, lengths, verdict, folder), indent=2, ensure_ascii=False))
     else:
-        _print(account, report)
+        _print(account, lengths, report)
     return 1 if verdict == "invalid" else 0
 
 
@@ -92,7 +98,8 @@ def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tup
     return found, ", ".join(sorted(names)) or None
 
 
-def _json(account: Account, verdict: str | None, folder: Path) -> dict[str, Any]:
+def _json(account: Account, lengths: Sequence[DraftLength], verdict: str | None, folder: Path) -> dict[str, Any]:
+    from specmeter.cli.profile_view import as_data as lengths_as_data
     from specmeter.prediction.outcomes import accuracy, as_data
 
     arms: list[dict[str, Any]] = []
@@ -107,15 +114,17 @@ def _json(account: Account, verdict: str | None, folder: Path) -> dict[str, Any]
         "verdict": verdict,
         "probe": account.probe,
         "arms": arms,
+        "draft_lengths": lengths_as_data(lengths),
         "accuracy": None if found is None else found.model_dump(mode="json"),
     }
 
 
-def _print(account: Account, report: RunReport) -> None:
+def _print(account: Account, lengths: Sequence[DraftLength], report: RunReport) -> None:
     from rich.markup import escape
     from rich.padding import Padding
 
     from specmeter.cli.prediction_view import print_accuracy
+    from specmeter.cli.profile_view import print_draft_lengths
     from specmeter.cli.text import output_console, printable
 
     console = output_console()
@@ -129,6 +138,7 @@ def _print(account: Account, report: RunReport) -> None:
                 console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]", highlight=False)
                 console.print(Padding(escape(printable(arm.sentence)), (0, 0, 0, 2), expand=False), highlight=False)
         console.print()
+    print_draft_lengths(console, lengths)
     _print_means(console, account)
     print_accuracy(console, (arm.prediction for arm in account.arms if arm.prediction is not None))
 

@@ -1,0 +1,311 @@
+"""Steps of speculative decoding, replayed from a text that is known: how much each drafts and how much is accepted.
+
+Greedy drafts are a function of the text before them, and with the text known so is their fate. The step that starts
+with i tokens generated (i >= 1: the first token comes with the prompt's forward) drafts up to
+
+    min(gamma, max_tokens - i - 1, room of the context)
+
+tokens: one more always comes from the target. Of d drafted, min(L(i), d) are accepted, and the step emits one token
+more. On a target that cannot forget (recurrent, hybrid) a rejection is followed by a forward that replays what was
+accepted and emits one more token: a step without a draft.
+
+Where the draft's two best tokens are nearly tied, the shape of a batch decides which one it says. `options` of a
+drafter lists what may happen then, and `possible` says whether counted steps are among it.
+
+Read in tools/server/server-context.cpp (get_n_draft_max, and the loop around common_speculative_draft) and
+common/speculative.cpp of llama.cpp, and in `engines.libllama.decoder`, which does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from specmeter.engines.libllama.ngram import NgramLookup
+from specmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from specmeter.record import MatchProfile
+
+MOST_STATES = 20_000
+"""(position, drafted, accepted) that are followed before it is given up to say which totals are possible."""
+
+
+class Round(NamedTuple):
+    """One target forward after the prompt."""
+
+    drafted: int
+    accepted: int
+
+
+PLAIN = Round(0, 0)
+
+
+class UnreplayableError(UsageError):
+    """What is known does not say what the drafter would have done."""
+
+
+class Drafts(Protocol):
+    """What one method drafts along one text."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text."""
+        ...
+
+    def options(self, at: int, most: int) -> set[Round]:
+        """What a step from position `at` can do that may draft `most` >= 1 tokens: without near ties one thing.
+
+        `PLAIN` where the method has nothing to say.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends drafts beside the drafter itself."""
+
+    max_tokens: int
+    """Tokens that were asked for; the text may have ended earlier."""
+    room: int | None = None
+    """Most tokens that a draft after t_0 has room for in the context; None: enough. It shrinks with the text."""
+    replays: bool = False
+    """The target cannot forget: a rejection costs a forward that emits one token more."""
+    counts_beyond: bool = False
+    """Tokens that are accepted behind the end of the text are counted: a server's are."""
+    logs_plain: bool = True
+    """Steps without a draft are on record, too: a server's log has only those that replay."""
+
+    def most(self, at: int) -> int:
+        """Most tokens to draft in a step that starts with `at` tokens generated."""
+        left = self.max_tokens - at - 1
+        return left if self.room is None else min(left, self.room - (at - 1))
+
+
+@dataclass(frozen=True)
+class ModelDrafts:
+    """A draft model's, by its profile."""
+
+    profile: MatchProfile
+    gamma: int
+    gamma_min: int = 0
+    """Shorter drafts are thrown away."""
+    p_min: float = 0.0
+    near_tie: float = 0.0
+    """Gap of logits up to which the draft may decide otherwise; 0: it never does."""
+    any_length: bool = False
+    """Something else decides how long drafts are: any length up to gamma may be."""
+
+    @property
+    def length(self) -> int:
+        return len(self.profile.matches)
+
+    def options(self, at: int, most: int) -> set[Round]:
+        """Raises `UnreplayableError` where `p_min` may end a draft behind its first wrong token, and the profile was
+        made without looking there."""
+        most = min(self.gamma, most)
+        found = {Round(*it) for accepted in self._accepted(at, most) for it in self._lengths(at, most, accepted)}
+        if self.any_length:
+            found |= {Round(length, min(length, it.accepted)) for it in found for length in range(most)}
+        return {it if it.drafted >= max(self.gamma_min, 1) else PLAIN for it in found}
+
+    def _accepted(self, at: int, most: int) -> Iterator[int]:
+        """How many tokens may agree, up to `most`."""
+        profile = self.profile
+        for place in range(at, min(at + most, self.length)):
+            tied = profile.gaps[place] <= self.near_tie and self.near_tie > 0
+            matches = profile.matches[place] == "1"
+            if tied or not matches:
+                yield place - at
+            if not (tied or matches):
+                return
+        yield min(most, max(0, self.length - at))
+
+    def _lengths(self, at: int, most: int, agreeing: int) -> Iterator[tuple[int, int]]:
+        """(drafted, accepted) of a draft whose first `agreeing` tokens are the text's and whose next one is not."""
+        if self.p_min <= 0:
+            yield most, agreeing
+            return
+        wrong = at + agreeing
+        path = (*self.profile.confidences[at : wrong + 1], *self.profile.branches.get(wrong, ()))[:most]
+        doubt = self.near_tie / 4  # the steepest that a probability follows a logit
+        for place, confidence in enumerate(path):
+            if confidence < self.p_min + doubt:
+                yield place, min(agreeing, place)
+            if confidence < self.p_min - doubt or (doubt == 0 and confidence < self.p_min):
+                return
+        if len(path) < most and self.near_tie == 0 and wrong < self.length:
+            raise UnreplayableError(
+                "p_min ends drafts behind their first wrong token, and this profile does not know what is there",
+                fix="make the profile for this gamma and p_min",
+            )
+        # Behind the end of the text, and behind a token that a near tie may bring, any length may follow.
+        known = len(path) if self.near_tie > 0 else most
+        for drafted in range(max(known, 1), most + 1):
+            yield drafted, min(agreeing, drafted)
+
+
+@dataclass(frozen=True)
+class NgramDrafts:
+    """Those of `ngram-simple`: a function of the text alone."""
+
+    prompt: Sequence[int]
+    text: Sequence[int]
+    n: int
+    gamma: int
+    gamma_min: int = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.text)
+
+    def options(self, at: int, most: int) -> set[Round]:
+        tokens = self._drafts[at][:most]
+        if len(tokens) < max(self.gamma_min, 1):
+            return {PLAIN}
+        pairs = enumerate(zip(tokens, self.text[at:], strict=False))
+        right = next((place for place, (a, b) in pairs if a != b), min(len(tokens), len(self.text) - at))
+        return {Round(len(tokens), right)}
+
+    @cached_property
+    def _drafts(self) -> list[list[int]]:
+        """The longest draft after each number of generated tokens."""
+        lookup, history = NgramLookup(self.n, self.gamma), [*self.prompt]
+        drafts: list[list[int]] = [[]]
+        for token in self.text:
+            history.append(token)
+            drafts.append(lookup.draft(history, self.gamma))
+        return drafts
+
+
+@dataclass(frozen=True)
+class FirstOf:
+    """Several methods, of which the first that has anything to say is heard."""
+
+    methods: Sequence[Drafts]
+    gamma_min: int = 0
+    """Whatever is heard is thrown away if it is shorter."""
+
+    @property
+    def length(self) -> int:
+        return self.methods[0].length
+
+    def options(self, at: int, most: int) -> set[Round]:
+        heard: set[Round] = set()
+        for method in self.methods:
+            here = method.options(at, most)
+            heard |= here - {PLAIN}
+            if PLAIN not in here:
+                break
+        else:
+            heard.add(PLAIN)
+        return {it if it.drafted >= self.gamma_min else PLAIN for it in heard}
+
+
+def rounds(profile: MatchProfile, *, gamma: int, gamma_min: int = 0, p_min: float = 0.0) -> tuple[Round, ...]:
+    """Every step of a draft model's arm on a profile's text, where nothing but the text's end shortens drafts and the
+    target forgets what it rejects; see `replay` for the rest."""
+    drafts = ModelDrafts(profile, gamma, gamma_min, p_min)
+    return replay(drafts, Limits(drafts.length))
+
+
+def replay(drafts: Drafts, limits: Limits) -> tuple[Round, ...]:
+    """Every step from the first token to the end of the text, one `Round` per target forward.
+
+    Tokens emitted are 1 + the sum of (1 + accepted). `drafts` must have been made without near ties. Raises
+    `UnreplayableError`.
+    """
+    steps: list[Round] = []
+    limits = replace(limits, counts_beyond=False)
+    at = 1
+    while at < drafts.length:
+        (step,) = _options(drafts, limits, at)
+        steps.append(step)
+        at += step.accepted + 1
+        if limits.replays and step.accepted < step.drafted and at < drafts.length:
+            steps.append(PLAIN)
+            at += 1
+    return tuple(steps)
+
+
+def possible_totals(drafts: Drafts, limits: Limits, *, most_states: int = MOST_STATES) -> set[tuple[int, int]]:
+    """Every (drafted, accepted) that the whole text can have come to, near ties decided one way or the other.
+
+    Raises `UnreplayableError` where these are too many to be followed.
+    """
+    reached: dict[int, set[tuple[int, int]]] = {1: {(0, 0)}}
+    ends: set[tuple[int, int]] = set()
+    states = 0
+    while reached:
+        at = min(reached)
+        totals = reached.pop(at)
+        if at >= drafts.length:
+            ends |= totals
+            continue
+        states += len(totals)
+        if states > most_states:
+            raise UnreplayableError(
+                "near ties of the draft leave too many ways", fix="record steps (engine.trace_steps)"
+            )
+        for step in _options(drafts, limits, at):
+            after = at + step.accepted + 1
+            if limits.replays and step.accepted < step.drafted and after < drafts.length:
+                after += 1
+            reached.setdefault(after, set()).update((d + step.drafted, a + step.accepted) for d, a in totals)
+    return ends
+
+
+def first_impossible(drafts: Drafts, limits: Limits, steps: Sequence[Round]) -> int | None:
+    """The first of the recorded `steps` that cannot have been, by its place; None where all of them can.
+
+    Where steps are missing at the end, or go on behind it, that place is the first one there.
+    """
+    ways = {(1, 0)}
+    """(tokens generated, steps explained): every way to get there that near ties leave."""
+    seen: set[tuple[int, int]] = set()
+    farthest = 0
+    while ways:
+        at, place = way = ways.pop()
+        seen.add(way)
+        farthest = max(farthest, place)
+        if at >= drafts.length:
+            if place == len(steps) or (limits.counts_beyond and tuple(steps[place:]) == (PLAIN,)):
+                return None
+            continue
+        for option in _options(drafts, limits, at):
+            ways |= set(_explained(drafts.length, limits, steps, way, option)) - seen
+    return farthest
+
+
+def _explained(
+    length: int, limits: Limits, steps: Sequence[Round], way: tuple[int, int], option: Round
+) -> Iterator[tuple[int, int]]:
+    """Where a step leads, if the record has it."""
+    at, place = way
+    if option == PLAIN and not limits.logs_plain:
+        yield at + 1, place
+        return
+    if place == len(steps) or steps[place] != option:
+        return
+    at, place = at + option.accepted + 1, place + 1
+    if limits.replays and option.accepted < option.drafted and at < length:
+        if place == len(steps) or steps[place] != PLAIN:
+            return
+        at, place = at + 1, place + 1
+    yield at, place
+
+
+def _options(drafts: Drafts, limits: Limits, at: int) -> set[Round]:
+    most = limits.most(at)
+    if most < 1:
+        return {PLAIN}
+    found: set[Round] = set()
+    # The last token of what is left is the target's own one: of the draft it may only be beyond the end.
+    left = drafts.length - at - 1
+    for drafted, accepted in drafts.options(at, most):
+        found.add(Round(drafted, min(accepted, left)))
+        if limits.counts_beyond and accepted > left:
+            found.update(Round(drafted, it) for it in range(accepted, drafted + 1))
+    return found
