@@ -4,8 +4,8 @@
     DOCTORINGS["decode-halved"](copy)
     told = judge(forged(copy))
 
-Each doctoring changes one thing and leaves everything else as it was measured; columns that the store derives are derived
-anew. With `forged`, the certificate goes too (its row, its file and the findings), so that nothing but the data itself
+Each doctoring changes one thing and leaves everything else as it was measured; columns that the store derives are
+derived anew. With `forged`, the certificate goes too (its row, its file and the findings), so that nothing but the data itself
 can say that it is false. `judge` looks the way a reader does, by `specmeter check`.
 """
 
@@ -14,15 +14,16 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shutil
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specmeter.checks import CHECKS
 from specmeter.cli import invoke
 from specmeter.record import Reply, Request, Step
 from specmeter.store.rows import REQUEST_COLUMNS, insert, restore, shared
@@ -43,7 +44,10 @@ EXPERIMENT: dict[str, Any] = {
 """A run with nothing wrong in it, of some ten seconds."""
 
 Told = frozenset[tuple[str, str]]
-"""(check, severity) of findings that are more than notes."""
+"""(check, severity) of findings that are more than notes; (check, `unseen`) of checks that could have found a number
+false, and had nothing to look at, which makes an arm suspect."""
+
+_GRAVE = frozenset(check.id for check in CHECKS if check.severity == "invalid")
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,16 @@ def judge(folder: Path) -> Judged:
         return Judged("refused", frozenset({("refused", "invalid")}), err.getvalue().strip())
     document = json.loads(out.getvalue())
     grave = [it for severity in ("invalid", "suspect") for it in document["findings"] if it["severity"] == severity]
-    told = frozenset((it["check"], it["severity"]) for it in grave)
-    return Judged(document["verdict"], told, grave[0]["message"] if grave else "")
+    told = {(it["check"], it["severity"]) for it in grave}
+    for outcome in document["checks"]:
+        if outcome["check"] in _GRAVE and any(gap["applies"] for gap in outcome["unchecked"]):
+            told.add((outcome["check"], "unseen"))
+    return Judged(document["verdict"], frozenset(told), grave[0]["message"] if grave else "")
+
+
+def applies(name: str, run: Path) -> bool:
+    """Whether a run has what a doctoring changes."""
+    return name != "report-edited" or (run / "report.html").is_file()
 
 
 def copied(folder: Path, to: Path) -> Path:
@@ -168,7 +180,11 @@ def _printed(reply: Reply, factor: float) -> dict[str, Any]:
     """Decode time multiplied, in the column and as the engine printed it."""
     ms = reply.timings.predicted_ms * factor
     printed = dict(reply.raw_timings)
-    for name, by in (("predicted_ms", factor), ("predicted_per_token_ms", factor), ("predicted_per_second", 1 / factor)):
+    for name, by in (
+        ("predicted_ms", factor),
+        ("predicted_per_token_ms", factor),
+        ("predicted_per_second", 1 / factor),
+    ):
         if name in printed:
             printed[name] *= by
     return {"timings": reply.timings.model_copy(update={"predicted_ms": ms}), "raw_timings": printed}
@@ -211,7 +227,9 @@ def _by_prompt(folder: Path, arm_id: str) -> dict[str, list[Request]]:
 
 def accepted_raised(folder: Path) -> None:
     """More was accepted than was."""
-    change_requests(folder, timed(lambda it: {"draft_n_accepted": min(it.timings.draft_n, it.timings.draft_n_accepted + 5)}), SD)
+    change_requests(
+        folder, timed(lambda it: {"draft_n_accepted": min(it.timings.draft_n, it.timings.draft_n_accepted + 5)}), SD
+    )
 
 
 def drafted_cut(folder: Path) -> None:
@@ -322,7 +340,10 @@ def sessions_overlap(folder: Path) -> None:
     """All sessions ran from the start of the run to its end."""
     with _database(folder) as db:
         documents = [json.loads(text) for (text,) in db.execute("SELECT json FROM session")]
-    ends = {"started_at": min(it["started_at"] for it in documents), "ended_at": max(it["ended_at"] for it in documents)}
+    ends = {
+        "started_at": min(it["started_at"] for it in documents),
+        "ended_at": max(it["ended_at"] for it in documents),
+    }
     change_documents(folder, "session", lambda it: it.update(ends))
 
 
@@ -336,7 +357,7 @@ def block_removed(folder: Path) -> None:
 
 
 def block_never_asked_for(folder: Path) -> None:
-    """The same, and the experiment as it was expanded asks for one block less; the file that it was read from does not."""
+    """The same, and the experiment as it was expanded asks for one block less; the file it was read from does not."""
     block_removed(folder)
     with _database(folder) as db:
         (text,) = db.execute("SELECT experiment_json FROM run").fetchone()
@@ -443,14 +464,21 @@ def gamma_edited(folder: Path) -> None:
 
 
 def session_gamma_edited(folder: Path) -> None:
+    """The command line of the arm's sessions asks for drafts of 7 tokens."""
+
     def change(it: dict[str, Any]) -> None:
-        it["argv"] = [word.replace("4", "7") if "gamma" in word or "n-max" in word or word == "4" else word for word in it["argv"]]
+        it["argv"] = [re.sub(r'((?:n_max|gamma)\\?"?[:=]\s*)4', r"\g<1>7", word) for word in it["argv"]]
 
     change_documents(folder, "session", change, arm_id=SD)
 
 
 def baseline_by_another_build(folder: Path) -> None:
-    change_documents(folder, "session", lambda it: it["engine"].update(version="b9999", binary_sha256="8" * 64), arm_id=BASE)
+    """The baseline's sessions are said to be those of another engine."""
+    with _database(folder) as db:
+        (text,) = db.execute("SELECT json FROM engine ORDER BY id").fetchone()
+        other = json.loads(text) | {"version": "b9999", "binary_sha256": "8" * 64}
+        row_id = db.execute("INSERT INTO engine (json) VALUES (?)", (json.dumps(other),)).lastrowid
+        db.execute("UPDATE session SET engine_id = ? WHERE json_extract(json, '$.arm_id') = ?", (row_id, BASE))
 
 
 def threads_edited(folder: Path) -> None:
@@ -543,13 +571,9 @@ def file_deleted(folder: Path) -> None:
     (folder / "certificate.json").unlink()
 
 
-def prediction_edited(folder: Path) -> None:
-    """What was expected is what was found."""
-
-    def change(it: dict[str, Any]) -> None:
-        it.update(made_at=it["made_at"] + 3600)
-
-    change_documents(folder, "prediction", change)
+def predictions_made_afterwards(folder: Path) -> None:
+    """What was expected was written down when the run had ended."""
+    change_documents(folder, "prediction", lambda it: it.update(made_at=it["made_at"] + 3600))
 
 
 Doctoring = Callable[[Path], None]
@@ -557,7 +581,15 @@ Doctoring = Callable[[Path], None]
 DATA: dict[str, Doctoring] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        *(accepted_raised, drafted_cut, drafted_doubled, tokens_doubled, forwards_lowered, steps_edited, forwards_dropped),
+        *(
+            accepted_raised,
+            drafted_cut,
+            drafted_doubled,
+            tokens_doubled,
+            forwards_lowered,
+            steps_edited,
+            forwards_dropped,
+        ),
         *(decode_halved, decode_halved_and_printed, faster_than_arrivals, arrivals_stretched, arrivals_dropped),
         *(wall_below_decode, baseline_slowed, steps_slower_than_decode, requests_apart_by_1_ms),
         *(requests_before_their_session, requests_after_their_session, sessions_end_early, sessions_overlap),
@@ -566,7 +598,7 @@ DATA: dict[str, Doctoring] = {
         *(session_names_another_model, model_renamed, draft_called_another, gamma_edited, session_gamma_edited),
         *(baseline_by_another_build, threads_edited),
         *(tokens_edited, text_edited, tokens_cut, prompt_edited),
-        *(log_removed, logs_emptied, telemetry_dropped, prediction_edited),
+        *(log_removed, logs_emptied, telemetry_dropped, predictions_made_afterwards),
     )
 }
 """Changes of the data: judged with the certificate as it was, and anew without it."""
