@@ -5,8 +5,8 @@
     told = judge(forged(copy))
 
 Each doctoring changes one thing and leaves everything else as it was measured; columns that the store derives are
-derived anew. With `forged`, the certificate goes too (its row, its file and the findings), so that nothing but the data itself
-can say that it is false. `judge` looks the way a reader does, by `specmeter check`.
+derived anew. With `forged`, the certificate goes too (its row, its file and the findings), so that nothing but the data
+itself can say that it is false. `judge` looks the way a reader does, by `specmeter check`.
 """
 
 from __future__ import annotations
