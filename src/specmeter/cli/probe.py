@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 @click.option("--gpu-layers", type=click.IntRange(0, 100_000), help="Layers to offload. Default: the engine decides.")
 @click.option("--binary", metavar="FILE", help="A native llama-server, with --source server.")
 @click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to run over. Default: of specmeter.")
-@click.option(
-    "--routing", is_flag=True, help="Read which experts the text and random tokens choose, instead of timing T(n)."
-)
+@click.option("--routing", is_flag=True, help="Read the experts of the text and of random tokens, instead of timing.")
 @click.option("--routing-tokens", type=click.IntRange(2, 10_000_000), default=4096, show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Default: where predictions look for it.")
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")

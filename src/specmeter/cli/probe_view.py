@@ -16,6 +16,8 @@ from specmeter.cli.text import WIDTH, printable
 from specmeter.estimates import above, below
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from specmeter.probe import Probe
     from specmeter.probe.routing import RandomTokens, RoutingSummary
     from specmeter.record import Estimate, ModelIdentity
@@ -126,13 +128,10 @@ def print_routing(model: ModelIdentity, summary: RoutingSummary, path: Path, *, 
 
 def _on_random_tokens(summary: RoutingSummary, random: RandomTokens) -> str:
     """What random tokens choose and how fast they are, in sentences."""
-    fewest, most = min(random.chosen), max(random.chosen)
-    chosen = str(most) if fewest == most else f"{fewest} to {most}"
-    text = [summary.experts - load.unused for load in summary.loads]
-    of_text = str(max(text)) if min(text) == max(text) else f"{min(text)} to {max(text)}"
     words = (
-        f"Random tokens, which llama-bench decodes: {chosen} of {summary.experts} experts of a layer are chosen (text: "
-        f"{of_text}); a token shares {random.shared:.0%} with the one before it (text: {summary.shared:.0%})."
+        f"Random tokens, which llama-bench decodes: the first 128 choose {_range(random.chosen)} of {summary.experts} "
+        f"experts of a layer (text: {_range(random.chosen_by_text)}); a token shares {random.shared:.0%} with the one "
+        f"before it (text: {summary.shared:.0%})."
     )
     if random.faster is None or random.text_ms is None or random.random_ms is None:
         return f"{words} The text is too short to time both."
@@ -143,6 +142,11 @@ def _on_random_tokens(summary: RoutingSummary, random: RandomTokens) -> str:
     if below(rate, 1.0):
         return f"{words}rates on random tokens are only {_interval(rate, 2)} times those on text."
     return f"{words}no difference is shown ({_interval(rate, 2)} times the rate on text)."
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _curve(probe: Probe, models: tuple[CostFit, ...]) -> Table:

@@ -32,7 +32,7 @@ ROUNDS = 10
 """Rounds that are kept; one before them warms up."""
 SEED = 1
 
-_Times = tuple[Annotated[float, Field(gt=0)], ...]
+_Times = tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]
 
 
 class TokenTimes(Record):

@@ -48,6 +48,7 @@ SEGMENT = 512
 _CHUNK = 64
 """Tokens of one forward while experts are read: all their logits must be asked for, and those of a large vocabulary
 take a megabyte per token."""
+_FIRST = 128
 _HOTTEST = 5
 _MAX_FILE_BYTES = 2**32
 _MOST_EXPERTS = 65_536
@@ -133,7 +134,9 @@ class RandomTokens(Record):
     shared: float
     """Share of a token's experts that the token before it chose, too."""
     chosen: tuple[int, ...]
-    """Experts of each layer that any token chose."""
+    """Experts of each layer that any of the first 128 tokens chose, or of fewer where there are no more."""
+    chosen_by_text: tuple[int, ...]
+    """The same of the text."""
     text_ms: Estimate | None = None
     """A single token of the text; None where no times were taken, as for the next two."""
     random_ms: Estimate | None = None
@@ -319,9 +322,15 @@ def _random_tokens(routing: Routing, ids: Ids, windows: Sequence[int]) -> Random
     return RandomTokens(
         union=_union(routing, ids, windows),
         shared=float(_shared(routing, ids).mean()),
-        chosen=tuple(len(np.unique(layer)) for layer in ids),
+        chosen=_chosen(ids),
+        chosen_by_text=_chosen(routing.ids),
         **times,
     )
+
+
+def _chosen(ids: Ids) -> tuple[int, ...]:
+    """Different experts of each layer among those of the first tokens: as many as llama-bench decodes by default."""
+    return tuple(len(np.unique(layer[:_FIRST])) for layer in ids)
 
 
 def _union(routing: Routing, ids: Ids, windows: Sequence[int]) -> ExpertUnion:
