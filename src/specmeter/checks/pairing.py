@@ -368,10 +368,10 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "random-prompts",
-        "random-token prompts: acceptance means nothing",
+        "random-token prompts: acceptance means nothing, nor do prompt rates of a mixture of experts",
         "suspect",
         random_prompts,
-        saw=("arms", "prompts", "requests"),
+        saw=("arms", "models", "prompts", "requests"),
         before=True,
         assumes="what follows random tokens is not text",
         otherwise="nothing else is assumed: it follows from the workload",
