@@ -2,11 +2,10 @@
 
     uv run python benchmarks/random_tokens.py [MODEL ...] [--threads 2] [--tokens 1024]
 
-For each model what `specmeter probe MODEL --routing` reads and times, as a table: the share of a token's experts that the
-token before it chose, experts that 33 consecutive tokens read, and single tokens of both sorts, timed in turn at ten
-places. Models `bench:moe-*` are one trained router in several sizes; those of `bench:shape/` have the numbers of experts
-of real models and random weights, so that their routers show what no training leaves: look at them for the mechanism,
-not for the size of the effect in such a model.
+For each model what `specmeter probe MODEL --routing` reads and times, as a table: the share of a token's experts that
+the token before it chose, experts that 33 consecutive tokens read, and single tokens of both sorts, timed in turn at
+ten places. Models `bench:moe-*` are one trained router in several sizes; those of `bench:shape/` have the numbers of
+experts of real models, but random weights: they show what a router does that was never trained.
 """
 
 from __future__ import annotations
