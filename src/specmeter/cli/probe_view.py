@@ -95,7 +95,8 @@ def print_routing(model: ModelIdentity, summary: RoutingSummary, path: Path, *, 
         union = point.union
         share = f"{union.point / uniform:.0%}"
         cells = [str(point.tokens), f"{union.point:.2f}", _ends(union, 2), f"{uniform:.2f}", share]
-        cells += [f"{it.union.points[place].union.point:.2f}" for it in (random,) if it is not None]
+        if random is not None:
+            cells.append(f"{random.union.points[place].union.point:.2f}")
         table.add_row(*cells)
     console.print(table)
     meanings = {
