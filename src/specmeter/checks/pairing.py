@@ -136,8 +136,8 @@ def random_prompts(data: RunData) -> Findings:
         yield about_run(
             "random-prompts",
             "note",
-            f"{told}, for which {', '.join(mixtures)} may choose other experts than for text: prompt rates on them need "
-            "not be those on text",
+            f"{told}, for which {', '.join(mixtures)} may choose other experts than for text: prompt rates on them "
+            "need not be those on text",
             "measure a mixture of experts on prompts of text; `specmeter probe TARGET --routing` shows how its experts "
             "and its speed differ on random tokens",
             random=len(random),
