@@ -1,12 +1,22 @@
-"""Does specmeter's baseline decode rate agree with llama-bench, on the same build and model?
+"""Does specmeter's baseline decode rate agree with bare forwards over the same tokens, and with llama-bench?
 
     uv run python scripts/build_native.py                    once: llama-server and llama-bench of one build
     uv run python benchmarks/fidelity.py BIN_FOLDER [--model bench:dense-200m] [--pairs 9]
 
-Alternates `llama-bench -p 0 -n N` with a specmeter session (fresh server, excluded warm-up, one request of N tokens
-after a short prompt) and prints ratios turn by turn: specmeter / llama-bench with the answer in one piece
-(`stream_tokens: false`; the target is 1 +- 0.02), what streaming every token costs, and what the portable embedded
-wheel costs.
+llama-bench decodes random tokens and cannot be given others; a server generates text. On a mixture of experts these are
+two different things to measure, so each is held against bare forwards over its own tokens, one after the other through
+llama.cpp's C interface (the portable embedded wheel's). In turn:
+
+    llama-bench     `-p 0 -n N`: N random tokens into an empty context
+    random          bare forwards over N random tokens, drawn as llama-bench draws them, into an empty context
+    native          a specmeter session: fresh server, excluded warm-up, one request of N tokens after a short prompt,
+                    the answer in one piece (`stream_tokens: false`)
+    text            bare forwards over the very tokens that this request gave, after the same prompt
+    streamed, embedded   the native server with every token streamed; the embedded one with the answer in one piece
+
+Bare forwards choose no tokens and serve nobody. The targets: native / text and random / llama-bench are 1 +- 0.02 once
+the two builds are told apart (embedded / native). The ratio native / llama-bench compares text with random tokens; it
+is shown since it was once taken for fidelity.
 """
 
 from __future__ import annotations
@@ -17,14 +27,19 @@ import json
 import statistics
 import subprocess
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from specmeter.engines import Engine, Launch
+from specmeter.engines.libllama.context import Context
+from specmeter.engines.libllama.model import Model
 from specmeter.engines.llama_embedded import EmbeddedEngine
 from specmeter.engines.llama_native import NativeEngine
 from specmeter.models.reference import resolve
+from specmeter.probe.random_tokens import draw
 from specmeter.rates import decode_rate
-from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
+from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt, Reply
 
 TEXT = "def total_of_values(values):\n"
 
@@ -38,17 +53,35 @@ def llama_bench(binary: Path, model: ModelIdentity, tokens: int, threads: int) -
 
 def specmeter(
     engine: Engine, model: ModelIdentity, tokens: int, threads: int, scratch: Path, *, stream: bool = False
-) -> float:
-    """Decode rate in tok/s of one measured request, as a run measures it."""
+) -> Reply:
+    """One measured request, as a run measures it."""
     settings = EngineSettings(threads=threads, context=1024, stream_tokens=stream)
     arm = Arm(id="none", target="target", role="baseline", engine=settings)
     prompt = Prompt(id="p", workload="w", kind="code", text=TEXT, sha256=hashlib.sha256(TEXT.encode()).hexdigest())
     with engine.start(Launch(arm, model, None, scratch / "server.log")) as session:
         session.generate(prompt, Generation(max_tokens=16))
-        rate = decode_rate(session.generate(prompt, Generation(max_tokens=tokens)).timings)
-    if rate is None:
+        return session.generate(prompt, Generation(max_tokens=tokens))
+
+
+def rate(reply: Reply) -> float:
+    """Decode rate in tok/s."""
+    found = decode_rate(reply.timings)
+    if found is None:
         raise SystemExit("the engine generated nothing")
-    return rate
+    return found
+
+
+def bare(context: Context, before: Sequence[int], tokens: Sequence[int]) -> float:
+    """tok/s of forwards over `tokens` one by one, after `before` were read; once before that for warming up."""
+    for count in (16, len(tokens)):
+        context.cut(0)
+        if before:
+            context.extend(before)
+        started = time.perf_counter()
+        for token in tokens[:count]:
+            context.decode([token])
+        elapsed = time.perf_counter() - started
+    return len(tokens) / elapsed
 
 
 def main() -> None:
@@ -61,22 +94,43 @@ def main() -> None:
     args = parser.parse_args()
     model = resolve("target", args.model, base_dir=Path())
     native, embedded = NativeEngine(args.bin_folder / "llama-server"), EmbeddedEngine()
-    ratios: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
+    rates: dict[str, list[float]] = {}
+    settings = EngineSettings(threads=args.threads, context=1024)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Model(Path(model.path)) as opened,
+        Context(opened, settings, threads=args.threads, rows=1) as context,
+    ):
+        scratch = Path(name)
+        before = opened.tokenize(TEXT, add_special=True, parse_special=False)
+        random = draw(opened.vocabulary_size, args.tokens)
         for _ in range(args.pairs):
-            reference = llama_bench(args.bin_folder / "llama-bench", model, args.tokens, args.threads)
-            ours = specmeter(native, model, args.tokens, args.threads, Path(scratch))
-            streamed = specmeter(native, model, args.tokens, args.threads, Path(scratch), stream=True)
-            wheel = specmeter(embedded, model, args.tokens, args.threads, Path(scratch))
-            print(
-                f"llama-bench {reference:7.2f}   native {ours:7.2f}   streamed {streamed:7.2f}   embedded {wheel:7.2f}",
-                flush=True,
-            )
-            ratios.setdefault("specmeter native / llama-bench", []).append(ours / reference)
-            ratios.setdefault("streamed / in one piece", []).append(streamed / ours)
-            ratios.setdefault("embedded / native", []).append(wheel / ours)
-    for name, values in ratios.items():
-        print(f"{name:32} median {statistics.median(values):.3f}  (from {min(values):.3f} to {max(values):.3f})")
+            answer = specmeter(native, model, args.tokens, args.threads, scratch)
+            # The first token comes from the prompt's forward, and the last one is in none.
+            generated = answer.token_ids[:-1]
+            turn = {
+                "llama-bench": llama_bench(args.bin_folder / "llama-bench", model, args.tokens, args.threads),
+                "random": bare(context, (), random),
+                "native": rate(answer),
+                "text": bare(context, before, generated),
+                "streamed": rate(specmeter(native, model, args.tokens, args.threads, scratch, stream=True)),
+                "embedded": rate(specmeter(embedded, model, args.tokens, args.threads, scratch)),
+            }
+            print("   ".join(f"{what} {value:7.2f}" for what, value in turn.items()), flush=True)
+            for what, value in turn.items():
+                rates.setdefault(what, []).append(value)
+    for what, over in (
+        ("native", "text"),
+        ("embedded", "text"),
+        ("random", "llama-bench"),
+        ("random", "text"),
+        ("streamed", "native"),
+        ("embedded", "native"),
+        ("native", "llama-bench"),
+    ):
+        values = [one / other for one, other in zip(rates[what], rates[over], strict=True)]
+        low, middle, high = min(values), statistics.median(values), max(values)
+        print(f"{what + ' / ' + over:24} median {middle:.3f}  (from {low:.3f} to {high:.3f})")
 
 
 if __name__ == "__main__":

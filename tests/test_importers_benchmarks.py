@@ -133,6 +133,14 @@ def test_a_mixture_of_experts_is_told_by_its_name(
     assert judge(claims(as_csv(slow), tmp_path)[0]).verdict == ("cannot tell" if mixture else "possible")
 
 
+def test_rates_of_a_mixture_of_experts_are_those_of_random_tokens(tmp_path: Path) -> None:
+    expert = ROW | {"model_type": "qwen3moe 30B.A3B Q8_0", "model_filename": "a.gguf"}
+    for row in (expert, expert | {"n_prompt": 512}):
+        assert any("random tokens" in note for note in claims(as_csv(row), tmp_path)[0].notes)
+    for row in (ROW, PROMPT | {"model_type": "qwen3moe 30B.A3B Q8_0"}):  # prompts read all experts either way
+        assert not any("random tokens" in note for note in claims(as_csv(row), tmp_path)[0].notes)
+
+
 def test_the_processor_is_the_device_where_nothing_is_offloaded(tmp_path: Path) -> None:
     on_cpu = claims(as_csv(ROW | {"n_gpu_layers": 0, "cpu_info": "AMD Ryzen 9"}), tmp_path)[0]
     assert on_cpu.device == "AMD Ryzen 9"

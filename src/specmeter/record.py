@@ -200,7 +200,7 @@ class Prompt(Record):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Overrides the experiment's `generation.max_tokens` for this item."""
     random_tokens: bool = False
-    """Made of random tokens: good for timing, meaningless for acceptance."""
+    """Made of random tokens: good for timing dense models, meaningless for acceptance."""
 
 
 # --- identity --------------------------------------------------------------------------------------------------------

@@ -155,6 +155,18 @@ def test_random_tokens_alone_are_a_note() -> None:
         assert (finding.severity, finding.scope) == ("note", "run")
 
 
+def test_random_tokens_on_a_mixture_of_experts_say_nothing_of_its_speed_on_text() -> None:
+    data = with_models(with_prompts(CLEAN, random_tokens=True), "dense", experts=32, experts_used=4)
+    for moment in (data, before(data), with_requests(data, SD, draft_n=0)):
+        notes = [finding for finding in found(random_prompts, moment) if finding.severity == "note"]
+        assert [note.scope for note in notes] == ["run"]
+        assert notes[0].evidence["experts"] == "dense"
+        assert "need not be those on text" in notes[0].message
+        assert "timing only" not in notes[0].remedy
+    assert [finding.arm_id for finding in found(random_prompts, data) if finding.severity == "suspect"] == [SD]
+    assert not found(random_prompts, with_models(CLEAN, "dense", experts=32))
+
+
 # --- prompt-differs --------------------------------------------------------------------------------------------------
 
 

@@ -91,11 +91,15 @@ def test_routing_is_read_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: 
     shown = capsys.readouterr().out
     assert "32 experts, 4 per token" in shown
     assert "each further token acts as" in shown
+    assert "Random tokens, which llama-bench decodes" in shown
+    assert "Single tokens take" in shown
     assert load_routing(tmp_path / "experts.npz").tokens == 1024
     assert invoke(["probe", "bench:moe", *options, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)["routing"]
     assert summary["union"]["points"][0]["union"]["point"] == 4.0
     assert len(summary["loads"]) == summary["layers"]
+    assert summary["random"]["shared"] > 2 * summary["shared"]
+    assert summary["random"]["faster"]["n"] == 10
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(

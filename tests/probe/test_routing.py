@@ -117,6 +117,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         "other-segments": good | {"segments": np.array([5])},
         "unknown-expert": good | {"experts": np.array(0)},
         "experts-of-text": good | {"experts": np.array("many")},
+        "fewer-random": good | {"random": np.zeros((1, 3, 2), np.uint8)},
+        "unknown-random": good | {"random": np.full((1, 4, 2), 9, np.uint8)},
+        "flat-times": good | {"times_ms": np.ones(3)},
+        "no-time": good | {"times_ms": np.zeros((2, 3))},
     }
     for name, parts in bad.items():
         path = tmp_path / f"{name}.npz"
@@ -150,6 +154,57 @@ def test_the_experts_of_the_moe_core() -> None:
     points = {point.tokens: point.union.point for point in summary.union.points}
     assert points[1] == routing.used
     assert points[2] < points[5] < points[33] <= 32
+
+
+def test_random_tokens_are_read_and_timed_beside_the_text(tmp_path: Path) -> None:
+    """What the MoE core does with them is a fact of its weights: neighbours share three times as many experts."""
+    parts: list[int] = []
+    settings = EngineSettings(threads=1, context=512)
+    text = held_out_text()
+    order = RoutingOrder(
+        target=core("moe").path, settings=settings, experts=32, text=text, most_tokens=512, random=True
+    )
+    save_routing(read_routing(order, parts.append), tmp_path / "routing.npz")
+    routing = load_routing(tmp_path / "routing.npz")
+    assert parts == [1, 2]
+    assert routing.random is not None
+    assert routing.random.shape == routing.ids.shape
+    summary = summarize(routing)
+    random = summary.random
+    assert random is not None
+    assert random.shared > 2 * summary.shared
+    unions_of_text = {point.tokens: point.union.point for point in summary.union.points}
+    unions_of_random = {point.tokens: point.union.point for point in random.union.points}
+    assert unions_of_random[1] == unions_of_text[1] == routing.used
+    assert unions_of_random[33] < 0.7 * unions_of_text[33]
+    assert max(random.chosen) < min(random.chosen_by_text)
+    assert random.faster is not None
+    assert random.faster.n == 10
+    assert random.text_ms is not None
+    assert random.text_ms.point > 0
+
+
+def test_a_text_too_short_to_be_timed(tmp_path: Path) -> None:
+    settings = EngineSettings(threads=1, context=512)
+    order = RoutingOrder(
+        target=core("moe").path, settings=settings, experts=32, text="One, two.", most_tokens=512, random=True
+    )
+    routing = read_routing(order, lambda _: None)
+    assert routing.times is None
+    save_routing(routing, tmp_path / "routing.npz")
+    random = summarize(load_routing(tmp_path / "routing.npz")).random
+    assert random is not None
+    assert random.faster is None
+
+
+def test_shared_experts_are_those_of_the_token_before() -> None:
+    ids = np.array([[[0, 1], [1, 2], [2, 3]]], dtype=np.uint8)
+    same = np.array([[[0, 1], [1, 0], [0, 1]]], dtype=np.uint8)
+    summary = summarize(Routing(8, (0,), ids, (3,), same))
+    assert summary.shared == pytest.approx(1 / 2)
+    assert summary.random is not None
+    assert summary.random.shared == 1.0
+    assert (summary.random.chosen, summary.random.chosen_by_text) == ((2,), (4,))
 
 
 def test_a_dense_model_routes_nothing() -> None:

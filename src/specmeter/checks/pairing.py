@@ -118,7 +118,12 @@ def draft_not_smaller(data: RunData) -> Findings:
 
 
 def random_prompts(data: RunData) -> Findings:
-    """Random tokens take as long as any others, but what follows them says nothing about acceptance."""
+    """A dense model takes as long for random tokens as for any others, but what follows says nothing about acceptance.
+
+    A mixture of experts may choose other experts for random tokens than for text, and neighbours may share more of
+    them: what such prompts take need not be what text takes. Tokens that are generated after them are the model's own,
+    and were seen to choose as after text.
+    """
     random = {name for name, prompt in data.prompts.items() if prompt.random_tokens}
     if not random:
         return
@@ -128,11 +133,25 @@ def random_prompts(data: RunData) -> Findings:
             drafted = sum(request.row.draft_n or 0 for request in requests if request.row.prompt_id in random)
             if drafted:
                 quoted[arm.id] = drafted
-    if not quoted:
+    mixtures = [name for name in dict.fromkeys(arm.target for arm in data.arms.values()) if _has_experts(data, name)]
+    told = f"{len(random)} of {len(data.prompts)} prompts are random tokens"
+    if mixtures:
         yield about_run(
             "random-prompts",
             "note",
-            f"{len(random)} of {len(data.prompts)} prompts are random tokens",
+            f"{told}, for which {', '.join(mixtures)} may choose other experts than for text: prompt rates on them "
+            "need not be those on text",
+            "measure a mixture of experts on prompts of text; `specmeter probe TARGET --routing` shows how its experts "
+            "and its speed differ on random tokens",
+            random=len(random),
+            prompts=len(data.prompts),
+            experts=", ".join(mixtures),
+        )
+    elif not quoted:
+        yield about_run(
+            "random-prompts",
+            "note",
+            told,
             "use them for timing only; acceptance needs text",
             random=len(random),
             prompts=len(data.prompts),
@@ -148,6 +167,11 @@ def random_prompts(data: RunData) -> Findings:
             drafted=drafted,
             random=len(random),
         )
+
+
+def _has_experts(data: RunData, name: str) -> bool:
+    header = data.header(name)
+    return header is not None and header.experts > 0
 
 
 def prompt_differs(data: RunData) -> Findings:
@@ -348,10 +372,10 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "random-prompts",
-        "random-token prompts: acceptance means nothing",
+        "random-token prompts: acceptance means nothing, nor do prompt rates of a mixture of experts",
         "suspect",
         random_prompts,
-        saw=("arms", "prompts", "requests"),
+        saw=("arms", "models", "prompts", "requests"),
         before=True,
         assumes="what follows random tokens is not text",
         otherwise="nothing else is assumed: it follows from the workload",

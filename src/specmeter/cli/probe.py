@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--gpu-layers", type=click.IntRange(0, 100_000), help="Layers to offload. Default: the engine decides.")
 @click.option("--binary", metavar="FILE", help="A native llama-server, with --source server.")
 @click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to run over. Default: of specmeter.")
-@click.option("--routing", is_flag=True, help="Read which experts the text chooses, instead of timing.")
+@click.option("--routing", is_flag=True, help="Read the experts of the text and of random tokens, instead of timing.")
 @click.option("--routing-tokens", type=click.IntRange(2, 10_000_000), default=4096, show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Default: where predictions look for it.")
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
@@ -67,8 +67,9 @@ def command(
     models of cost fit, and what a draft must bring; it is kept, and predictions read it. Of an MoE target the experts
     that consecutive tokens choose are read as well. TARGET and --draft are model references (see `specmeter models`).
 
-    With --routing nothing is timed: the experts of every token and layer are kept in a file (one or two bytes each),
-    and their unions, overlap and balance are shown.
+    With --routing no curve is timed: the experts of every token and layer are kept in a file (one or two bytes each),
+    and their unions, overlap and balance are shown, beside those of random tokens, which is what llama-bench decodes,
+    and the speed of both.
 
     \b
     Examples:
@@ -175,7 +176,8 @@ def _read_routing(
 
     make.refuse(make.Request(model), settings)
     with _progress(console) as progress:
-        routing = make.read_experts(model, settings, text if text is not None else make.text_for(model), most, progress)
+        given = text if text is not None else make.text_for(model)
+        routing = make.read_experts(model, settings, given, most, progress, random=True)
     path = out or probes_folder() / f"{plain_name(model.reference)}-{model.sha256[:8]}-routing.npz"
     save_routing(routing, path)
     return path, summarize(routing)

@@ -11,10 +11,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from specmeter.cli.text import output_console, printable
+from specmeter.estimates import above, below
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from specmeter.probe import Probe
-    from specmeter.probe.routing import RoutingSummary
+    from specmeter.probe.routing import RandomTokens, RoutingSummary
     from specmeter.record import Estimate, ModelIdentity
     from specmeter.theory.fitting import CostFit
 
@@ -83,11 +86,16 @@ def print_routing(model: ModelIdentity, summary: RoutingSummary, path: Path, *, 
     table = Table(box=None, pad_edge=False)
     for heading in ("n", "experts read", "95 % interval", "if uniform", "share"):
         table.add_column(heading, justify="right")
-    for point, uniform in zip(summary.union.points, summary.uniform, strict=True):
+    random = summary.random
+    if random is not None:
+        table.add_column("random tokens", justify="right")
+    for place, (point, uniform) in enumerate(zip(summary.union.points, summary.uniform, strict=True)):
         union = point.union
-        table.add_row(
-            str(point.tokens), f"{union.point:.2f}", _ends(union, 2), f"{uniform:.2f}", f"{union.point / uniform:.0%}"
-        )
+        share = f"{union.point / uniform:.0%}"
+        cells = [str(point.tokens), f"{union.point:.2f}", _ends(union, 2), f"{uniform:.2f}", share]
+        if random is not None:
+            cells.append(f"{random.union.points[place].union.point:.2f}")
+        table.add_row(*cells)
     console.print(table)
     meanings = {
         "draws": "each further token acts as {:.2f} of an independent one",
@@ -97,7 +105,11 @@ def print_routing(model: ModelIdentity, summary: RoutingSummary, path: Path, *, 
     for fit in summary.overlaps:
         meaning = meanings[fit.model].format(fit.parameter)
         console.print(f"overlap ({fit.model}): {meaning}; residuals {fit.rms:.1%}", highlight=False)
-    console.print(f"two tokens in a row share {summary.neighbours:.0%} of the experts of either", highlight=False)
+    console.print(
+        f"a token shares {summary.shared:.0%} of its experts with the one before it ({summary.neighbours:.0%} of the "
+        "experts of either)",
+        highlight=False,
+    )
     entropies = [load.entropy for load in summary.loads]
     console.print(
         f"balance: entropy of the loads {min(entropies):.2f} to {max(entropies):.2f} of the most possible, "
@@ -108,7 +120,32 @@ def print_routing(model: ModelIdentity, summary: RoutingSummary, path: Path, *, 
     )
     hottest = ", ".join(f"layer {hot.layer} expert {hot.expert} ({hot.load:.1f}x)" for hot in summary.hottest)
     console.print(f"hottest: {hottest}", highlight=False)
+    if summary.random is not None:
+        console.print(f"\n{_on_random_tokens(summary, summary.random)}", highlight=False)
     console.print(f"kept in {escape(printable(str(path)))}", highlight=False, soft_wrap=True)
+
+
+def _on_random_tokens(summary: RoutingSummary, random: RandomTokens) -> str:
+    """What random tokens choose and how fast they are, in sentences."""
+    words = (
+        f"Random tokens, which llama-bench decodes: the first 128 choose {_range(random.chosen)} of {summary.experts} "
+        f"experts of a layer (text: {_range(random.chosen_by_text)}); a token shares {random.shared:.0%} with the one "
+        f"before it (text: {summary.shared:.0%})."
+    )
+    if random.faster is None or random.text_ms is None or random.random_ms is None:
+        return f"{words} The text is too short to time both."
+    rate = random.faster
+    words += f" Single tokens take {random.random_ms.point:.2f} ms, of text {random.text_ms.point:.2f} ms: "
+    if above(rate, 1.0):
+        return f"{words}rates on random tokens are {_interval(rate, 2)} times those on text."
+    if below(rate, 1.0):
+        return f"{words}rates on random tokens are only {_interval(rate, 2)} times those on text."
+    return f"{words}no difference is shown ({_interval(rate, 2)} times the rate on text)."
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _curve(probe: Probe, models: tuple[CostFit, ...]) -> Table:

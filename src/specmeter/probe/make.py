@@ -116,9 +116,18 @@ def refuse(request: Request, settings: EngineSettings) -> None:
 
 
 def read_experts(
-    target: ModelIdentity, settings: EngineSettings, text: str, most_tokens: int, progress: Progress
+    target: ModelIdentity,
+    settings: EngineSettings,
+    text: str,
+    most_tokens: int,
+    progress: Progress,
+    *,
+    random: bool = False,
 ) -> Routing:
-    """The experts that a text chooses. Raises `UsageError` for a dense target, `EngineError` when llama.cpp fails."""
+    """The experts that a text chooses; with `random` also those of random tokens, and times of both.
+
+    Raises `UsageError` for a dense target, `EngineError` when llama.cpp fails.
+    """
     from specmeter.probe.child import measure_routing
     from specmeter.probe.routing import SEGMENT, RoutingOrder, load_routing
 
@@ -126,9 +135,14 @@ def read_experts(
     if not experts:
         raise UsageError(f"{target.reference}: is a dense model, which routes nothing", fix="name an MoE model")
     order = RoutingOrder(
-        target=target.path, settings=_resolved(settings), experts=experts, text=text, most_tokens=most_tokens
+        target=target.path,
+        settings=_resolved(settings),
+        experts=experts,
+        text=text,
+        most_tokens=most_tokens,
+        random=random,
     )
-    parts = -(-most_tokens // SEGMENT)
+    parts = -(-most_tokens // SEGMENT) * (2 if random else 1)
     with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
         return load_routing(
             measure_routing(order, Path(folder), lambda done: progress("experts", min(done, parts), parts))

@@ -7,6 +7,9 @@ kept, one byte each up to 256 experts, two beyond. From them alone:
     uniform     what uniform independent routing would touch (`theory.experts.expected_union`)
     overlap     the parameters of `theory.experts` that fit these unions
     balance     how evenly experts are used: entropy of their loads over ln E, and the largest load over the mean
+    shared      share of a token's experts that the token before it chose, too
+
+The same is read on as many random tokens, and single tokens of both are timed (`probe.random_tokens`).
 
 Segments are the units of intervals: windows of one segment overlap, segments share nothing.
 """
@@ -26,8 +29,9 @@ from pydantic import Field
 
 from specmeter.errors import UsageError
 from specmeter.probe import ExpertUnion, UnionPoint
+from specmeter.probe.random_tokens import TokenTimes, draw, time_both
 from specmeter.record import EngineSettings, Estimate, Record
-from specmeter.stats import t_interval
+from specmeter.stats import median_estimate, t_interval
 from specmeter.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ SEGMENT = 512
 _CHUNK = 64
 """Tokens of one forward while experts are read: all their logits must be asked for, and those of a large vocabulary
 take a megabyte per token."""
+_FIRST = 128
 _HOTTEST = 5
 _MAX_FILE_BYTES = 2**32
 _MOST_EXPERTS = 65_536
@@ -60,6 +65,8 @@ class RoutingOrder(Record):
     text: str
     most_tokens: Annotated[int, Field(ge=1)]
     """Longer texts are cut there."""
+    random: bool = False
+    """Whether random tokens are looked at beside the text."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,10 @@ class Routing:
     """Shape (layers, tokens, experts used), likeliest first; segments one after the other."""
     segments: tuple[int, ...]
     """Tokens of each segment."""
+    random: Ids | None = None
+    """The same of as many random tokens, in the same segments; None where none were looked at."""
+    times: TokenTimes | None = None
+    """Of single tokens of both; None where they were not taken, or the text is too short."""
 
     @property
     def used(self) -> int:
@@ -116,6 +127,24 @@ class Overlap(Record):
     """Root mean square of the relative residuals."""
 
 
+class RandomTokens(Record):
+    """What random tokens choose, and how fast they are, beside the text."""
+
+    union: ExpertUnion
+    shared: float
+    """Share of a token's experts that the token before it chose, too."""
+    chosen: tuple[int, ...]
+    """Experts of each layer that any of the first 128 tokens chose, or of fewer where there are no more."""
+    chosen_by_text: tuple[int, ...]
+    """The same of the text."""
+    text_ms: Estimate | None = None
+    """A single token of the text; None where no times were taken, as for the next two."""
+    random_ms: Estimate | None = None
+    """A single random token."""
+    faster: Estimate | None = None
+    """Rate of random tokens over that of the text's."""
+
+
 class RoutingSummary(Record):
     """What a text's routing comes to."""
 
@@ -131,8 +160,12 @@ class RoutingSummary(Record):
     """Empty where every token uses all experts, or the text is too short."""
     neighbours: float
     """Mean Jaccard index of two consecutive tokens' experts: those in both over those in either."""
+    shared: float
+    """Share of a token's experts that the token before it chose, too."""
     loads: tuple[Load, ...]
     hottest: tuple[Hot, ...]
+    random: RandomTokens | None = None
+    """The same of random tokens; None where none were looked at."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -150,21 +183,30 @@ def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
 
     tap = RoutingTap()
     settings = order.settings.model_copy(update={"context": max(order.settings.context, SEGMENT)})
+    threads = settings.threads or 1
     with Model(Path(order.target), gpu_layers=settings.gpu_layers, devices=settings.devices) as model:
         text = model.tokenize(order.text, add_special=False, parse_special=False)[: order.most_tokens]
         if len(text) < 2:
             raise UsageError(f"the text has {len(text)} tokens", fix="give a longer one with --text")
-        parts: list[dict[int, Any]] = []
         segments = [text[start : start + SEGMENT] for start in range(0, len(text), SEGMENT)]
         if len(segments) > 1 and len(segments[-1]) < SEGMENT:
             segments.pop()  # segments of one length weigh alike
-        with Context(model, settings, threads=settings.threads or 1, rows=_CHUNK, tap=tap) as context:
+        lengths = tuple(map(len, segments))
+        drawn = draw(model.vocabulary_size, sum(lengths)) if order.random else []
+        starts = np.cumsum((0, *lengths[:-1])).tolist() if drawn else []
+        segments += [drawn[start : start + length] for start, length in zip(starts, lengths, strict=False)]
+        parts: list[dict[int, Any]] = []
+        with Context(model, settings, threads=threads, rows=_CHUNK, tap=tap) as context:
             for index, segment in enumerate(segments):
                 context.cut(0)
                 for start in range(0, len(segment), _CHUNK):
                     context.decode(segment[start : start + _CHUNK], "all")
                 parts.append(tap.take())
                 done(index + 1)
+        times = None
+        if drawn:
+            with Context(model, settings, threads=threads, rows=1) as context:
+                times = time_both(context, text, drawn)
     layers = tuple(sorted(parts[0]))
     if not layers:
         raise UsageError(f"{order.target}: no layer of this model chooses experts", fix="name an MoE model")
@@ -175,17 +217,24 @@ def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
             f"{order.target}: chose expert {int(ids.max())}, and its header says {order.experts} experts",
             fix="check the file with `specmeter models inspect`",
         )
-    return Routing(order.experts, layers, ids.astype(kind), tuple(len(segment) for segment in segments))
+    ids, of_random = np.split(ids.astype(kind), [sum(lengths)], axis=1)
+    return Routing(order.experts, layers, ids, lengths, of_random if drawn else None, times)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
 def save_routing(routing: Routing, path: Path) -> None:
-    """Write `ids`, `layers`, `segments` and `experts` as a compressed NumPy archive, whole or not at all."""
+    """Write `ids`, `layers`, `segments` and `experts` as a compressed NumPy archive, whole or not at all; with random
+    tokens also `random`, of the shape of `ids`, and `times_ms` of shape (2, rounds): of the text, of random tokens.
+    """
     buffer = io.BytesIO()
+    more: dict[str, Any] = {} if routing.random is None else {"random": routing.random}
+    if routing.times is not None:
+        more["times_ms"] = np.array([routing.times.text, routing.times.random])
     np.savez_compressed(
         buffer,
+        **more,
         ids=routing.ids,
         layers=np.array(routing.layers, dtype=np.uint16),
         segments=np.array(routing.segments, dtype=np.uint32),
@@ -206,16 +255,25 @@ def load_routing(path: Path) -> Routing:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             ids, layers, segments = archive["ids"], archive["layers"], archive["segments"]
             experts = int(archive["experts"])
+            random = archive.get("random")
+            times = archive.get("times_ms")
         if ids.ndim != 3 or ids.dtype not in (np.uint8, np.uint16) or 0 in ids.shape:
             raise ValueError(f"ids have shape {ids.shape} and type {ids.dtype}")
         if len(layers) != ids.shape[0] or int(segments.sum()) != ids.shape[1] or int(ids.max()) >= experts:
             raise ValueError("its parts contradict each other")
+        if random is not None and (
+            random.shape != ids.shape or random.dtype != ids.dtype or int(random.max()) >= experts
+        ):
+            raise ValueError("its random tokens are not like its text")
+        if times is not None and times.shape[:1] != (2,):
+            raise ValueError(f"times have shape {times.shape}")
+        taken = None if times is None else TokenTimes(text=tuple(times[0].tolist()), random=tuple(times[1].tolist()))
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(
             f"{path}: no routing that specmeter wrote ({str(error)[:200]})",
             fix="make one with `specmeter probe TARGET --routing`",
         ) from None
-    return Routing(experts, tuple(map(int, layers)), ids, tuple(map(int, segments)))
+    return Routing(experts, tuple(map(int, layers)), ids, tuple(map(int, segments)), random, taken)
 
 
 # --- what follows -----------------------------------------------------------------------------------------------------
@@ -227,27 +285,58 @@ def summarize(routing: Routing, windows: Sequence[int] = WINDOWS) -> RoutingSumm
 
     total, used = routing.experts, routing.used
     able = [n for n in windows if n <= min(routing.segments)]
-    means = np.stack([unions(ids, able) for ids in _segments(routing)])  # (segments, windows)
-    points = tuple(UnionPoint(tokens=n, union=_estimate(means[:, place])) for place, n in enumerate(able))
-    measured = [point.union.point for point in points]
+    union = _union(routing, routing.ids, able)
+    measured = [point.union.point for point in union.points]
     overlaps: tuple[Overlap, ...] = ()
     if used < total and max(able) > 1:
         fits = (fit_union(able, measured, total, used, model) for model in ("draws", "power"))
         overlaps = tuple(Overlap(model=fit.model, parameter=fit.parameter, rms=fit.rms) for fit in fits)
     shares = _shares(routing)
+    shared = _shared(routing, routing.ids)
     return RoutingSummary(
         experts=total,
         used=used,
         layers=len(routing.layers),
         tokens=routing.tokens,
         segments=len(routing.segments),
-        union=ExpertUnion(experts=total, used=used, points=points),
+        union=union,
         uniform=tuple(float(expected_union(float(n), total, used)) for n in able),
         overlaps=overlaps,
-        neighbours=_neighbours(routing),
+        neighbours=float((shared / (2 - shared)).mean()),
+        shared=float(shared.mean()),
         loads=tuple(_load(layer, share) for layer, share in zip(routing.layers, shares, strict=True)),
         hottest=_hottest(routing.layers, shares * total),
+        random=None if routing.random is None else _random_tokens(routing, routing.random, able),
     )
+
+
+def _random_tokens(routing: Routing, ids: Ids, windows: Sequence[int]) -> RandomTokens:
+    times: dict[str, Estimate] = {}
+    if (taken := routing.times) is not None:
+        ratios = [text / random for text, random in zip(taken.text, taken.random, strict=True)]
+        times = {
+            "text_ms": median_estimate(taken.text, unit="ms", of="rounds"),
+            "random_ms": median_estimate(taken.random, unit="ms", of="rounds"),
+            "faster": median_estimate(ratios, unit="x", of="rounds"),
+        }
+    return RandomTokens(
+        union=_union(routing, ids, windows),
+        shared=float(_shared(routing, ids).mean()),
+        chosen=_chosen(ids),
+        chosen_by_text=_chosen(routing.ids),
+        **times,
+    )
+
+
+def _chosen(ids: Ids) -> tuple[int, ...]:
+    """Different experts of each layer among those of the first tokens: as many as llama-bench decodes by default."""
+    return tuple(len(np.unique(layer[:_FIRST])) for layer in ids)
+
+
+def _union(routing: Routing, ids: Ids, windows: Sequence[int]) -> ExpertUnion:
+    means = np.stack([unions(part, windows) for part in _segments(routing, ids)])  # (segments, windows)
+    points = tuple(UnionPoint(tokens=n, union=_estimate(means[:, place])) for place, n in enumerate(windows))
+    return ExpertUnion(experts=routing.experts, used=routing.used, points=points)
 
 
 def unions(ids: Ids, windows: Sequence[int]) -> Floats:
@@ -274,9 +363,9 @@ def unions(ids: Ids, windows: Sequence[int]) -> Floats:
     return result
 
 
-def _segments(routing: Routing) -> Sequence[Ids]:
+def _segments(routing: Routing, ids: Ids) -> Sequence[Ids]:
     ends = np.cumsum(routing.segments)[:-1]
-    return np.split(routing.ids, ends, axis=1)
+    return np.split(ids, ends, axis=1)
 
 
 def _estimate(means: Floats) -> Estimate:
@@ -314,11 +403,13 @@ def _hottest(layers: Sequence[int], loads: Floats) -> tuple[Hot, ...]:
     return tuple(Hot(layer=layers[row], expert=column, load=float(loads[row, column])) for row, column in places)
 
 
-def _neighbours(routing: Routing) -> float:
-    """Jaccard index of consecutive tokens, from the union of each pair: |both| = 2 K - |either|."""
-    indices: list[float] = []
-    for ids in _segments(routing):
-        left, right = ids[:, :-1], ids[:, 1:]
+def _shared(routing: Routing, ids: Ids) -> Floats:
+    """Share of its experts that each token has in common with the one before it, one value per pair and layer; 1 where
+    no segment has two tokens."""
+    shares: list[Floats] = []
+    for part in _segments(routing, ids):
+        left, right = part[:, :-1], part[:, 1:]
         both = (left[:, :, :, np.newaxis] == right[:, :, np.newaxis, :]).sum(axis=(2, 3))
-        indices.extend((both / (2 * routing.used - both)).ravel().tolist())
-    return float(np.mean(indices)) if indices else 1.0
+        shares.append((both / routing.used).ravel())
+    found = np.concatenate(shares)
+    return found if len(found) else np.ones(1)

@@ -3,7 +3,7 @@
 A round is a place in the text: `depth` tokens before it are put into memory, then for every n, in an order drawn anew
 each round, forwards over n tokens run one after the other along the text, and all is cut back. So a slow minute of the
 machine meets every n, and each n meets every place; of an MoE the tokens must be those of real text, because
-neighbours share experts.
+which experts neighbours share depends on what they are.
 
 The first forward of each n is not timed: llama.cpp builds its graph anew whenever n changes, which speculation with a
 constant gamma seldom pays. The next ones are forwards over further text, as in decoding. A sample is the mean of one

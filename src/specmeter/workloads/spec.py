@@ -127,7 +127,7 @@ class FileWorkload(WorkloadBase):
 
 
 class RandomWorkload(WorkloadBase):
-    """Random tokens of an exact number: good for timing, while acceptance on them means nothing."""
+    """Random tokens of an exact number: good for timing dense models, while acceptance on them means nothing."""
 
     source: Literal["random"]
     name: Name = "random"

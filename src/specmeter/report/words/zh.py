@@ -374,7 +374,7 @@ TEXT: dict[str, str] = {
     "threat.vocab-mismatch": "词表不同：草稿被拒绝，或其文本被逐 token 转译",
     "threat.draft-special-tokens": "草稿模型的特殊 token 或模板不同，会降低接受率",
     "threat.draft-not-smaller": "草稿模型每 token 读取的数据与目标模型一样多",
-    "threat.random-prompts": "随机 token 提示词：接受率没有意义",
+    "threat.random-prompts": "随机 token 提示词：接受率没有意义，混合专家模型的提示处理速度也不代表文本",
     "threat.prompt-differs": "某配置与其基线拿到的提示词不同",
     "threat.rpc-fallback": "远程草稿在本地运行了，或目标模型也跑到了远程",
     "threat.output-differs": "贪心解码下，推测与不推测的文本不同",
