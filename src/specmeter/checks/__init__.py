@@ -20,6 +20,7 @@ from specmeter.checks import (
     output,
     pairing,
     settings,
+    stalls,
 )
 from specmeter.checks.check import Check
 
@@ -30,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     *likeness.CHECKS,
     *output.CHECKS,
     *arrangement.CHECKS,
+    *stalls.CHECKS,
     *settings.CHECKS,
     *engine.CHECKS,
     *machine.CHECKS,
