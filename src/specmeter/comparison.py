@@ -193,13 +193,11 @@ def compare_runs(
             f"{reference.name} and {other.name} have no arm in common",
             fix="compare runs of one experiment; `specmeter show` lists the arms of each",
         )
-    once = [
-        len(reference.requests.get(arm_id, frozenset()) & other.requests.get(arm_id, frozenset())) for arm_id in shared
-    ]
-    fewer = [min(len(side.requests.get(arm_id, ())) for side in (reference, other)) for arm_id in shared]
+    measured = [[side.requests.get(arm_id, frozenset()) for arm_id in shared] for side in (reference, other)]
+    once = sum(len(ours & theirs) for ours, theirs in zip(*measured, strict=True))
     among = len(shared) if measure == "rate" else sum(mine[arm_id].baseline_id is not None for arm_id in shared)
     arms = [_compare_arm(reference, other, mine[arm_id], measure, threshold, level, max(1, among)) for arm_id in shared]
-    same_data = sum(once) > 0 and once == fewer
+    same_data = once > 0 and measured[0] == measured[1]
     if same_data:
         nothing = {"rate": None, "speedup": None, "conclusion": "same data"}
         arms = [arm if arm.conclusion == "invalid" else arm.model_copy(update=nothing) for arm in arms]
@@ -212,7 +210,7 @@ def compare_runs(
         differences=tuple(_differences(reference, other, shared)),
         only_reference=tuple(arm_id for arm_id in mine if arm_id not in theirs),
         only_other=tuple(arm_id for arm_id in theirs if arm_id not in mine),
-        shared_requests=sum(once),
+        shared_requests=once,
         same_data=same_data,
     )
 

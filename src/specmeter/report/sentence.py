@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from specmeter.answer import NOISY_MARGIN
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from specmeter.report.words import Words
     from specmeter.stalls import Stalls
 
+_LEAST, _MOST = 0.1, 10.0
+"""Ends of an interval that says nothing, beyond which no digit of it matters."""
+_PATIENCE = 200
+"""Blocks that might still be measured where the machine is noisy."""
 GAP = 0.01
 """Total time and the mean over blocks that differ by more are worth a word."""
 
@@ -40,7 +45,7 @@ def sentence(answer: Answer, words: Words) -> str:
     if answer.decision == "too few":
         return words(f"answer.too_few_{answer.unit}s", **said, found=found, least=answer.units_least)
     if answer.decision == "too noisy":
-        return words("answer.too_noisy", **said, found=found, advice=_advice(answer, words, noisy=True))
+        return words("answer.too_noisy", **said, **_anything(answer, together, words), advice=_help(answer, words))
     if answer.decision == "speculate":
         advice = _advice(answer, words) if _is_wide(together) else ""
         return words("answer.faster", **said, found=found, advice=advice)
@@ -105,12 +110,30 @@ def _is_wide(speedup: Estimate) -> bool:
     return speedup.low is None or speedup.high is None or speedup.high > 1.05**2 * speedup.low
 
 
-def _advice(answer: Answer, words: Words, *, noisy: bool = False) -> str:
+def _anything(answer: Answer, speedup: Estimate, words: Words) -> dict[str, str]:
+    """An interval that says nothing, in as few digits as it deserves."""
+    low, high = speedup.low or 0.0, speedup.high or math.inf
+    return {
+        "level": f"{speedup.level:.0%}",
+        "low": f"{low:.1f}" if low >= _LEAST else f"<{_LEAST:g}",
+        "high": f"{high:.1f}" if high <= _MOST else f">{_MOST:g}",
+        "units": words(f"found.{answer.unit}s", count=speedup.n),
+    }
+
+
+def _advice(answer: Answer, words: Words) -> str:
     """How much more measuring would help."""
-    margin = f"{NOISY_MARGIN if noisy else MARGIN:.0%}"
+    margin = f"{MARGIN:.0%}"
     if answer.units_advised is None:
         return words("advice.never", margin=margin)
-    return words(f"advice.{'noisy_' if noisy else ''}{answer.unit}s", count=answer.units_advised, margin=margin)
+    return words(f"advice.{answer.unit}s", count=answer.units_advised, margin=margin)
+
+
+def _help(answer: Answer, words: Words) -> str:
+    """What would help where blocks say nothing: a quiet machine, and how many of them if that can be done at all."""
+    if answer.units_advised is None or answer.units_advised > _PATIENCE:
+        return words("advice.quiet")
+    return words(f"advice.noisy_{answer.unit}s", count=answer.units_advised, margin=f"{NOISY_MARGIN:.0%}")
 
 
 def _with_prompt(speedup: Estimate, words: Words) -> str:
