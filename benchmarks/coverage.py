@@ -223,9 +223,7 @@ def stalled_runs(
 
 
 def print_stalls(rng: np.random.Generator, runs: int) -> None:
-    print(
-        "\n10 % of one arm's requests take three times as long: coverage of 95 %, stalls seen, seen where there are none"
-    )
+    print("\n10 % of one arm's requests take three times as long: coverage of 95 %, stalls seen, seen in the other arm")
     for prompts in (2, 4, 8):
         for blocks in (3, 4, 6, 9):
             covered, seen, false = stalled_runs(rng, max(100, runs // 10), prompts, blocks, share=0.1)

@@ -61,10 +61,9 @@ def sentence(answer: Answer, words: Words) -> str:
 def details(answer: Answer, words: Words) -> list[str]:
     """What else is true of the answer: other ways to count, other prompts, what is missing, what stalled."""
     gain = answer.gain
+    told = answer.decision not in ("cannot tell", "too noisy")
     return [
-        _with_prompt(gain.with_prompt, words),
-        _pooled(answer, words),
-        _prompts(answer, words),
+        *([_with_prompt(gain.with_prompt, words), _pooled(answer, words), _prompts(answer, words)] if told else []),
         *([_counted("left_out", answer.left_out, words)] if answer.left_out else []),
         *([_counted("completed", gain.completed, words)] if gain.completed else []),
         *([words("detail.behind", arms=words.listed(map(label, answer.behind)))] if answer.behind else []),
