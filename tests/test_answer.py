@@ -118,7 +118,7 @@ def test_kinds_that_disagree_are_said_first() -> None:
         "moe: depends on the text: code 1.08x (1.07 to 1.09), reason 0.90x (0.89 to 0.91), edit 0.67x"
     )
     assert "do not speculate" not in said
-    assert sentence(answer, words("zh")).startswith("moe：取决于文本：code 1.08 倍")
+    assert sentence(answer, words("zh")).startswith("moe：取决于文本（使用 draft）：code 1.08 倍")
 
 
 def test_a_gain_that_is_a_loss_on_one_kind_depends_on_the_text() -> None:

@@ -14,8 +14,9 @@ and where no ceiling is known, ln(R - floor) +- t * se / (R - floor). At 95 %, o
 prompt (Beta distributed, mean 0.05 to 0.95), 91 to 97 % of these intervals hold with 2 to 32 prompts, where those cut
 at 0 and 1 fall to 82 % (`benchmarks/coverage.py`).
 
-Sources: Cochran 1977, "Sampling Techniques", ch. 6 (ratio estimator); Dean & Pagano 2015, "Evaluating confidence
-interval methods for binomial proportions in clustered surveys", doi:10.1093/jssam/smv024 (logit intervals).
+Sources: Cochran 1977, "Sampling Techniques", ch. 6 (ratio estimator); `svyciprop(method = "xlogit")` of R's package
+`survey` (the logit interval for clustered samples); Franco, Little, Louis & Slud 2019, PMC6690503 (why the symmetric
+interval fails there, and alternatives).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: 
     for answer in report.answers:
         console.print(escape(sentence(answer)), highlight=False)
         for line in details(answer, words("en")):
-            console.print(Padding(escape(line), (0, 0, 0, 2)), style="dim", highlight=False)
+            console.print(Padding(escape(line), (0, 0, 0, 2), expand=False), style="dim", highlight=False)
     _print_notes(console, report)
     console.print(f"\nrun folder: {escape(str(folder))}", highlight=False, soft_wrap=True)
     return verdict
