@@ -11,8 +11,8 @@ interval is enough: if one arm is not slower, only that arm's error could lead t
 doi:10.1080/00401706.1982.10487790: intersection-union test).
 
 Student's t of very few blocks leans on noise being normal, and the more so the more arms compete: with requests that
-run at one of two speeds, 10 arms and 3 blocks, up to 13 % of simulated runs said "speculate" where nothing helped, and
-8 % of runs of one arm and 2 blocks. So that answer needs at least `least_units` blocks, with which it is said falsely
+run at one of two speeds, 10 arms and 3 blocks, up to 11 % of simulated runs said "speculate" where nothing helped, and
+7 % of runs of one arm and 2 blocks. So that answer needs at least `least_units` blocks, with which it is said falsely
 in 5 % of runs at most (`benchmarks/coverage.py`).
 
 An answer over several kinds of text holds for their mixture. Where an arm gains on one kind and loses on another, each
@@ -102,8 +102,8 @@ def least_units(among: int) -> int:
     """Blocks (or invocations) that "speculate" needs where so many arms compete.
 
     Of simulated runs in which nothing helps, with requests at one of two speeds, the most that said "speculate" were
-    (1 to 6 prompts, speeds 5 % to threefold apart, 10 to 50 % at the slower one): 2 blocks 8 % (one arm); 3 blocks 4 %,
-    4 %, 6 %, 13 % (1, 2, 3, 10 arms); 4 blocks 4 %, 5 %, 8 % (3, 10, 20 arms); 5 blocks 4 % (20 arms).
+    (1 to 6 prompts, speeds 5 % to twofold apart, 10 to 50 % at the slower one): 2 blocks 7 % (one arm); 3 blocks 3 %,
+    3 %, 5 %, 11 % (1, 2, 3, 10 arms); 4 blocks 4 %, 5 %, 7 % (3, 10, 20 arms); 5 blocks 3 % (20 arms).
     """
     return 3 if among <= 2 else 4 if among <= 10 else 5
 

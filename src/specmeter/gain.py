@@ -1,9 +1,9 @@
 """What a speedup is besides the geometric mean over blocks: with prompts, by total time, and over prompts.
 
 Blocks repeat the same prompts. An interval over them says how repeatable *these prompts* are on this machine, and
-nothing about other prompts: where log speedups spread by 0.2 from prompt to prompt, the interval over 4 blocks holds
-the speedup of other such prompts in 16 of 100 cases. So prompts are units of their own. With x_pb the log speedup of
-prompt p in block b, P prompts and B blocks,
+nothing about other prompts: where log speedups spread by 0.2 from prompt to prompt, the interval over 4 blocks of 4
+prompts holds the speedup of other such prompts in 14 of 100 simulated runs (`benchmarks/coverage.py`). So prompts are
+units of their own. With x_pb the log speedup of prompt p in block b, P prompts and B blocks,
 
     v = v_P + v_B,    v_P = s_P^2 / P,    v_B = s_B^2 / B
     interval = mean x +- t(df) * sqrt(v),    df = v^2 / (v_P^2 / (P - 1) + v_B^2 / (B - 1))

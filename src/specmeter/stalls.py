@@ -3,8 +3,8 @@
 Greedy text is the same in every block, and so should its time be. A request that takes half again as long as the same
 prompt of the same arm elsewhere was held up by something that is neither the arm nor the text: another program, a
 clock, a page fault. An interval over a few blocks cannot know how often that happens: with one request in ten three
-times as slow, on one side only, intervals that claim 95 % hold in 69 to 92 % of runs of 3 to 9 blocks, since many runs
-of that size meet too few of them.
+times as slow, on one side only, intervals that claim 95 % hold in 70 to 94 % of simulated runs of 4 or 8 prompts and 3
+to 9 blocks, since many runs of that size meet too few of them.
 
 With x_pb the logarithm of ms per token of prompt p in block b, a request's excess is x_pb less the median of x_p in the
 other blocks (the lower one of the middle two, so that of two others one may have stalled), less the median of that over

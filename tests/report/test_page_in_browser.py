@@ -170,7 +170,9 @@ def test_numbers_are_those_of_show(
         ])"""
     )
     assert {name: [tuple(number) for number in numbers] for name, numbers in rows} == expected
-    sentences = looked.run("[...document.querySelectorAll('.sentence [data-lang=en], .details [data-lang=en]')].map((e) => e.innerText)")
+    sentences = looked.run(
+        "[...document.querySelectorAll('.sentence [data-lang=en], .details [data-lang=en]')].map((e) => e.innerText)"
+    )
     assert invoke(["show", str(sweep)]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert sentences
