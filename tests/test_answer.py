@@ -127,6 +127,21 @@ def test_a_gain_that_is_a_loss_on_one_kind_depends_on_the_text() -> None:
     assert answer.decision == "depends on the text"
 
 
+def test_a_gain_on_one_kind_is_told_where_the_whole_is_open() -> None:
+    """Edits vary from block to block so much that nothing is shown over all; code gains all the same."""
+    rows = [
+        row
+        if row.kind == "code" or row.arm_id == BASE.id
+        else Fake(row.arm_id, row.block, row.prompt_id, 1000.0 * (1.9, 0.7, 0.6, 1.8)[row.block], kind=row.kind)
+        for row in run_of({DRAFT.id: dict.fromkeys(KINDS, 1.5)})
+    ]
+    (answer,) = answered(rows, DRAFT)
+    assert answer.decision in ("not shown", "too noisy")
+    assert [it.sign for it in answer.by_kind] == ["gain", "open", "open"]
+    assert "depends" not in sentence(answer, words("en"))
+    assert details(answer, words("en"))[0].startswith("by kind of text: code 1.50x (1.49 to 1.51), reason")
+
+
 def test_kinds_that_agree_need_no_list() -> None:
     (answer,) = answered(run_of({DRAFT.id: EVERY}), DRAFT)
     assert answer.decision == "speculate"
@@ -285,5 +300,5 @@ def test_every_decision_has_words(language: Language) -> None:
     ):
         told = answer.model_copy(update={"decision": decision})
         assert sentence(told, said)
-        assert len(details(told, said)) == (0 if decision in ("too noisy", "cannot tell") else 3)
+        assert len(details(told, said)) == {"too noisy": 1, "cannot tell": 0, "not shown": 4}.get(decision, 3)
         assert said(f"decision.{decision}")

@@ -440,3 +440,28 @@ def test_intervals_over_turns_hold_as_often_as_they_say(blocks: int, count: int)
         widths += speedup.high - speedup.low < 0.25
     assert hit >= 0.91 * 300  # of 300 intervals of 95 %, fewer than 273 hold once in 1,000 times
     assert widths > 0.9 * 300, "without completing them, blocks of other prompts make it several times as wide"
+
+
+@pytest.mark.parametrize("blocks", [4, 6])
+def test_an_arm_that_fails_on_its_slow_prompt_is_no_faster_for_it(blocks: int) -> None:
+    """Its slowest prompt fails in four blocks of ten: the mean stays, and intervals hold as often as they say.
+
+    Leaving the failures out would take the slow prompt's share with them: 1.2 would become 1.3.
+    """
+    draw, runs = np.random.default_rng(7), 300
+    hit, logs = 0, list[float]()
+    for _ in range(runs):
+        there = [True, *(draw.random(blocks - 1) > 0.4)]
+        rows = [
+            failed(DRAFT.id, row.block, "a") if row.arm_id == DRAFT.id and row.prompt_id == "a" and not ok else row
+            for row in in_turns(blocks, 4, lambda: float(draw.normal(0, 0.02)))
+            for ok in (there[row.block],)
+        ]
+        speedup = arm_of(summarize(rows, ARMS), DRAFT.id).speedup
+        assert speedup is not None
+        assert speedup.low is not None
+        assert speedup.high is not None
+        logs.append(math.log(speedup.point / 1.2))
+        hit += speedup.low <= 1.2 <= speedup.high
+    assert abs(np.mean(logs)) < 0.003
+    assert hit >= 0.91 * runs

@@ -208,7 +208,7 @@ def _of_kind(kind: str, choices: Mapping[str, Choice]) -> OfKind:
 def _depends(decision: Decision, arm_id: str, by_kind: Sequence[OfKind], arms: Mapping[str, ArmSummary]) -> bool:
     """Whether one answer for all kinds would be wrong for some: it gains here and loses there."""
     signs = {it.sign for it in by_kind}
-    if "gain" in signs and ("loss" in signs or decision != "speculate"):
+    if "gain" in signs and ("loss" in signs or decision == "do not speculate"):
         return True
     losses = (arms[arm_id].kinds[it.kind].speedup for it in by_kind if it.kind in arms[arm_id].kinds)
     return decision == "speculate" and any(_interval(speedup)[1] < 1 for speedup in losses)

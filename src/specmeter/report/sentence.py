@@ -40,8 +40,7 @@ def sentence(answer: Answer, words: Words) -> str:
         return words("answer.slower", **said, found=_found(answer, alone, words, 1))
     found = _found(answer, together, words, answer.among)
     if answer.decision == "depends on the text":
-        kinds = words.listed(_of_kind(it, answer.arm_id, words) for it in answer.by_kind)
-        return words("answer.depends", **said, kinds=kinds, found=found)
+        return words("answer.depends", **said, kinds=_kinds(answer, words), found=found)
     if answer.decision == "too few":
         return words(f"answer.too_few_{answer.unit}s", **said, found=found, least=answer.units_least)
     if answer.decision == "too noisy":
@@ -62,16 +61,15 @@ def details(answer: Answer, words: Words) -> list[str]:
     """What else is true of the answer: other ways to count, other prompts, what is missing, what stalled."""
     gain = answer.gain
     told = answer.decision not in ("cannot tell", "too noisy")
+    apart = answer.decision in ("not shown", "too noisy") and any(it.sign != "open" for it in answer.by_kind)
     return [
+        *([words("detail.by_kind", kinds=_kinds(answer, words))] if apart else []),
         *([_with_prompt(gain.with_prompt, words), _pooled(answer, words), _prompts(answer, words)] if told else []),
         *([_counted("left_out", answer.left_out, words)] if answer.left_out else []),
         *([_counted("completed", gain.completed, words)] if gain.completed else []),
         *([words("detail.behind", arms=words.listed(map(label, answer.behind)))] if answer.behind else []),
-        *(
-            _stalls(arm_id, stalls, words)
-            for arm_id, stalls in ((answer.arm_id, answer.stalls), (answer.baseline_id, answer.baseline_stalls))
-            if stalls is not None
-        ),
+        *([_stalls("stalls", answer.stalls, words, arm=label(answer.arm_id))] if answer.stalls else []),
+        *([_stalls("baseline_stalls", answer.baseline_stalls, words)] if answer.baseline_stalls else []),
     ]
 
 
@@ -93,6 +91,10 @@ def _found(answer: Answer, speedup: Estimate, words: Words, among: int) -> str:
         prompts=words("found.prompt") if count == 1 else words("found.prompts", count=count),
         adjusted=words("found.adjusted", among=among) if among > 1 else "",
     )
+
+
+def _kinds(answer: Answer, words: Words) -> str:
+    return words.listed(_of_kind(it, answer.arm_id, words) for it in answer.by_kind)
 
 
 def _of_kind(it: OfKind, best: str, words: Words) -> str:
@@ -169,7 +171,6 @@ def _counted(name: str, count: int, words: Words) -> str:
     return words(f"detail.{name}_one") if count == 1 else words(f"detail.{name}", count=count)
 
 
-def _stalls(arm_id: str, stalls: Stalls, words: Words) -> str:
-    return words(
-        "detail.stalls", arm=label(arm_id), count=stalls.requests, all=stalls.of, slowest=f"{stalls.slowest:.1f}"
-    )
+def _stalls(name: str, stalls: Stalls, words: Words, **said: str) -> str:
+    times = f"{stalls.slowest:.1f}"
+    return words(f"detail.{name}", count=stalls.requests, all=stalls.of, slowest=times, **said)

@@ -33,6 +33,8 @@ TEXT: dict[str, str] = {
     "advice.quiet": "end other programs and measure again",
     "advice.noisy_blocks": "end other programs, and run about {count} blocks for +-{margin}",
     "advice.noisy_invocations": "end other programs, and run about {count} invocations for +-{margin}",
+    "detail.by_kind": "by kind of text: {kinds}",
+    "detail.baseline_stalls": "the baseline stalled in {count} of {all} requests (up to {slowest} times its usual time there): the interval may be too narrow; end other programs and measure again",
     "detail.with_prompt": "prompt and decoding together: {speedup}x ({low} to {high})",
     "detail.with_prompt_point": "prompt and decoding together: {speedup}x",
     "detail.pooled": "all decoded tokens over all decoding time: {pooled}x",

@@ -33,6 +33,8 @@ TEXT: dict[str, str] = {
     "advice.quiet": "请结束其他程序后重新测量",
     "advice.noisy_blocks": "请结束其他程序，并运行约 {count} 个区组以达到 ±{margin}",
     "advice.noisy_invocations": "请结束其他程序，并运行约 {count} 轮以达到 ±{margin}",
+    "detail.by_kind": "按文本类型：{kinds}",
+    "detail.baseline_stalls": "基线的 {all} 个请求中有 {count} 个停顿（最长为同处平时的 {slowest} 倍）：置信区间可能偏窄；请结束其他程序后重新测量",
     "detail.with_prompt": "提示词处理与解码合计：{speedup} 倍（{low} 至 {high}）",
     "detail.with_prompt_point": "提示词处理与解码合计：{speedup} 倍",
     "detail.pooled": "全部解码 token 除以全部解码时间：{pooled} 倍",
