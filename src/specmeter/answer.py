@@ -28,7 +28,7 @@ from typing import Literal
 from specmeter.gain import Gain
 from specmeter.record import Arm, Estimate, Record
 from specmeter.stalls import Stalls
-from specmeter.stats import Comparison, compare, units_for
+from specmeter.stats import MARGIN, Comparison, compare, units_for
 from specmeter.summary import ArmSummary, Choice, RunSummary
 
 Decision = Literal[
@@ -156,7 +156,7 @@ def _answer(
     if by_kind and _depends(decision, best_id, by_kind, arms):
         decision = "depends on the text"
     of_arm = arms[best_id] if not kind else arms[best_id].kinds[kind]
-    margin = NOISY_MARGIN if decision == "too noisy" else None
+    margin = NOISY_MARGIN if decision == "too noisy" else MARGIN
     return Answer(
         baseline_id=baseline_id,
         kind=kind,
@@ -167,7 +167,7 @@ def _answer(
         gain=best.gain,
         among=among,
         comparison=compare(best.speedup, among=among),
-        units_advised=units_for(best.speedup, margin, among=among) if margin else units_for(best.speedup, among=among),
+        units_advised=units_for(best.speedup, margin, among=among),
         units_least=least_units(among),
         unit=unit,
         by_kind=by_kind,
@@ -218,21 +218,9 @@ def _behind(
     arms: Mapping[str, ArmSummary], baseline_id: str, kind: str, choices: Mapping[str, Choice]
 ) -> tuple[str, ...]:
     """Arms that lack prompts which those that compete have."""
-    if not kind:
-        return tuple(
-            arm.arm_id
-            for arm in arms.values()
-            if arm.baseline_id == baseline_id and arm.cost_probe is None and arm.left_out and arm.arm_id not in choices
-        )
-    return tuple(
-        arm.arm_id
-        for arm in arms.values()
-        if arm.baseline_id == baseline_id
-        and arm.cost_probe is None
-        and kind in arm.kinds
-        and arm.kinds[kind].left_out
-        and arm.arm_id not in choices
-    )
+    others = (arm for arm in arms.values() if arm.baseline_id == baseline_id and arm.arm_id not in choices)
+    parts = ((arm.arm_id, arm.kinds.get(kind) if kind else arm) for arm in others if arm.cost_probe is None)
+    return tuple(arm_id for arm_id, part in parts if part is not None and part.left_out)
 
 
 def _interval(speedup: Estimate | None) -> tuple[float, float]:

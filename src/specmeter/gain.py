@@ -66,7 +66,7 @@ class Gain(Record):
     """The geometric mean over prompts, with the interval for other prompts of this mixture; of a `Choice`, one that
     holds for all arms that compete."""
     completed: int
-    """Prompts of a block that one side lacks, completed as the other blocks let expect."""
+    """Prompts of a block that one side, or both, lack, completed as the other blocks let expect."""
 
     @property
     def pooled_differs(self) -> float:

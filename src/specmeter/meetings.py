@@ -49,7 +49,7 @@ class Meetings:
     prompts: Ints
     """Numbers of the prompts in the table."""
     completed: int
-    """Prompts of a block that one side lacks and that were completed."""
+    """Prompts of a block that one side, or both, lack and that were completed."""
 
     def pairs(self) -> dict[int, list[Pair]]:
         """Invocation -> (arm, baseline) of each block, decoding alone."""

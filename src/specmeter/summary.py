@@ -282,7 +282,7 @@ def _estimates(
         speedup=gain.decoding if gain else None,
         gain=gain,
         choice=choice,
-        left_out=len(np.unique(table.prompt[rows])) - gain.prompts if gain else 0,
+        left_out=len(np.unique(table.prompt[rows])) - (gain.prompts if gain else 0) if len(base) else 0,
         acceptance=bounded_ratio(acceptance, unit="1", of="prompts", ceiling=1.0, level=level) if acceptance else None,
         tau=bounded_ratio(tau, unit="tokens/forward", of="prompts", floor=1.0, ceiling=most, level=level)
         if tau

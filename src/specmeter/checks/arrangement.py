@@ -607,6 +607,6 @@ CHECKS: tuple[Check, ...] = (
         threat="means and pooled values disagree",
         severity="note",
         look=pooled_vs_mean,
-        saw=("requests",),
+        saw=("arms", "requests"),
     ),
 )
