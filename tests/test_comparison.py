@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,10 @@ from specmeter.cli import invoke
 from specmeter.comparison import compare_runs, conclude, read_side
 from specmeter.errors import UsageError
 from specmeter.record import Estimate
+from specmeter.report.comparison_sentence import comparison_sentence
+from specmeter.report.words import words
 from specmeter.stats import ratio_of_groups
+from specmeter.store.reader import DATABASE_NAME
 
 EXPERIMENT = """
 name: compared
@@ -114,12 +119,31 @@ def test_a_slower_target_is_a_regression_of_rates_and_no_speedup_is_lost(runs: d
     assert [it.what for it in found.differences if it.what.startswith("model")] == ["model dense"]
 
 
-def test_a_run_against_itself_has_ratio_one_and_no_difference(runs: dict[str, Path]) -> None:
-    side = read_side(runs["old"])
-    found = compare_runs(side, side)
-    assert all(arm.rate is not None and arm.rate.point == 1.0 for arm in found.arms)
+def test_a_run_and_its_copy_are_the_same_data(runs: dict[str, Path], tmp_path: Path) -> None:
+    """That nothing differs between a run and a copy of it would be true, and would say nothing."""
+    copy = tmp_path / "copy"
+    shutil.copytree(runs["old"], copy)
+    found = compare_runs(read_side(runs["old"]), read_side(copy))
+    assert found.same_data
+    assert found.shared_requests == sum(len(it) for it in read_side(copy).requests.values())
+    assert {arm.conclusion for arm in found.arms} == {"same data"}
+    assert all(arm.rate is None and arm.speedup is None for arm in found.arms)
     assert not found.failed
-    assert found.differences == ()
+    assert "copy and old hold the same data" in comparison_sentence(found, words("en"))
+    assert "是同一份数据" in comparison_sentence(found, words("zh"))
+
+
+def test_a_run_that_shares_blocks_with_another_is_not_independent_of_it(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Half of the blocks copied, the others' times edited."""
+    partly = tmp_path / "partly"
+    shutil.copytree(runs["old"], partly)
+    with sqlite3.connect(partly / DATABASE_NAME) as db:
+        changed = db.execute("UPDATE request SET predicted_ms = predicted_ms * 1.01 WHERE block > 1").rowcount
+    found = compare_runs(read_side(runs["old"]), read_side(partly))
+    total = sum(len(it) for it in read_side(runs["old"]).requests.values())
+    assert not found.same_data
+    assert found.shared_requests == total - changed
+    assert f"share {total - changed} requests" in comparison_sentence(found, words("en"))
 
 
 def test_the_ratio_is_that_of_rates_over_shared_prompts(runs: dict[str, Path]) -> None:

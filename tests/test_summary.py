@@ -266,32 +266,39 @@ def test_arms_of_one_baseline_are_a_family() -> None:
     for arm in (DRAFT, OTHER, EDIT):
         found = arm_of(summary, arm.id)
         assert found.speedup is not None
-        assert found.compared == 3
-        assert found.speedup_simultaneous == simultaneous(found.speedup, 3)
+        assert found.choice is not None
+        assert found.choice.compared == 3
+        assert found.choice.simultaneous == simultaneous(found.speedup, 3)
         assert found.comparison == compare(found.speedup)
         assert found.units_advised == units_for(found.speedup)
     for arm in (BASE, control, probe):
-        found = arm_of(summary, arm.id)
-        assert (found.compared, found.speedup_simultaneous) == (0, None)
-    assert [answer.arm_id for answer in answers(summary, (BASE, DRAFT, OTHER, EDIT, probe))] == [DRAFT.id, EDIT.id]
+        assert arm_of(summary, arm.id).choice is None
+    # EDIT is limited to a workload, and ran the very same prompts as the others: it competes with them.
+    assert [answer.arm_id for answer in answers(summary, (BASE, DRAFT, OTHER, EDIT, probe))] == [DRAFT.id]
 
 
-def test_arms_that_measured_nothing_are_still_among_those_compared() -> None:
+def test_arms_that_measured_nothing_did_not_compete() -> None:
     summary = summarize([Fake(BASE.id, 0, "p", 1.0), drafted(0, "p", 1.0)], (BASE, DRAFT, OTHER))
-    assert arm_of(summary, DRAFT.id).compared == 2
+    choice = arm_of(summary, DRAFT.id).choice
+    assert choice is not None
+    assert choice.compared == 1
+    assert arm_of(summary, OTHER.id).choice is None
 
 
 def test_one_arm_is_believed_where_the_best_of_three_is_not() -> None:
     alone = answer_of(CLOSE)
     assert (alone.decision, alone.arm_id, alone.among) == ("speculate", DRAFT.id, 1)
     assert alone.speedup == alone.speedup_simultaneous
-    assert sentence(alone).startswith("moe: speculate with draft: 1.03x as fast (95% interval 1.00 to 1.06)")
+    assert sentence(alone).startswith(
+        "moe: speculate with draft: 1.03x as fast while decoding "
+        "(95% interval 1.00 to 1.06 over 4 blocks of one prompt)"
+    )
     best = answer_of(CLOSE, SLOW, SLOW)
     assert (best.decision, best.arm_id, best.among) == ("not shown", DRAFT.id, 3)
     assert best.speedup == alone.speedup
     assert "no gain is shown" in sentence(best)
     assert answer_of(CLEAR, CLOSE, SLOW).decision == "speculate"
-    assert "widened: the best of 3 arms" in sentence(answer_of(CLEAR, CLOSE, SLOW))
+    assert "adjusted for picking the best of 3" in sentence(answer_of(CLEAR, CLOSE, SLOW))
 
 
 def test_all_slower_needs_each_arm_alone() -> None:
@@ -302,7 +309,8 @@ def test_all_slower_needs_each_arm_alone() -> None:
     assert answer.speedup_simultaneous.high is not None
     assert answer.speedup_simultaneous.high > 1
     assert sentence(answer) == (
-        "moe: do not speculate; even the best, draft, is 0.96x as fast (95% interval 0.93 to 0.99)"
+        "moe: do not speculate; even the best, draft, is 0.96x as fast while decoding "
+        "(95% interval 0.93 to 0.99 over 4 blocks of one prompt)"
     )
 
 
@@ -312,17 +320,17 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     assert same.comparison is not None
     assert same.comparison.conclusion == "equivalent"
     assert sentence(same) == (
-        "moe: no difference beyond 2% for the best, draft: "
-        "1.00x as fast (90% interval 1.00 to 1.00, widened: the best of 2 arms)"
+        "moe: no difference; the best, draft, is 1.00x as fast while decoding (90% interval 1.00 to 1.00 over 4 blocks "
+        "of one prompt, adjusted for picking the best of 2); differences under 2% are negligible"
     )
     unknown = answer_of([1.1, 0.9, 1.05, 0.95])
     assert unknown.comparison is not None
     assert (unknown.decision, unknown.comparison.conclusion) == ("not shown", "undecided")
-    assert f"about {unknown.units_advised} blocks would give +-2%" in sentence(unknown)
+    assert f"run about {unknown.units_advised} blocks for +-2%" in sentence(unknown)
     no_loss = answer_of([1.00, 1.03, 1.02, 0.99])
     assert no_loss.comparison is not None
     assert no_loss.comparison.conclusion == "not worse"
-    assert "no gain is shown, nor a loss beyond 2%, for the best, draft: 1.01x" in sentence(no_loss)
+    assert "no gain is shown, nor a loss of more than 2%; the best, draft, is 1.01x" in sentence(no_loss)
 
 
 def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
@@ -331,22 +339,22 @@ def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
     assert answer.comparison.conclusion == "not worse"
     assert answer.comparison.equivalence.low is not None
     assert answer.comparison.equivalence.low > 1
-    assert sentence(answer).startswith("moe: no gain is shown; the best, draft, is 1.02x as fast (95% interval 0.99 to")
+    assert sentence(answer).startswith(
+        "moe: no gain is shown; the best, draft, is 1.02x as fast while decoding (95% interval 0.99 to"
+    )
 
 
 def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:
     wide = answer_of([1.4, 1.9, 1.6, 1.7])
     assert wide.decision == "speculate"
-    assert sentence(wide).endswith(f"; about {wide.units_advised} blocks would give +-2%")
-    assert "would give" not in sentence(answer_of(CLEAR))
+    assert sentence(wide).endswith(f"; run about {wide.units_advised} blocks for +-2%")
+    assert "run about" not in sentence(answer_of(CLEAR))
     single = answer_of([1.5])
     assert (single.decision, single.units_advised) == ("cannot tell", None)
     assert sentence(single).endswith("measure at least 3 blocks")
     copies = answer_of([1.5, 1.5, 1.5])
     assert (copies.decision, copies.units_advised) == ("cannot tell", None)
     assert sentence(copies).endswith("measure more blocks")
-    hopeless = answer_of([1.5, 30.0, 0.2, 900.0])
-    assert "not even 10000 blocks would give +-2%" in sentence(hopeless)
 
 
 def many(count: int, arms: int, blocks: int) -> Iterator[Fake]:
@@ -432,3 +440,28 @@ def test_intervals_over_turns_hold_as_often_as_they_say(blocks: int, count: int)
         widths += speedup.high - speedup.low < 0.25
     assert hit >= 0.91 * 300  # of 300 intervals of 95 %, fewer than 273 hold once in 1,000 times
     assert widths > 0.9 * 300, "without completing them, blocks of other prompts make it several times as wide"
+
+
+@pytest.mark.parametrize("blocks", [4, 6])
+def test_an_arm_that_fails_on_its_slow_prompt_is_no_faster_for_it(blocks: int) -> None:
+    """Its slowest prompt fails in four blocks of ten: the mean stays, and intervals hold as often as they say.
+
+    Leaving the failures out would take the slow prompt's share with them: 1.2 would become 1.3.
+    """
+    draw, runs = np.random.default_rng(7), 300
+    hit, logs = 0, list[float]()
+    for _ in range(runs):
+        there = [True, *(draw.random(blocks - 1) > 0.4)]
+        rows = [
+            failed(DRAFT.id, row.block, "a") if row.arm_id == DRAFT.id and row.prompt_id == "a" and not ok else row
+            for row in in_turns(blocks, 4, lambda: float(draw.normal(0, 0.02)))
+            for ok in (there[row.block],)
+        ]
+        speedup = arm_of(summarize(rows, ARMS), DRAFT.id).speedup
+        assert speedup is not None
+        assert speedup.low is not None
+        assert speedup.high is not None
+        logs.append(math.log(speedup.point / 1.2))
+        hit += speedup.low <= 1.2 <= speedup.high
+    assert abs(np.mean(logs)) < 0.003
+    assert hit >= 0.91 * runs

@@ -12,6 +12,10 @@ of texts is the same on both sides; baselines that run their prompts in turn are
 The intervals of one pair of runs hold for all of its arms together (Bonferroni), since whoever looks for a regression
 looks at all of them. Intervals over the blocks of a single invocation carry the noise within it and not that from day
 to day: a real difference of two days is found as surely as one of two builds.
+
+A request that two runs share, with the same start and the same times to the last digit, was measured once: one run is a
+copy of the other (or a mock with a virtual clock was asked twice). A copy is not compared with itself; that nothing
+differs would say nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Measure = Literal["rate", "speedup"]
-Conclusion = Literal["regression", "slower", "faster", "same", "no regression", "undecided", "invalid"]
+Conclusion = Literal["regression", "slower", "faster", "same", "no regression", "undecided", "invalid", "same data"]
 
 Units = Literal["blocks", "invocations"]
 Cell = tuple[int, int]
@@ -88,6 +92,10 @@ class RunComparison(Record):
     only_reference: tuple[str, ...]
     """Arms that the other run does not have."""
     only_other: tuple[str, ...]
+    shared_requests: int = 0
+    """Requests that are in both runs, to the last digit: measured once."""
+    same_data: bool = False
+    """All that could be compared was measured once: the runs hold the same data."""
 
     def of(self, conclusion: Conclusion) -> tuple[ArmComparison, ...]:
         """Arms with this conclusion."""
@@ -109,6 +117,8 @@ class Side:
     """By arm."""
     prompts: Mapping[str, str]
     """Prompt id -> SHA-256 of its text."""
+    requests: Mapping[str, frozenset[tuple[object, ...]]]
+    """Arm -> what makes each of its answered requests that one measurement: where it belongs, its start, its time."""
     host: Host | None
     engine: EngineIdentity | None
     generation: Mapping[str, object]
@@ -119,6 +129,7 @@ def read_side(folder: Path) -> Side:
     report = read_run(folder)
     rates: dict[str, Rates] = {}
     prompts: dict[str, str] = {}
+    requests: dict[str, set[tuple[object, ...]]] = {}
     with RunStore.open(folder, readonly=True) as store:
         for row in store.rows():
             if row.status == "ok" and row.predicted_n is not None and row.predicted_n > 1 and row.predicted_ms:
@@ -126,6 +137,8 @@ def read_side(folder: Path) -> Side:
                 cell = cells.setdefault((row.invocation, row.block), {})
                 cell[row.prompt_id] = (row.predicted_n - 1, row.predicted_ms)
                 prompts[row.prompt_id] = row.prompt_sha256
+                times = (row.started_at, row.wall_ms, row.prompt_ms, row.predicted_n, row.predicted_ms)
+                requests.setdefault(row.arm_id, set()).add((row.prompt_sha256, *times))
         hosts = store.hosts()
         engine = next((session.engine for session in store.sessions()), None)
         asked = json.loads(store.experiment_json)
@@ -135,7 +148,16 @@ def read_side(folder: Path) -> Side:
             if arm.role == "baseline" and arm.id in rates:
                 rates[arm.id] = _completed(rates[arm.id])
     generation = asked.get("generation", {})
-    return Side(folder.resolve().name, report, rates, prompts, hosts[-1] if hosts else None, engine, generation)
+    return Side(
+        name=folder.resolve().name,
+        report=report,
+        rates=rates,
+        prompts=prompts,
+        requests={arm_id: frozenset(found) for arm_id, found in requests.items()},
+        host=hosts[-1] if hosts else None,
+        engine=engine,
+        generation=generation,
+    )
 
 
 def _completed(rates: Rates) -> Rates:
@@ -171,8 +193,14 @@ def compare_runs(
             f"{reference.name} and {other.name} have no arm in common",
             fix="compare runs of one experiment; `specmeter show` lists the arms of each",
         )
+    measured = [[side.requests.get(arm_id, frozenset()) for arm_id in shared] for side in (reference, other)]
+    once = sum(len(ours & theirs) for ours, theirs in zip(*measured, strict=True))
     among = len(shared) if measure == "rate" else sum(mine[arm_id].baseline_id is not None for arm_id in shared)
     arms = [_compare_arm(reference, other, mine[arm_id], measure, threshold, level, max(1, among)) for arm_id in shared]
+    same_data = once > 0 and measured[0] == measured[1]
+    if same_data:
+        nothing = {"rate": None, "speedup": None, "conclusion": "same data"}
+        arms = [arm if arm.conclusion == "invalid" else arm.model_copy(update=nothing) for arm in arms]
     return RunComparison(
         reference=reference.name,
         other=other.name,
@@ -182,6 +210,8 @@ def compare_runs(
         differences=tuple(_differences(reference, other, shared)),
         only_reference=tuple(arm_id for arm_id in mine if arm_id not in theirs),
         only_other=tuple(arm_id for arm_id in theirs if arm_id not in mine),
+        shared_requests=once,
+        same_data=same_data,
     )
 
 

@@ -104,7 +104,7 @@ def _believable(summary: RunSummary, invalid: frozenset[str]) -> RunSummary:
 
 
 def _without_speedup(arm: ArmSummary) -> ArmSummary:
-    kinds = {name: kind.model_copy(update={"speedup": None}) for name, kind in arm.kinds.items()}
-    of_speedup = ("speedup", "speedup_bootstrap", "speedup_range", "speedup_simultaneous", "comparison")
-    nothing = dict.fromkeys((*of_speedup, "units_advised", "prompts"))
+    of_kind = ("speedup", "gain", "choice")
+    kinds = {name: kind.model_copy(update=dict.fromkeys(of_kind)) for name, kind in arm.kinds.items()}
+    nothing = dict.fromkeys((*of_kind, "speedup_bootstrap", "speedup_range", "comparison", "units_advised", "prompts"))
     return arm.model_copy(update={**nothing, "kinds": kinds})

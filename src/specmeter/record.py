@@ -710,7 +710,9 @@ class Estimate(Record):
     high: float | None = None
     level: float = 0.95
     n: int
-    """Number of independent units (blocks) behind it."""
+    """Number of independent units (blocks, prompts, ...) behind it."""
+    of: str = ""
+    """What these units are: `blocks`, `invocations`, `prompts`; empty where `method` alone says it."""
     unit: str
     """`x`, `tok/s`, `1`, ..."""
     method: str

@@ -214,12 +214,12 @@ def ratio_of_groups(
     difference = float(groups[0].mean() - groups[1].mean())
     name = f"ratio of geometric means of {n1} and {n2} {of}"
     if min(n1, n2) < 2 or all(_copies(group) for group in groups):
-        why = _no_interval(min(n1, n2))
+        why = no_interval(min(n1, n2))
         return Estimate(point=math.exp(difference), level=level, n=n1 + n2, unit="x", method=f"{name}; {why}")
     errors = [float(group.var(ddof=1)) / len(group) for group in groups]
     df = sum(errors) ** 2 / sum(error**2 / (len(group) - 1) for error, group in zip(errors, groups, strict=True))
     tail = 1 - (1 - level) / (2 * among)
-    low, high = _bounds(difference, float(stdtrit(df, tail)) * math.sqrt(sum(errors)))
+    low, high = log_bounds(difference, float(stdtrit(df, tail)) * math.sqrt(sum(errors)))
     method = f"{name}; Welch t" + (f"; together with {among - 1} more (Bonferroni)" if among > 1 else "")
     return Estimate(point=math.exp(difference), low=low, high=high, level=level, n=n1 + n2, unit="x", method=method)
 
@@ -235,7 +235,7 @@ def at_level(estimate: Estimate, level: float) -> Estimate:
     if half is None:
         return estimate.model_copy(update={"level": level, "low": None, "high": None})
     half *= t_critical(estimate.n - 1, level) / t_critical(estimate.n - 1, estimate.level)
-    low, high = _bounds(math.log(estimate.point), half)
+    low, high = log_bounds(math.log(estimate.point), half)
     return estimate.model_copy(update={"level": level, "low": low, "high": high})
 
 
@@ -327,7 +327,7 @@ def bootstrap_speedup(pairs: Sequence[Pair], *, level: float = 0.95, resamples: 
     n = len(logs)
     mean, name = math.exp(logs.mean()), _mean_of(n, "block ratio")
     if _copies(logs):
-        return Estimate(point=mean, level=level, n=n, unit="x", method=f"{name}; {_no_interval(n)}")
+        return Estimate(point=mean, level=level, n=n, unit="x", method=f"{name}; {no_interval(n)}")
     if 1 - 2.0 ** (1 - n) < level:
         return Estimate(point=mean, level=level, n=n, unit="x", method=f"{name}; too few blocks for a bootstrap")
     tail = float(ndtr(-math.sqrt(n / (n - 1)) * t_critical(n - 1, level)))
@@ -356,7 +356,6 @@ def pooled_ratio(
     of: str,
     scale: float = 1.0,
     floor: float = 0.0,
-    ceiling: float = math.inf,
     level: float = 0.95,
 ) -> Estimate:
     """R = scale * (sum a) / (sum b) over units that each give (a, b), with the ratio estimator's interval.
@@ -365,10 +364,9 @@ def pooled_ratio(
 
         standard error = scale * sqrt(n / (n - 1) * sum e^2) / sum b,    interval = R +- t(n - 1) * standard error
 
-    cut at `floor` and `ceiling`, which R cannot pass; a numerator may be negative only down to such a floor. `of` names
-    the units in `method`: blocks for a rate; prompts for the acceptance rate and tau, because greedy decoding repeats
-    the same text in every block, and only another prompt is another draw. The interval is a little short for few and
-    very unequal units.
+    cut at `floor`, which R cannot pass; a numerator may be negative only down to such a floor. `of` names the units.
+    The interval is a little short for few and very unequal units. What has a ceiling as well is for
+    `shares.bounded_ratio`.
 
     Raises `UsageError` when the b do not sum to something positive, or when a value is negative or not finite.
     """
@@ -386,16 +384,17 @@ def pooled_ratio(
     residuals = used[:, 0] - ratio * used[:, 1]
     copies = n < 2 or float(np.abs(residuals).max()) <= SAME * float(np.abs(used).max())
     if copies:
-        method = f"pooled over {n} {of}; {_no_interval(n)}"
-        return Estimate(point=scale * ratio, level=level, n=n, unit=unit, method=method)
+        method = f"pooled over {n} {of}; {no_interval(n)}"
+        return Estimate(point=scale * ratio, level=level, n=n, of=of, unit=unit, method=method)
     error = math.sqrt(n / (n - 1) * float(residuals @ residuals)) / total[1]
     half = t_critical(n - 1, level) * error
     return Estimate(
         point=scale * ratio,
         low=max(floor, scale * (ratio - half)),
-        high=min(ceiling, scale * (ratio + half)),
+        high=scale * (ratio + half),
         level=level,
         n=n,
+        of=of,
         unit=unit,
         method=f"pooled over {n} {of}; Student t, ratio estimator",
     )
@@ -493,12 +492,12 @@ def _over_units(logs: Floats, level: float, of: str, over: str) -> Estimate:
 
 def _student(mean: float, half: float | None, n: int, level: float, of: str, over: str) -> Estimate:
     """The estimate whose logarithm is mean +- half."""
-    low, high = (None, None) if half is None else _bounds(mean, half)
-    method = f"{_mean_of(n, of)}; {_no_interval(n) if half is None else STUDENT + over}"
-    return Estimate(point=math.exp(mean), low=low, high=high, level=level, n=n, unit="x", method=method)
+    low, high = (None, None) if half is None else log_bounds(mean, half)
+    method = f"{_mean_of(n, of)}; {no_interval(n) if half is None else STUDENT + over}"
+    return Estimate(point=math.exp(mean), low=low, high=high, level=level, n=n, of=over, unit="x", method=method)
 
 
-def _bounds(mean: float, half: float) -> tuple[float, float]:
+def log_bounds(mean: float, half: float) -> tuple[float, float]:
     return math.exp(mean - half), math.exp(min(mean + half, UNBOUNDED))
 
 
@@ -552,7 +551,8 @@ def _copies(logs: Floats) -> bool:
     return len(logs) < 2 or float(np.ptp(logs)) <= SAME
 
 
-def _no_interval(n: int) -> str:
+def no_interval(n: int) -> str:
+    """Why n units that are one, or all the same, give no interval."""
     return "one unit, no interval" if n < 2 else "units do not vary, no interval"
 
 

@@ -154,7 +154,8 @@ def test_numbers_are_those_of_show(
     expected: dict[str, list[tuple[float, str, str]]] = {}
     for arm in said["summary"]["arms"]:
         speedup = said["withheld"].get(arm["arm_id"]) or arm["speedup"]
-        numbers = [arm["decode_rate"], speedup, arm["acceptance"], arm["tau"]]
+        gain = arm["gain"] or {"with_prompt": None, "pooled": None}
+        numbers = [arm["decode_rate"], speedup, gain["with_prompt"], gain["pooled"], arm["acceptance"], arm["tau"]]
         expected[arm["arm_id"]] = [
             (n["point"], str(n["low"] if n["low"] is not None else ""), str(n["high"] if n["high"] is not None else ""))
             for n in numbers
@@ -169,7 +170,9 @@ def test_numbers_are_those_of_show(
         ])"""
     )
     assert {name: [tuple(number) for number in numbers] for name, numbers in rows} == expected
-    sentences = looked.run("[...document.querySelectorAll('.sentence [data-lang=en]')].map((e) => e.innerText)")
+    sentences = looked.run(
+        "[...document.querySelectorAll('.sentence [data-lang=en], .details [data-lang=en]')].map((e) => e.innerText)"
+    )
     assert invoke(["show", str(sweep)]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert sentences

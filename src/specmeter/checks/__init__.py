@@ -26,6 +26,7 @@ from specmeter.checks import (
     records,
     replays,
     settings,
+    stalls,
 )
 from specmeter.checks.check import Check
 
@@ -38,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     *likeness.CHECKS,
     *output.CHECKS,
     *arrangement.CHECKS,
+    *stalls.CHECKS,
     *settings.CHECKS,
     *engine.CHECKS,
     *machine.CHECKS,

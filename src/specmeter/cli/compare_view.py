@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _STYLES: dict[Conclusion, str] = {
     "regression": "bold red",
+    "same data": "yellow",
     "slower": "yellow",
     "invalid": "red",
     "faster": "green",

@@ -28,8 +28,11 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: 
         click.echo(json.dumps(_json(report), indent=2, ensure_ascii=False))
         return verdict
     from rich.markup import escape
+    from rich.padding import Padding
 
     from specmeter.cli.text import output_console
+    from specmeter.report.sentence import details
+    from specmeter.report.words import words
 
     console = output_console()
     wide = console.width >= 100
@@ -41,6 +44,8 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: 
             console.print()
     for answer in report.answers:
         console.print(escape(sentence(answer)), highlight=False)
+        for line in details(answer, words("en")):
+            console.print(Padding(escape(line), (0, 0, 0, 2), expand=False), style="dim", highlight=False)
     _print_notes(console, report)
     console.print(f"\nrun folder: {escape(str(folder))}", highlight=False, soft_wrap=True)
     return verdict
@@ -149,7 +154,8 @@ def _print_notes(console: Console, report: RunReport) -> None:
     print_accuracy(console, report.predictions)
     if report.summary.invocations == 1 and report.state.state == "complete":
         console.print(
-            "[low, high]: 95 % interval over the blocks of one invocation; it says how repeatable this session was.",
+            "[low, high]: 95 % interval over the blocks of one invocation; it says how repeatable this session was "
+            "with these prompts.",
             style="dim",
             highlight=False,
             markup=False,

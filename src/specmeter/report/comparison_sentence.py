@@ -17,6 +17,16 @@ _SHOWN = 3
 def comparison_sentence(found: RunComparison, words: Words) -> str:
     """Like `2 of 5 arms regressed beyond 2%: dense/none 0.91x [0.88, 0.94], ...`."""
     said = {"reference": found.reference, "other": found.other, "threshold": f"{100 * found.threshold:g}%"}
+    if found.same_data:
+        return words("compare.copy", reference=found.reference, other=found.other, count=found.shared_requests)
+    told = _compared(found, words, said)
+    if not found.shared_requests:
+        return told
+    partly = words("compare.partly_copy", reference=found.reference, other=found.other, count=found.shared_requests)
+    return f"{told}. {partly}"
+
+
+def _compared(found: RunComparison, words: Words, said: dict[str, str]) -> str:
     judged = [arm for arm in found.arms if ratio_of(arm, found) is not None]
     if not judged:
         return words("compare.nothing", **said)

@@ -8,9 +8,15 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
 
 
+_FAR = 10_000
+
+
 def bound(value: float, digits: int) -> str:
-    """An end of an interval; ends that say nothing are not worth their digits."""
-    return f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.0e}"
+    """An end of an interval; ends that say nothing are not worth their digits: `<0.01`, `>10000`."""
+    if abs(value) >= _FAR:
+        return f"{'<-' if value < 0 else '>'}{_FAR:.0f}"
+    least = 10.0**-digits
+    return f"<{least:.{digits}f}" if 0 < value < least / 2 else f"{value:.{digits}f}"
 
 
 def brackets(estimate: Estimate, digits: int, scale: float = 1.0) -> str:

@@ -24,7 +24,7 @@ from specmeter.report.charts import Chart, specification
 from specmeter.report.numbers import size
 from specmeter.report.probe_charts import called, probe_charts
 from specmeter.report.run_charts import run_charts
-from specmeter.report.sentence import sentence
+from specmeter.report.sentence import details, sentence
 from specmeter.report.style import PAGE
 from specmeter.report.table import Phrase
 from specmeter.report.words import LANGUAGES, Language, Words, words
@@ -107,6 +107,7 @@ def render(template: str, languages: Sequence[Language], charts: Mapping[str, Ch
             label=voice.label,
             named=voice.named,
             sentence=voice.sentence,
+            details=voice.details,
             in_words=voice.in_words,
             languages=languages,
             charts=charts,
@@ -139,6 +140,12 @@ class Voice:
     def sentence(self, answer: Answer) -> Markup:
         """An answer."""
         return self.in_words(sentence, answer)
+
+    def details(self, answer: Answer) -> list[Markup]:
+        """What must be known beside an answer, point by point."""
+        told = [details(answer, one) for one in self.languages]
+        by_language = {one.language: lines for one, lines in zip(self.languages, told, strict=True)}
+        return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(told[0]))]
 
     def in_words(self, tell: Callable[[T, Words], str], what: T) -> Markup:
         """What a function of a language says of something; all of it may come from outside."""

@@ -310,10 +310,10 @@ def _answer(run: Run, answer: Answer) -> Row:
     target = next((arm.target for arm in document.run.arms if arm.id == answer.arm_id), "-")
     cells = (
         Cell(printable(document.run.name)),
-        Cell(target),
+        Cell(f"{target} ({answer.kind})" if answer.kind else target),
         Cell(Phrase(f"decision.{answer.decision}")),
         Cell(label(answer.arm_id), code=True),
-        estimated(answer.speedup_simultaneous or answer.speedup, 2),
+        estimated(answer.speedup_simultaneous, 2),
         replace(verdict_cell(document, answer.arm_id), page=f"{run.slug}/index.html"),
     )
     return Row(cells, verdict(document, answer.arm_id))

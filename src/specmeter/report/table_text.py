@@ -67,7 +67,7 @@ def csv_text(table: Table, words: Words) -> str:
         name = _cell(printable(column.title)) or column.key
         head.append(name)
         if place in estimated:
-            head += [f"{name}_{part}" for part in ("low", "high", "level", "n")]
+            head += [f"{name}_{part}" for part in ("low", "high", "level", "n", "of")]
     writer.writerow(head)
     for row in table.rows:
         values: list[str] = []
@@ -119,14 +119,14 @@ def _values(cell: Cell, words: Words, *, is_number: bool, is_estimated: bool) ->
     if estimate is not None:
         low = "" if estimate.low is None else repr(estimate.low)
         high = "" if estimate.high is None else repr(estimate.high)
-        yield from (repr(estimate.point), low, high, repr(estimate.level), str(estimate.n))
+        yield from (repr(estimate.point), low, high, repr(estimate.level), str(estimate.n), estimate.of)
         return
     if is_number:
         yield "" if cell.value is None or cell.struck else _number(cell.value)
     else:
         yield "" if cell.text == "-" else _cell(_text(cell, words))
     if is_estimated:
-        yield from ("",) * 4
+        yield from ("",) * 5
 
 
 def _cell(text: str) -> str:

@@ -18,24 +18,35 @@ if TYPE_CHECKING:
 
 _TEXT_SHOWN = 160
 
-_RESULTS = (
-    Column("decode_rate", "number"),
-    Column("speedup", "number"),
-    Column("acceptance", "number"),
-    Column("tau", "number"),
-)
+
+def _results(document: Document) -> tuple[Column, ...]:
+    """Numbers of an arm: those over blocks (or invocations) with their count, then those over prompts with theirs."""
+    return (
+        Column("decode_rate", "number"),
+        Column("speedup", "number"),
+        Column("with_prompt", "number"),
+        Column("pooled", "number"),
+        _repeated(document),
+        Column("acceptance", "number"),
+        Column("tau", "number"),
+        Column("on_prompts", "number"),
+    )
+
+
+def _repeated(document: Document) -> Column:
+    """What the units of rates and speedups are."""
+    return Column("invocations" if document.run.summary.invocations > 1 else "blocks", "number")
 
 
 def results(document: Document) -> Table:
     """Every arm of every target, baselines included; the numbers of invalid arms are struck out."""
-    columns = (Column("target"), Column("arm"), *_RESULTS, Column("n", "number"), Column("requests", "number"))
+    columns = (Column("target"), Column("arm"), *_results(document), Column("requests", "number"))
     rows = [
         Row(
             (
                 Cell(_target(document, arm.arm_id)),
                 _arm_cell(document, arm),
                 *_numbers(document, arm, arm),
-                counted(_units(arm)),
                 _requests(arm),
                 verdict_cell(document, arm.arm_id, always=True),
             ),
@@ -49,7 +60,7 @@ def results(document: Document) -> Table:
 
 def kinds(document: Document) -> Table:
     """Every arm on every kind of text."""
-    columns = (Column("target"), Column("arm"), Column("kind"), *_RESULTS, Column("n", "number"), Column("verdict"))
+    columns = (Column("target"), Column("arm"), Column("kind"), *_results(document), Column("verdict"))
     rows = [
         Row(
             (
@@ -57,7 +68,6 @@ def kinds(document: Document) -> Table:
                 Cell(label(arm.arm_id), code=True),
                 Cell(kind),
                 *_numbers(document, arm, part),
-                counted(_units(part)),
                 verdict_cell(document, arm.arm_id),
             ),
             verdict(document, arm.arm_id),
@@ -77,7 +87,7 @@ def prompts(document: Document) -> Table:
         Column("target"),
         Column("arm"),
         Column("speedup", "number"),
-        Column("n", "number"),
+        _repeated(document),
         Column("verdict"),
     )
     rows = [
@@ -165,14 +175,13 @@ def predictions(document: Document) -> Table:
 
 def controls(document: Document) -> Table:
     """Arms that test the measurement itself."""
-    columns = (Column("target"), Column("arm"), *_RESULTS, Column("n", "number"), Column("verdict"))
+    columns = (Column("target"), Column("arm"), *_results(document), Column("verdict"))
     rows = [
         Row(
             (
                 Cell(_target(document, arm.arm_id)),
                 Cell(label(arm.arm_id), code=True),
                 *_numbers(document, arm, arm),
-                counted(_units(arm)),
                 verdict_cell(document, arm.arm_id),
             ),
             verdict(document, arm.arm_id),
@@ -242,7 +251,8 @@ def verdict_cell(document: Document, arm_id: str, *, always: bool = False) -> Ce
     return Cell(Phrase(f"verdict.{found or 'unchecked'}"), checks=because)
 
 
-def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Cell, Cell, Cell, Cell]:
+def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Cell, ...]:
+    """The cells of `_results`."""
     invalid = verdict(document, arm.arm_id) == "invalid"
     speedup = estimated(part.speedup, 2)
     if arm.role == "baseline":
@@ -250,11 +260,16 @@ def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Ce
     elif invalid:
         withheld = document.run.withheld.get(arm.arm_id) if part is arm else None
         speedup = estimated(withheld, 2, struck=True) if withheld else Cell(Phrase("verdict.invalid"))
+    over_prompts = part.acceptance or part.tau
     return (
         estimated(part.decode_rate, 1, struck=invalid),
         speedup,
+        estimated(part.gain.with_prompt if part.gain else None, 2),
+        estimated(part.gain.pooled if part.gain else None, 2),
+        counted(_units(part)),
         estimated(part.acceptance, 1, scale=100, struck=invalid),
         estimated(part.tau, 2, struck=invalid),
+        counted(over_prompts.n if over_prompts else None),
     )
 
 

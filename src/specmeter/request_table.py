@@ -1,0 +1,113 @@
+"""A run's requests as columns of numbers: 112 bytes each, read once, sorted by arm; strings are numbered."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+from specmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
+
+Part = tuple[float, float]
+
+
+class Row(Protocol):
+    """What is needed of a request; counts and times are None where it failed. `store.RequestRow` is one."""
+
+    @property
+    def arm_id(self) -> str: ...
+    @property
+    def invocation(self) -> int: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def prompt_id(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def status(self) -> Literal["ok", "failed"]: ...
+    @property
+    def started_at(self) -> float: ...
+    @property
+    def prompt_n(self) -> int | None: ...
+    @property
+    def prompt_ms(self) -> float | None: ...
+    @property
+    def predicted_n(self) -> int | None: ...
+    @property
+    def predicted_ms(self) -> float | None: ...
+    @property
+    def draft_n(self) -> int | None: ...
+    @property
+    def draft_n_accepted(self) -> int | None: ...
+    @property
+    def target_forwards(self) -> int | None:
+        """Target forwards after the prompt, by `rates.target_forwards`; None where that cannot be said."""
+        ...
+
+
+class RequestTable:
+    """The rows as columns, sorted by arm; strings are numbered."""
+
+    def __init__(self, rows: Iterable[Row], arms: Mapping[str, int]) -> None:
+        cells: dict[tuple[int, int], int] = {}
+        prompts: dict[str, int] = {}
+        self.kinds: dict[str, int] = {}
+        whole, real = array("q"), array("d")
+        for row in rows:
+            arm = arms.get(row.arm_id)
+            if arm is None:
+                raise UsageError(
+                    f"a request names the unknown arm {row.arm_id!r}", fix="summarise it with its own arms"
+                )
+            cell = cells.setdefault((row.invocation, row.block), len(cells))
+            prompt = prompts.setdefault(row.prompt_id, len(prompts))
+            kind = self.kinds.setdefault(row.kind, len(self.kinds))
+            tokens = max(0, (row.predicted_n or 0) - 1)
+            whole.extend((arm, row.invocation, cell, prompt, kind, row.status == "ok", row.prompt_n or 0, tokens))
+            whole.extend((row.draft_n or 0, row.draft_n_accepted or 0, row.target_forwards or 0))
+            real.extend((row.started_at, row.prompt_ms or 0.0, row.predicted_ms or 0.0))
+        integers: Ints = np.array(whole, dtype=np.int64).reshape(-1, 11)
+        floats: Floats = np.array(real, dtype=np.float64).reshape(-1, 3)
+        order = np.argsort(integers[:, 0], kind="stable")
+        columns: list[Ints] = list(integers[order].T)
+        self.arm, self.invocation, self.cell, self.prompt, self.kind, ok = columns[:6]
+        self.prompt_n, self.tokens, self.drafted, self.accepted, self.forwards = columns[6:]
+        reals: list[Floats] = list(floats[order].T)
+        self.started_at, self.prompt_ms, self.ms = reals
+        self.ok: Bools = ok == 1
+        self.decoded: Bools = self.ok & (self.tokens > 0) & (self.ms > 0)
+        self.cells = list(cells)
+        """Number -> (invocation, block)."""
+        self.invocations = {invocation for invocation, _ in cells}
+        self.prompts = list(prompts)
+        """Number -> prompt id."""
+        self.key: Ints = self.cell * max(1, len(prompts)) + self.prompt
+        """Which prompt in which block: where an arm and its baseline can meet."""
+
+    def of_arm(self, arm: int) -> Ints:
+        """Indices of an arm's rows."""
+        low, high = np.searchsorted(self.arm, [arm, arm + 1])
+        return np.arange(int(low), int(high))
+
+    def starts(self, arm_ids: Sequence[str]) -> Iterator[tuple[str, int, float]]:
+        """(arm id, block, start) of every request, for the balance."""
+        for arm, cell, started_at in zip(self.arm, self.cell, self.started_at, strict=True):
+            yield arm_ids[int(arm)], int(cell), float(started_at)
+
+    def parts(self, rows: Ints, unit: Ints, counted: Ints, per: Ints | Floats) -> list[Part]:
+        """(sum of `counted`, sum of `per`) of each unit where the latter is positive, in the order of the units."""
+        if not len(rows):
+            return []
+        over = np.bincount(unit[rows], weights=counted[rows])
+        under = np.bincount(unit[rows], weights=per[rows])
+        return [(above, below) for above, below in zip(over.tolist(), under.tolist(), strict=True) if below > 0]
