@@ -708,6 +708,44 @@ class Estimate(Record):
     """How point and interval were obtained."""
 
 
+class StepRound(Record):
+    """Two sessions of a probe right after each other, on the same prompts: one that decodes plainly, and one that drafts
+    and has nothing accepted."""
+
+    plain_ms: Annotated[float, Field(gt=0)]
+    """Of a plain token: decode time over tokens after the first."""
+    step_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]]
+    """Tokens drafted -> median time of such a step, drafting included."""
+    drafting_ms: Annotated[float, Field(ge=0)] | None = None
+    """Making drafts, per drafted token; None where the engine does not say."""
+
+
+class StepProbe(Record):
+    """What steps of one target and one way of drafting cost, measured in a run before their first arm was predicted; or
+    openly nothing."""
+
+    target: str
+    """Name of the target in the experiment."""
+    draft: str | None
+    """Name of the draft model; None: drafts are looked up in the text, which costs nothing that counts."""
+    engine: EngineSettings
+    """Settings of the arms that it serves."""
+    started_at: float
+    """By the clock of the engine."""
+    ended_at: float
+    gamma: int
+    """Longest draft."""
+    prompts: tuple[str, ...] = ()
+    """The run's own prompts that it was taken on."""
+    rounds: tuple[StepRound, ...] = ()
+    other_cpu_percent: tuple[float, ...] = ()
+    """Share of the machine that other programs took, sampled about once a second."""
+    busy_percent: float = 5.0
+    """Mean share that they may have."""
+    failure: str = ""
+    """Why there is nothing; empty where there are rounds."""
+
+
 class Prediction(Record):
     """What was expected of an arm, written down before it was measured; or openly nothing."""
 
