@@ -1,5 +1,7 @@
 """Write docs/reference/ from the code itself: commands, keys of experiment files, columns of exports, checks.
 
+The table of what checks assume in docs/explanation/validity.md comes from there too.
+
 uv run python scripts/make_reference.py            write the pages
 uv run python scripts/make_reference.py --check    exit 1 if a page is out of date
 """
@@ -8,17 +10,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
 import click
 
 from specmeter.checks import CHECKS
+from specmeter.checks.check import Check
 from specmeter.cli import root
 from specmeter.experiment import Experiment
 from specmeter.export import TABLES, columns
 
-REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+VALIDITY = "explanation/validity.md"
+BEGIN, END = "<!-- Written by scripts/make_reference.py; do not edit. -->\n", "<!-- Up to here. -->\n"
 NOTE = "<!-- Written by scripts/make_reference.py; do not edit. -->\n\n"
 
 
@@ -124,17 +130,33 @@ def checks_page() -> str:
         parts.append(
             f"| `{check.id}` | {check.threat} | {check.severity} | {'yes' if check.before else ''} | {reads} |"
         )
+    parts.append(f"\n## What each check assumes\n\n{_assumptions(CHECKS)}")
     parts.append(
         "\n`data-changed` comes on top: the data was changed after it was certified (`invalid`, reads everything)."
     )
     return NOTE + "\n".join(parts)
 
 
+def _assumptions(checks: Iterable[Check]) -> str:
+    """A table: what has to hold for a check's heaviest finding, and what follows where it does not."""
+    rows = [f"| `{check.id}` | {check.severity} | {check.assumes} | {check.otherwise} |" for check in checks]
+    return "\n".join(["| check | at most | assumes | where that fails |\n|---|---|---|---|", *rows])
+
+
+def validity_page() -> str:
+    """The explanation of validity with its table of the checks that can find a number false."""
+    page = (DOCS / VALIDITY).read_text(encoding="utf-8")
+    before, rest = page.split(BEGIN)
+    table = _assumptions(check for check in CHECKS if check.severity == "invalid")
+    return f"{before}{BEGIN}\n{table}\n\n{END}{rest.split(END)[1]}"
+
+
 PAGES = {
-    "checks.md": checks_page,
-    "commands.md": commands_page,
-    "experiment.md": experiment_page,
-    "columns.md": columns_page,
+    "reference/checks.md": checks_page,
+    "reference/commands.md": commands_page,
+    "reference/experiment.md": experiment_page,
+    "reference/columns.md": columns_page,
+    VALIDITY: validity_page,
 }
 
 
@@ -144,7 +166,7 @@ def main() -> int:
     check = parser.parse_args().check
     stale: list[str] = []
     for name, page in PAGES.items():
-        path, text = REFERENCE / name, page().rstrip() + "\n"
+        path, text = DOCS / name, page().rstrip() + "\n"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
             if not check:

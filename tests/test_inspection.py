@@ -35,7 +35,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def check(*items: object, severity: str = "invalid") -> Check:
-    return Check(id="c", threat="t", severity=severity, look=lambda _: iter(items), saw=("requests",))  # type: ignore[arg-type]
+    return Check(
+        id="c",
+        threat="t",
+        severity=severity,  # type: ignore[arg-type]
+        look=lambda _: iter(items),  # type: ignore[arg-type]
+        saw=("requests",),
+        assumes="a",
+        otherwise="o",
+    )
 
 
 def test_a_clean_run_is_valid() -> None:

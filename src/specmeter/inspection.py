@@ -54,6 +54,8 @@ def _inspect(run: RunReader) -> Inspection:
         severity="invalid",
         look=partial(_look_for_changes, run, issued, hashes),
         saw=PARTS,
+        assumes="no two different sets of data have one SHA-256: identity",
+        otherwise="somebody who rewrites data and certificate together is not found out",
     )
     judgement = judge(data, (*CHECKS, integrity))
     certificate = certify(data, judgement, hashes, run.state().state)

@@ -172,8 +172,8 @@ def run(
     probes: Sequence[tuple[str, Probe]] = (),
     opened: Callable[[], None] = lambda: None,
 ) -> RunState:
-    """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ,
-    check everything and certify it.
+    """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ, read the
+    texts with the drafts, check everything and certify it.
 
     What is expected of each arm is written down before it is measured, by `probes` (name and what it says) or by
     whatever else is known. `opened` is called once the folder is known to be usable for it. Raises `UsageError` for a
@@ -184,6 +184,7 @@ def run(
     """
     from specmeter.inspection import issue
     from specmeter.losslessness import measure_margins
+    from specmeter.profile.run import profile_run
 
     work, loaded = prepared.work, prepared.loaded
     forecaster = _forecaster(prepared, probes)
@@ -213,6 +214,7 @@ def run(
             store.end(time.time(), interrupted=interrupted, reason=reason)
             store.write_environment(_environment(work, store))
         measure_margins(work, prepared.engine, store)
+        profile_run(work, store)
         issue(store)
         return store.state()
 

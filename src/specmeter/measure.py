@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
-from specmeter.record import Arm, Generation, ModelIdentity, Prediction, Prompt, Reply, Request, Session, Telemetry
+from specmeter.record import (
+    Arm,
+    Generation,
+    ModelIdentity,
+    Prediction,
+    Prompt,
+    PromptTokens,
+    Reply,
+    Request,
+    Session,
+    Telemetry,
+)
 from specmeter.schedule import Cell, item_order
 from specmeter.telemetry import TelemetrySampler
 
@@ -240,11 +251,18 @@ class _Bench:
                 refuse_changes(model)
 
     def _refuse_too_long(self, session: EngineSession, arm: Arm) -> None:
-        """Nothing is measured with a prompt that the engine would refuse or cut in the middle of a run."""
+        """Nothing is measured with a prompt that the engine would refuse or cut in the middle of a run.
+
+        Every prompt is tokenized for it, and what comes out is kept.
+        """
         if arm.id in self.fitting:
             return
-        for prompt in self.work.prompts[arm.id]:
-            tokens, limit = len(session.tokenize(prompt.text)), arm.engine.context // arm.engine.slots
+        prompts = [(prompt, session.prompt_tokens(prompt)) for prompt in self.work.prompts[arm.id]]
+        self.store.add_prompt_tokens(
+            PromptTokens(target=arm.target, prompt_id=prompt.id, token_ids=ids) for prompt, ids in prompts
+        )
+        for prompt, ids in prompts:
+            tokens, limit = len(ids), arm.engine.context // arm.engine.slots
             wanted = tokens + self._generation(prompt).max_tokens
             if wanted > limit:
                 raise ExperimentError(

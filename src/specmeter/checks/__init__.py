@@ -19,12 +19,14 @@ from specmeter.checks import (
     machine,
     output,
     pairing,
+    replays,
     settings,
 )
 from specmeter.checks.check import Check
 
 CHECKS: tuple[Check, ...] = (
     *decoding.CHECKS,
+    *replays.CHECKS,
     *bounds.CHECKS,
     *pairing.CHECKS,
     *likeness.CHECKS,

@@ -549,6 +549,13 @@ CHECKS: tuple[Check, ...] = (
         severity="invalid",
         look=baseline_elsewhere,
         saw=("arms", "engines", "sessions", "requests"),
+        assumes=(
+            "what both sides said about engine, settings in force and devices is so: identity. What one side does not "
+            "say is not compared"
+        ),
+        otherwise=(
+            "an engine that describes the same thing in two ways would be accused; builds are compared by their bytes"
+        ),
     ),
     Check(
         id="baseline-unstable",
@@ -556,6 +563,8 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=baseline_unstable,
         saw=("arms", "requests"),
+        assumes="a baseline that varies between blocks also varies within them",
+        otherwise="it may not, and then the interval is right: suspect at most",
     ),
     Check(
         id="order-confounded",
@@ -563,6 +572,8 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=order_confounded,
         saw=("arms", "sessions", "requests"),
+        assumes="what changes with time changes alike for all arms",
+        otherwise="an arm with a drift of its own is not told apart: suspect at most",
     ),
     Check(
         id="within-run-only",
@@ -570,6 +581,8 @@ CHECKS: tuple[Check, ...] = (
         severity="note",
         look=within_run_only,
         saw=("requests",),
+        assumes="blocks of one invocation share what may differ another day",
+        otherwise="it is always so, and a note",
     ),
     Check(
         id="incomplete-matrix",
@@ -577,6 +590,8 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=incomplete_matrix,
         saw=("experiment", "plan", "prompts", "requests"),
+        assumes="the stored plan is what was to be measured: counting",
+        otherwise="a complete run has exactly one answer per planned request",
     ),
     Check(
         id="bimodal",
@@ -584,6 +599,8 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=bimodal,
         saw=("arms", "requests"),
+        assumes="noise of a request has one hump",
+        otherwise="noise with two humps is what is looked for: suspect at most",
     ),
     Check(
         id="pooled-vs-mean",
@@ -591,5 +608,7 @@ CHECKS: tuple[Check, ...] = (
         severity="note",
         look=pooled_vs_mean,
         saw=("requests",),
+        assumes="a reader takes one mean for the other",
+        otherwise="it is a note",
     ),
 )

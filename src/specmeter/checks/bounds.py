@@ -532,6 +532,14 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         conservation,
         saw=("requests", "replies", "sessions", "arms"),
+        assumes=(
+            "each successful forward emits one token and the drafts it accepts; a prompt takes one forward per batch: "
+            "counting. Tokens cut off at a stop and replays after a restore are allowed for"
+        ),
+        otherwise=(
+            "a method that emits otherwise (several tokens of the target's own per forward) would break the law "
+            "itself; none of those that can be run does"
+        ),
     ),
     Check(
         "counters-absurd",
@@ -539,6 +547,11 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         counters_absurd,
         saw=("requests", "arms", "prompts", "experiment"),
+        assumes="no more can be accepted than drafted, generated than asked for, or accepted than generated: counting",
+        otherwise=(
+            "clocks may differ, so that an engine which accounts for more time than passed is judged with 2 % and 20 "
+            "ms to spare"
+        ),
     ),
     Check(
         "window-mismatch",
@@ -546,6 +559,11 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         window_mismatch,
         saw=("requests", "replies"),
+        assumes=(
+            "the engine's own rate is (n - 1) / ms or n / ms of the counts and times it printed: arithmetic on three "
+            "printed numbers, rounded"
+        ),
+        otherwise="a rate that is neither shows that one of the three is not what it is called",
     ),
     Check(
         "clock-differs",
@@ -553,6 +571,11 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         clock_differs,
         saw=("requests", "arms"),
+        assumes=(
+            "from first token to end the client waits as long as the engine decodes; waiting for a processor explains "
+            "less than 0.1 s in the median"
+        ),
+        otherwise="on a machine that starves the client for longer the engine's clock would be accused wrongly",
     ),
     Check(
         "speedup-above-tau",
@@ -560,6 +583,11 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         speedup_above_tau,
         saw=("requests", "arms", "sessions"),
+        assumes=(
+            "a step costs at least one target forward, and no forward over 1 to gamma + 1 tokens is cheaper than the "
+            "cheapest that was measured"
+        ),
+        otherwise="where the cheapest forward is not known, it is a note that says how cheap it would have to be",
     ),
     Check(
         "speedup-above-cost-bound",
@@ -567,6 +595,14 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         speedup_above_cost_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
+        assumes=(
+            "as speedup-above-tau, and each drafted token is a forward of the draft that reads its weights from the "
+            "memory they lie in, whose peak bandwidth the catalogue gives"
+        ),
+        otherwise=(
+            "a wrong catalogue entry, a larger cache, or a draft that overlaps with the target breaks it: suspect at "
+            "most"
+        ),
     ),
     Check(
         "draft-time-bound",
@@ -574,6 +610,11 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         draft_time_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
+        assumes=(
+            "each drafted token is a forward of the draft that reads its weights from memory, whose peak bandwidth the "
+            "catalogue gives"
+        ),
+        otherwise="a wrong catalogue entry or a cache that holds the draft breaks it",
     ),
     Check(
         "bandwidth-bound",
@@ -581,5 +622,13 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         bandwidth_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
+        assumes=(
+            "each forward reads the weights that the header counts, less 256 MiB of cache, from memory whose peak the "
+            "catalogue gives"
+        ),
+        otherwise=(
+            "a wrong catalogue entry, a larger cache, or experts that consecutive tokens share break it: suspect at "
+            "most"
+        ),
     ),
 )

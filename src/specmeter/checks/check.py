@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specmeter.checks.run_data import RequestData, RunData
 from specmeter.record import Finding, Severity, Unchecked
@@ -26,6 +26,11 @@ class Check:
     """Parts of the run's data that it reads, by the names of `specmeter.checks.hashes.PARTS`."""
     before: bool = False
     """Also looks at an experiment before anything is measured, when there are no sessions and no requests."""
+    assumes: str = field(kw_only=True)
+    """What has to hold for its heaviest finding to be right. For `invalid` that is counting, identity or arithmetic,
+    and nothing about the machine, its noise, or the engine's version."""
+    otherwise: str = field(kw_only=True)
+    """What follows where that does not hold: what the check does then, or how wrong a finding of it would be."""
 
 
 def about_request(

@@ -139,6 +139,8 @@ CHECKS: tuple[Check, ...] = (
         severity="invalid",
         look=accept_all,
         saw=("arms", "requests"),
+        assumes="dice that always fall well accept every drafted token: counting",
+        otherwise="no number of the run can be trusted where such a counter errs, whatever the reason",
     ),
     Check(
         id="control-accept-none",
@@ -146,6 +148,8 @@ CHECKS: tuple[Check, ...] = (
         severity="invalid",
         look=accept_none,
         saw=("arms", "requests"),
+        assumes="dice that never fall well accept no drafted token: counting",
+        otherwise="no number of the run can be trusted where such a counter errs, whatever the reason",
     ),
     Check(
         id="control-baseline",
@@ -153,5 +157,7 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=baseline_again,
         saw=("arms", "requests"),
+        assumes="the same configuration measured twice has one speed",
+        otherwise="on a noisy machine one clean control in twenty comes out here: suspect at most",
     ),
 )

@@ -384,6 +384,14 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         target_decode_failed,
         saw=(*_LOG, "replies"),
+        assumes=(
+            "llama.cpp's lines about failed forwards are about forwards that failed; where there is no log, the engine "
+            "counts its forwards"
+        ),
+        otherwise=(
+            "an engine with other words goes unnoticed here, and conservation has to find it; with neither log nor "
+            "counters the arm is at most suspect"
+        ),
     ),
     Check(
         "draft-decode-failed",
@@ -391,6 +399,8 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         draft_decode_failed,
         saw=(*_LOG, "arms"),
+        assumes="llama.cpp's lines about failed forwards of the draft are about forwards that failed",
+        otherwise="an engine with other words goes unnoticed; without a log the arm is at most suspect",
     ),
     Check(
         "speculation-not-active",
@@ -398,6 +408,13 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         speculation_not_active,
         saw=(*_LOG, "arms"),
+        assumes=(
+            "the engine says truly whether a slot speculates; a draft model that is loaded and speculates drafts at "
+            "least one token in a whole run"
+        ),
+        otherwise=(
+            "an engine that says nothing and a table that never matches leave the arm at most suspect, not invalid"
+        ),
     ),
     Check(
         "drafter-idle",
@@ -406,6 +423,8 @@ CHECKS: tuple[Check, ...] = (
         drafter_idle,
         saw=("arms", "requests", "experiment", "prompts"),
         before=True,
+        assumes="a method that drafts for fewer than one token in twenty cannot be why the arm is fast or slow",
+        otherwise="drafting that seldom may still cost time or save it: the arm is suspect, its figures are shown",
     ),
     Check(
         "acceptance-by-construction",
@@ -413,6 +432,11 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         acceptance_by_construction,
         saw=(*_LOG, "arms", "models", "replies"),
+        assumes=(
+            "a rejected token was drafted, and so has to be among the drafted ones: counting. The number of forwards "
+            "is held against drafts of full length only where the engine itself says that nothing shortens them"
+        ),
+        otherwise="where drafts may end early, full acceptance over texts of different speed is suspect and no more",
     ),
     Check(
         "checkpoint-cost",
@@ -420,6 +444,8 @@ CHECKS: tuple[Check, ...] = (
         "note",
         checkpoint_cost,
         saw=(*_LOG, "arms", "models", "replies"),
+        assumes="each restored checkpoint makes the target compute a forward again",
+        otherwise="the share of replays is an upper bound where a build restores without computing again; it is a note",
     ),
     Check(
         "replay-livelock",
@@ -427,6 +453,8 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         replay_livelock,
         saw=(*_LOG, "arms", "models", "replies"),
+        assumes="an engine that restores one position again and again, with no token in between, makes no headway",
+        otherwise="none of its times is that of decoding, whatever it does then: what was measured is the fault",
     ),
     Check(
         "synthetic-on",
@@ -435,6 +463,11 @@ CHECKS: tuple[Check, ...] = (
         synthetic_on,
         saw=("arms", *_LOG),
         before=True,
+        assumes="what the arm asks for, or the engine's own line about it, is in force: identity of the configuration",
+        otherwise=(
+            "an engine that ignores the request drafts as usual, and flag-inert tells; the arm is still not what it is "
+            "called"
+        ),
     ),
     Check(
         "experts-recorded",
@@ -443,6 +476,8 @@ CHECKS: tuple[Check, ...] = (
         experts_recorded,
         saw=("arms",),
         before=True,
+        assumes="looking into the graph changes how it is computed, always",
+        otherwise="nothing else is assumed: it follows from the arm's own settings",
     ),
     Check(
         "timing-only",
@@ -451,5 +486,7 @@ CHECKS: tuple[Check, ...] = (
         timing_only,
         saw=("arms", "models"),
         before=True,
+        assumes="weights that were drawn at random agree with nothing: identity of the model",
+        otherwise="a model that is wrongly marked is refused as well; its costs stay readable",
     ),
 )

@@ -303,6 +303,8 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=two_binaries,
         saw=("engines", "sessions", "logs"),
+        assumes="one build is one set of bytes, and prints one build number",
+        otherwise="the same source built twice has other bytes: suspect at most",
     ),
     Check(
         id="memory-fit",
@@ -310,6 +312,10 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=memory_fit,
         saw=("arms", "sessions", "requests"),
+        assumes=(
+            "buffers of the same size in the same place are read at the same speed; logs round sizes to 1 % or 2 MiB"
+        ),
+        otherwise="a smaller difference goes unnoticed, a harmless one is suspect at most",
     ),
     Check(
         id="server-shared",
@@ -317,5 +323,10 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=server_shared,
         saw=("arms", "sessions", "requests"),
+        assumes=(
+            "greedy text repeats itself, so that acceptance does not depend on the place in a session unless something "
+            "is kept"
+        ),
+        otherwise="a rise by chance passes four standard errors rarely: suspect at most",
     ),
 )

@@ -24,7 +24,11 @@ _TABLES = {
     "telemetry": "SELECT at, json FROM telemetry ORDER BY id",
     "margins": "SELECT json FROM margin ORDER BY id",
 }
-_LATER = {"predictions": "SELECT arm_id, json FROM prediction ORDER BY seq"}
+_LATER = {
+    "predictions": "SELECT arm_id, json FROM prediction ORDER BY seq",
+    "prompt-tokens": "SELECT target, prompt_id, zlib_json FROM prompt_tokens ORDER BY seq",
+    "profiles": "SELECT zlib_json FROM profile ORDER BY seq",
+}
 """Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""
 PARTS = (*_TABLES, *_LATER, "logs")
 """Parts that checks name; each log has a hash of its own, `logs/NAME`."""

@@ -108,5 +108,7 @@ CHECKS: tuple[Check, ...] = (
         look=baseline_unlike,
         saw=("experiment", "arms", "prompts"),
         before=True,
+        assumes="settings that are not about drafting change plain decoding: identity of what was asked for",
+        otherwise="flags nobody knows may be about drafting: suspect",
     ),
 )

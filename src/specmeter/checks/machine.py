@@ -413,6 +413,8 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=host_busy,
         saw=("hosts", "arms", "sessions", "requests", "telemetry"),
+        assumes="samples a second apart tell what the requests beside them met",
+        otherwise="short bursts may fall between two samples, or hit no request: suspect at most",
     ),
     Check(
         id="free-cores",
@@ -421,6 +423,8 @@ CHECKS: tuple[Check, ...] = (
         look=free_cores,
         saw=("hosts", "arms", "sessions", "telemetry"),
         before=True,
+        assumes="threads beyond free cores wait for each other",
+        otherwise="hyperthreads and idle programs may cost little: suspect at most",
     ),
     Check(
         id="power-source",
@@ -429,6 +433,8 @@ CHECKS: tuple[Check, ...] = (
         look=power_source,
         saw=("hosts", "telemetry"),
         before=True,
+        assumes="battery and power saving hold the clock down",
+        otherwise="some machines hold it up all the same: suspect at most",
     ),
     Check(
         id="memory-short",
@@ -437,5 +443,7 @@ CHECKS: tuple[Check, ...] = (
         look=memory_short,
         saw=("hosts", "arms", "models", "sessions"),
         before=True,
+        assumes="models and caches need the memory that the engine printed, or that headers give",
+        otherwise="GPU memory counts as free, whichever part goes there: suspect at most",
     ),
 )

@@ -415,6 +415,10 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         output_differs,
         ("experiment", "arms", "requests", "replies", "margins"),
+        assumes=(
+            "greedy decoding of one target gives one text, up to near ties, whose width was measured per number format"
+        ),
+        otherwise="numerics of another machine may have wider ties: suspect at most",
     ),
     Check(
         "output-degenerate",
@@ -422,6 +426,11 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         output_degenerate,
         ("experiment", "arms", "requests", "replies", "margins"),
+        assumes=(
+            "where the target was sure of another token than the arm's, and the arm's text loops or is blank, the arm "
+            "does not decode this target"
+        ),
+        otherwise="a loop after a near tie is the target's own: suspect",
     ),
     Check(
         "length-mismatch",
@@ -429,6 +438,8 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         length_mismatch,
         ("experiment", "arms", "requests"),
+        assumes="texts of one target have one length, up to near ties",
+        otherwise="a near tie changes lengths honestly: suspect at most",
     ),
     Check(
         "thinking-truncated",
@@ -436,6 +447,8 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         thinking_truncated,
         ("arms", "requests", "replies"),
+        assumes="an answer is text outside of the reasoning, by the engine's own marks",
+        otherwise="a model without such marks is passed over",
     ),
     Check(
         "sampled-distribution",
@@ -443,5 +456,7 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         sampled.sampled_distribution,
         ("experiment", "arms", "requests", "replies"),
+        assumes="texts are independent draws, given the prompt",
+        otherwise="draws that depend on each other make small p-values by chance: suspect at most",
     ),
 )

@@ -313,6 +313,11 @@ CHECKS: tuple[Check, ...] = (
         vocab_mismatch,
         saw=("arms", "pairs", "sessions", "logs", "requests"),
         before=True,
+        assumes="headers and token texts of both files decide: identity. The engine's line says that it translates",
+        otherwise=(
+            "a difference that the engine does not mind would be refused by us and not by it: it is compared by the "
+            "engine's own conditions"
+        ),
     ),
     Check(
         "draft-special-tokens",
@@ -321,6 +326,8 @@ CHECKS: tuple[Check, ...] = (
         draft_special_tokens,
         saw=("arms", "pairs", "prompts"),
         before=True,
+        assumes="special tokens and templates that differ cost acceptance",
+        otherwise="they need not: it is a note",
     ),
     Check(
         "draft-not-smaller",
@@ -329,6 +336,11 @@ CHECKS: tuple[Check, ...] = (
         draft_not_smaller,
         saw=("arms", "models"),
         before=True,
+        assumes="bytes read per token stand for the time of a forward",
+        otherwise=(
+            "on a machine that is bound by computing they do not: suspect at most, a note where the draft is merely "
+            "large"
+        ),
     ),
     Check(
         "random-prompts",
@@ -337,6 +349,8 @@ CHECKS: tuple[Check, ...] = (
         random_prompts,
         saw=("arms", "prompts", "requests"),
         before=True,
+        assumes="what follows random tokens is not text",
+        otherwise="nothing else is assumed: it follows from the workload",
     ),
     Check(
         "prompt-differs",
@@ -344,6 +358,8 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         prompt_differs,
         saw=("requests", "arms"),
+        assumes="arm and baseline are given one text, which one target turns into one number of tokens: identity",
+        otherwise="tokens found in a cache count as well, so that caching cannot break it",
     ),
     Check(
         "rpc-fallback",
@@ -351,5 +367,10 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         rpc_fallback,
         saw=("arms", "sessions", "logs", "requests"),
+        assumes=(
+            "the engine's account of its buffers names where the weights lie; each drafted token takes one command of "
+            "9 bytes at least: identity and counting"
+        ),
+        otherwise="an engine that does not say where weights lie leaves the arm at most suspect",
     ),
 )

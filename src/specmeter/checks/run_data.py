@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +15,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from specmeter.differences import Text, find_differences, output_digest
+from specmeter.engines.llama_reply import UNKNOWN_TOKEN
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiment import Experiment
 from specmeter.importers.engine_log import LogSigns, scan
 from specmeter.importers.log_lines import log_lines
-from specmeter.record import Arm, DraftPair, Estimate, Host, Margin, ModelHeader, ModelIdentity, Prompt, Session
+from specmeter.profile.arms import ProfileKey, key_of
+from specmeter.profile.replay import Round
+from specmeter.record import (
+    Arm,
+    DraftPair,
+    Estimate,
+    Host,
+    Margin,
+    MatchProfile,
+    ModelHeader,
+    ModelIdentity,
+    Prompt,
+    Session,
+)
 from specmeter.store import RequestKey, RequestRow
 from specmeter.store.rows import REQUEST_COLUMNS, shared
 from specmeter.summary import RunSummary, summarize
@@ -28,6 +43,7 @@ if TYPE_CHECKING:
 
 NGRAM = 8
 """Length of the runs of tokens whose repetition is counted."""
+_MOST = 65_535
 BUCKETS = 256
 """Into so many are tokens hashed where their counts are kept."""
 
@@ -62,12 +78,22 @@ class RequestData:
     """The most restores in a row without a token in between."""
     partial: int = 0
     """Steps that rejected drafted tokens, without a restore."""
+    steps: bytes = b""
+    """Drafted and accepted tokens of each recorded step in turn, as unsigned 16-bit numbers; see `rounds`."""
+    known: bool = True
+    """The id of every generated token was sent."""
     histogram: bytes = b""
     """How many tokens fall into each of the `BUCKETS`, 255 at most; only of sampled texts."""
 
     @property
     def key(self) -> RequestKey:
         return self.row.key
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """The recorded steps."""
+        counts = array("H", self.steps)
+        return tuple(map(Round, counts[::2], counts[1::2]))
 
 
 class Load(NamedTuple):
@@ -109,6 +135,15 @@ class RunData:
     left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
     """Greedy requests whose text differs from that of their reference (`specmeter.differences`) -> the first generated
     token that does, from 0."""
+
+    prompt_tokens: Mapping[tuple[str, str], tuple[int, ...]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, ...]]
+    )
+    """(target, prompt id) -> the prompt as the engine tokenized it; empty in runs of early versions."""
+    profiles: Mapping[ProfileKey, MatchProfile] = field(default_factory=dict["ProfileKey", MatchProfile])
+    """Where drafts agree with texts."""
+    texts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
+    """Digest of a text -> its token ids, where they are looked at themselves: of arms that look n-grams up."""
 
     @property
     def simulated(self) -> bool:
@@ -170,7 +205,8 @@ def read_run_data(run: RunReader) -> RunData:
     experiment = Experiment.model_validate_json(run.experiment_json)
     arms = {arm.id: arm for arm in run.arms()}
     greedy = experiment.generation.temperature == 0
-    requests = tuple(_requests(run, count_tokens=not greedy))
+    texts: dict[bytes, tuple[int, ...]] = {}
+    requests = tuple(_requests(run, arms, texts, count_tokens=not greedy))
     return RunData(
         experiment=experiment,
         arms=arms,
@@ -185,6 +221,9 @@ def read_run_data(run: RunReader) -> RunData:
         telemetry=tuple(_telemetry(run)),
         margins=tuple(run.margins()),
         left_at=_left_at(run, arms, requests) if greedy else {},
+        prompt_tokens={(it.target, it.prompt_id): it.token_ids for it in run.prompt_tokens()},
+        profiles={key_of(profile): profile for profile in run.profiles()},
+        texts=texts,
     )
 
 
@@ -212,9 +251,16 @@ def _telemetry(run: RunReader) -> Iterator[Load]:
         )
 
 
-def _requests(run: RunReader, *, count_tokens: bool) -> Iterator[RequestData]:
+def _requests(
+    run: RunReader, arms: Mapping[str, Arm], texts: dict[bytes, tuple[int, ...]], *, count_tokens: bool
+) -> Iterator[RequestData]:
+    """The requests; the texts of those that look n-grams up are put into `texts`."""
     repeated: dict[bytes, float] = {}
     """Texts repeat from block to block; their repetition is counted once."""
+    looked_up = {arm.id for arm in arms.values() if "ngram-simple" in arm.methods}
+    drafting = {arm.id for arm in arms.values() if arm.speculates}
+    steps: dict[bytes, bytes] = {}
+    """So are their steps."""
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = shared(values)
@@ -223,6 +269,11 @@ def _requests(run: RunReader, *, count_tokens: bool) -> Iterator[RequestData]:
             continue
         reply = json.loads(zlib.decompress(bulk))
         request = _read(row, reply, repeated)
+        if row.arm_id in drafting:
+            packed = _pack(reply.get("steps", ()))
+            request.steps = steps.setdefault(packed, packed)
+        if row.arm_id in looked_up and request.output not in texts:
+            texts[request.output] = tuple(reply["token_ids"])
         if count_tokens:
             request.histogram = token_histogram(reply.get("token_ids", []))
         yield request
@@ -247,6 +298,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         row=row,
         output=output,
         tokens=len(ids),
+        known=UNKNOWN_TOKEN not in ids,
         decodes=counters.get("n_decode_total"),
         remote_bytes=counters[SENT] + counters[RECEIVED] if SENT in counters and RECEIVED in counters else None,
         printed_rate=rate if isinstance(rate, int | float) else None,
@@ -287,3 +339,8 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
             row = 0
             partial += step["accepted"] < step["drafted"]
     return restores, most, partial
+
+
+def _pack(steps: Sequence[Mapping[str, Any]]) -> bytes:
+    """Drafted and accepted tokens of each step; what no draft can be long stands as the most that fits."""
+    return array("H", (min(step[name], _MOST) for step in steps for name in ("drafted", "accepted"))).tobytes()

@@ -275,6 +275,10 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=default_drift,
         saw=("arms", "sessions", "requests"),
+        assumes="what the engine read back is in force",
+        otherwise=(
+            "an engine that prints something else than it uses is accused wrongly, or not at all: suspect at most"
+        ),
     ),
     Check(
         id="flag-inert",
@@ -282,5 +286,7 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=flag_inert,
         saw=("arms", "sessions", "requests", "logs"),
+        assumes="what the engine read back is in force, and roundings are those that llama.cpp makes",
+        otherwise="other engines may round otherwise: suspect at most",
     ),
 )

@@ -82,6 +82,10 @@ class EngineSession(Protocol):
         """
         ...
 
+    def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids that the target processes for `prompt`: its template and what the model adds are part of it."""
+        ...
+
     def tokenize(self, text: str) -> tuple[int, ...]:
         """Token ids of `text` without special tokens added, for length-controlled prompts."""
         ...

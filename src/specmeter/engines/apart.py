@@ -8,6 +8,7 @@ in the folder that it is given: `progress`, a line for every part that is done; 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from specmeter.engines.process import EngineProcess
-from specmeter.errors import EngineDiedError, EngineError, SpecmeterError, UsageError
+from specmeter.errors import EngineDiedError, EngineError, EngineHungError, SpecmeterError, UsageError
 from specmeter.record import Record
 
 Heard = Callable[[int, int], None]
@@ -34,10 +35,13 @@ class _Error(Record):
     fix: Annotated[str, Field(max_length=10_000)]
 
 
-def run_apart(module: str, order: BaseModel, folder: Path, heard: Heard | None = None) -> None:
+def run_apart(
+    module: str, order: BaseModel, folder: Path, heard: Heard | None = None, *, limit_s: float | None = None
+) -> None:
     """Run `python -m MODULE`, whose main program is `serve`, to its end in `folder`, which must be empty.
 
-    Raises what the job raised as `EngineError` or `UsageError`, and `EngineDiedError` when the child ended otherwise.
+    Raises what the job raised as `EngineError` or `UsageError`, `EngineDiedError` when the child ended otherwise, and
+    `EngineHungError` when it is not done after `limit_s`; it is ended then.
     """
     from specmeter.engines.llama_start import clean_environment
 
@@ -47,9 +51,11 @@ def run_apart(module: str, order: BaseModel, folder: Path, heard: Heard | None =
         log_path=folder / _LOG,
         stdin=order.model_dump_json(),
     )
-    told = ""
+    told, ends_at = "", None if limit_s is None else time.monotonic() + limit_s
     try:
         while (code := process.wait(_POLL_S)) is None:
+            if ends_at is not None and time.monotonic() > ends_at:
+                raise EngineHungError(f"llama.cpp was not done after {limit_s:.0f} s", fix="use a smaller model")
             line = _last_line(folder / _PROGRESS) if heard is not None else ""
             if heard is not None and line not in ("", told):
                 told = line

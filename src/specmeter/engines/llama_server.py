@@ -106,9 +106,18 @@ class LlamaSession:
             listed = llama_candidates.read_listed(forced)
         return llama_candidates.from_chosen(listed, chosen, ignore_eos=generation.ignore_eos)
 
+    def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids that the target processes for `prompt`: `/completion` tokenizes its text in the same way."""
+        text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
+        return self._tokenize(text, special=True)
+
     def tokenize(self, text: str) -> tuple[int, ...]:
         """Token ids of `text` without special tokens added."""
-        answer = self._call("POST", "/tokenize", {"content": text, "add_special": False, "parse_special": False})
+        return self._tokenize(text, special=False)
+
+    def _tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
+        body = {"content": text, "add_special": special, "parse_special": special}
+        answer = self._call("POST", "/tokenize", body)
         tokens: Any = answer.get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(token, int) for token in cast("list[object]", tokens)):
             raise garbage("/tokenize", answer)

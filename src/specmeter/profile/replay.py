@@ -75,6 +75,8 @@ class Limits:
     """The target cannot forget: a rejection costs a forward that emits one token more."""
     counts_beyond: bool = False
     """Tokens that are accepted behind the end of the text are counted: a server's are."""
+    logs_plain: bool = True
+    """Steps without a draft are on record, too: a server's log has only those that replay."""
 
     def most(self, at: int) -> int:
         """Most tokens to draft in a step that starts with `at` tokens generated."""
@@ -93,16 +95,20 @@ class ModelDrafts:
     p_min: float = 0.0
     near_tie: float = 0.0
     """Gap of logits up to which the draft may decide otherwise; 0: it never does."""
+    any_length: bool = False
+    """Something else decides how long drafts are: any length up to gamma may be."""
 
     @property
     def length(self) -> int:
         return len(self.profile.matches)
 
     def options(self, at: int, most: int) -> set[Round]:
-        """Raises `UnreplayableError` where `p_min` may end a draft behind its first wrong token, and the profile was made
-        without looking there."""
+        """Raises `UnreplayableError` where `p_min` may end a draft behind its first wrong token, and the profile was
+        made without looking there."""
         most = min(self.gamma, most)
         found = {Round(*it) for accepted in self._accepted(at, most) for it in self._lengths(at, most, accepted)}
+        if self.any_length:
+            found |= {Round(length, min(length, it.accepted)) for it in found for length in range(most)}
         return {it if it.drafted >= max(self.gamma_min, 1) else PLAIN for it in found}
 
     def _accepted(self, at: int, most: int) -> Iterator[int]:
@@ -236,7 +242,9 @@ def possible_totals(drafts: Drafts, limits: Limits, *, most_states: int = MOST_S
             continue
         states += len(totals)
         if states > most_states:
-            raise UnreplayableError("near ties of the draft leave too many ways", fix="record steps (engine.trace_steps)")
+            raise UnreplayableError(
+                "near ties of the draft leave too many ways", fix="record steps (engine.trace_steps)"
+            )
         for step in _options(drafts, limits, at):
             after = at + step.accepted + 1
             if limits.replays and step.accepted < step.drafted and after < drafts.length:
@@ -248,21 +256,41 @@ def possible_totals(drafts: Drafts, limits: Limits, *, most_states: int = MOST_S
 def first_impossible(drafts: Drafts, limits: Limits, steps: Sequence[Round]) -> int | None:
     """The first of the recorded `steps` that cannot have been, by its place; None where all of them can.
 
-    Each step is judged from the position that the steps before it lead to, so near ties do not add up.
+    Where steps are missing at the end, or go on behind it, that place is the first one there.
     """
-    at, place = 1, 0
-    while place < len(steps):
-        step = steps[place]
-        if at >= drafts.length or step not in _options(drafts, limits, at):
-            return place
-        at += step.accepted + 1
-        if limits.replays and step.accepted < step.drafted and at < drafts.length:
-            place += 1
-            if place == len(steps) or steps[place] != PLAIN:
-                return place
-            at += 1
-        place += 1
-    return None if at >= drafts.length else len(steps)
+    ways = {(1, 0)}
+    """(tokens generated, steps explained): every way to get there that near ties leave."""
+    seen: set[tuple[int, int]] = set()
+    farthest = 0
+    while ways:
+        at, place = way = ways.pop()
+        seen.add(way)
+        farthest = max(farthest, place)
+        if at >= drafts.length:
+            if place == len(steps) or (limits.counts_beyond and tuple(steps[place:]) == (PLAIN,)):
+                return None
+            continue
+        for option in _options(drafts, limits, at):
+            ways |= set(_explained(drafts.length, limits, steps, way, option)) - seen
+    return farthest
+
+
+def _explained(
+    length: int, limits: Limits, steps: Sequence[Round], way: tuple[int, int], option: Round
+) -> Iterator[tuple[int, int]]:
+    """Where a step leads, if the record has it."""
+    at, place = way
+    if option == PLAIN and not limits.logs_plain:
+        yield at + 1, place
+        return
+    if place == len(steps) or steps[place] != option:
+        return
+    at, place = at + option.accepted + 1, place + 1
+    if limits.replays and option.accepted < option.drafted and at < length:
+        if place == len(steps) or steps[place] != PLAIN:
+            return
+        at, place = at + 1, place + 1
+    yield at, place
 
 
 def _options(drafts: Drafts, limits: Limits, at: int) -> set[Round]:

@@ -112,7 +112,21 @@ def m003_predictions(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE prediction (seq INTEGER PRIMARY KEY, arm_id TEXT NOT NULL UNIQUE, json TEXT NOT NULL)")
 
 
-MIGRATIONS: tuple[Migration, ...] = (m001_run, m002_validity, m003_predictions)
+def m004_profiles(db: sqlite3.Connection) -> None:
+    """Prompts as token ids, and where each draft agrees with each text; documents are compressed."""
+    db.execute(
+        """CREATE TABLE prompt_tokens (
+            seq INTEGER PRIMARY KEY,
+            target TEXT NOT NULL,
+            prompt_id TEXT NOT NULL,
+            zlib_json BLOB NOT NULL,
+            UNIQUE (target, prompt_id)
+        )"""
+    )
+    db.execute("CREATE TABLE profile (seq INTEGER PRIMARY KEY, zlib_json BLOB NOT NULL)")
+
+
+MIGRATIONS: tuple[Migration, ...] = (m001_run, m002_validity, m003_predictions, m004_profiles)
 
 
 def schema_version(db: sqlite3.Connection) -> int:

@@ -19,9 +19,11 @@ from specmeter.record import (
     Finding,
     Host,
     Margin,
+    MatchProfile,
     ModelIdentity,
     Prediction,
     Prompt,
+    PromptTokens,
     Record,
     Request,
     Session,
@@ -201,6 +203,14 @@ class RunReader:
         """What the target said about places where texts differ, in the order of asking."""
         return list(self._documents(Margin, "margin"))
 
+    def prompt_tokens(self) -> list[PromptTokens]:
+        """Prompts as token ids; empty in runs of early versions."""
+        return list(self._compressed(PromptTokens, "prompt_tokens"))
+
+    def profiles(self) -> list[MatchProfile]:
+        """Where draft models agree with texts, in the order of making; empty in runs of early versions."""
+        return list(self._compressed(MatchProfile, "profile"))
+
     def certificate(self) -> Certificate | None:
         """The last one issued; None for a run that was never checked."""
         return next(self._documents(Certificate, "certificate"), None)
@@ -231,4 +241,11 @@ class RunReader:
             try:
                 yield record.model_validate_json(text)
             except ValueError as error:
+                raise damaged(self.path, f"table {table}: {error}") from None
+
+    def _compressed(self, record: type[R], table: str) -> Iterator[R]:
+        for (bulk,) in self._query(f"SELECT zlib_json FROM {table} ORDER BY seq"):
+            try:
+                yield record.model_validate_json(zlib.decompress(bulk))
+            except (zlib.error, ValueError) as error:
                 raise damaged(self.path, f"table {table}: {error}") from None

@@ -8,6 +8,7 @@ import os
 import re
 import sqlite3
 import time
+import zlib
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,9 +24,11 @@ from specmeter.record import (
     Finding,
     Host,
     Margin,
+    MatchProfile,
     ModelIdentity,
     Prediction,
     Prompt,
+    PromptTokens,
     Record,
     Request,
     Session,
@@ -242,6 +245,12 @@ class RunStore(RunReader):
             except sqlite3.IntegrityError:
                 raise StoreError(f"{name}: is stored already", fix="predict each arm once") from None
 
+    def add_prompt_tokens(self, prompts: Iterable[PromptTokens]) -> None:
+        """Keep prompts as a target's engine tokenized them; what is known already stays as it is."""
+        with self._transaction() as db:
+            rows = ((it.target, it.prompt_id, zlib.compress(it.model_dump_json().encode())) for it in prompts)
+            db.executemany("INSERT OR IGNORE INTO prompt_tokens (target, prompt_id, zlib_json) VALUES (?, ?, ?)", rows)
+
     def add_session(self, session: Session) -> None:
         """A session is ready; `update_session` completes it."""
         with self._transaction() as db:
@@ -293,6 +302,12 @@ class RunStore(RunReader):
         """Keep what the target said about places where texts differ."""
         with self._transaction() as db:
             db.executemany("INSERT INTO margin (json) VALUES (?)", ((margin.model_dump_json(),) for margin in margins))
+
+    def add_profiles(self, profiles: Iterable[MatchProfile]) -> None:
+        """Keep where draft models agree with texts."""
+        with self._transaction() as db:
+            rows = ((zlib.compress(profile.model_dump_json().encode()),) for profile in profiles)
+            db.executemany("INSERT INTO profile (zlib_json) VALUES (?)", rows)
 
     def set_certificate(self, certificate: Certificate, findings: Iterable[Finding]) -> None:
         """Replace the certificate and all findings, in the database and as certificate.json beside it.

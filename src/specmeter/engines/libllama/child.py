@@ -102,6 +102,8 @@ def _answer(session: Session, question: dict[str, Any], client: Connection) -> A
                 question["count"],
             )
             return [list(it) for it in found]
+        case "prompt_tokens":
+            return session.prompt_tokens(Prompt.model_validate(question["prompt"]))
         case about:
             prompt = Prompt.model_validate(question["prompt"])
             generation = Generation.model_validate(question["generation"])

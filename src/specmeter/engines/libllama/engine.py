@@ -184,6 +184,10 @@ class LibllamaSession:
         question = {"ask": "candidates", "generated": generated, "count": count, **_prompt(prompt, generation)}
         return tuple(Candidate(int(token), float(logprob)) for token, logprob in self._ask(question))
 
+    def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids that the target processes for `prompt`; see the protocol."""
+        return tuple(self._ask({"ask": "prompt_tokens", **_prompt(prompt, Generation())}))
+
     def tokenize(self, text: str) -> tuple[int, ...]:
         """Token ids of `text` without special tokens added."""
         return tuple(self._ask({"ask": "tokenize", "text": text}))

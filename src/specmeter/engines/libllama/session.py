@@ -175,6 +175,10 @@ class Session:
         allowed = (int(it) for it in order if not (generation.ignore_eos and model.is_end(int(it))))
         return tuple(Candidate(token, float(logs[token])) for token, _ in zip(allowed, range(count), strict=False))
 
+    def prompt_tokens(self, prompt: Prompt) -> list[int]:
+        """Token ids that the target processes for `prompt`, the template's and BOS included."""
+        return self._prepared(prompt, Generation())[2]
+
     def _prepared(self, prompt: Prompt, generation: Generation) -> tuple[Generation, str, list[int]]:
         """(what is generated for this prompt, its text in the model's template, its tokens)."""
         if prompt.max_tokens is not None:

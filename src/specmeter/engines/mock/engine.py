@@ -135,6 +135,10 @@ class MockSession:
         engine.now_ms += self._player.prompt_ms(prompt, generated)
         return self._player.candidates(prompt, generation, len(generated), count)
 
+    def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Those of its text: there is no template."""
+        return tokenize(prompt.text)
+
     def tokenize(self, text: str) -> tuple[int, ...]:
         """One id per byte, except for the words that the mock itself says."""
         return tokenize(text)

@@ -1,0 +1,263 @@
+"""Profiles of texts: one pass of the draft model over each, in a process of its own.
+
+The draft reads prompt and text as it does while drafting, one token after the other, and after each it is asked what
+it would say. What a draft model has in its memory while it drafts was partly computed in forwards over more tokens (it
+catches up with what was verified), which moves its logits a little. How much, `sway` says: the same text is read once
+more in forwards over many tokens, and the largest change of a gap is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from specmeter.differences import output_digest
+from specmeter.engines.apart import Heard, read_result, run_apart, serve
+from specmeter.record import EngineSettings, Generation, MatchProfile, ModelIdentity, Record
+
+if TYPE_CHECKING:
+    from specmeter.engines.libllama.context import Context
+    from specmeter.engines.libllama.sampling import Logits
+
+AT_ONCE = 8
+"""Tokens of a forward in the second reading: about a draft that is verified."""
+MOST_TOKENS = 1_000_000
+"""Tokens of all texts that one child reads: its answer is bounded."""
+_LOADING_S = 120.0
+"""Loading a draft may take so long, beside reading."""
+_WIDEST = 1e3
+"""Gaps are cut here: a token that the draft cannot say has none."""
+_RESULT = "profiles.json"
+
+
+class Passage(Record):
+    """A text and what came before it."""
+
+    prompt_id: str
+    prompt: Annotated[tuple[int, ...], Field(min_length=1)]
+    """Token ids, the template's included."""
+    text: tuple[int, ...]
+    """Token ids generated after it."""
+
+
+class _Order(Record):
+    draft: str
+    draft_sha256: str
+    settings: EngineSettings
+    threads: int
+    passages: tuple[Passage, ...]
+    drafts_ends: bool
+    vocabulary: int | None
+    gamma: int
+    p_min: float
+    limit_s: float
+
+
+class _Made(Record):
+    profiles: tuple[MatchProfile, ...]
+
+
+def profile_texts(
+    draft: ModelIdentity,
+    settings: EngineSettings,
+    passages: Sequence[Passage],
+    *,
+    drafts_ends: bool,
+    vocabulary: int | None = None,
+    gamma: int = 0,
+    p_min: float = 0.0,
+    limit_s: float = 60.0,
+    heard: Heard | None = None,
+) -> list[MatchProfile]:
+    """Profiles of `passages` in their order: all of them, or as many as `limit_s` seconds (without loading) allow.
+
+    `settings` are those of the arm that drafts. `vocabulary` is the size of the target's: no token beyond it is
+    drafted. With `p_min`, the draft's own way is followed behind each wrong token, for drafts of up to `gamma`.
+    `heard` is told how many passages are done. Raises `EngineError` when llama.cpp cannot run the draft.
+    """
+    from specmeter.engines.llama_start import default_threads
+
+    order = _Order(
+        draft=draft.path,
+        draft_sha256=draft.sha256,
+        settings=settings,
+        threads=settings.threads or default_threads(),
+        passages=tuple(_bounded(passages)),
+        drafts_ends=drafts_ends,
+        vocabulary=vocabulary,
+        gamma=gamma,
+        p_min=p_min,
+        limit_s=limit_s,
+    )
+    with tempfile.TemporaryDirectory(prefix="specmeter-") as name:
+        run_apart(__name__, order, Path(name), heard, limit_s=limit_s + _LOADING_S)
+        return list(_Made.model_validate_json(read_result(Path(name) / _RESULT)).profiles)
+
+
+def drafts_ends_of(kind: str, generation: Generation) -> bool:
+    """Whether drafts of this engine may contain a token that ends the text.
+
+    llama.cpp's server lets its draft say it whatever the target is told; the instrumented engine leaves it out where
+    `ignore_eos` is set.
+    """
+    return kind != "libllama" or not generation.ignore_eos
+
+
+def digest(token_ids: Sequence[int]) -> str:
+    """Equal for equal token ids: what profiles know prompts and texts by."""
+    return output_digest(token_ids).hex() or blake2b(b"", digest_size=12).hexdigest()
+
+
+def _bounded(passages: Sequence[Passage]) -> Iterator[Passage]:
+    tokens = 0
+    for passage in passages:
+        tokens += len(passage.text)
+        if tokens > MOST_TOKENS:
+            return
+        yield passage
+
+
+# --- in the child ----------------------------------------------------------------------------------------------------
+
+
+class _Look(NamedTuple):
+    """What the draft says at one place."""
+
+    best: int
+    confidence: float
+    lead: float
+    """Logit of the text's token less that of the best other one."""
+
+
+class _OutOfTimeError(Exception):
+    """The limit has come."""
+
+
+class _Reader:
+    """One draft model over one text after the other, for as long as the order allows."""
+
+    def __init__(self, context: Context, order: _Order) -> None:
+        self._context = context
+        self._order = order
+        self._ends_at = time.monotonic() + order.limit_s
+        model = context.model
+        self._shared = min(order.vocabulary or model.vocabulary_size, model.vocabulary_size)
+        ends = model.end_tokens
+        self._ends = ends[ends < self._shared] if not order.drafts_ends else ends[:0]
+
+    def read(self, passage: Passage, made_by: str) -> MatchProfile:
+        """The profile of one text. Raises `EngineError`, and `_OutOfTimeError`."""
+        context, text = self._context, passage.text
+        looks: list[_Look] = []
+        branches: dict[int, tuple[float, ...]] = {}
+        context.cut(0)
+        row = context.extend(passage.prompt)[0]
+        for place, token in enumerate(text):
+            if time.monotonic() > self._ends_at:
+                raise _OutOfTimeError
+            if place:
+                row = context.decode((text[place - 1],))[0]
+            look = self._look(row, token)
+            looks.append(look)
+            if self._order.p_min > 0 and place and look.best != token:
+                branches[place] = self._branch(look)
+        again = self._again(passage)
+        moved = (abs(_cut(one.lead) - _cut(two)) for one, two in zip(looks, again, strict=True))
+        order = self._order
+        return MatchProfile(
+            prompt_id=passage.prompt_id,
+            prompt_digest=digest(passage.prompt),
+            text_digest=digest(text),
+            draft_sha256=order.draft_sha256,
+            kv_type_k=order.settings.draft_kv_type_k,
+            kv_type_v=order.settings.draft_kv_type_v,
+            drafts_ends=order.drafts_ends,
+            made_by=made_by,
+            matches="".join("1" if it.best == token else "0" for it, token in zip(looks, text, strict=True)),
+            gaps=tuple(round(abs(_cut(it.lead)), 4) for it in looks),
+            confidences=tuple(round(it.confidence, 6) for it in looks),
+            branches=branches,
+            sway=round(max(moved, default=0.0), 4),
+        )
+
+    def _look(self, row: Logits, token: int) -> _Look:
+        from specmeter.engines.libllama.sampling import confidence
+
+        row = row[: self._shared]
+        row[self._ends] = -np.inf
+        best, sure = confidence(row)
+        return _Look(best, min(1.0, sure), self._lead(row, token))
+
+    def _lead(self, row: Logits, token: int) -> float:
+        if not 0 <= token < len(row):
+            return -np.inf
+        own, row[token] = float(row[token]), -np.inf
+        other = float(row.max())
+        row[token] = own
+        return own - other
+
+    def _branch(self, look: _Look) -> tuple[float, ...]:
+        """Confidences of what the draft says after its own token, until it is unsure or a draft is full; then the text
+        goes on as if it had not been asked."""
+        context, order = self._context, self._order
+        length, path = context.length, list[float]()
+        checkpoint = None if context.can_cut else context.save()
+        best, sure = look.best, look.confidence
+        while sure >= order.p_min and len(path) < order.gamma - 1 and context.length < context.capacity:
+            row = context.decode((best,))[0][: self._shared]
+            best, sure, _ = self._look(row, best)
+            path.append(round(sure, 6))
+        if checkpoint is None:
+            context.cut(length)
+        elif context.length > length:
+            context.restore(checkpoint)
+        return tuple(path)
+
+    def _again(self, passage: Passage) -> list[float]:
+        """The text's leads where the draft reads many of its tokens at once."""
+        context, text = self._context, passage.text
+        if not text:
+            return []
+        context.cut(0)
+        leads = [self._look(context.extend(passage.prompt)[0], text[0]).lead]
+        for start in range(0, len(text) - 1, size := min(AT_ONCE, context.batch_size)):
+            rows = context.decode(text[start : min(start + size, len(text) - 1)], "all")
+            leads += [self._look(row, token).lead for row, token in zip(rows, text[start + 1 :], strict=False)]
+        return leads
+
+
+def _cut(lead: float) -> float:
+    return max(-_WIDEST, min(_WIDEST, lead))
+
+
+def _carry_out(given: str, folder: Path, heard: Heard) -> None:
+    from specmeter.engines.libllama import capi
+    from specmeter.engines.libllama.context import Context
+    from specmeter.engines.libllama.model import Model
+
+    order = _Order.model_validate_json(given)
+    made: list[MatchProfile] = []
+    made_by = f"llama.cpp {capi.library().version}"
+    with (
+        Model(Path(order.draft)) as model,
+        Context(model, order.settings, threads=order.threads, draft=True, rows=AT_ONCE) as context,
+    ):
+        reader = _Reader(context, order)
+        with contextlib.suppress(_OutOfTimeError):
+            for passage in order.passages:
+                made.append(reader.read(passage, made_by))
+                heard(len(made), len(order.passages))
+    (folder / _RESULT).write_text(_Made(profiles=tuple(made)).model_dump_json(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(serve(_carry_out))

@@ -1,0 +1,116 @@
+"""Profiles of a run's texts, made when it has been measured: what the check `replay-differs` reads.
+
+Every different text of every arm that can be replayed has one, by every draft that wrote for it; greedy texts repeat
+from block to block and mostly from arm to arm, so these are few. It may take a tenth of the time that the run took.
+Nothing that goes wrong here fails the run: profiles are missing then, and the check says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from specmeter.engines.llama_reply import UNKNOWN_TOKEN
+from specmeter.errors import EngineError
+from specmeter.profile.arms import key_of, parameters, wanted_key, why_not
+from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts
+
+if TYPE_CHECKING:
+    from specmeter.measure import Work
+    from specmeter.profile.arms import ProfileKey
+    from specmeter.record import EngineSettings, ModelIdentity, Request
+    from specmeter.store import RunStore
+
+SHARE = 0.1
+"""Of the time that the run took."""
+LEAST_S = 10.0
+"""So long it may always take."""
+
+
+@dataclass
+class _Reading:
+    """Texts that one draft has to read with one set of settings."""
+
+    draft: ModelIdentity
+    settings: EngineSettings
+    gamma: int = 0
+    p_min: float = 0.0
+    passages: dict[ProfileKey, Passage] = field(default_factory=dict["ProfileKey", Passage])
+
+    def needs(self, gamma: int, p_min: float) -> None:
+        """An arm drafts so; with a `p_min`, the draft's own way behind wrong tokens is to be followed."""
+        if p_min > 0:
+            self.gamma = max(self.gamma, gamma)
+            self.p_min = min(self.p_min, p_min) if self.p_min else p_min
+
+
+class Profiled(NamedTuple):
+    """What came of it."""
+
+    made: int
+    missing: int
+    failures: tuple[str, ...] = ()
+    """What llama.cpp said where a draft could not be run."""
+
+
+def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> Profiled:
+    """Make and keep the profiles that the run's texts lack. Raises `StoreError`; Ctrl-C passes on."""
+    readings = list(_readings(work, store))
+    state = store.state()
+    took_s = (state.finished_at or 0.0) - (state.started_at or 0.0)
+    left_s = max(LEAST_S, share * took_s)
+    made, failures = 0, list[str]()
+    wanted = sum(len(it.passages) for it in readings)
+    kind, generation = work.experiment.engine.kind, work.experiment.generation
+    for index, reading in enumerate(readings):
+        try:
+            profiles = profile_texts(
+                reading.draft,
+                reading.settings,
+                tuple(reading.passages.values()),
+                drafts_ends=drafts_ends_of(kind, generation),
+                gamma=reading.gamma,
+                p_min=reading.p_min,
+                limit_s=left_s / (len(readings) - index),
+            )
+        except EngineError as error:
+            failures.append(f"{reading.draft.name}: {error.message}")
+            continue
+        store.add_profiles(profiles)
+        made += len(profiles)
+    return Profiled(made, wanted - made, tuple(failures))
+
+
+def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:
+    """What is still to be read, by draft and by the types of its cache."""
+    kind, generation = work.experiment.engine.kind, work.experiment.generation
+    arms = {
+        arm.id: arm
+        for arm in work.arms.values()
+        if "draft-simple" in arm.methods and arm.draft and why_not(arm, kind=kind, generation=generation) is None
+    }
+    if not arms:
+        return
+    prompts = {(it.target, it.prompt_id): it.token_ids for it in store.prompt_tokens()}
+    known = {key_of(profile) for profile in store.profiles()}
+    resolved = {session.arm_id: session.resolved for session in store.sessions()}
+    readings: dict[tuple[object, ...], _Reading] = {}
+    for request in _texts(store.requests(), arms):
+        arm, text = arms[request.arm_id], request.reply.token_ids if request.reply else ()
+        prompt = prompts.get((arm.target, request.prompt_id))
+        if not prompt or not text or UNKNOWN_TOKEN in text:
+            continue
+        draft = work.models[arm.draft or ""]
+        key = wanted_key(digest(prompt), digest(text), arm, draft, kind=kind, generation=generation)
+        values = parameters(arm, resolved.get(arm.id, {}))["draft-simple"]
+        reading = readings.setdefault(key[2:], _Reading(draft, arm.engine))
+        reading.needs(values["n_max"], 0.0 if arm.policy else values["p_min"])
+        if key not in known:
+            reading.passages.setdefault(key, Passage(prompt_id=request.prompt_id, prompt=prompt, text=text))
+    yield from (it for it in readings.values() if it.passages)
+
+
+def _texts(requests: Iterable[Request], arms: Iterable[str]) -> Iterator[Request]:
+    wanted = set(arms)
+    return (it for it in requests if it.arm_id in wanted and it.reply is not None)
