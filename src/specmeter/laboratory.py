@@ -187,6 +187,8 @@ def run(
     from specmeter.profile.run import profile_run
 
     work, loaded = prepared.work, prepared.loaded
+    from specmeter.scout import Scout
+
     forecaster = _forecaster(prepared, probes)
     identity = RunIdentity(
         experiment=json.loads(work.experiment.model_dump_json()),
@@ -201,6 +203,7 @@ def run(
         work = replace(work, cells=store.cells())
         store.set_host(prepared.host)
         store.set_pairs(prepared.pairs)
+        forecaster.scout = Scout(work, prepared.engine, store, None if work.simulated else prepared.host)
         interrupted, reason = False, None
         try:
             measure(work, prepared.engine, store, observer, forecaster)

@@ -709,41 +709,43 @@ class Estimate(Record):
 
 
 class StepRound(Record):
-    """Two sessions of a probe right after each other, on the same prompts: one that decodes plainly, and one that drafts
-    and has nothing accepted."""
+    """A session of a probe that decodes plainly, and one that drafts and has nothing accepted, on the same prompts."""
 
     plain_ms: Annotated[float, Field(gt=0)]
-    """Of a plain token: decode time over tokens after the first."""
+    """Of a plain token: decode time over tokens after the first, the median request."""
     step_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]]
     """Tokens drafted -> median time of such a step, drafting included."""
     drafting_ms: Annotated[float, Field(ge=0)] | None = None
     """Making drafts, per drafted token; None where the engine does not say."""
+    other_cpu_percent: tuple[float, ...] = ()
+    """Share of the machine that other programs took, sampled about once a second."""
 
 
 class StepProbe(Record):
-    """What steps of one target and one way of drafting cost, measured in a run before their first arm was predicted; or
-    openly nothing."""
+    """What steps of one target and one way of drafting cost, measured in a run before its first such arm; or openly
+    nothing."""
 
+    baseline_id: str
+    """The arm whose plain tokens are the unit."""
     target: str
     """Name of the target in the experiment."""
     draft: str | None
-    """Name of the draft model; None: drafts are looked up in the text, which costs nothing that counts."""
+    """Name of the draft model; None: drafts are looked up in the text, which takes no time that counts."""
     engine: EngineSettings
     """Settings of the arms that it serves."""
+    gamma: int
+    """Longest draft."""
     started_at: float
     """By the clock of the engine."""
     ended_at: float
-    gamma: int
-    """Longest draft."""
     prompts: tuple[str, ...] = ()
     """The run's own prompts that it was taken on."""
     rounds: tuple[StepRound, ...] = ()
-    other_cpu_percent: tuple[float, ...] = ()
-    """Share of the machine that other programs took, sampled about once a second."""
-    busy_percent: float = 5.0
-    """Mean share that they may have."""
+    """Those that count."""
+    left_out: tuple[StepRound, ...] = ()
+    """Those in which other programs took too much of the machine."""
     failure: str = ""
-    """Why there is nothing; empty where there are rounds."""
+    """Why no round counts; empty where one does."""
 
 
 class Prediction(Record):

@@ -73,7 +73,8 @@ def plan(
     arm by arm).
 
     Each invocation draws an order of its own. Arms in `first` open the very first block where the order is a square
-    (`latin`, `williams`); other orders stay as they are. Raises `ExperimentError` on no arms, arms named twice, or a count < 1.
+    (`latin`, `williams`); other orders stay as they are. Raises `ExperimentError` on no arms, arms named twice, or a
+    count < 1.
     """
     if not arm_ids:
         raise ExperimentError("arms: there is nothing to measure", fix="add at least one arm")

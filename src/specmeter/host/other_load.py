@@ -22,8 +22,11 @@ def is_busy(shares: Sequence[float], gate: float = BUSY_PERCENT) -> bool:
 
 
 def busy_percent(threads: int | None, cores: int, logical_cores: int) -> float:
-    """Mean share that others may have beside an engine with so many threads on the CPU: where they take every one of the
-    `cores`, one core taken by others is enough, because threads that wait for each other are as slow as the slowest."""
+    """Mean share that others may have beside an engine with so many threads on the CPU.
+
+    Where these take every one of the `cores`, one core taken by others is enough, because threads that wait for each
+    other are as slow as the slowest.
+    """
     if threads is None or threads < cores:
         return BUSY_PERCENT
     return min(BUSY_PERCENT, 100 / logical_cores)

@@ -1,10 +1,11 @@
 """What a step costs in a run, drafting and all, measured through sessions of the run's own engine on its own prompts.
 
 A round is a session that decodes plainly, and right after it one for each way of drafting, with synthetic acceptance of
-rate 0. Such a step makes its draft, verifies it and throws it away, and the token that it emits is the target's own, so the text is
-that of plain decoding and so are the experts that it reads. Every step emits one token, so drafts shrink towards the end
-of the text: gamma, gamma, ..., gamma - 1, ..., 2, 1. One session therefore shows what steps of every length cost, as its
-log times them; whatever a step holds beside forwards (catching up, sampling, the server's own work) is in it.
+rate 0. Such a step makes its draft, verifies it and throws it away, and the token that it emits is the target's own; so
+the text is that of plain decoding, and so are the experts that it reads. Every step emits one token, and drafts shrink
+towards the end of the text: gamma, gamma, ..., gamma - 1, ..., 2, 1. One session therefore shows what steps of every
+length cost, as its log times them; whatever a step holds beside forwards (catching up, sampling, the server's own work)
+is in it.
 
 What counts is the ratio to the plain session of the round. Both meet the same minute of the machine and the same depth
 of context, and their order is turned around from round to round.
@@ -13,7 +14,7 @@ of context, and their order is turned around from round to round.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,8 +55,10 @@ class Order:
 
 
 def pricing(arm: Arm, gamma: int) -> Arm:
-    """An arm whose steps cost what those of `arm` do and accept nothing. Where nothing but the text says what is drafted,
-    drafts are looked up by single tokens, which nearly always finds one."""
+    """An arm whose steps cost what those of `arm` do and accept nothing.
+
+    Drafts that are looked up in the text are looked up by single tokens, which nearly always finds one.
+    """
     by_model = arm.draft is not None
     return arm.model_copy(
         update={
@@ -78,15 +81,14 @@ def tokens_of(gamma: int) -> int:
     return gamma + 1 + WHOLE_STEPS
 
 
-def measure_round(
-    engine: Engine, order: Order, index: int, heard: Callable[[Telemetry], object] = lambda _: None
-) -> list[StepRound]:
-    """A session of the baseline and one of each drafting arm, in their order; `heard` gets samples of the machine.
+def measure_round(engine: Engine, order: Order, index: int) -> list[StepRound]:
+    """A session of the baseline and one of each drafting arm, in their order.
 
     Raises `EngineError` when the engine fails, and `EngineProtocolError` where it does not tell its steps apart.
     """
     longest = max(arm.gamma or 1 for arm in order.drafting)
     replies: dict[str, list[Reply]] = {}
+    loads: dict[str, list[float]] = {}
     turns = [order.plain, *order.drafting]
     for arm in turns if index % 2 == 0 else reversed(turns):
         launch = Launch(
@@ -98,21 +100,24 @@ def measure_round(
             idle_timeout_s=order.idle_timeout_s,
         )
         with engine.start(launch) as session:
-            replies[arm.id] = _replies(session, order, tokens_of(arm.gamma or longest), heard)
-    return [read_round(replies[order.plain.id], replies[arm.id]) for arm in order.drafting]
+            replies[arm.id], loads[arm.id] = _replies(session, order, tokens_of(arm.gamma or longest))
+    plain = order.plain.id
+    return [
+        read_round(replies[plain], replies[arm.id]).model_copy(
+            update={"other_cpu_percent": (*loads[plain], *loads[arm.id])}
+        )
+        for arm in order.drafting
+    ]
 
 
-def _replies(
-    session: EngineSession, order: Order, tokens: int, heard: Callable[[Telemetry], object]
-) -> list[Reply]:
+def _replies(session: EngineSession, order: Order, tokens: int) -> tuple[list[Reply], list[float]]:
+    """What was answered, and the share of the machine that others took meanwhile."""
     session.generate(_free(order.prompts[0]), order.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
     samples: SimpleQueue[Telemetry] = SimpleQueue()
     generation = order.generation.model_copy(update={"max_tokens": tokens})
     with TelemetrySampler(samples.put, pids=session.facts.pids) if order.watched else nullcontext():
         replies = [session.generate(_free(prompt), generation) for prompt in order.prompts]
-    while not samples.empty():
-        heard(samples.get())
-    return replies
+    return replies, [samples.get().other_cpu_percent for _ in range(samples.qsize())]
 
 
 def _free(prompt: Prompt) -> Prompt:
@@ -122,22 +127,27 @@ def _free(prompt: Prompt) -> Prompt:
 
 def read_round(plain: Sequence[Reply], drafting: Sequence[Reply]) -> StepRound:
     """Raises `EngineProtocolError` where there is no plain token, or no step that can be told apart."""
-    tokens = sum(reply.timings.predicted_n - 1 for reply in plain)
+    each = [plain_ms(reply) for reply in plain if reply.timings.predicted_n > 1]
     times: dict[int, list[float]] = {}
     for reply in drafting:
         for drafted, ms in step_times(reply):
             times.setdefault(drafted, []).append(ms)
-    if tokens < 1 or not times:
+    if not each or not times:
         raise EngineProtocolError(
             "the engine does not tell its steps apart", fix="use one that prints steps (LLAMA_TRACE, late 2026)"
         )
     drafted = sum(reply.timings.draft_n for reply in drafting)
     spent = [part.generate_ms for reply in drafting for part in reply.drafting]
     return StepRound(
-        plain_ms=sum(reply.timings.predicted_ms for reply in plain) / tokens,
+        plain_ms=statistics.median(each),
         step_ms={drafts: statistics.median(ms) for drafts, ms in sorted(times.items())},
         drafting_ms=sum(spent) / drafted if spent and drafted else None,
     )
+
+
+def plain_ms(reply: Reply) -> float:
+    """Decode time of a token of a reply that has more than one; the first one comes with the prompt."""
+    return reply.timings.predicted_ms / (reply.timings.predicted_n - 1)
 
 
 def step_times(reply: Reply) -> Iterator[tuple[int, float]]:

@@ -27,6 +27,7 @@ from specmeter.record import (
     Record,
     Request,
     Session,
+    StepProbe,
     Telemetry,
 )
 from specmeter.schedule import Cell
@@ -107,6 +108,10 @@ class RunReader:
     def predictions(self) -> list[Prediction]:
         """What was expected of each arm before it was measured; empty in runs of early versions."""
         return list(self._documents(Prediction, "prediction", "ORDER BY seq"))
+
+    def probes(self) -> list[StepProbe]:
+        """What steps cost, measured while the run went on; empty in runs of early versions."""
+        return list(self._documents(StepProbe, "step_probe", "ORDER BY seq"))
 
     def identity(self) -> RunIdentity:
         """What the run has been measuring so far."""
