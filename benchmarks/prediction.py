@@ -4,9 +4,10 @@
         [--tokens 64] [--folder DIR] [--small] [--demo] [--report DIR ...]
 
 Measures 24 arms (a dense and an MoE target, two drafts at gamma 2, 4, 8 and 16, n-gram methods), each target in a run
-of its own, and holds the speedup of each against its prediction. Nothing is fitted to the arms that are predicted: costs
-come from the probe that the run takes by itself, acceptance from replaying each arm on its baseline's texts. Wanted are
-a median error of 2.5 %, 8 % at worst, and 90 % of the measured speedups within intervals of 12 % in the median width.
+of its own, and holds the speedup of each against its prediction. Nothing is fitted to the arms that are predicted:
+costs come from the probe that the run takes by itself, acceptance from replaying each arm on its baseline's texts.
+Wanted are a median error of 2.5 %, 8 % at worst, and 90 % of the measured speedups within intervals of 12 % in the
+median width.
 
 With --demo the demo is measured instead. With --folder the folder is kept; runs in it that are complete are only read,
 others go on. --report reads run folders, of any number of earlier calls, and judges them together. About ten minutes

@@ -8,6 +8,7 @@ failed run; what is interrupted is taken anew when the run is resumed.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from specmeter.errors import EngineError, ExperimentError
 from specmeter.host.other_load import busy_percent, is_busy
 from specmeter.prediction.drafts import Counted
 from specmeter.printable import counted
-from specmeter.probe.steps import Order, measure_round, plain_ms, pricing
+from specmeter.probe.steps import Order, measure_round, plain_ms, pricing, tokens_of
 from specmeter.profile.arms import drafts_of, key_of, limits_of, parameters, wanted_key, why_not
 from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts
 from specmeter.profile.replay import UnreplayableError, replay
@@ -144,9 +145,16 @@ class Scout:
     ) -> Iterator[list[StepRound]]:
         """As many as the time allows: one whose length is guessed from the baseline's session, others like it."""
         experiment = self._work.experiment
+        left = self._allowance(baseline_id)
+        drafting = [pricing(arm, min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways]
+        few = [prompts[:count] for count in range(len(prompts), 0, -1)]
+        expected, prompts = next(
+            ((seconds, some) for some in few if (seconds := self._expected(baseline_id, drafting, len(some))) <= left),
+            (math.inf, prompts),
+        )
         order = Order(
             plain=self._work.arms[baseline_id],
-            drafting=[pricing(arm, min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways],
+            drafting=drafting,
             models=self._work.models,
             prompts=prompts,
             generation=experiment.generation.model_copy(update={"temperature": 0.0}),
@@ -154,10 +162,8 @@ class Scout:
             start_timeout_s=experiment.engine.start_timeout_s,
             idle_timeout_s=experiment.engine.idle_timeout_s,
         )
-        left = self._allowance(baseline_id)
-        expected = self._expected(baseline_id, order)
         for index in range(MOST_ROUNDS):
-            if expected is None or expected > left:
+            if expected > left:
                 return
             before = self._engine.clock()
             yield measure_round(self._engine, order, index)
@@ -179,18 +185,17 @@ class Scout:
         ]
         return fmean(lengths) if lengths else 0.0
 
-    def _expected(self, baseline_id: str, order: Order) -> float | None:
-        """Seconds that a round will take, at least: loading, prompts, and steps of a plain token each; None where the
-        baseline was not measured yet."""
+    def _expected(self, baseline_id: str, drafting: Sequence[Arm], prompts: int) -> float:
+        """Seconds that a round on so many prompts will take, at least: loading, prompts, and steps of a plain token each;
+        endless where the baseline was not measured yet."""
         replies = [it.reply for it in self._texts.get(baseline_id, {}).values() if it.reply is not None]
         plain_ms = self.plain_ms(baseline_id)
         if not replies or plain_ms is None:
-            return None
+            return math.inf
         loading = fmean(it.ready_ms for it in self._store.sessions() if it.arm_id == baseline_id)
         reading = fmean(reply.timings.prompt_ms for reply in replies)
-        steps = sum((arm.gamma or 1) + 6 for arm in order.drafting) / len(order.drafting)
-        each = loading + (len(order.prompts) + 1) * reading + len(order.prompts) * steps * plain_ms
-        return each * (1 + len(order.drafting)) / 1000
+        steps = fmean(tokens_of(arm.gamma or 1) for arm in drafting)
+        return (loading + (prompts + 1) * reading + prompts * steps * plain_ms) * (1 + len(drafting)) / 1000
 
     def _few_prompts(self, ways: Sequence[Arm]) -> list[Prompt]:
         """The shortest prompt of each kind, of those that all ways of drafting have in common where there are such."""
