@@ -95,13 +95,13 @@ class Scout:
             ways = []
         started_at = self._engine.clock()
         rounds: list[list[StepRound]] = []
-        prompts = self._few_prompts(ways)
+        prompts = self._affordable(baseline_id, ways)
         failure = ""
         try:
             if ways:
                 with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
                     rounds = list(self._rounds(baseline_id, ways, prompts, Path(folder)))
-                failure = "" if rounds else "it would take more than a tenth of the run's time"
+                failure = "" if rounds else "a probe would take more than a tenth of the run's time"
         except (EngineError, ExperimentError) as error:
             failure = error.message
         ended_at = self._engine.clock()
@@ -145,16 +145,9 @@ class Scout:
     ) -> Iterator[list[StepRound]]:
         """As many as the time allows: one whose length is guessed from the baseline's session, others like it."""
         experiment = self._work.experiment
-        left = self._allowance(baseline_id)
-        drafting = [pricing(arm, min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways]
-        few = [prompts[:count] for count in range(len(prompts), 0, -1)]
-        expected, prompts = next(
-            ((seconds, some) for some in few if (seconds := self._expected(baseline_id, drafting, len(some))) <= left),
-            (math.inf, prompts),
-        )
         order = Order(
             plain=self._work.arms[baseline_id],
-            drafting=drafting,
+            drafting=[pricing(arm, min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways],
             models=self._work.models,
             prompts=prompts,
             generation=experiment.generation.model_copy(update={"temperature": 0.0}),
@@ -162,7 +155,8 @@ class Scout:
             start_timeout_s=experiment.engine.start_timeout_s,
             idle_timeout_s=experiment.engine.idle_timeout_s,
         )
-        for index in range(MOST_ROUNDS):
+        left, expected = self._allowance(baseline_id), 0.0
+        for index in range(MOST_ROUNDS if prompts else 0):
             if expected > left:
                 return
             before = self._engine.clock()
@@ -185,25 +179,29 @@ class Scout:
         ]
         return fmean(lengths) if lengths else 0.0
 
-    def _expected(self, baseline_id: str, drafting: Sequence[Arm], prompts: int) -> float:
-        """Seconds that a round on so many prompts will take, at least: loading, prompts, and steps of a plain token each;
-        endless where the baseline was not measured yet."""
+    def _expected(self, baseline_id: str, ways: Sequence[Arm], prompts: int) -> float:
+        """Seconds that a round on so many prompts takes at least: loading, prompts, and steps of a plain token each.
+
+        Endless where the baseline was not measured yet.
+        """
         replies = [it.reply for it in self._texts.get(baseline_id, {}).values() if it.reply is not None]
         plain_ms = self.plain_ms(baseline_id)
         if not replies or plain_ms is None:
             return math.inf
         loading = fmean(it.ready_ms for it in self._store.sessions() if it.arm_id == baseline_id)
         reading = fmean(reply.timings.prompt_ms for reply in replies)
-        steps = fmean(tokens_of(arm.gamma or 1) for arm in drafting)
-        return (loading + (prompts + 1) * reading + prompts * steps * plain_ms) * (1 + len(drafting)) / 1000
+        steps = fmean(tokens_of(min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways)
+        return (loading + (prompts + 1) * reading + prompts * steps * plain_ms) * (1 + len(ways)) / 1000
 
-    def _few_prompts(self, ways: Sequence[Arm]) -> list[Prompt]:
-        """The shortest prompt of each kind, of those that all ways of drafting have in common where there are such."""
+    def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> list[Prompt]:
+        """The baseline's shortest prompt of each kind, as many as a round has the time for; none where it has not."""
         kinds: dict[str, Prompt] = {}
-        for arm in ways[:1]:
-            for prompt in sorted(self._work.prompts[arm.id], key=lambda it: len(it.text)):
-                kinds.setdefault(prompt.kind, prompt)
-        return list(kinds.values())[:_PROMPTS]
+        for prompt in sorted(self._work.prompts[baseline_id], key=lambda it: len(it.text)):
+            kinds.setdefault(prompt.kind, prompt)
+        prompts, left = list(kinds.values())[:_PROMPTS], self._allowance(baseline_id)
+        while prompts and ways and self._expected(baseline_id, ways, len(prompts)) > left:
+            prompts.pop()
+        return prompts
 
     def _gate(self, arm: Arm) -> float:
         host = self._host

@@ -68,12 +68,15 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
 def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tuple[dict[str, Probe], str | None]:
     """(arm id -> its probe, what they are called): the one that was named, or the newest that fit."""
     from specmeter.explain.account import probes_by_arm
+    from specmeter.cli.probe_view import warn_of_suspect
     from specmeter.probe.files import find_probe, load_probe, probes_folder
 
     models = {model.name: model for model in report.models}
     found: dict[str, Probe] = {}
     for file in reversed(named):
-        found |= probes_by_arm(load_probe(file), file.name, report.arms, models)
+        probe = load_probe(file)
+        warn_of_suspect(probe, file.name)
+        found |= probes_by_arm(probe, file.name, report.arms, models)
     if named:
         return found, ", ".join(file.name for file in named)
     names: set[str] = set()
