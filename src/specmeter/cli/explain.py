@@ -67,8 +67,8 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
 
 def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tuple[dict[str, Probe], str | None]:
     """(arm id -> its probe, what they are called): the one that was named, or the newest that fit."""
-    from specmeter.explain.account import probes_by_arm
     from specmeter.cli.probe_view import warn_of_suspect
+    from specmeter.explain.account import probes_by_arm
     from specmeter.probe.files import find_probe, load_probe, probes_folder
 
     models = {model.name: model for model in report.models}
