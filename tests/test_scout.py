@@ -68,7 +68,7 @@ def test_acceptance_is_foreseen_to_the_token_and_cost_is_probed(tmp_path: Path) 
         assert prediction.inputs["tau"] == pytest.approx(tau)
         assert prediction.inputs["drafted"] == pytest.approx(sum(it.draft_n for it in timings) / forwards)
     assert certificate is not None
-    assert "step-probes" in certificate.hashes
+    assert "step-probes" in certificate.data
 
 
 @pytest.mark.usefixtures("patient")

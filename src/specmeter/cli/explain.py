@@ -120,7 +120,7 @@ def _print(account: Account, report: RunReport) -> None:
     from rich.markup import escape
     from rich.padding import Padding
 
-    from specmeter.cli.prediction_view import print_accuracy
+    from specmeter.cli.prediction_view import print_accuracy, print_sources
     from specmeter.cli.text import WIDTH, printable
 
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
@@ -135,7 +135,9 @@ def _print(account: Account, report: RunReport) -> None:
                 console.print(Padding(escape(printable(arm.sentence)), (0, 0, 0, 2), expand=False), highlight=False)
         console.print()
     _print_means(console, account)
-    print_accuracy(console, (arm.prediction for arm in account.arms if arm.prediction is not None))
+    outcomes = [arm.prediction for arm in account.arms if arm.prediction is not None]
+    print_accuracy(console, outcomes)
+    print_sources(console, outcomes)
 
 
 def _table(group: list[ArmAccount], report: RunReport) -> Table:
