@@ -21,6 +21,7 @@ from typing import IO, Annotated, Any, Literal, NamedTuple, Union, cast, get_arg
 from specmeter import rates
 from specmeter.errors import UsageError
 from specmeter.prediction.outcomes import Outcome
+from specmeter.profile.figures import DraftLength, draft_lengths
 from specmeter.record import (
     EngineIdentity,
     Estimate,
@@ -343,6 +344,10 @@ def _outcomes(store: RunReader) -> Iterator[Outcome]:
     return iter(read_run(store.folder).predictions if store.predictions() else ())
 
 
+def _lengths(store: RunReader) -> Iterator[DraftLength]:
+    return iter(draft_lengths(store))
+
+
 def _of_outcome(name: str, kind: ColumnType, description: str, read: Callable[[Outcome], Any]) -> Column:
     return Column(name, kind, description, read)
 
@@ -388,6 +393,7 @@ TABLES: dict[str, _Table] = {
     "findings": _Table(tuple(_columns_of(Finding, _itself)), RunReader.findings),
     "margins": _Table(tuple(_columns_of(Margin, _itself)), _margins),
     "predictions": _Table(_PREDICTIONS, _outcomes),
+    "profiles": _Table(tuple(_columns_of(DraftLength, _itself)), _lengths),
 }
 
 

@@ -693,6 +693,15 @@ class MatchProfile(Record):
     """The most that a gap moved when the draft read the same text in forwards over many tokens."""
 
 
+class Profiled(Record):
+    """What came of reading a run's texts with its drafts, when it had been measured."""
+
+    missing: int
+    """Texts without a profile, each counted once for every draft that wrote it."""
+    reason: str = ""
+    """Why they are missing; empty where none is."""
+
+
 class Estimate(Record):
     """A number with its uncertainty, or openly without: `low` and `high` are None when there is no interval."""
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import profile
 
+from specmeter.profile.figures import full_drafts, match_lengths
 from specmeter.profile.replay import (
     PLAIN,
     FirstOf,
@@ -134,6 +135,9 @@ def test_replay_is_what_a_loop_does_that_drafts_and_verifies(
         if replays and out - 1 < len(draft) and emitted < n:
             expected.append((0, 0))
             emitted += 1
-    found = replay(ModelDrafts(profile("".join(map(str, bits))), gamma, gamma_min), limits)
+    matches = "".join(map(str, bits))
+    found = replay(ModelDrafts(profile(matches), gamma, gamma_min), limits)
+    if not gamma_min and not beyond:
+        assert full_drafts(match_lengths(matches), gamma, replays=replays) == list(found)
     assert list(found) == expected
     assert 1 + sum(1 + it.accepted for it in found) == n

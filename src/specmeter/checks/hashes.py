@@ -29,6 +29,7 @@ _LATER = {
     "prompt-tokens": "SELECT target, prompt_id, zlib_json FROM prompt_tokens ORDER BY seq",
     "step-probes": "SELECT json FROM step_probe ORDER BY seq",
     "profiles": "SELECT zlib_json FROM profile ORDER BY seq",
+    "profiled": "SELECT json FROM profiled",
 }
 """Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""
 PARTS = (*_TABLES, *_LATER, "logs")

@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.checks.check import Check, Findings, about_request
+from specmeter.checks.check import Check, Findings, about_arm, about_request
 from specmeter.checks.evidence import answered, not_applicable
 from specmeter.checks.output import NEAR_TIE, WIDEST_NEAR_TIE
 from specmeter.checks.run_data import RequestData, RunData
-from specmeter.profile.arms import drafts_of, limits_of, wanted_key, why_not
+from specmeter.profile.arms import drafts_of, limits_of, says_what_is_in_force, wanted_key, why_not
 from specmeter.profile.make import digest
 from specmeter.profile.replay import Limits, Round, UnreplayableError, first_impossible, possible_totals, replay
 
@@ -36,6 +36,7 @@ SWAY = 2.0
 """How many times the largest movement of a gap that was seen still counts as a near tie."""
 LEAST_NEAR_TIE = 0.02
 """Smaller gaps are near ties whatever was seen: it was seen along a few texts."""
+_UNREAD = "its draft did not read this text"
 PINNED = frozenset({"embedded", "libllama"})
 """Engines whose drafting is that of the llama.cpp that the replay was written for; a native build may draft by another
 rule, or on a device with another arithmetic."""
@@ -91,7 +92,11 @@ def replay_differs(data: RunData) -> Findings:
                 continue
             if finding is not None:
                 yield finding
+        if data.profiled is not None and data.profiled.missing == 0 and (count := missing.pop(_UNREAD, 0)):
+            yield _unread(arm, count)
         for why, count in missing.items():
+            if why == _UNREAD and data.profiled is not None:
+                why = f"{why}: {data.profiled.reason}"
             yield not_applicable(arm.id, f"{count} of {len(requests)} requests are not replayable: {why}")
 
 
@@ -118,15 +123,17 @@ def _case(data: RunData, arm: Arm, request: RequestData, sway: Mapping[str, floa
     session = data.sessions.get(row.session_id)
     resolved = session.resolved if session is not None else {}
     kind, generation = data.experiment.engine.kind, data.experiment.generation
+    if not says_what_is_in_force(arm, resolved):
+        return "the engine does not say how long its drafts may be"
     profile: MatchProfile | None = None
+    draft = data.models.get(arm.draft or "") if "draft-simple" in arm.methods else None
     if "draft-simple" in arm.methods:
-        draft = data.models.get(arm.draft or "")
         if draft is None:
             return "the draft model is not on record"
         key = wanted_key(digest(prompt), request.output.hex(), arm, draft, kind=kind, generation=generation)
         profile = data.profiles.get(key)
         if profile is None:
-            return "its draft did not read this text (that may take a tenth of the run's time)"
+            return _UNREAD
     text = data.texts.get(request.output, ())
 
     def drafts(near_tie: float) -> Drafts:
@@ -141,7 +148,7 @@ def _case(data: RunData, arm: Arm, request: RequestData, sway: Mapping[str, floa
         prompt_tokens=len(prompt),
         recurrent=header is not None and header.recurrent,
     )
-    return _Case(request, drafts, limits, sway[profile.draft_sha256] if profile else 0.0, kind in PINNED)
+    return _Case(request, drafts, limits, sway[draft.sha256] if draft is not None else 0.0, kind in PINNED)
 
 
 def _judge(arm: Arm, case: _Case) -> Finding | None:
@@ -170,6 +177,17 @@ def _judge(arm: Arm, case: _Case) -> Finding | None:
         replayed_accepted=totals[1],
         step=step,
         near_tie=case.near_tie,
+    )
+
+
+def _unread(arm: Arm, count: int) -> Finding:
+    return about_arm(
+        "replay-differs",
+        "suspect",
+        arm.id,
+        f"{count} texts are not among those that {arm.draft} read after the run, and every text of the run was read",
+        "texts, prompts or the draft were changed since: measure again, or get the run folder from where it was made",
+        texts=count,
     )
 
 
@@ -211,9 +229,9 @@ CHECKS = (
         "counters that are not those of the text, or another draft model than was named",
         "invalid",
         replay_differs,
-        saw=("requests", "replies", "sessions", "prompts", "prompt-tokens", "profiles", "models", "arms"),
-        assumes="counting and identity: after the same text the named draft drafts the same tokens, unless two lie within "
-        "0.3 nats or four times what the shape of a batch was seen to move",
+        saw=("requests", "replies", "sessions", "prompts", "prompt-tokens", "profiles", "profiled", "models", "arms"),
+        assumes="counting and identity: after the same text the named draft drafts the same tokens, unless two of them "
+        "lie within 0.3 nats, or four times what the shape of a batch was seen to move",
         otherwise="an engine that is not the llama.cpp of this package may draft by another rule or with another "
         "arithmetic: suspect at most there; what cannot be replayed is named, and makes nothing suspect",
     ),

@@ -31,6 +31,7 @@ from specmeter.record import (
     MatchProfile,
     ModelHeader,
     ModelIdentity,
+    Profiled,
     Prompt,
     Session,
 )
@@ -142,6 +143,8 @@ class RunData:
     """(target, prompt id) -> the prompt as the engine tokenized it; empty in runs of early versions."""
     profiles: Mapping[ProfileKey, MatchProfile] = field(default_factory=dict["ProfileKey", MatchProfile])
     """Where drafts agree with texts."""
+    profiled: Profiled | None = None
+    """Whether drafts read every text; None where none was asked to."""
     texts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
     """Digest of a text -> its token ids, where they are looked at themselves: of arms that look n-grams up."""
 
@@ -223,6 +226,7 @@ def read_run_data(run: RunReader) -> RunData:
         left_at=_left_at(run, arms, requests) if greedy else {},
         prompt_tokens={(it.target, it.prompt_id): it.token_ids for it in run.prompt_tokens()},
         profiles={key_of(profile): profile for profile in run.profiles()},
+        profiled=run.profiled(),
         texts=texts,
     )
 

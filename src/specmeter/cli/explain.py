@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from specmeter.explain.account import Account, ArmAccount, PartName
     from specmeter.probe import Probe
+    from specmeter.profile.figures import DraftLength
     from specmeter.reading import RunReport
     from specmeter.store import RunReader
 
@@ -36,6 +38,8 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     engine's own step times where it has them, else by the server's statistics and a probe's cost curve. One sentence
     per arm names what decides. The speedup stands beside what was predicted before the measurement.
 
+    Where a draft model read the run's texts, a table says what every draft length would yield on them, by replay.
+
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
 
     \b
@@ -49,6 +53,7 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     """
     from specmeter.explain.account import explain
     from specmeter.laboratory import find_run
+    from specmeter.profile.figures import draft_lengths
     from specmeter.reading import read_run
     from specmeter.store import RunStore
 
@@ -57,11 +62,12 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     with RunStore.open(folder, readonly=True) as store:
         probes, name = _probes(probe_files, store, report)
         account = explain(store, report, probes, name)
+        lengths = draft_lengths(store)
     verdict = report.certificate.verdict if report.certificate else None
     if as_json:
-        click.echo(json.dumps(_json(account, verdict, folder), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(_json(account, lengths, verdict, folder), indent=2, ensure_ascii=False))
     else:
-        _print(account, report)
+        _print(account, lengths, report)
     return 1 if verdict == "invalid" else 0
 
 
@@ -96,7 +102,8 @@ def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tup
     return found, ", ".join(sorted(names)) or None
 
 
-def _json(account: Account, verdict: str | None, folder: Path) -> dict[str, Any]:
+def _json(account: Account, lengths: Sequence[DraftLength], verdict: str | None, folder: Path) -> dict[str, Any]:
+    from specmeter.cli.profile_view import as_data as lengths_as_data
     from specmeter.prediction.outcomes import accuracy, as_data
 
     arms: list[dict[str, Any]] = []
@@ -111,16 +118,18 @@ def _json(account: Account, verdict: str | None, folder: Path) -> dict[str, Any]
         "verdict": verdict,
         "probe": account.probe,
         "arms": arms,
+        "draft_lengths": lengths_as_data(lengths),
         "accuracy": None if found is None else found.model_dump(mode="json"),
     }
 
 
-def _print(account: Account, report: RunReport) -> None:
+def _print(account: Account, lengths: Sequence[DraftLength], report: RunReport) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.padding import Padding
 
     from specmeter.cli.prediction_view import print_accuracy, print_sources
+    from specmeter.cli.profile_view import print_draft_lengths
     from specmeter.cli.text import WIDTH, printable
 
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
@@ -134,6 +143,7 @@ def _print(account: Account, report: RunReport) -> None:
                 console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]", highlight=False)
                 console.print(Padding(escape(printable(arm.sentence)), (0, 0, 0, 2), expand=False), highlight=False)
         console.print()
+    print_draft_lengths(console, lengths)
     _print_means(console, account)
     outcomes = [arm.prediction for arm in account.arms if arm.prediction is not None]
     print_accuracy(console, outcomes)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-TABLES = ("requests", "sessions", "steps", "telemetry", "prompts", "findings", "margins", "predictions")
+TABLES = ("requests", "sessions", "steps", "telemetry", "prompts", "findings", "margins", "predictions", "profiles")
 FORMATS = ("csv", "jsonl", "parquet")
 
 

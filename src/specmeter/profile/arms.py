@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from specmeter.engines.libllama.methods import DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N
+from specmeter.engines.libllama.methods import DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N, longest
 from specmeter.profile.make import drafts_ends_of
 from specmeter.profile.replay import FirstOf, Limits, ModelDrafts, NgramDrafts
 
@@ -85,6 +85,15 @@ def parameters(arm: Arm, resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
     return {method: asked[method] | found.get(method, {}) for method in arm.methods}
 
 
+def says_what_is_in_force(arm: Arm, resolved: Mapping[str, Any]) -> bool:
+    """Whether the session itself says how its draft model drafts: defaults differ from build to build."""
+    if "draft-simple" not in arm.methods:
+        return True
+    said = resolved.get("method_parameters")
+    own = cast("dict[str, Any]", said).get("draft-simple") if isinstance(said, dict) else None
+    return isinstance(own, dict) and {"n_max", "p_min"} <= cast("dict[str, Any]", own).keys()
+
+
 def drafts_of(
     arm: Arm,
     resolved: Mapping[str, Any],
@@ -101,6 +110,8 @@ def drafts_of(
     fitting = batch - 1 if isinstance(batch, int) and batch > 1 else None
     for method, values in sorted(parameters(arm, resolved).items(), reverse=True):  # n-grams come first
         gamma = values["n_max" if method == "draft-simple" else "size_m"]
+        if kind == "libllama" and method == "draft-simple":
+            gamma = longest(arm)  # of several methods without a gamma, its model drafts as much as its lookup may
         # The server throws short drafts of its draft model away, and those of a lookup never.
         least = values.get("n_min", 0) if method == "draft-simple" or kind == "libllama" else 0
         if method == "draft-simple":

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from specmeter.engines.llama_reply import UNKNOWN_TOKEN
 from specmeter.errors import EngineError
 from specmeter.profile.arms import key_of, parameters, wanted_key, why_not
 from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts
+from specmeter.record import Profiled
 
 if TYPE_CHECKING:
     from specmeter.measure import Work
     from specmeter.profile.arms import ProfileKey
-    from specmeter.record import EngineSettings, ModelIdentity, Request
+    from specmeter.record import EngineSettings, MatchProfile, ModelIdentity, Request
     from specmeter.store import RunStore
 
 SHARE = 0.1
 """Of the time that the run took."""
+_LONGEST_REASON = 300
 LEAST_S = 10.0
 """So long it may always take."""
 
@@ -45,25 +47,19 @@ class _Reading:
             self.p_min = min(self.p_min, p_min) if self.p_min else p_min
 
 
-class Profiled(NamedTuple):
-    """What came of it."""
+def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
+    """Make and keep the profiles that the run's texts lack, and say whether all are there.
 
-    made: int
-    missing: int
-    failures: tuple[str, ...] = ()
-    """What llama.cpp said where a draft could not be run."""
-
-
-def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> Profiled:
-    """Make and keep the profiles that the run's texts lack. Raises `StoreError`; Ctrl-C passes on."""
+    Raises `StoreError`; Ctrl-C passes on.
+    """
     readings = list(_readings(work, store))
     state = store.state()
-    took_s = (state.finished_at or 0.0) - (state.started_at or 0.0)
-    left_s = max(LEAST_S, share * took_s)
-    made, failures = 0, list[str]()
-    wanted = sum(len(it.passages) for it in readings)
+    left_s = max(LEAST_S, share * ((state.finished_at or 0.0) - (state.started_at or 0.0)))
+    missing, reasons = 0, dict[str, None]()
     kind, generation = work.experiment.engine.kind, work.experiment.generation
-    for index, reading in enumerate(readings):
+    for reading in readings:
+        if not reading.passages:
+            continue
         try:
             profiles = profile_texts(
                 reading.draft,
@@ -72,18 +68,22 @@ def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> Profile
                 drafts_ends=drafts_ends_of(kind, generation),
                 gamma=reading.gamma,
                 p_min=reading.p_min,
-                limit_s=left_s / (len(readings) - index),
+                limit_s=left_s / len(readings),
             )
         except EngineError as error:
-            failures.append(f"{reading.draft.name}: {error.message}")
+            missing += len(reading.passages)
+            reasons[f"{reading.draft.name}: {error.message}"[:_LONGEST_REASON]] = None
             continue
         store.add_profiles(profiles)
-        made += len(profiles)
-    return Profiled(made, wanted - made, tuple(failures))
+        if left := len(reading.passages) - len(profiles):
+            missing += left
+            reasons[f"reading took more than {share:.0%} of the run's time"] = None
+    if readings:
+        store.set_profiled(Profiled(missing=missing, reason="; ".join(reasons)))
 
 
 def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:
-    """What is still to be read, by draft and by the types of its cache."""
+    """Every draft by the types of its cache, with what it still has to read: maybe nothing."""
     kind, generation = work.experiment.engine.kind, work.experiment.generation
     arms = {
         arm.id: arm
@@ -93,7 +93,7 @@ def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:
     if not arms:
         return
     prompts = {(it.target, it.prompt_id): it.token_ids for it in store.prompt_tokens()}
-    known = {key_of(profile) for profile in store.profiles()}
+    known = {key_of(profile): profile for profile in store.profiles()}
     resolved = {session.arm_id: session.resolved for session in store.sessions()}
     readings: dict[tuple[object, ...], _Reading] = {}
     for request in _texts(store.requests(), arms):
@@ -106,9 +106,17 @@ def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:
         values = parameters(arm, resolved.get(arm.id, {}))["draft-simple"]
         reading = readings.setdefault(key[2:], _Reading(draft, arm.engine))
         reading.needs(values["n_max"], 0.0 if arm.policy else values["p_min"])
-        if key not in known:
-            reading.passages.setdefault(key, Passage(prompt_id=request.prompt_id, prompt=prompt, text=text))
-    yield from (it for it in readings.values() if it.passages)
+        reading.passages.setdefault(key, Passage(prompt_id=request.prompt_id, prompt=prompt, text=text))
+    for reading in readings.values():
+        enough = [key for key in reading.passages if key in known and _is_enough(known[key], reading)]
+        for key in enough:
+            del reading.passages[key]
+        yield reading
+
+
+def _is_enough(profile: MatchProfile, reading: _Reading) -> bool:
+    """Whether a profile that is there serves: with a `p_min`, it has to know what comes behind wrong tokens."""
+    return not reading.p_min or bool(profile.branches) or "0" not in profile.matches[1:]
 
 
 def _texts(requests: Iterable[Request], arms: Iterable[str]) -> Iterator[Request]:

@@ -12,6 +12,7 @@ import numpy as np
 from specmeter.environment import private, render_environment
 from specmeter.explain.account import Account, explain
 from specmeter.probe import Probe
+from specmeter.profile.figures import DraftLength, draft_lengths
 from specmeter.reading import RunReport, read_run
 from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session
 from specmeter.report.probes import probes_of
@@ -78,6 +79,8 @@ class Document:
     account: Account | None
     """Where the time of each token went; None where nothing was measured, and of runs with more than `MOST_EXPLAINED`
     requests."""
+    lengths: tuple[DraftLength, ...]
+    """What every draft length would yield on the run's texts; empty where no draft was replayed."""
     study: StudyDocument | None
     """What the run says about the document that its experiment repeats; None for other experiments."""
 
@@ -121,6 +124,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             bins=bins,
             probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
             account=explain(store, run, probes, name) if 0 < run.state.ok <= MOST_EXPLAINED else None,
+            lengths=draft_lengths(store) if run.state.ok <= MOST_EXPLAINED else (),
             study=document_of_run(run),
         )
 

@@ -62,7 +62,7 @@ def run_page(
         "parts": tables.parts(document),
         "predictions": tables.predictions(document),
     }
-    why = any(name in charts for name in ("parts", "yield", "cost", "union"))
+    why = any(name in charts for name in ("parts", "yield", "lookahead", "cost", "union"))
     study = ["study"] if document.study else []
     sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
     return render(

@@ -10,6 +10,7 @@ from specmeter.explain.account import PartName
 from specmeter.printable import printable
 from specmeter.report import charts
 from specmeter.report.charts import Chart, Datum, Spec, arm_name, quantity, ratio, ratio_axis, rows, shown, tooltip
+from specmeter.report.profile_charts import lookahead
 from specmeter.report.sentence import label
 from specmeter.stats import MARGIN
 
@@ -36,6 +37,7 @@ def run_charts(document: Document) -> dict[str, Chart]:
         gamma,
         acceptance,
         yielded,
+        lookahead,
         footprint,
         kinds,
         lengths,

@@ -124,6 +124,7 @@ def m004_profiles(db: sqlite3.Connection) -> None:
         )"""
     )
     db.execute("CREATE TABLE profile (seq INTEGER PRIMARY KEY, zlib_json BLOB NOT NULL)")
+    db.execute("CREATE TABLE profiled (id INTEGER PRIMARY KEY CHECK (id = 1), json TEXT NOT NULL)")
 
 
 def m005_step_probes(db: sqlite3.Connection) -> None:

@@ -22,6 +22,7 @@ from specmeter.record import (
     MatchProfile,
     ModelIdentity,
     Prediction,
+    Profiled,
     Prompt,
     PromptTokens,
     Record,
@@ -215,6 +216,10 @@ class RunReader:
     def profiles(self) -> list[MatchProfile]:
         """Where draft models agree with texts, in the order of making; empty in runs of early versions."""
         return list(self._compressed(MatchProfile, "profile"))
+
+    def profiled(self) -> Profiled | None:
+        """Whether drafts read every text; None where none was asked to."""
+        return next(self._documents(Profiled, "profiled"), None)
 
     def certificate(self) -> Certificate | None:
         """The last one issued; None for a run that was never checked."""

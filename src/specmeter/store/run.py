@@ -27,6 +27,7 @@ from specmeter.record import (
     MatchProfile,
     ModelIdentity,
     Prediction,
+    Profiled,
     Prompt,
     PromptTokens,
     Record,
@@ -315,6 +316,11 @@ class RunStore(RunReader):
         with self._transaction() as db:
             rows = ((zlib.compress(profile.model_dump_json().encode()),) for profile in profiles)
             db.executemany("INSERT INTO profile (zlib_json) VALUES (?)", rows)
+
+    def set_profiled(self, profiled: Profiled) -> None:
+        """Keep whether every text was read."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO profiled VALUES (1, ?)", (profiled.model_dump_json(),))
 
     def set_certificate(self, certificate: Certificate, findings: Iterable[Finding]) -> None:
         """Replace the certificate and all findings, in the database and as certificate.json beside it.

@@ -90,6 +90,7 @@ TEXT: dict[str, str] = {
     # columns
     "column.target": "target",
     "column.arm": "configuration",
+    "column.draft": "draft",
     "column.kind": "kind of text",
     "column.prompt": "prompt",
     "column.block": "block",
@@ -141,6 +142,8 @@ TEXT: dict[str, str] = {
     "chart.acceptance.about": "Share of drafted tokens that the target agreed with.",
     "chart.yield": "Speedup against its ceiling",
     "chart.yield.about": "A step costs at least one target forward, so no speedup can exceed tau (red line). The distance below it is what drafting and verification cost.",
+    "chart.lookahead": "What every draft length would yield",
+    "chart.lookahead.about": "The draft model read the texts of this run; from where it agrees with them, any draft length is replayed to the token. Exact on these texts, a sample of others.",
     "chart.footprint": "Speedup against the weights that a token reads",
     "chart.footprint.about": "Of a mixture of experts only the experts that a token chooses are counted.",
     "chart.kinds": "Speedup by kind of text",

@@ -90,6 +90,7 @@ TEXT: dict[str, str] = {
     # 列
     "column.target": "目标模型",
     "column.arm": "配置",
+    "column.draft": "草稿模型",
     "column.kind": "文本类型",
     "column.prompt": "提示词",
     "column.block": "区组",
@@ -141,6 +142,8 @@ TEXT: dict[str, str] = {
     "chart.acceptance.about": "草稿 token 中被目标模型认可的比例。",
     "chart.yield": "加速比与其上限",
     "chart.yield.about": "每一步至少需要目标模型的一次前向，因此加速比不可能超过 tau（红线）。低于红线的距离就是起草与验证的代价。",
+    "chart.lookahead": "各种草稿长度的收益",
+    "chart.lookahead.about": "草稿模型读过本次运行的文本；由它与文本一致之处，可以逐 token 精确重放任意草稿长度。对这些文本是精确的，对其他文本只是样本。",
     "chart.footprint": "加速比与每 token 读取的权重",
     "chart.footprint.about": "混合专家模型只计入一个 token 所选中的专家。",
     "chart.kinds": "不同文本类型的加速比",

@@ -1,0 +1,87 @@
+"""Which arms are replayed, by what parameters, and how profiles lie in a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profiles import profile
+
+from specmeter.profile.arms import drafts_of, key_of, limits_of, says_what_is_in_force, why_not
+from specmeter.profile.replay import Limits, Round, first_impossible, replay
+from specmeter.record import Arm, Generation, Profiled, PromptTokens
+from specmeter.store import RunStore
+
+GREEDY, SAMPLED = Generation(), Generation(temperature=0.8)
+
+
+def arm(**changes: Any) -> Arm:
+    return Arm(**{"id": "a", "target": "t", "methods": ("draft-simple",), "draft": "d", "gamma": 4, **changes})
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "generation", "word"),
+    [
+        ({"methods": ("none",), "draft": None, "gamma": None}, "embedded", GREEDY, "nothing"),
+        ({}, "mock", GREEDY, "simulated"),
+        ({"synthetic_rates": (1.0,) * 4}, "embedded", GREEDY, "dice"),
+        ({"methods": ("ngram-mod",), "draft": None}, "embedded", GREEDY, "ngram-mod"),
+        ({"methods": ("ngram-map-k", "draft-simple")}, "native", GREEDY, "ngram-map-k"),
+        ({"methods": ("draft-mtp",), "draft": None}, "native", GREEDY, "states"),
+        ({}, "libllama", SAMPLED, "chance"),
+    ],
+)
+def test_what_cannot_be_replayed_says_why(given: dict[str, Any], kind: str, generation: Generation, word: str) -> None:
+    assert word in (why_not(arm(**given), kind=kind, generation=generation) or "")
+
+
+def test_what_follows_from_the_text_is_replayed() -> None:
+    assert why_not(arm(), kind="embedded", generation=GREEDY) is None
+    assert why_not(arm(), kind="embedded", generation=SAMPLED) is None, "a server's draft is greedy all the same"
+    assert why_not(arm(rule="sample-match"), kind="libllama", generation=SAMPLED) is None
+    assert why_not(arm(policy="utility"), kind="libllama", generation=GREEDY) is None
+    both = arm(methods=("ngram-simple", "draft-simple"))
+    assert why_not(both, kind="native", generation=GREEDY) is None
+
+
+def test_what_the_session_says_is_in_force_counts() -> None:
+    said = {"method_parameters": {"draft-simple": {"n_max": 2, "n_min": 0, "p_min": 0.0}}}
+    matches = profile("1" * 9)
+    assert replay(drafts_of(arm(), said, kind="native", profile=matches), Limits(9))[0] == (2, 2)
+    assert replay(drafts_of(arm(), {}, kind="native", profile=matches), Limits(9))[0] == (4, 4)
+    assert says_what_is_in_force(arm(), said)
+    assert not says_what_is_in_force(arm(), {"method_parameters": {"draft-simple": {"n_max": 2}}})
+
+
+def test_a_policy_may_choose_any_length_and_what_became_of_it_is_replayed() -> None:
+    drafts = drafts_of(arm(policy="utility", gamma=3), {}, kind="libllama", profile=profile("1101111"))
+    limits = Limits(7)
+    assert first_impossible(drafts, limits, [Round(3, 1), Round(0, 0), Round(1, 1), Round(0, 0)]) is None
+    assert first_impossible(drafts, limits, [Round(3, 2), Round(2, 2)]) == 0
+    assert first_impossible(drafts, limits, [Round(3, 1), Round(2, 1), Round(1, 1)]) == 1
+
+
+def test_a_server_logs_no_plain_steps_and_keeps_one_token_more_free() -> None:
+    resolved = {"n_ctx": 64}
+    server = limits_of(resolved, kind="embedded", max_tokens=40, prompt_tokens=30, recurrent=False)
+    own = limits_of(resolved, kind="libllama", max_tokens=40, prompt_tokens=30, recurrent=False)
+    assert (server.room, own.room) == (32, 33)
+    drafts = drafts_of(arm(gamma_min=4), {}, kind="embedded", profile=profile("1" * 8))
+    limits = limits_of({}, kind="embedded", max_tokens=8, prompt_tokens=3, recurrent=False)
+    assert first_impossible(drafts, limits, [Round(4, 4)]) is None
+
+
+def test_profiles_and_prompts_are_kept_and_prompts_only_once(tmp_path: Path) -> None:
+    made = profile("101", gaps={1: 0.25}, branches={1: (0.5,)})
+    with RunStore.create(tmp_path / "run", experiment_yaml="", experiment_json="{}", plan=()) as store:
+        assert (store.profiles(), store.prompt_tokens(), store.profiled()) == ([], [], None)
+        store.add_profiles([made])
+        for ids in ((1, 2), (3, 4)):
+            store.add_prompt_tokens([PromptTokens(target="t", prompt_id="p", token_ids=ids)])
+        for missing in (2, 0):
+            store.set_profiled(Profiled(missing=missing))
+        assert store.profiles() == [made]
+        assert [it.token_ids for it in store.prompt_tokens()] == [(1, 2)]
+        assert store.profiled() == Profiled(missing=0)
+    assert key_of(made).draft_sha256 == made.draft_sha256
