@@ -2,8 +2,8 @@
 
 Cost comes from a probe of whole steps (`probe.steps`), taken once for all arms of a baseline and put on record. Yield
 comes from replaying the arm on the texts that its baseline has generated (`profile`): a draft model reads them once.
-Both together take at most `SHARE` of the time that the run will take. Whatever fails here leaves a reason behind, not a
-failed run; what is interrupted is taken anew when the run is resumed.
+The probe takes at most `SHARE` of the time that the baseline's arms will take, reading some seconds. Whatever fails here
+leaves a reason behind, not a failed run; what is interrupted is taken anew when the run is resumed.
 """
 
 from __future__ import annotations
@@ -63,9 +63,11 @@ class Scout:
     # --- cost --------------------------------------------------------------------------------------------------------
 
     def price(self, arm: Arm) -> StepProbe | None:
-        """What steps of an arm cost: on record, or measured now together with all arms of its baseline. None where none
-        is to be measured; a failed one says why."""
-        if arm.baseline_id is None or not self.measures:
+        """What steps of an arm cost: on record, or measured now together with all arms of its baseline.
+
+        None where none is to be measured, and where the baseline was not measured yet; a failed one says why.
+        """
+        if arm.baseline_id is None or not self.measures or self.plain_ms(arm.baseline_id) is None:
             return None
         key = _key(arm.baseline_id, arm.draft, arm.engine)
         if key not in self._probes:
@@ -100,7 +102,8 @@ class Scout:
         try:
             if ways:
                 with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
-                    rounds = list(self._rounds(baseline_id, ways, prompts, Path(folder)))
+                    for it in self._rounds(baseline_id, ways, prompts, Path(folder)):
+                        rounds.append(it)  # noqa: PERF402  # what was measured before an engine fails is kept
                 failure = "" if rounds else "a probe would take more than a tenth of the run's time"
         except (EngineError, ExperimentError) as error:
             failure = error.message
@@ -145,9 +148,10 @@ class Scout:
     ) -> Iterator[list[StepRound]]:
         """As many as the time allows: one whose length is guessed from the baseline's session, others like it."""
         experiment = self._work.experiment
+        priced = [pricing(arm, min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways]
         order = Order(
             plain=self._work.arms[baseline_id],
-            drafting=[pricing(arm, min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways],
+            drafting=[arm.model_copy(update={"id": f"{arm.id}/{index}"}) for index, arm in enumerate(priced)],
             models=self._work.models,
             prompts=prompts,
             generation=experiment.generation.model_copy(update={"temperature": 0.0}),
