@@ -2,8 +2,8 @@
 
 Cost comes from a probe of whole steps (`probe.steps`), taken once for all arms of a baseline and put on record. Yield
 comes from replaying the arm on the texts that its baseline has generated (`profile`): a draft model reads them once.
-The probe takes at most `SHARE` of the time that the baseline's arms will take, reading some seconds. Whatever fails here
-leaves a reason behind, not a failed run; what is interrupted is taken anew when the run is resumed.
+The probe takes at most `SHARE` of the time that the baseline's arms will take, reading some seconds. Whatever fails
+here leaves a reason behind, not a failed run; what is interrupted is taken anew when the run is resumed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -20,9 +20,10 @@ from specmeter.engines.llama_reply import UNKNOWN_TOKEN
 from specmeter.errors import EngineError, ExperimentError
 from specmeter.host.other_load import busy_percent, is_busy
 from specmeter.prediction.drafts import Counted
+from specmeter.prediction.lookups import follow_map
 from specmeter.printable import counted
 from specmeter.probe.steps import Order, measure_round, plain_ms, pricing, tokens_of
-from specmeter.profile.arms import drafts_of, key_of, limits_of, parameters, wanted_key, why_not
+from specmeter.profile.arms import drafts_of, key_of, limits_of, wanted_key, why_not
 from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts
 from specmeter.profile.replay import UnreplayableError, replay
 from specmeter.record import Arm, EngineSettings, Request, StepProbe, StepRound
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from specmeter.engines import Engine
     from specmeter.measure import Work
     from specmeter.profile.arms import ProfileKey
+    from specmeter.profile.replay import Round
     from specmeter.record import Host, MatchProfile, Prompt
     from specmeter.store import RunStore
 
@@ -220,53 +222,61 @@ class Scout:
     def replay(self, arm: Arm) -> Counted | str:
         """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
         kind, generation = self._work.experiment.engine.kind, self._work.experiment.generation
-        reason = why_not(arm, kind=kind, generation=generation)
+        by_map = arm.methods == ("ngram-map-k",) and arm.gamma is not None and arm.ngram_n is not None
+        reason = None if by_map else why_not(arm, kind=kind, generation=generation)
         if reason is not None:
             return reason
         if arm.policy is not None:
             return f"the policy {arm.policy} decides about draft lengths while it runs"
         texts = self._texts.get(arm.baseline_id or "", {})
-        wanted = {prompt.id: prompt for prompt in self._work.prompts[arm.id]}
         prompts = {it.prompt_id: it.token_ids for it in self._store.prompt_tokens() if it.target == arm.target}
-        counted_steps = Counted()
         profiles = self._profiles(arm, texts, prompts)
         if isinstance(profiles, str):
             return profiles
-        resolved = self._resolved(arm)
-        recurrent = bool((header := self._work.models[arm.target].header) and header.recurrent)
-        values = parameters(arm, resolved)
-        gamma = max(int(it.get("n_max", it.get("size_m", 0))) for it in values.values())
-        for prompt_id, request in texts.items():
-            text = request.reply.token_ids if request.reply is not None else ()
-            tokens = prompts.get(prompt_id)
-            if prompt_id not in wanted or not tokens or len(text) < 2 or UNKNOWN_TOKEN in text:
+        wanted = {prompt.id: prompt.max_tokens or generation.max_tokens for prompt in self._work.prompts[arm.id]}
+        found = Counted()
+        for prompt_id, max_tokens in wanted.items():
+            text, tokens = _text_of(texts.get(prompt_id)), prompts.get(prompt_id)
+            if not text or not tokens:
                 continue
-            profile = None
-            if arm.draft is not None:
-                profile = profiles.get(self._profile_key(arm, tokens, text))
-                if profile is None:
-                    continue
-            limits = limits_of(
-                resolved,
-                kind=kind,
-                max_tokens=wanted[prompt_id].max_tokens or generation.max_tokens,
-                prompt_tokens=len(tokens),
-                recurrent=recurrent,
-            )
             try:
-                drafts = drafts_of(arm, resolved, kind=kind, profile=profile, prompt=tokens, text=text)
-                rounds = replay(drafts, limits)
+                rounds = self._follow(arm, tokens, text, max_tokens, profiles)
             except UnreplayableError as error:
                 return error.message
-            counted_steps.add(prompt_id, Counter((gamma, it.drafted, it.accepted) for it in rounds))
-        missing = len(wanted) - len(counted_steps.prompts)
-        if not counted_steps.prompts:
+            if rounds is not None:
+                found.add(prompt_id, Counter((arm.gamma or 1, it.drafted, it.accepted) for it in rounds))
+        missing = len(wanted) - len(found.prompts)
+        if not found.prompts:
             return "its baseline has no text of its prompts yet"
-        counted_steps.basis = (
-            f"replayed on the text of {arm.baseline_id} "
-            f"({counted(len(counted_steps.prompts), 'prompt')}{f', {missing} without a text' if missing else ''})"
+        less = f", {missing} without a text" if missing else ""
+        how = ", from an empty table at each" if by_map else ""
+        found.basis = f"replayed on the text of {arm.baseline_id} ({counted(len(found.prompts), 'prompt')}{less}{how})"
+        return found
+
+    def _follow(
+        self,
+        arm: Arm,
+        prompt: Sequence[int],
+        text: Sequence[int],
+        max_tokens: int,
+        profiles: Mapping[ProfileKey, MatchProfile],
+    ) -> Sequence[Round] | None:
+        """An arm's steps on one text; None where its draft did not read it. Raises `UnreplayableError`."""
+        kind, resolved = self._work.experiment.engine.kind, self._resolved(arm)
+        header = self._work.models[arm.target].header
+        limits = limits_of(
+            resolved,
+            kind=kind,
+            max_tokens=max_tokens,
+            prompt_tokens=len(prompt),
+            recurrent=header is not None and header.recurrent,
         )
-        return counted_steps
+        if arm.methods == ("ngram-map-k",):
+            return list(follow_map(prompt, text, arm.ngram_n or 1, arm.gamma or 1, limits))
+        profile = profiles.get(self._profile_key(arm, prompt, text)) if arm.draft is not None else None
+        if arm.draft is not None and profile is None:
+            return None
+        return replay(drafts_of(arm, resolved, kind=kind, profile=profile, prompt=prompt, text=text), limits)
 
     def _profiles(
         self, arm: Arm, texts: dict[str, Request], prompts: dict[str, tuple[int, ...]]
@@ -277,9 +287,8 @@ class Scout:
             return known
         passages: list[Passage] = []
         for prompt_id, request in texts.items():
-            text, tokens = request.reply.token_ids if request.reply is not None else (), prompts.get(prompt_id)
-            usable = tokens and len(text) > 1 and UNKNOWN_TOKEN not in text
-            if tokens and usable and self._profile_key(arm, tokens, text) not in known:
+            text, tokens = _text_of(request), prompts.get(prompt_id)
+            if tokens and text and self._profile_key(arm, tokens, text) not in known:
                 passages.append(Passage(prompt_id=prompt_id, prompt=tokens, text=text))
         if not passages:
             return known
@@ -339,6 +348,12 @@ class Scout:
 
 
 _SHARED = ("n_ctx", "n_ctx_seq", "n_batch")
+
+
+def _text_of(request: Request | None) -> tuple[int, ...]:
+    """Token ids that were generated; none where some are not known, or there is nothing to follow."""
+    text = request.reply.token_ids if request is not None and request.reply is not None else ()
+    return () if len(text) < 2 or UNKNOWN_TOKEN in text else text
 
 
 def _priced(arm: Arm) -> bool:
