@@ -1,10 +1,10 @@
 """What `ngram-map-k` drafts along a text, as if its table were empty when the text begins.
 
-A server keeps the table from one request to the next, and forgets most of it at each; what is left of other texts is not
-on record. So this is no replay that a counter could be held against, but near enough to predict by: n-grams of one text
-are seldom those of another. Read in common/ngram-map.cpp of llama.cpp (`common_ngram_map_draft`, key_only): the table
-holds for each n-gram the first place that it was entered with; a key that was drafted from drafts next time as many
-tokens as were accepted then, and none after a rejection at once.
+A server keeps the table from one request to the next, and forgets most of it at each; what is left of other texts is
+not on record. So this is no replay that a counter could be held against, but near enough to predict by: n-grams of one
+text are seldom those of another. Read in common/ngram-map.cpp of llama.cpp (`common_ngram_map_draft`, key_only): the
+table holds for each n-gram the first place that it was entered with; a key that was drafted from drafts next time as
+many tokens as were accepted then, and none after a rejection at once.
 """
 
 from __future__ import annotations
