@@ -23,10 +23,12 @@ from specmeter.prediction import DRAWS
 from specmeter.prediction.costs import Costs, Table, by_bytes, footprint_of, probed, stepped
 from specmeter.prediction.drafts import Counted, Given, count_steps, counted
 from specmeter.prediction.forecast import Forecaster, synthetic
+from specmeter.prediction.lookups import follow_map
 from specmeter.prediction.outcomes import accuracy
 from specmeter.prediction.sources import catalogued, doubling
 from specmeter.prediction.speedup import predict, surface
 from specmeter.probe.files import find_probe, load_probe, save_probe
+from specmeter.profile.replay import Limits, Round
 from specmeter.reading import read_run
 from specmeter.record import Arm, EngineSettings, Prediction, Reply, Step, StepProbe, StepRound, Timings
 from specmeter.store import RunStore
@@ -647,3 +649,23 @@ def test_counted_replies(tmp_path: Path) -> None:
     tokens = sum(reply.timings.predicted_n - 1 for _, _, reply in replies if reply)
     forwards = sum(len(reply.steps) for _, _, reply in replies if reply)
     assert source.draw(4, 1, rng()).tau(4)[0] == pytest.approx(tokens / forwards)
+
+
+def test_a_map_of_ngrams_drafts_what_followed_and_less_after_a_rejection() -> None:
+    """12 34 come back in the text: the second time with another end, so that the key drafts nothing the third time."""
+    prompt = [9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    text = [1, 2, 3, 4, 5, 20, 1, 2, 30, 1, 2, 31, 32]
+    rounds = list(follow_map(prompt, text, 2, 3, Limits(max_tokens=len(text))))
+    assert sum(1 + it.accepted for it in rounds) == len(text) - 1
+    assert rounds[:2] == [Round(0, 0), Round(3, 3)]
+    assert [it for it in rounds[2:] if it.drafted] == [Round(3, 0)]
+
+
+def test_a_draft_never_reaches_beyond_what_may_be_generated() -> None:
+    prompt, text = [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5]
+    rounds = list(follow_map(prompt, text, 2, 4, Limits(max_tokens=5)))
+    at = 1
+    for it in rounds:
+        assert it.drafted <= max(0, 5 - at - 1)
+        at += it.accepted + 1
+    assert at == 5
