@@ -769,9 +769,10 @@ class Prediction(Record):
     reason: str = ""
     """Why there is no prediction; empty where there is one."""
     cost: str = ""
-    """Where the cost of a step was taken from: a probe, or the bytes of both models."""
+    """Where the cost of a step was taken from: steps probed in the run itself, a probe, or the bytes of both models."""
     acceptance: str = ""
-    """Where acceptance was taken from: arms measured before in the same run, given rates, or an assumed range."""
+    """Where acceptance was taken from: a replay on the baseline's texts, arms measured before in the same run, given
+    rates, or an assumed range."""
     inputs: dict[str, bool | int | float | str | None] = {}
     """The numbers behind it: `gamma`, `tau`, `drafted` tokens per step, and the parts of a step's cost in target
     forwards of one token: `draft`, `verify`, `restore`, `rest`."""
