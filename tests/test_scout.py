@@ -13,6 +13,7 @@ from specmeter import scout
 from specmeter.errors import EngineError
 from specmeter.experiment_file import load
 from specmeter.laboratory import prepare, run
+from specmeter.profile.replay import Round
 from specmeter.record import StepRound
 from specmeter.store import RunStore
 from test_measure import Silent
@@ -126,3 +127,9 @@ def raising(error: BaseException) -> Callable[..., list[StepRound]]:
         raise error
 
     return measure
+
+
+def test_the_forward_after_a_rejection_is_no_step_of_its_own() -> None:
+    rounds = [Round(3, 1), Round(0, 0), Round(0, 0), Round(3, 3), Round(2, 0), Round(0, 0), Round(1, 0)]
+    kept = scout._without_replays(rounds)
+    assert kept == [Round(3, 1), Round(0, 0), Round(3, 3), Round(2, 0), Round(1, 0)]

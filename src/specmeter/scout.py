@@ -55,7 +55,10 @@ class Scout:
         self._store = store
         self._host = host
         self._probes = {_key(it.baseline_id, it.draft, it.engine): it for it in store.probes()}
-        self._unread: dict[tuple[str, EngineSettings], str] = {}
+        self._unread: dict[tuple[object, ...], str] = {}
+        """Draft and settings -> why it could not read."""
+        self._complete: dict[str, dict[str, Request]] | None = None
+        """Texts of all baselines, once all prompts have one."""
 
     @property
     def measures(self) -> bool:
@@ -222,7 +225,7 @@ class Scout:
     def replay(self, arm: Arm) -> Counted | str:
         """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
         kind, generation = self._work.experiment.engine.kind, self._work.experiment.generation
-        by_map = arm.methods == ("ngram-map-k",) and arm.gamma is not None and arm.ngram_n is not None
+        by_map = kind != "mock" and arm.methods == ("ngram-map-k",) and arm.ngram_n is not None
         reason = None if by_map else why_not(arm, kind=kind, generation=generation)
         if reason is not None:
             return reason
@@ -276,7 +279,8 @@ class Scout:
         profile = profiles.get(self._profile_key(arm, prompt, text)) if arm.draft is not None else None
         if arm.draft is not None and profile is None:
             return None
-        return replay(drafts_of(arm, resolved, kind=kind, profile=profile, prompt=prompt, text=text), limits)
+        rounds = replay(drafts_of(arm, resolved, kind=kind, profile=profile, prompt=prompt, text=text), limits)
+        return _without_replays(rounds) if limits.replays else rounds
 
     def _profiles(
         self, arm: Arm, texts: dict[str, Request], prompts: dict[str, tuple[int, ...]]
@@ -292,9 +296,9 @@ class Scout:
                 passages.append(Passage(prompt_id=prompt_id, prompt=tokens, text=text))
         if not passages:
             return known
-        again = self._unread.get((arm.draft, arm.engine))
-        if again is not None:
-            return again
+        reader = _key("", arm.draft, arm.engine)
+        if reader in self._unread:
+            return self._unread[reader]
         alike = [it for it in self._work.arms.values() if it.draft == arm.draft and it.p_min]
         try:
             made = profile_texts(
@@ -307,7 +311,7 @@ class Scout:
                 limit_s=_PROFILE_S,
             )
         except EngineError as error:
-            self._unread[arm.draft, arm.engine] = error.message
+            self._unread[reader] = error.message
             return error.message
         self._store.add_profiles(made)
         return known | {key_of(it): it for it in made}
@@ -326,9 +330,9 @@ class Scout:
     @property
     def _texts(self) -> dict[str, dict[str, Request]]:
         """Baseline -> prompt -> the first request on it; read anew while baselines are still being measured."""
-        baselines = {arm.id for arm in self._work.arms.values() if arm.role == "baseline"}
         if self._complete is not None:
             return self._complete
+        baselines = {arm.id for arm in self._work.arms.values() if arm.role == "baseline"}
         found: dict[str, dict[str, Request]] = {}
         for request in self._store.requests():
             if request.arm_id in baselines and request.reply is not None:
@@ -336,8 +340,6 @@ class Scout:
         if all(len(found.get(it, {})) == len(self._work.prompts[it]) for it in baselines):
             self._complete = found
         return found
-
-    _complete: dict[str, dict[str, Request]] | None = None
 
     def _resolved(self, arm: Arm) -> dict[str, object]:
         """What the engine says about settings that an arm shares with its baseline."""
@@ -354,6 +356,17 @@ def _text_of(request: Request | None) -> tuple[int, ...]:
     """Token ids that were generated; none where some are not known, or there is nothing to follow."""
     text = request.reply.token_ids if request is not None and request.reply is not None else ()
     return () if len(text) < 2 or UNKNOWN_TOKEN in text else text
+
+
+def _without_replays(rounds: Sequence[Round]) -> list[Round]:
+    """A forward that a rejection makes necessary belongs to the step that was rejected."""
+    kept: list[Round] = []
+    due = False
+    for it in rounds:
+        if not due:
+            kept.append(it)
+        due = not due and it.accepted < it.drafted
+    return kept
 
 
 def _priced(arm: Arm) -> bool:
