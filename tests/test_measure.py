@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from specmeter import schedule
 from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError
 from specmeter.experiment_file import load
 from specmeter.laboratory import choose_folder, find_run, prepare, run
@@ -261,3 +262,26 @@ def test_a_run_that_was_stopped_before_it_was_checked_is_unfinished(
     assert observer.requests == []
     assert read_run(folder).certificate is not None
     assert choose_folder("mocked", text, runs=tmp_path / "runs")[1] is False
+
+
+def test_a_run_that_was_begun_in_another_order_goes_on_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Baselines come first since some version; a run of an earlier one keeps the order that it was planned in."""
+    file, folder = write(tmp_path), tmp_path / "run"
+    real = schedule.plan
+    with monkeypatch.context() as earlier:
+        earlier.setattr(schedule, "plan", lambda *args, first=(): tuple(reversed(real(*args))))  # noqa: ARG005
+        planned = [cell.arm_id for cell in prepare(load(file)).work.cells]
+        with pytest.raises(KeyboardInterrupt):
+            run(prepare(load(file)), folder, Interrupting(after=6))
+    assert measured(file, folder)[0].state == "complete"
+    with RunStore.open(folder, readonly=True) as store:
+        order = [session.arm_id for session in store.sessions()]
+        assert [cell.arm_id for cell in store.cells()] == planned
+    assert list(dict.fromkeys(order)) == list(dict.fromkeys(planned))
+    assert planned != [cell.arm_id for cell in prepare(load(file)).work.cells]
+
+
+def test_baselines_are_measured_before_the_arms_that_need_them(tmp_path: Path) -> None:
+    file = write(tmp_path, arms=[{"draft": "small", "gamma": [2, 4, 8]}])
+    cells = prepare(load(file)).work.cells
+    assert {cell.arm_id for cell in cells[:2]} == {"dense/none", "moe/none"}

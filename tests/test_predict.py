@@ -19,15 +19,18 @@ from specmeter.engines.mock import MockSpec
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiment_file import load
 from specmeter.laboratory import prepare, run
-from specmeter.prediction.costs import Costs, Table, by_bytes, footprint_of, probed
+from specmeter.prediction import DRAWS
+from specmeter.prediction.costs import Costs, Table, by_bytes, footprint_of, probed, stepped
 from specmeter.prediction.drafts import Counted, Given, count_steps, counted
 from specmeter.prediction.forecast import Forecaster, synthetic
+from specmeter.prediction.lookups import follow_map
 from specmeter.prediction.outcomes import accuracy
 from specmeter.prediction.sources import catalogued, doubling
 from specmeter.prediction.speedup import predict, surface
 from specmeter.probe.files import find_probe, load_probe, save_probe
+from specmeter.profile.replay import Limits, Round
 from specmeter.reading import read_run
-from specmeter.record import Arm, Prediction, Reply, Step, Timings
+from specmeter.record import Arm, EngineSettings, Prediction, Reply, Step, StepProbe, StepRound, Timings
 from specmeter.store import RunStore
 from specmeter.theory import cost
 from specmeter.theory.acceptance import tokens_per_step
@@ -401,6 +404,54 @@ def test_a_probe_that_is_not_there(tmp_path: Path) -> None:
         load_probe(tmp_path / "none.json")
 
 
+# --- steps that were probed in the run itself -------------------------------------------------------------------------
+
+
+def step_probe(*plain: float, draft: str | None = "small") -> StepProbe:
+    rounds = tuple(
+        StepRound(plain_ms=ms, step_ms={1: 1.2 * ms, 2: 1.5 * ms, 4: 2.5 * ms}, drafting_ms=0.1 * ms) for ms in plain
+    )
+    return StepProbe(
+        baseline_id="b",
+        target="t",
+        draft=draft,
+        engine=EngineSettings(),
+        gamma=4,
+        started_at=1.0,
+        ended_at=2.0,
+        prompts=("p",),
+        rounds=rounds,
+        failure="" if rounds else "it broke",
+    )
+
+
+def test_steps_that_were_probed_cost_what_they_took() -> None:
+    table = stepped(step_probe(10.0, 12.0)).draw(6, DRAWS, rng(), True)
+    whole = table.verify[0] + table.draft[0]
+    assert whole == pytest.approx([1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5])
+    assert table.draft[0] == pytest.approx([0.1 * d for d in range(7)])
+    assert table.measured == 4
+
+
+def test_a_baseline_of_the_same_minutes_is_one_more_plain_session() -> None:
+    """One round at 10 ms and a baseline at 12.1: a plain token is taken to be 11 ms, and steps stay as they were."""
+    table = stepped(step_probe(10.0), 12.1).draw(4, DRAWS, rng(), True)
+    assert table.verify[0, 4] + table.draft[0, 4] == pytest.approx(2.5 * 10 / 11)
+
+
+def test_more_rounds_are_surer_and_a_failed_probe_is_refused() -> None:
+    widths = [stepped(step_probe(*[10.0] * n)).draw(4, DRAWS, rng(), True).verify[:, 4].std() for n in (1, 6)]
+    assert widths[0] > 1.2 * widths[1]
+    with pytest.raises(UsageError, match="it broke"):
+        stepped(step_probe())
+
+
+def test_a_draft_that_doubt_ended_cost_a_token_more() -> None:
+    early = stepped(step_probe(10.0), stops_early=True).draw(4, DRAWS, rng(), True)
+    assert (early.verify + early.draft)[0, 2] == pytest.approx(1.6)
+    assert (early.verify + early.draft)[0, 4] == pytest.approx(2.5)
+
+
 # --- in every run ----------------------------------------------------------------------------------------------------
 
 ARMS = [{"draft": "small", "gamma": [2, 4, 8]}, {"method": "ngram-simple", "gamma": 8}]
@@ -598,3 +649,23 @@ def test_counted_replies(tmp_path: Path) -> None:
     tokens = sum(reply.timings.predicted_n - 1 for _, _, reply in replies if reply)
     forwards = sum(len(reply.steps) for _, _, reply in replies if reply)
     assert source.draw(4, 1, rng()).tau(4)[0] == pytest.approx(tokens / forwards)
+
+
+def test_a_map_of_ngrams_drafts_what_followed_and_less_after_a_rejection() -> None:
+    """12 34 come back in the text: the second time with another end, so that the key drafts nothing the third time."""
+    prompt = [9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    text = [1, 2, 3, 4, 5, 20, 1, 2, 30, 1, 2, 31, 32]
+    rounds = list(follow_map(prompt, text, 2, 3, Limits(max_tokens=len(text))))
+    assert sum(1 + it.accepted for it in rounds) == len(text) - 1
+    assert rounds[:2] == [Round(0, 0), Round(3, 3)]
+    assert [it for it in rounds[2:] if it.drafted] == [Round(3, 0)]
+
+
+def test_a_draft_never_reaches_beyond_what_may_be_generated() -> None:
+    prompt, text = [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5]
+    rounds = list(follow_map(prompt, text, 2, 4, Limits(max_tokens=5)))
+    at = 1
+    for it in rounds:
+        assert it.drafted <= max(0, 5 - at - 1)
+        at += it.accepted + 1
+    assert at == 5

@@ -153,3 +153,20 @@ def test_grouped_arms_have_all_their_blocks_in_succession(
         (invocation, arm_id, block) for invocation in range(invocations) for arm_id in ids for block in range(blocks)
     ]
     assert balance_of(cells).score == (0 if len(ids) > 1 else None)
+
+
+@given(arms, st.integers(1, 9), st.sampled_from(("latin", "williams")), seeds, st.data())
+def test_arms_that_come_first_open_the_first_block_and_cost_no_balance(
+    ids: list[str], blocks: int, order: Order, seed: int, data: st.DataObject
+) -> None:
+    first = data.draw(st.sets(st.sampled_from(ids)))
+    cells = plan(ids, blocks, 2, order, seed, first=first)
+    assert {cell.arm_id for cell in cells[: len(first)]} == first
+    assert balance_of(cells[: len(ids) * blocks]).score == balance_of(plan(ids, blocks, 1, order, seed)).score
+    again = plan(ids, blocks, 2, order, seed)
+    assert cells[len(ids) * blocks :] == again[len(ids) * blocks :], "only the first invocation is relabelled"
+
+
+def test_other_orders_stay_as_they_are() -> None:
+    for order in ("random", "as-written", "grouped"):
+        assert plan(["a", "b", "c"], 3, 1, order, 5, first=["c"]) == plan(["a", "b", "c"], 3, 1, order, 5)

@@ -14,7 +14,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast, get_args
 
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from specmeter.engines.llama_devices import any_remote
 from specmeter.engines.mock import MockSpec
@@ -184,6 +191,14 @@ class Design(Record):
     """A fresh server per arm and block (`arm`), or for every single request (`request`)."""
     controls: bool = False
     """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
+    probe: Literal["auto", "off"] = "auto"
+    """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
+    (`auto`; never where the engine is simulated), or not (`off`)."""
+
+    @model_serializer(mode="wrap")
+    def _without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs that were begun before there was a probe are the same experiment as with it."""
+        return {name: value for name, value in handler(self).items() if name != "probe" or value != "auto"}
 
 
 class Experiment(Record):

@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -82,7 +82,14 @@ def prepare(
     pairs = () if simulated else preflight.check(arms, models, experiment.engine.kind)
     prompts = _prompts(loaded, arms, models, engine)
     design = experiment.design
-    cells = schedule.plan([arm.id for arm in arms], design.blocks, design.invocations, design.order, design.seed)
+    cells = schedule.plan(
+        [arm.id for arm in arms],
+        design.blocks,
+        design.invocations,
+        design.order,
+        design.seed,
+        first=[arm.id for arm in arms if arm.role == "baseline"],
+    )
     work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, simulated)
     return Prepared(loaded, work, engine, identity, pairs)
 
@@ -181,6 +188,8 @@ def run(
     from specmeter.profile.run import profile_run
 
     work, loaded = prepared.work, prepared.loaded
+    from specmeter.scout import Scout
+
     forecaster = _forecaster(prepared, probes)
     identity = RunIdentity(
         experiment=json.loads(work.experiment.model_dump_json()),
@@ -191,8 +200,11 @@ def run(
     )
     with _opened(folder, loaded, work, identity) as store:
         opened()
+        # The order lies in the folder: a run that an earlier version began goes on as it was planned.
+        work = replace(work, cells=store.cells())
         store.set_host(prepared.host)
         store.set_pairs(prepared.pairs)
+        forecaster.scout = Scout(work, prepared.engine, store, None if work.simulated else prepared.host)
         interrupted, reason = False, None
         try:
             measure(work, prepared.engine, store, observer, forecaster)

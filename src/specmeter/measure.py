@@ -60,6 +60,10 @@ class Foresight(Protocol):
     def saw(self, requests: Iterable[Request]) -> None:
         """Requests that were measured."""
 
+    def prepare(self, arm: Arm) -> None:
+        """Find out what its prediction needs; this may take a while, and the engine."""
+        ...
+
     def predict(self, arm: Arm, now: float) -> Prediction:
         """What is expected of an arm that was not measured yet."""
         ...
@@ -164,7 +168,10 @@ class _Bench:
         """Write down what is expected of an arm, once, before its first session."""
         if self.foresight is None or not arm.speculates or arm.id in self.predicted:
             return
-        ask = self.foresight.too_late if arm.id in self.begun else self.foresight.predict
+        late = arm.id in self.begun
+        if not late:
+            self.foresight.prepare(arm)
+        ask = self.foresight.too_late if late else self.foresight.predict
         self.store.add_prediction(ask(arm, self.engine.clock()))
         self.predicted.add(arm.id)
 

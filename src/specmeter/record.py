@@ -719,6 +719,46 @@ class Estimate(Record):
     """How point and interval were obtained."""
 
 
+class StepRound(Record):
+    """A session of a probe that decodes plainly, and one that drafts and has nothing accepted, on the same prompts."""
+
+    plain_ms: Annotated[float, Field(gt=0)]
+    """Of a plain token: decode time over tokens after the first, the median request."""
+    step_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]]
+    """Tokens drafted -> median time of such a step, drafting included."""
+    drafting_ms: Annotated[float, Field(ge=0)] | None = None
+    """Making drafts, per drafted token; None where the engine does not say."""
+    other_cpu_percent: tuple[float, ...] = ()
+    """Share of the machine that other programs took, sampled about once a second."""
+
+
+class StepProbe(Record):
+    """What steps of one target and one way of drafting cost, measured in a run before its first such arm; or openly
+    nothing."""
+
+    baseline_id: str
+    """The arm whose plain tokens are the unit."""
+    target: str
+    """Name of the target in the experiment."""
+    draft: str | None
+    """Name of the draft model; None: drafts are looked up in the text, which takes no time that counts."""
+    engine: EngineSettings
+    """Settings of the arms that it serves."""
+    gamma: int
+    """Longest draft."""
+    started_at: float
+    """By the clock of the engine."""
+    ended_at: float
+    prompts: tuple[str, ...] = ()
+    """The run's own prompts that it was taken on."""
+    rounds: tuple[StepRound, ...] = ()
+    """Those that count."""
+    left_out: tuple[StepRound, ...] = ()
+    """Those in which other programs took too much of the machine."""
+    failure: str = ""
+    """Why no round counts; empty where one does."""
+
+
 class Prediction(Record):
     """What was expected of an arm, written down before it was measured; or openly nothing."""
 
@@ -731,9 +771,10 @@ class Prediction(Record):
     reason: str = ""
     """Why there is no prediction; empty where there is one."""
     cost: str = ""
-    """Where the cost of a step was taken from: a probe, or the bytes of both models."""
+    """Where the cost of a step was taken from: steps probed in the run itself, a probe, or the bytes of both models."""
     acceptance: str = ""
-    """Where acceptance was taken from: arms measured before in the same run, given rates, or an assumed range."""
+    """Where acceptance was taken from: a replay on the baseline's texts, arms measured before in the same run, given
+    rates, or an assumed range."""
     inputs: dict[str, bool | int | float | str | None] = {}
     """The numbers behind it: `gamma`, `tau`, `drafted` tokens per step, and the parts of a step's cost in target
     forwards of one token: `draft`, `verify`, `restore`, `rest`."""

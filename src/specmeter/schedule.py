@@ -15,6 +15,9 @@ early and late places. Five orders:
 `grouped`. All blocks of an arm in succession, arms as written: what a script with a loop over configurations does.
     Confounds arm with time, and a block holds nothing together.
 
+Which arm gets which label of a square is free. So arms that others are predicted from (baselines) get the labels that
+the first row begins with: they are measured first, once, and the square is as balanced as before.
+
 Shuffles sort by SHA-256 of seed and place, so a schedule is the same on every machine and Python version. Nothing
 here reads a clock: `achieved_balance` is computed from start times that were measured.
 """
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -63,11 +66,15 @@ class Balance(Record):
     """Arm a -> arm b -> how often a came directly before b within a block."""
 
 
-def plan(arm_ids: Sequence[str], blocks: int, invocations: int, order: Order, seed: int) -> tuple[Cell, ...]:
+def plan(
+    arm_ids: Sequence[str], blocks: int, invocations: int, order: Order, seed: int, *, first: Collection[str] = ()
+) -> tuple[Cell, ...]:
     """Every cell of an experiment, in the order of measurement: invocation by invocation, block by block (`grouped`:
     arm by arm).
 
-    Each invocation draws an order of its own. Raises `ExperimentError` on no arms, arms named twice, or a count < 1.
+    Each invocation draws an order of its own. Arms in `first` open the very first block where the order is a square
+    (`latin`, `williams`); other orders stay as they are. Raises `ExperimentError` on no arms, arms named twice, or a
+    count < 1.
     """
     if not arm_ids:
         raise ExperimentError("arms: there is nothing to measure", fix="add at least one arm")
@@ -86,7 +93,15 @@ def plan(arm_ids: Sequence[str], blocks: int, invocations: int, order: Order, se
     return tuple(
         Cell(invocation, block, position, arm_ids[arm])
         for invocation in range(invocations)
-        for block, row in enumerate(_rows(len(arm_ids), blocks, order, f"{seed}:{invocation}"))
+        for block, row in enumerate(
+            _rows(
+                len(arm_ids),
+                blocks,
+                order,
+                f"{seed}:{invocation}",
+                [] if invocation else [arm for arm, arm_id in enumerate(arm_ids) if arm_id in first],
+            )
+        )
         for position, arm in enumerate(row)
     )
 
@@ -150,18 +165,27 @@ def achieved_balance(starts: Iterable[tuple[str, Hashable, float]]) -> Balance:
     )
 
 
-def _rows(k: int, blocks: int, order: Order, salt: str) -> list[tuple[int, ...]]:
-    """For each block the arms (by index) in their order."""
+def _rows(k: int, blocks: int, order: Order, salt: str, first: Sequence[int]) -> list[tuple[int, ...]]:
+    """For each block the arms (by index) in their order; `first` open the first row of a square."""
     if order == "as-written":
         return [tuple(range(k))] * blocks
     if order == "random":
         return [_shuffled(range(k), f"{salt}:{block}") for block in range(blocks)]
-    labels = _shuffled(range(k), f"{salt}:arms")
     offsets = _offsets(k, salt)
+    labels = _opened_by(first, _shuffled(range(k), f"{salt}:arms"), [(step + offsets[0]) % k for step in _zigzag(k)])
     cycle = [tuple(labels[(step + offset) % k] for step in _zigzag(k)) for offset in offsets]
     if order == "williams" and k % 2:
         cycle = [row for straight in cycle for row in (straight, straight[::-1])]
     return [cycle[block % len(cycle)] for block in range(blocks)]
+
+
+def _opened_by(first: Sequence[int], labels: Sequence[int], row: Sequence[int]) -> list[int]:
+    """`labels` with arms exchanged so that those in `first` have the labels with which `row` begins."""
+    arms = [labels[label] for label in row]
+    opening = [arm for arm in arms if arm in first]
+    arms = [*opening, *(arm for arm in arms if arm not in first)]
+    named = dict(zip(row, arms, strict=True))
+    return [named[label] for label in range(len(row))]
 
 
 def _zigzag(k: int) -> list[int]:

@@ -34,6 +34,7 @@ _TABLES = {
 _LATER = {
     "predictions": "SELECT arm_id, json FROM prediction ORDER BY seq",
     "prompt-tokens": "SELECT target, prompt_id, zlib_json FROM prompt_tokens ORDER BY seq",
+    "step-probes": "SELECT json FROM step_probe ORDER BY seq",
     "profiles": "SELECT zlib_json FROM profile ORDER BY seq",
     "profiled": "SELECT json FROM profiled",
 }

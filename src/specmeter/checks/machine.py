@@ -17,6 +17,7 @@ import numpy as np
 from specmeter.checks.check import Check, Findings, about_arm, about_run
 from specmeter.checks.evidence import not_applicable, unseen
 from specmeter.checks.run_data import Load, RunData
+from specmeter.host.other_load import BUSY_PERCENT, SPIKE_PERCENT, busy_percent, is_busy
 from specmeter.record import Arm, Finding, Host, KvType, Session
 
 _SIMULATED = "time is virtual"
@@ -27,12 +28,6 @@ _NO_HOST = "the machine is not recorded"
 
 _SAMPLE_S = 1.0
 """Time that a sample tells about."""
-_BUSY_PERCENT = 5.0
-"""Mean share of the machine that others may have. On a quiet machine with two cores it is 0.8 % in the mean, and 6.4 %
-in the worst of 334 single samples."""
-_SPIKE_PERCENT = 10.0
-_SPIKES = 0.2
-_LEAST_SPIKES = 3
 _HARMLESS = frozenset({"application_clocks", "sync_boost", "display_clocks"})
 """Clocks lowered by settings, the same for every arm."""
 _POWER_CAP = frozenset({"sw_power_cap"})
@@ -89,8 +84,7 @@ def _by_arm(data: RunData) -> dict[str, list[Load]]:
 
 def _others(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load], gate: float) -> Findings:
     shares = np.array([load.other_cpu_percent for load in loads])
-    spikes = int((shares > max(gate, _SPIKE_PERCENT)).sum())
-    if shares.mean() <= gate and (spikes < _LEAST_SPIKES or spikes < _SPIKES * len(shares)):
+    if not is_busy(shares.tolist(), gate):
         return
     yield about_arm(
         "host-busy",
@@ -103,7 +97,7 @@ def _others(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load], gate: flo
         gate_percent=round(gate, 2),
         highest_percent=round(float(shares.max()), 2),
         samples=len(shares),
-        samples_above_10_percent=int((shares > _SPIKE_PERCENT).sum()),
+        samples_above_10_percent=int((shares > SPIKE_PERCENT).sum()),
         mean_percent_of_baseline=round(float(np.mean([load.other_cpu_percent for load in baseline])), 2)
         if baseline
         else None,
@@ -114,12 +108,10 @@ def _busy_percent(data: RunData, arm: Arm, session: Session | None) -> float:
     """Mean share of the machine that others may have beside the arm."""
     host = data.hosts[-1] if data.hosts else None
     if host is None or session is None or not session.devices:
-        return _BUSY_PERCENT
-    threads = _threads(arm, session)
+        return BUSY_PERCENT
     on_cpu = all(use.device.startswith("CPU") for use in session.devices)
-    if not on_cpu or threads is None or threads < (host.physical_cores or host.logical_cores):
-        return _BUSY_PERCENT
-    return min(_BUSY_PERCENT, 100 / host.logical_cores)
+    threads = _threads(arm, session) if on_cpu else None
+    return busy_percent(threads, host.physical_cores or host.logical_cores, host.logical_cores)
 
 
 def _gpus(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load]) -> Findings:

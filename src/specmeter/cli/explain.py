@@ -72,13 +72,16 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
 
 def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tuple[dict[str, Probe], str | None]:
     """(arm id -> its probe, what they are called): the one that was named, or the newest that fit."""
+    from specmeter.cli.probe_view import warn_of_suspect
     from specmeter.explain.account import probes_by_arm
     from specmeter.probe.files import find_probe, load_probe, probes_folder
 
     models = {model.name: model for model in report.models}
     found: dict[str, Probe] = {}
     for file in reversed(named):
-        found |= probes_by_arm(load_probe(file), file.name, report.arms, models)
+        probe = load_probe(file)
+        warn_of_suspect(probe, file.name)
+        found |= probes_by_arm(probe, file.name, report.arms, models)
     if named:
         return found, ", ".join(file.name for file in named)
     names: set[str] = set()
@@ -123,7 +126,7 @@ def _print(account: Account, lengths: Sequence[DraftLength], report: RunReport) 
     from rich.markup import escape
     from rich.padding import Padding
 
-    from specmeter.cli.prediction_view import print_accuracy
+    from specmeter.cli.prediction_view import print_accuracy, print_sources
     from specmeter.cli.profile_view import print_draft_lengths
     from specmeter.cli.text import output_console, printable
 
@@ -140,7 +143,9 @@ def _print(account: Account, lengths: Sequence[DraftLength], report: RunReport) 
         console.print()
     print_draft_lengths(console, lengths)
     _print_means(console, account)
-    print_accuracy(console, (arm.prediction for arm in account.arms if arm.prediction is not None))
+    outcomes = [arm.prediction for arm in account.arms if arm.prediction is not None]
+    print_accuracy(console, outcomes)
+    print_sources(console, outcomes)
 
 
 def _table(group: list[ArmAccount], report: RunReport) -> Table:

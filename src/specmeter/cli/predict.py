@@ -99,9 +99,14 @@ _MOST_VALUES = 128
 
 
 def _probe(file: Path | None) -> Probe | None:
+    from specmeter.cli.probe_view import warn_of_suspect
     from specmeter.probe.files import load_probe
 
-    return load_probe(file) if file is not None else None
+    if file is None:
+        return None
+    probe = load_probe(file)
+    warn_of_suspect(probe, file.name)
+    return probe
 
 
 def _costs(

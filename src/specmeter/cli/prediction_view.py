@@ -18,6 +18,20 @@ def percent(value: float | None, *, signed: bool = True) -> str:
     return f"{value * 100:+.1f} %" if signed else f"{value * 100:.1f} %"
 
 
+def print_sources(console: Console, outcomes: Iterable[Outcome]) -> None:
+    """Where predictions took their costs and their acceptance from, each source once."""
+    from rich.markup import escape
+
+    from specmeter.cli.text import printable
+
+    told = [it.prediction for it in outcomes if it.prediction.speedup is not None]
+    for name in ("cost", "acceptance"):
+        for source in dict.fromkeys(str(getattr(it, name)) for it in told):
+            arms = [it for it in told if getattr(it, name) == source]
+            count = "" if len(arms) == len(told) else f" ({len(arms)} of {len(told)})"
+            console.print(f"  {name}{count}: {escape(printable(source))}", style="dim", highlight=False, soft_wrap=True)
+
+
 def print_accuracy(console: Console, outcomes: Iterable[Outcome]) -> None:
     """One line about all predictions of a run, and one for each reason why there was none."""
     from rich.markup import escape

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
     """The probe, the models that fit it and what it means."""
     from specmeter.probe import reading
+    from specmeter.probe.gate import suspicions
 
     models = reading.fits(probe)
     if as_json:
@@ -34,6 +35,7 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
         ]
         answer = {
             "file": str(path),
+            "suspicions": list(suspicions(probe)),
             "probe": probe.model_dump(mode="json"),
             "verification": verification,
             "fits": [
@@ -69,7 +71,19 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
         if not reading.told_apart(models):
             console.print("the first two models fit equally well (their AICc differ by less than 2)", highlight=False)
     console.print(f"\n{reading.sentence(probe)}", highlight=False)
+    for doubt in suspicions(probe):
+        console.print(f"[bold]suspect[/bold]: {escape(doubt)}", highlight=False, soft_wrap=True)
+    if suspicions(probe):
+        console.print("Predictions do not use it unless it is named; probe again when the machine is idle.")
     console.print(f"kept in {escape(printable(str(path)))}", highlight=False, soft_wrap=True)
+
+
+def warn_of_suspect(probe: Probe, name: str) -> None:
+    """Say on standard error what speaks against a probe that was named; it is used all the same."""
+    from specmeter.probe.gate import suspicions
+
+    for doubt in suspicions(probe):
+        click.echo(f"warning: {printable(name)}: a suspect probe: {doubt}", err=True)
 
 
 def print_routing(model: ModelIdentity, summary: RoutingSummary, path: Path, *, as_json: bool) -> None:

@@ -90,9 +90,12 @@ def command(
     from specmeter.experiment_file import load
 
     loaded = load(experiment, overrides, variants=(*(("faithful",) if faithful else ()), *variants))
+    from specmeter.cli.probe_view import warn_of_suspect
     from specmeter.probe.files import load_probe
 
     probes = [(file.name, load_probe(file)) for file in probe_files]
+    for name, probe in probes:
+        warn_of_suspect(probe, name)
     if dry_run:
         if out is not None and out.exists():
             ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")

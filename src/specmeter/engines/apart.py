@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,9 +36,17 @@ class _Error(Record):
 
 
 def run_apart(
-    module: str, order: BaseModel, folder: Path, heard: Heard | None = None, *, limit_s: float | None = None
+    module: str,
+    order: BaseModel,
+    folder: Path,
+    heard: Heard | None = None,
+    *,
+    limit_s: float | None = None,
+    started: Callable[[Sequence[int]], None] | None = None,
 ) -> None:
     """Run `python -m MODULE`, whose main program is `serve`, to its end in `folder`, which must be empty.
+
+    `started` is told the ids of its processes.
 
     Raises what the job raised as `EngineError` or `UsageError`, `EngineDiedError` when the child ended otherwise, and
     `EngineHungError` when it is not done after `limit_s`; it is ended then.
@@ -51,6 +59,8 @@ def run_apart(
         log_path=folder / _LOG,
         stdin=order.model_dump_json(),
     )
+    if started is not None:
+        started(process.pids())
     told, ends_at = "", None if limit_s is None else time.monotonic() + limit_s
     try:
         code = None

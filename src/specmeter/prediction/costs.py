@@ -13,6 +13,8 @@ Sources:
 
 `probed`    curves that were measured on this machine. Points between them lie on straight lines, beyond the last one on
             the line through the last two, with twice the uncertainty. Every point is drawn from its interval.
+`stepped`   whole steps that were measured in the run at hand, over plain tokens of the same minutes (`probe.steps`):
+            what a step costs beside its forwards is in them.
 `by_bytes`  what forwards read and compute (`theory.roofline`), of a catalogue's device or of no device in particular:
             then only ratios of bytes count, which is all that a speedup needs. What bytes cannot say is drawn from
             ranges that stand in `Unknowns`, and makes most of the interval.
@@ -26,11 +28,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmeter.errors import UsageError
 from specmeter.prediction import LONGEST
+from specmeter.printable import counted as quantity
 from specmeter.theory.experts import expected_union
 from specmeter.theory.roofline import Footprint, forward_bytes
 
@@ -38,13 +43,20 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from specmeter.probe import Probe
-    from specmeter.record import Estimate, ModelHeader, ModelIdentity
+    from specmeter.record import Estimate, ModelHeader, ModelIdentity, StepProbe
     from specmeter.theory.arguments import Floats
     from specmeter.theory.catalogue import Device
     from specmeter.theory.curves import CostCurve
 
 MODEL = 0.04
 """Standard deviation of the logarithm of a step's cost that no input explains; see docs/explanation/prediction.md."""
+STEPS = 0.02
+"""Standard deviation of the logarithm by which one session differs from another of the same kind, all its steps alike:
+memory lies otherwise, the machine drifts. Seen in sessions of an MoE with gamma 1, 4 and 16, plain and drafting."""
+STEP = 0.01
+"""The same of one length of draft in one session, beside that."""
+LATER = 0.018
+"""The same of a measured speedup, over some blocks of both its arms: two means of about three sessions each."""
 UNKNOWN = 0.05
 """The same of a measured time that came without an interval."""
 PLAIN = 0.01
@@ -168,6 +180,80 @@ def _drafting(forwards: Floats) -> Floats:
     """D(d) for d = 0 .. from t(1) .. of the draft model: d t(1) + t(d + 1), nothing for d = 0."""
     d = np.arange(len(forwards[0]), dtype=np.float64)
     return np.where(d > 0, d * forwards[:, :1] + forwards, 0.0)
+
+
+# --- stepped ---------------------------------------------------------------------------------------------------------
+
+
+def stepped(probe: StepProbe, plain_ms: float | None = None, *, stops_early: bool = False) -> Costs:
+    """Costs from steps that were measured in the run itself.
+
+    `plain_ms` is a plain token of the baseline, measured in the same minutes; it counts like one more plain session.
+    `stops_early`: drafts end where the draft model doubts, so that a draft shorter than the longest cost a token more.
+    Raises `UsageError` for a probe without a round.
+    """
+    if not probe.rounds:
+        raise UsageError(f"there is no probe: {probe.failure}", fix="measure it again")
+    known, points = _step_points(probe, plain_ms)
+    drafting = [it.drafting_ms / it.plain_ms for it in probe.rounds if it.drafting_ms is not None]
+    per_token = median(drafting) if drafting and probe.draft is not None else 0.0
+
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+        rounds = len(probe.rounds)
+        each = np.exp(_normal(STEP / math.sqrt(rounds), draws, len(known), rng)) * points
+        level = STEPS * math.sqrt(1 / rounds + 1 / (rounds + (plain_ms is not None)))
+        d = np.arange(longest + 1, dtype=np.float64)
+        whole = _along(np.concatenate([[0.0], known]), np.concatenate([np.ones((draws, 1)), each], axis=1), d)
+        draft = np.where(d > 0, d * per_token if by_model else 0.0, 0.0) * np.ones((draws, 1))
+        if stops_early:
+            draft[:, :longest] += per_token
+            whole[:, :longest] += per_token
+        slower = _spread(level, draws, rng)[:, np.newaxis] * np.ones(longest + 1)
+        slower[:, 0] = 1.0  # a step without a draft is what the baseline does
+        slower *= _spread(LATER, draws, rng)[:, np.newaxis]
+        return Table(
+            verify=slower * (whole - draft),
+            draft=slower * draft,
+            rest=np.zeros(draws),
+            restore=np.zeros(draws),
+            recurrent=False,
+            measured=int(known[-1]),
+        )
+
+    rounds = quantity(len(probe.rounds), "round")
+    return Costs(f"steps probed in this run ({rounds} on {quantity(len(probe.prompts), 'prompt')})", True, draw)
+
+
+def _step_points(probe: StepProbe, plain_ms: float | None) -> tuple[Floats, Floats]:
+    """(tokens drafted, cost of such a step in plain tokens), ascending."""
+    plain = [math.log(it.plain_ms) for it in probe.rounds]
+    level = fmean(plain)
+    anchor = fmean([*plain, math.log(plain_ms)]) if plain_ms is not None else level
+    ratios: dict[int, list[float]] = {}
+    for it, base in zip(probe.rounds, plain, strict=True):
+        for drafted, ms in it.step_ms.items():
+            if drafted > 0:
+                ratios.setdefault(drafted, []).append(math.log(ms) - base)
+    known = sorted(ratios)
+    points = [math.exp(median(ratios[drafted]) + level - anchor) for drafted in known]
+    return np.array(known, dtype=np.float64), np.array(points)
+
+
+def _normal(deviation: float, draws: int, columns: int, rng: Generator) -> Floats:
+    """Values around 0; the first row is 0."""
+    values = deviation * rng.standard_normal((draws, columns))
+    values[0] = 0.0
+    return values
+
+
+def _along(known: Floats, values: Floats, wanted: Floats) -> Floats:
+    """On straight lines between known places; beyond the last one it goes on with the slope of the second half."""
+    place = np.clip(np.searchsorted(known, wanted, side="right") - 1, 0, len(known) - 2)
+    share = np.minimum((wanted - known[place]) / (known[place + 1] - known[place]), 1.0)
+    found = values[:, place] * (1 - share) + values[:, place + 1] * share
+    middle = len(known) // 2 if len(known) > 2 else 0
+    slope = (values[:, -1] - values[:, middle]) / (known[-1] - known[middle])
+    return found + np.maximum(0.0, wanted - known[-1]) * np.maximum(slope, 0.0)[:, np.newaxis]
 
 
 # --- by bytes --------------------------------------------------------------------------------------------------------

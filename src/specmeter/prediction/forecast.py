@@ -1,23 +1,24 @@
 """Predictions of a run's own arms, made before each is measured, from the best that is known at that moment.
 
-Cost: the probe that was named, else the newest one of these models, this engine, this machine and these settings, else
-the bytes in the headers of both models.
+Cost: the probe that was named, else steps that were probed in the run itself (`scout`), else the newest probe of these
+models, this engine, this machine and these settings, else the bytes in the headers of both models.
 
-Acceptance: rates that the arm prescribes (synthetic acceptance), else what other arms of the run with the same target,
-draft and drafting have shown on the same prompts so far, whatever their gamma; else an assumed range, said to be one.
+Acceptance: rates that the arm prescribes (synthetic acceptance), else a replay of the arm on the texts that its
+baseline has generated, else what other arms of the run with the same target, draft and drafting have shown on the same
+prompts so far, whatever their gamma; else an assumed range, said to be one.
 
-All that takes time (files, first use of a library) happens when the forecaster is made. Between sessions a prediction
-takes milliseconds, and taking in a request less than its own bookkeeping.
+All that takes time (files, first use of a library) happens when the forecaster is made, or in `prepare`. A prediction
+itself takes milliseconds, and taking in a request less than its own bookkeeping.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.prediction.costs import Costs, by_bytes, footprint_of, probed
+from specmeter.prediction.costs import Costs, by_bytes, footprint_of, probed, stepped
 from specmeter.prediction.drafts import Counted, Given, count_steps
 from specmeter.prediction.speedup import predict
 from specmeter.printable import counted
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from specmeter.prediction.drafts import Acceptance
     from specmeter.prediction.speedup import AtGamma
     from specmeter.probe import Probe
-    from specmeter.record import EngineIdentity, EngineSettings, Host
+    from specmeter.record import EngineIdentity, EngineSettings, Host, StepProbe
 
 ASSUMED = (0.7, 0.5, 0.85)
 """(point, low, high) of alpha for a draft model nobody knows: what published pairs of one family lie between."""
@@ -54,6 +55,22 @@ _COST_SETTINGS = (
 """Settings on which the cost of a forward depends."""
 
 
+class Looking(Protocol):
+    """Finds out what a run does not show by itself; `scout.Scout` is one."""
+
+    def price(self, arm: Arm) -> StepProbe | None:
+        """What its steps cost; None where that is not to be measured."""
+        ...
+
+    def plain_ms(self, baseline_id: str) -> float | None:
+        """Time of a plain token of a baseline, as measured so far."""
+        ...
+
+    def replay(self, arm: Arm) -> Counted | str:
+        """Its steps on the texts of its baseline, or why they are not known."""
+        ...
+
+
 class Forecaster:
     """Knows what was seen of a run so far. One per start of the run."""
 
@@ -70,6 +87,12 @@ class Forecaster:
     ) -> None:
         """`named` are probes that somebody gave, with their names; `probes` is the folder to look for others; `prompts`
         are the ids of each arm's prompts, where arms differ in them."""
+        self.scout: Looking | None = None
+        """Whom to ask; set where there is a run to look at."""
+        self._named: set[str] = set()
+        """Arms whose cost is that of a probe that somebody named."""
+        self._replayed: dict[str, Counted | str] = {}
+        self._unprobed: dict[str, str] = {}
         self._arms = arms
         self._prompts = prompts or {}
         self._models = models
@@ -94,6 +117,20 @@ class Forecaster:
             if arm.id not in sources:
                 sources.append(arm.id)
 
+    def prepare(self, arm: Arm) -> None:
+        """Probe and replay, as far as that can be done; nothing that fails here fails a run."""
+        if self.scout is None or arm.gamma is None:
+            return
+        early = arm.p_min is not None and arm.p_min > 0
+        probe = self.scout.price(arm) if arm.id not in self._named and _modelled(arm) else None
+        if probe is not None and probe.rounds:
+            plain_ms = self.scout.plain_ms(probe.baseline_id)
+            self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early)
+        elif probe is not None:
+            self._unprobed[arm.id] = probe.failure
+        if not arm.synthetic_rates:
+            self._replayed[arm.id] = self.scout.replay(arm)
+
     def too_late(self, arm: Arm, now: float) -> Prediction:
         """For an arm that was measured by a version that predicted nothing."""
         return _nothing(arm, now, "it was measured before predictions were made")
@@ -115,7 +152,7 @@ class Forecaster:
             arm_id=arm.id,
             made_at=now,
             speedup=found.speedup,
-            cost=costs.basis,
+            cost=costs.basis + (f" (no probe in this run: {why})" if (why := self._unprobed.get(arm.id)) else ""),
             acceptance=source,
             inputs=inputs(found),
         )
@@ -124,6 +161,9 @@ class Forecaster:
         gamma = arm.gamma or 1
         if arm.synthetic_rates:
             return synthetic(arm.synthetic_rates), "rates of the synthetic acceptance that the arm asks for"
+        replayed = self._replayed.get(arm.id)
+        if isinstance(replayed, Counted):
+            return replayed, replayed.basis
         key = drafting(arm)
         seen = self._on_prompts(arm, self._seen.get(key, Counted()))
         if seen.drafted >= LEAST_DRAFTED:
@@ -158,10 +198,11 @@ class Forecaster:
     ) -> Costs | str:
         """Costs, or why there are none."""
         target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
-        if any(method not in ("draft-simple", "none") and not method.startswith("ngram") for method in arm.methods):
+        if not _modelled(arm):
             return f"the cost of drafting by {'+'.join(arm.methods)} is not modelled"
         for name, probe in named:
             if fits(probe, target, draft):
+                self._named.add(arm.id)
                 return probed(probe, f"probe {name}{unlike(probe.settings, arm.engine)}")
         if probes is not None:
             pair = (target.sha256, draft.sha256 if draft is not None else None)
@@ -227,6 +268,11 @@ def inputs(found: AtGamma) -> dict[str, bool | int | float | str | None]:
         "extrapolated": found.extrapolated,
         **{name: getattr(found.parts, name) for name in ("draft", "verify", "restore", "rest")},
     }
+
+
+def _modelled(arm: Arm) -> bool:
+    """Whether it is known how the arm's drafts are made."""
+    return all(method in ("draft-simple", "none") or method.startswith("ngram") for method in arm.methods)
 
 
 def _shows_acceptance(arm: Arm) -> bool:

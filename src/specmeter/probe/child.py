@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -20,9 +20,17 @@ class _Order(Record):
     order: Sweep | RoutingOrder
 
 
-def measure_sweep(order: Sweep, folder: Path, done: Callable[[int], None]) -> Samples:
-    """`sweep` in a child; `done` is called with the number of complete rounds. Raises what `sweep` raises."""
-    run_apart(__name__, _Order(job="sweep", order=order), folder, lambda parts, _: done(parts))
+def measure_sweep(
+    order: Sweep,
+    folder: Path,
+    done: Callable[[int], None],
+    started: Callable[[Sequence[int]], None] | None = None,
+) -> Samples:
+    """`sweep` in a child; `done` is called with the number of complete rounds, `started` with the child's processes.
+
+    Raises what `sweep` raises.
+    """
+    run_apart(__name__, _Order(job="sweep", order=order), folder, lambda parts, _: done(parts), started=started)
     return Samples.model_validate_json(read_result(folder / SAMPLES))
 
 

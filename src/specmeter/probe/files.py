@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specmeter.errors import UsageError
 from specmeter.probe import Probe
+from specmeter.probe.gate import suspicions
 from specmeter.record import EngineIdentity, Host, ModelIdentity
 from specmeter.record_files import read_record, write_record
 
@@ -63,7 +64,8 @@ def find_probe(
 
     Models are compared by their bytes. The engine must have the same version or the same binary: a probe through the
     C interface and a server of one package have different binaries. A probe with a draft serves an arm without one;
-    files that are no probes are passed over. With `host` it must have been made on that machine.
+    files that are no probes are passed over, and so are probes that something speaks against (`gate`). With `host` it
+    must have been made on that machine.
     """
     fitting = (
         (probe.made_at, str(path), path, probe)
@@ -71,6 +73,7 @@ def find_probe(
         if probe.target.sha256 == target.sha256
         and (draft is None or (probe.draft is not None and probe.draft.sha256 == draft.sha256))
         and (probe.engine.version == engine.version or probe.engine.binary_sha256 == engine.binary_sha256)
+        and not suspicions(probe)
         and (host is None or (probe.host.hostname_sha256, probe.host.cpu) == (host.hostname_sha256, host.cpu))
     )
     newest = max(fitting, key=lambda found: found[:2], default=None)

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.probe import Probe
-from specmeter.record import Arm, EngineSettings, ModelIdentity
+from specmeter.record import Arm, EngineSettings, ModelIdentity, Telemetry
 from specmeter.stats import median_estimate
+from specmeter.telemetry import TelemetrySampler
 from specmeter.theory.curves import CostCurve, CostPoint
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ def make_probe(request: Request, host: Host, progress: Progress) -> Probe:
         target_ms=_curve(found.target_ms, found.unit),
         draft_ms=_curve(found.draft_ms, found.unit) if found.draft_ms else None,
         overhead_ms=found.overhead_ms,
+        plain_rounds_ms=tuple(found.target_ms.get(1, ())),
+        other_cpu_percent=tuple(found.other_cpu_percent),
         union=found.union,
     )
 
@@ -180,6 +184,7 @@ class _Found:
     draft_ms: Mapping[int, Sequence[float]]
     depth: int
     unit: str
+    other_cpu_percent: Sequence[float]
     overhead_ms: Estimate | None = None
     union: ExpertUnion | None = None
 
@@ -206,13 +211,19 @@ def _direct(
         seed=SEED,
         text=text,
     )
-    with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
-        samples = measure_sweep(order, Path(folder), lambda done: progress("forwards", done, rounds + 1))
+    loads: SimpleQueue[Telemetry] = SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder, TelemetrySampler(loads.put) as sampler:
+
+        def done(parts: int) -> None:
+            progress("forwards", parts, rounds + 1)
+
+        samples = measure_sweep(order, Path(folder), done, sampler.watch)
+    others = [loads.get().other_cpu_percent for _ in range(loads.qsize())]
     union = None
     if request.target.header and request.target.header.experts:
         union = summarize(read_experts(request.target, settings, text, UNION_TOKENS, progress)).union
     overhead = median_estimate(samples.overhead_ms, unit="ms", of="rounds")
-    return _Found(engine, samples.target_ms, samples.draft_ms, depth, "rounds", overhead, union)
+    return _Found(engine, samples.target_ms, samples.draft_ms, depth, "rounds", others, overhead, union)
 
 
 def _through_server(
@@ -237,7 +248,8 @@ def _through_server(
         text=text,
         done=lambda done: progress("sessions", done, sessions),
     )
-    return _Found(engine.identify(), served.target_ms, served.draft_ms, served.depth, "sessions")
+    others = served.other_cpu_percent
+    return _Found(engine.identify(), served.target_ms, served.draft_ms, served.depth, "sessions", others)
 
 
 def _resolved(settings: EngineSettings) -> EngineSettings:

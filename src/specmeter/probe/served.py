@@ -24,13 +24,15 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from specmeter.engines import Launch
 from specmeter.errors import EngineProtocolError, UsageError
-from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
+from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt, Telemetry
+from specmeter.telemetry import TelemetrySampler
 
 if TYPE_CHECKING:
     from specmeter.engines import Engine, EngineSession
@@ -58,6 +60,8 @@ class Served(NamedTuple):
     draft_ms: dict[int, list[float]]
     depth: int
     """Tokens of the prompt."""
+    other_cpu_percent: list[float]
+    """Share of the machine that other programs took in the sessions, sampled about once a second."""
 
 
 class _Kind(NamedTuple):
@@ -94,6 +98,7 @@ def measure_served(
     rng = np.random.default_rng(seed)
     seen: dict[_Kind, list[_Session]] = {kind: [] for kind in kinds}
     prompts: list[_Cut] = []
+    loads: SimpleQueue[Telemetry] = SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
         for index in range(rounds):
             order: list[int] = rng.permutation(len(kinds)).tolist()
@@ -105,7 +110,7 @@ def measure_served(
                     draft if kind.by_model else None,
                     Path(folder) / f"{index}-{place}.log",
                 )
-                with engine.start(launch) as session:
+                with engine.start(launch) as session, TelemetrySampler(loads.put, pids=session.facts.pids):
                     prompts = prompts or _cut(session, text, depth)
                     found = _session(session, kind, prompts)
                 if found is not None:
@@ -121,7 +126,8 @@ def measure_served(
             "no step of any draft can be seen in the server's log",
             fix="use a server that prints steps (LLAMA_TRACE, late 2026), or --source libllama",
         )
-    return Served(target_ms, _draft_ms(seen), round(statistics.mean(prompt.tokens for prompt in prompts)))
+    depth = round(statistics.mean(prompt.tokens for prompt in prompts))
+    return Served(target_ms, _draft_ms(seen), depth, [loads.get().other_cpu_percent for _ in range(loads.qsize())])
 
 
 class _Session(NamedTuple):

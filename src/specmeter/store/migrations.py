@@ -127,7 +127,12 @@ def m004_profiles(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE profiled (id INTEGER PRIMARY KEY CHECK (id = 1), json TEXT NOT NULL)")
 
 
-MIGRATIONS: tuple[Migration, ...] = (m001_run, m002_validity, m003_predictions, m004_profiles)
+def m005_step_probes(db: sqlite3.Connection) -> None:
+    """What steps cost, measured before the first arm of a kind was predicted; written once, never replaced."""
+    db.execute("CREATE TABLE step_probe (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)")
+
+
+MIGRATIONS: tuple[Migration, ...] = (m001_run, m002_validity, m003_predictions, m004_profiles, m005_step_probes)
 
 
 def schema_version(db: sqlite3.Connection) -> int:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import sqlite3
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,10 @@ from specmeter.record import (
     Record,
     Request,
     Session,
+    StepProbe,
     Telemetry,
 )
+from specmeter.schedule import Cell
 from specmeter.store.database import check, damaged, sqlite_errors
 from specmeter.store.identity import RunIdentity
 from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, restore
@@ -117,6 +120,10 @@ class RunReader:
         """What was expected of each arm before it was measured; empty in runs of early versions."""
         return list(self._documents(Prediction, "prediction", "ORDER BY seq"))
 
+    def probes(self) -> list[StepProbe]:
+        """What steps cost, measured while the run went on; empty in runs of early versions."""
+        return list(self._documents(StepProbe, "step_probe", "ORDER BY seq"))
+
     def identity(self) -> RunIdentity:
         """What the run has been measuring so far."""
         engine = next(self._documents(EngineIdentity, "engine", "ORDER BY rowid DESC LIMIT 1"), None)
@@ -140,6 +147,18 @@ class RunReader:
     def planned(self) -> dict[str, int]:
         """Arm id -> number of requests that make it complete."""
         return dict(self._query("SELECT arm_id, count(*) FROM plan GROUP BY arm_id"))
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Arms in blocks, in the order in which the plan has them; those without any request are left out."""
+        rows = self._query(
+            "SELECT invocation, block, arm_id FROM plan GROUP BY invocation, block, arm_id ORDER BY min(seq)"
+        )
+        turns: Counter[tuple[int, int]] = Counter()
+        found: list[Cell] = []
+        for invocation, block, arm_id in rows:
+            found.append(Cell(invocation, block, turns[invocation, block], arm_id))
+            turns[invocation, block] += 1
+        return tuple(found)
 
     def done_keys(self) -> set[RequestKey]:
         """Requests that have an ok record."""

@@ -33,6 +33,7 @@ from specmeter.record import (
     Record,
     Request,
     Session,
+    StepProbe,
     Telemetry,
 )
 from specmeter.store.database import create_database, is_older, is_run, open_to_read, open_to_write, sqlite_errors
@@ -252,6 +253,12 @@ class RunStore(RunReader):
                 db.execute("INSERT INTO prediction (arm_id, json) VALUES (?, ?)", row)
             except sqlite3.IntegrityError:
                 raise StoreError(f"{name}: is stored already", fix="predict each arm once") from None
+
+    def add_probes(self, probes: Iterable[StepProbe]) -> None:
+        """Keep what steps cost, or why that is not known."""
+        with self._transaction() as db:
+            rows = ((probe.model_dump_json(),) for probe in probes)
+            db.executemany("INSERT INTO step_probe (json) VALUES (?)", rows)
 
     def add_prompt_tokens(self, prompts: Iterable[PromptTokens]) -> None:
         """Keep prompts as a target's engine tokenized them; what is known already stays as it is."""

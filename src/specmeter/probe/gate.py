@@ -1,0 +1,49 @@
+"""Whether a probe can be believed: by the same standards that a run's requests are held to.
+
+A probe that was taken beside other work looks like any other: its times are too long, and not all by the same factor.
+So it says beside what it was taken, and what speaks against it is read from that. Probes of early versions hold less,
+and are judged by what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from specmeter.host.other_load import busy_percent, is_busy
+
+if TYPE_CHECKING:
+    from specmeter.probe import Probe
+
+WIDEST = 1.5
+"""High over low end of the interval of T(1) that is still a measurement. Of the probe for which this gate was made
+(125 ms [42, 358], beside other work) it was 8.5."""
+DRIFT = 1.25
+"""T(1) of the slower half of the rounds over the faster half, in medians, beyond which the machine was not the same."""
+_LEAST_ROUNDS = 6
+
+
+def suspicions(probe: Probe) -> tuple[str, ...]:
+    """What speaks against a probe, in words; empty where nothing does."""
+    return tuple(_suspicions(probe))
+
+
+def _suspicions(probe: Probe) -> Iterator[str]:
+    host = probe.host
+    cores = host.physical_cores or host.logical_cores
+    on_cpu = not host.gpus or not probe.settings.gpu_layers
+    gate = busy_percent((probe.settings.threads or cores) if on_cpu else None, cores, host.logical_cores)
+    if is_busy(probe.other_cpu_percent, gate):
+        yield (
+            f"other programs took {fmean(probe.other_cpu_percent):.0f} % of the machine while it was measured, and up "
+            f"to {max(probe.other_cpu_percent):.0f} %"
+        )
+    first = probe.target_ms.points[0].ms
+    if first.low is not None and first.high is not None and first.high > WIDEST * first.low:
+        yield f"T(1) came out as {first.point:.3g} ms [{first.low:.3g}, {first.high:.3g}], which is no measurement"
+    rounds = probe.plain_rounds_ms
+    if len(rounds) >= _LEAST_ROUNDS:
+        early, late = median(rounds[: len(rounds) // 2]), median(rounds[(len(rounds) + 1) // 2 :])
+        if max(early, late) > DRIFT * min(early, late):
+            yield f"T(1) moved from {early:.3g} to {late:.3g} ms while it was measured"

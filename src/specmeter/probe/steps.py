@@ -1,0 +1,163 @@
+"""What a step costs in a run, drafting and all, measured through sessions of the run's own engine on its own prompts.
+
+A round is a session that decodes plainly, and right after it one for each way of drafting, with synthetic acceptance of
+rate 0. Such a step makes its draft, verifies it and throws it away, and the token that it emits is the target's own; so
+the text is that of plain decoding, and so are the experts that it reads. Every step emits one token, and drafts shrink
+towards the end of the text: gamma, gamma, ..., gamma - 1, ..., 2, 1. One session therefore shows what steps of every
+length cost, as its log times them; whatever a step holds beside forwards (catching up, sampling, the server's own work)
+is in it.
+
+What counts is the ratio to the plain session of the round. Both meet the same minute of the machine and the same depth
+of context, and their order is turned around from round to round.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from specmeter.engines import Launch
+from specmeter.errors import EngineProtocolError
+from specmeter.record import Arm, Generation, ModelIdentity, Prompt, Reply, StepRound, Telemetry
+from specmeter.telemetry import TelemetrySampler
+
+if TYPE_CHECKING:
+    from specmeter.engines import Engine, EngineSession
+
+WHOLE_STEPS = 5
+"""Steps of a request that draft as much as they may; the first one is not timed."""
+_WARMUP_TOKENS = 4
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be measured."""
+
+    plain: Arm
+    """The baseline."""
+    drafting: Sequence[Arm]
+    """Arms that draft as is to be priced, up to the longest draft; made by `pricing`."""
+    models: Mapping[str, ModelIdentity]
+    prompts: Sequence[Prompt]
+    generation: Generation
+    folder: Path
+    """Where logs may go."""
+    start_timeout_s: float = 600.0
+    idle_timeout_s: float = 120.0
+    watched: bool = True
+    """Whether there is a machine to watch while it is measured."""
+
+
+def pricing(arm: Arm, gamma: int) -> Arm:
+    """An arm whose steps cost what those of `arm` do and accept nothing.
+
+    Drafts that are looked up in the text are looked up by single tokens, which nearly always finds one.
+    """
+    by_model = arm.draft is not None
+    return arm.model_copy(
+        update={
+            "id": f"{arm.target}/{arm.draft or 'lookup'}/probe",
+            "methods": ("draft-simple",) if by_model else ("ngram-simple",),
+            "gamma": gamma,
+            "gamma_min": None,
+            "p_min": None,
+            "policy": None,
+            "rule": None,
+            "ngram_n": None if by_model else 1,
+            "ngram_min_hits": None,
+            "synthetic_rates": (0.0,) * gamma,
+        }
+    )
+
+
+def tokens_of(gamma: int) -> int:
+    """Tokens to be generated so that `WHOLE_STEPS` steps draft `gamma` tokens."""
+    return gamma + 1 + WHOLE_STEPS
+
+
+def measure_round(engine: Engine, order: Order, index: int) -> list[StepRound]:
+    """A session of the baseline and one of each drafting arm, in their order.
+
+    Raises `EngineError` when the engine fails, and `EngineProtocolError` where it does not tell its steps apart.
+    """
+    longest = max(arm.gamma or 1 for arm in order.drafting)
+    replies: dict[str, list[Reply]] = {}
+    loads: dict[str, list[float]] = {}
+    turns = [order.plain, *order.drafting]
+    for arm in turns if index % 2 == 0 else reversed(turns):
+        launch = Launch(
+            arm,
+            order.models[arm.target],
+            order.models[arm.draft] if arm.draft is not None else None,
+            order.folder / f"{index}-{turns.index(arm)}.log",
+            start_timeout_s=order.start_timeout_s,
+            idle_timeout_s=order.idle_timeout_s,
+        )
+        with engine.start(launch) as session:
+            replies[arm.id], loads[arm.id] = _replies(session, order, tokens_of(arm.gamma or longest))
+    plain = order.plain.id
+    return [
+        read_round(replies[plain], replies[arm.id]).model_copy(
+            update={"other_cpu_percent": (*loads[plain], *loads[arm.id])}
+        )
+        for arm in order.drafting
+    ]
+
+
+def _replies(session: EngineSession, order: Order, tokens: int) -> tuple[list[Reply], list[float]]:
+    """What was answered, and the share of the machine that others took meanwhile."""
+    session.generate(_free(order.prompts[0]), order.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
+    samples: SimpleQueue[Telemetry] = SimpleQueue()
+    generation = order.generation.model_copy(update={"max_tokens": tokens})
+    with TelemetrySampler(samples.put, pids=session.facts.pids) if order.watched else nullcontext():
+        replies = [session.generate(_free(prompt), generation) for prompt in order.prompts]
+    return replies, [samples.get().other_cpu_percent for _ in range(samples.qsize())]
+
+
+def _free(prompt: Prompt) -> Prompt:
+    """The prompt without a length of its own."""
+    return prompt.model_copy(update={"max_tokens": None})
+
+
+def read_round(plain: Sequence[Reply], drafting: Sequence[Reply]) -> StepRound:
+    """Raises `EngineProtocolError` where there is no plain token, or no step that can be told apart."""
+    each = [plain_ms(reply) for reply in plain if reply.timings.predicted_n > 1]
+    times: dict[int, list[float]] = {}
+    for reply in drafting:
+        for drafted, ms in step_times(reply):
+            times.setdefault(drafted, []).append(ms)
+    if not each or not times:
+        raise EngineProtocolError(
+            "the engine does not tell its steps apart", fix="use one that prints steps (LLAMA_TRACE, late 2026)"
+        )
+    drafted = sum(reply.timings.draft_n for reply in drafting)
+    spent = [part.generate_ms for reply in drafting for part in reply.drafting]
+    return StepRound(
+        plain_ms=statistics.median(each),
+        step_ms={drafts: statistics.median(ms) for drafts, ms in sorted(times.items())},
+        drafting_ms=sum(spent) / drafted if spent and drafted else None,
+    )
+
+
+def plain_ms(reply: Reply) -> float:
+    """Decode time of a token of a reply that has more than one; the first one comes with the prompt."""
+    return reply.timings.predicted_ms / (reply.timings.predicted_n - 1)
+
+
+def step_times(reply: Reply) -> Iterator[tuple[int, float]]:
+    """(tokens drafted, ms) of each step that followed another one.
+
+    A step without a draft leaves no line in a server's log, so the time until the next line holds it as well; by the
+    drafts' lengths, which fall by one from step to step at the end of a text, such gaps are seen there, and a median
+    takes care of those before.
+    """
+    for before, after in pairwise(reply.steps):
+        gap = 1 < before.drafted < after.drafted or before.drafted - after.drafted > 1
+        if after.drafted > 0 and not gap and after.at_ms > before.at_ms:
+            yield after.drafted, after.at_ms - before.at_ms

@@ -1,0 +1,65 @@
+"""Probes of a busy machine: told, passed over, and used where somebody names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from probes import ENGINE, model, probe
+
+from specmeter.cli import invoke
+from specmeter.host.other_load import busy_percent, is_busy
+from specmeter.probe.files import find_probe, load_probe, save_probe
+from specmeter.probe.gate import suspicions
+from specmeter.record import Estimate
+from specmeter.theory.curves import CostCurve, CostPoint
+
+
+def widely(low: float, point: float, high: float) -> CostCurve:
+    first = Estimate(point=point, low=low, high=high, n=9, unit="ms", method="made up")
+    return CostCurve(points=(CostPoint(tokens=1, ms=first), CostPoint(tokens=5, ms=first)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "doubt"),
+    [
+        ({"target_ms": widely(42, 125, 358)}, "T(1) came out as 125 ms [42, 358]"),
+        ({"other_cpu_percent": (40.0, 60.0, 50.0)}, "other programs took 50 % of the machine"),
+        ({"other_cpu_percent": (0.0,) * 8 + (12.0, 14.0, 13.0)}, "up to 14 %"),
+        ({"plain_rounds_ms": (10.0, 10.1, 9.9, 10.0, 14.0, 14.1, 13.9, 14.2)}, "T(1) moved from 10 to 14"),
+    ],
+)
+def test_what_speaks_against_a_probe(changes: dict[str, object], doubt: str) -> None:
+    (said,) = suspicions(probe(**changes))
+    assert doubt in said
+
+
+def test_a_quiet_probe_and_one_of_an_early_version_stand() -> None:
+    quiet = {"other_cpu_percent": (0.5, 1.2, 6.0, 0.0), "plain_rounds_ms": (10.0, 10.2, 11.0, 10.1, 9.9, 10.4)}
+    assert suspicions(probe()) == ()
+    assert suspicions(probe(**quiet)) == ()
+
+
+def test_a_suspect_probe_is_not_found_and_an_older_quiet_one_is(tmp_path: Path) -> None:
+    save_probe(probe(made_at=1.0), tmp_path / "quiet.json")
+    save_probe(probe(made_at=2.0, target_ms=widely(42, 125, 358)), tmp_path / "busy.json")
+    found = find_probe(model(), None, ENGINE, tmp_path)
+    assert found is not None
+    assert found[0].name == "quiet.json"
+
+
+def test_a_suspect_probe_that_is_named_works_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save_probe(probe(target_ms=widely(42, 125, 358)), tmp_path / "busy.json")
+    assert invoke(["predict", "--probe", str(path), "--no-draft", "--alpha", "0.7", "--gamma", "4"]) == 0
+    told = capsys.readouterr()
+    assert "suspect probe: T(1) came out as 125 ms" in told.err
+    assert load_probe(path).plain_rounds_ms == ()
+
+
+def test_load_is_judged_as_in_runs() -> None:
+    assert not is_busy([])
+    assert not is_busy([0.8] * 50 + [6.4])
+    assert is_busy([6.0] * 10)
+    assert busy_percent(2, 2, 2) == 5.0
+    assert busy_percent(64, 64, 128) == pytest.approx(100 / 128)
+    assert busy_percent(8, 64, 128) == 5.0

@@ -1,0 +1,79 @@
+"""Steps of a run, probed through sessions of its own engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engines.llama_fixtures import core
+from specmeter.engines import load_engine
+from specmeter.errors import EngineProtocolError
+from specmeter.probe.steps import Order, measure_round, pricing, read_round, step_times, tokens_of
+from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
+from specmeter.workloads.packaged import held_out_text
+
+ARM = Arm(id="a", target="target", methods=("draft-simple",), draft="draft", gamma=4, p_min=0.5, gamma_min=2)
+
+
+def reply(*steps: tuple[int, float], tokens: int = 11, ms: float = 100.0, drafted: int = 0) -> Reply:
+    return Reply(
+        text="",
+        stop_reason="limit",
+        timings=Timings(prompt_n=1, prompt_ms=1.0, predicted_n=tokens, predicted_ms=ms, draft_n=drafted),
+        wall_ms=1.0,
+        steps=tuple(Step(drafted=drafts, accepted=0, at_ms=at_ms) for drafts, at_ms in steps),
+    )
+
+
+def test_a_step_lasts_from_the_step_before_it() -> None:
+    assert list(step_times(reply((4, 10), (4, 30), (3, 45), (2, 55), (1, 61)))) == [(4, 20), (3, 15), (2, 10), (1, 6)]
+
+
+def test_a_step_without_a_line_of_its_own_is_not_taken_for_part_of_another() -> None:
+    assert list(step_times(reply((4, 10), (2, 60), (1, 66)))) == [(1, 6)]
+
+
+def test_a_round_has_the_median_of_each_length_and_of_plain_requests() -> None:
+    stalled = reply(ms=9000.0)
+    found = read_round([reply(), reply(), stalled], [reply((2, 10), (2, 30), (1, 40)), reply((2, 10), (2, 34))])
+    assert found.plain_ms == 10.0
+    assert found.step_ms == {1: 10.0, 2: 22.0}
+    assert found.drafting_ms is None
+
+
+@pytest.mark.parametrize("drafting", [[], [reply((4, 10))]])
+def test_an_engine_that_shows_no_steps_is_refused(drafting: list[Reply]) -> None:
+    with pytest.raises(EngineProtocolError, match="steps apart"):
+        read_round([reply()], drafting)
+
+
+def test_an_arm_is_priced_by_one_that_accepts_nothing() -> None:
+    priced = pricing(ARM, 8)
+    assert (priced.gamma, priced.synthetic_rates) == (8, (0.0,) * 8)
+    assert (priced.p_min, priced.gamma_min) == (None, None)
+    lookup = pricing(Arm(id="n", target="target", methods=("ngram-mod",), gamma=8, ngram_n=5), 8)
+    assert (lookup.methods, lookup.ngram_n) == (("ngram-simple",), 1)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "libllama"])
+def test_real_engines_show_steps_of_every_length(kind: str, tmp_path: Path) -> None:
+    settings = EngineSettings(context=512, threads=2)
+    plain = Arm(id="plain", target="target", engine=settings, role="baseline")
+    ways = [
+        pricing(ARM.model_copy(update={"engine": settings}), 6),
+        pricing(Arm(id="n", target="target", methods=("ngram-simple",), engine=settings), 6),
+    ]
+    order = Order(
+        plain=plain,
+        drafting=ways,
+        models={"target": core("dense"), "draft": core("draft-small")},
+        prompts=[Prompt(id="p", workload="w", kind="k", text=held_out_text()[:300] * 2, sha256="0" * 64)],
+        generation=Generation(),
+        folder=tmp_path,
+    )
+    by_model, by_lookup = measure_round(load_engine(kind), order, 1)
+    assert {1, 2, 3, 4, 5, 6} <= set(by_model.step_ms)
+    assert by_lookup.step_ms
+    assert by_model.plain_ms == by_lookup.plain_ms > 0
+    assert tokens_of(6) == 12

@@ -1,0 +1,135 @@
+"""What a run finds out before an arm's first session, on the real embedded engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specmeter import scout
+from specmeter.errors import EngineError
+from specmeter.experiment_file import load
+from specmeter.laboratory import prepare, run
+from specmeter.profile.replay import Round
+from specmeter.record import StepRound
+from specmeter.store import RunStore
+from test_measure import Silent
+
+EXPERIMENT: dict[str, Any] = {
+    "name": "scouted",
+    "targets": {"dense": "bench:dense"},
+    "drafts": {"small": "bench:draft-small"},
+    "workloads": [{"source": "bench", "kinds": ["code", "fact"], "per_kind": 1}],
+    "arms": [{"draft": "small", "gamma": [2, 5]}, {"method": "ngram-simple", "ngram_n": 3, "gamma": 4}],
+    "design": {"blocks": 1, "warmup": "short"},
+    "engine": {"context": 512},
+    "generation": {"max_tokens": 48},
+}
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These runs are too short for a probe in a tenth of their time, and the machine may be busy with other tests."""
+    monkeypatch.setattr(scout, "SHARE", 100.0)
+    monkeypatch.setattr(scout, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(scout, "is_busy", lambda _shares, _gate: False)
+
+
+def written(folder: Path, **changes: Any) -> str:
+    path = folder / "scouted.yaml"
+    path.write_text(yaml.safe_dump(EXPERIMENT | changes), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.usefixtures("patient")
+def test_acceptance_is_foreseen_to_the_token_and_cost_is_probed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(prepare(load(written(tmp_path))), folder, Silent())
+    with RunStore.open(folder, readonly=True) as store:
+        probes, predictions = store.probes(), {it.arm_id: it for it in store.predictions()}
+        sessions, requests = list(store.sessions()), list(store.requests())
+        certificate = store.certificate()
+    assert [(it.draft, it.gamma, len(it.rounds), it.failure) for it in probes] == [
+        ("small", 5, 1, ""),
+        (None, 4, 1, ""),
+    ]
+    first_arm = min(session.started_at for session in sessions if session.arm_id != "dense/none")
+    assert all(it.started_at < it.ended_at <= first_arm for it in probes)
+    assert set(predictions) == {arm_id for arm_id in (it.arm_id for it in sessions) if arm_id != "dense/none"}
+    for arm_id, prediction in predictions.items():
+        assert prediction.speedup is not None
+        assert prediction.cost.startswith("steps probed in this run")
+        assert prediction.acceptance.startswith("replayed on the text of dense/none (2 prompts")
+        timings = [it.reply.timings for it in requests if it.arm_id == arm_id and it.reply is not None]
+        forwards = sum(it.predicted_n - 1 - it.draft_n_accepted for it in timings)
+        tau = sum(it.predicted_n - 1 for it in timings) / forwards
+        assert prediction.inputs["tau"] == pytest.approx(tau)
+        assert prediction.inputs["drafted"] == pytest.approx(sum(it.draft_n for it in timings) / forwards)
+    assert certificate is not None
+    assert "step-probes" in certificate.data
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_probe_that_was_interrupted_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, folder = written(tmp_path), tmp_path / "run"
+    with monkeypatch.context() as once:
+        once.setattr(scout, "measure_round", raising(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            run(prepare(load(file)), folder, Silent())
+    with RunStore.open(folder, readonly=True) as store:
+        assert store.probes() == store.predictions() == []
+        assert {session.arm_id for session in store.sessions()} == {"dense/none"}
+    assert run(prepare(load(file)), folder, Silent()).state == "complete"
+    with RunStore.open(folder, readonly=True) as store:
+        assert all(probe.rounds for probe in store.probes())
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_probe_that_fails_leaves_a_reason_and_no_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scout, "measure_round", raising(EngineError("it broke", fix="mend it")))
+    folder = tmp_path / "run"
+    assert run(prepare(load(written(tmp_path))), folder, Silent()).state == "complete"
+    with RunStore.open(folder, readonly=True) as store:
+        assert {probe.failure for probe in store.probes()} == {"it broke"}
+        assert all("(no probe in this run: it broke)" in it.cost for it in store.predictions())
+        assert all(it.acceptance.startswith("replayed") for it in store.predictions())
+
+
+def test_a_probe_beside_other_work_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = StepRound(plain_ms=10.0, step_ms={5: 20.0}, other_cpu_percent=(60.0, 70.0))
+    monkeypatch.setattr(scout, "SHARE", 100.0)
+    monkeypatch.setattr(scout, "measure_round", lambda _engine, order, _index: [busy] * len(order.drafting))
+    folder = tmp_path / "run"
+    run(prepare(load(written(tmp_path))), folder, Silent())
+    with RunStore.open(folder, readonly=True) as store:
+        for probe in store.probes():
+            assert not probe.rounds
+            assert probe.left_out
+            assert probe.failure == "other programs took 65 % of the machine while it was measured"
+        assert not any(it.cost.startswith("steps probed") for it in store.predictions())
+
+
+@pytest.mark.parametrize("changes", [{"design": {"blocks": 1, "warmup": "short", "probe": "off"}}, {}])
+def test_no_probe_where_none_is_wanted_or_the_run_is_too_short(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = tmp_path / "run"
+    run(prepare(load(written(tmp_path, **changes))), folder, Silent())
+    with RunStore.open(folder, readonly=True) as store:
+        assert not any(probe.rounds for probe in store.probes())
+        assert not (changes and store.probes())
+        assert all(it.acceptance.startswith("replayed") for it in store.predictions())
+
+
+def raising(error: BaseException) -> Callable[..., list[StepRound]]:
+    def measure(*_: object) -> list[StepRound]:
+        raise error
+
+    return measure
+
+
+def test_the_forward_after_a_rejection_is_no_step_of_its_own() -> None:
+    rounds = [Round(3, 1), Round(0, 0), Round(0, 0), Round(3, 3), Round(2, 0), Round(0, 0), Round(1, 0)]
+    kept = scout._without_replays(rounds)
+    assert kept == [Round(3, 1), Round(0, 0), Round(3, 3), Round(2, 0), Round(1, 0)]
