@@ -11,7 +11,8 @@ from specmeter.stats import MARGIN
 def stalls(data: RunData) -> Findings:
     """Requests that took half again as long as the same prompt of the same arm in other blocks (`specmeter.stalls`).
 
-    Suspect where they cost 2 % of the arm's decode time or more, else a note. Nothing is seen where no prompt was repeated. Never `invalid`: a stall may be what the machine always does.
+    Suspect where they cost 2 % of the arm's decode time or more, else a note. Nothing is seen where no prompt was
+    repeated. Never `invalid`: a stall may be what the machine always does.
     """
     arms = {arm.arm_id: arm for arm in (*data.summary.arms, *data.summary.controls)}
     for arm_id, requests in data.by_arm.items():

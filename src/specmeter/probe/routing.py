@@ -193,7 +193,7 @@ def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
             segments.pop()  # segments of one length weigh alike
         lengths = tuple(map(len, segments))
         drawn = draw(model.vocabulary_size, sum(lengths)) if order.random else []
-        starts = np.cumsum((0, *lengths[:-1])).tolist() if drawn else []
+        starts: list[int] = np.cumsum((0, *lengths[:-1])).tolist() if drawn else []
         segments += [drawn[start : start + length] for start, length in zip(starts, lengths, strict=False)]
         parts: list[dict[int, Any]] = []
         with Context(model, settings, threads=threads, rows=_CHUNK, tap=tap) as context:
