@@ -24,7 +24,7 @@ def test_a_speedup_above_tau_is_not_a_false_number(tmp_path: Path) -> None:
         "drafts": {"small": "bench:draft-small"},
         "arms": [{"draft": "small", "gamma": 1}],
         "workloads": [{"source": "bench", "kinds": ["code"], "per_kind": 1}],
-        "generation": {"max_tokens": 32},
+        "generation": {"max_tokens": 24},
         "design": {"blocks": 3, "warmup": "short"},
         "engine": {"context": 512},
     }

@@ -105,7 +105,8 @@ def _lonely(arm: Arm, lonely: Sequence[Cell], blocks: int) -> Findings:
     none = len(lonely) == blocks
     yield about_arm(
         "baseline-elsewhere",
-        "invalid" if none else "note",
+        # Without a baseline beside it there is no speedup, so none that could be false.
+        "suspect" if none else "note",
         arm.id,
         "no block holds both the arm and its baseline"
         if none
@@ -571,8 +572,8 @@ CHECKS: tuple[Check, ...] = (
             "say is not compared"
         ),
         otherwise=(
-            "builds are compared by their bytes and values as they are printed; two names for one thing would be "
-            "taken for two"
+            "builds are compared by their bytes and values as they are printed; two names for one thing would be taken "
+            "for two. Where no block holds both there is no speedup that could be false: suspect"
         ),
     ),
     Check(

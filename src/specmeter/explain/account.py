@@ -214,7 +214,8 @@ def _accounted(splits: Sequence[Split], means: Means) -> float | None:
     whole = sum(it.ms for it in splits)
     if means in RESIDUAL:
         sure = [it.sure for it in splits if it.sure is not None]
-        return max(0.0, 1 - abs(whole - sum(sure)) / whole) if len(sure) == len(splits) else None
+        share = 1 - abs(whole - sum(sure)) / whole
+        return share if share > 0 and len(sure) == len(splits) else None
     return None if means == "undivided" else 1 - abs(sum(it.remainder for it in splits)) / whole
 
 
