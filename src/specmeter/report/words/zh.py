@@ -403,8 +403,8 @@ TEXT: dict[str, str] = {
     "threat.log-differs": "引擎日志缺失，或所记请求与记录不符",
     "threat.decode-time-differs": "解码时间与词元到达时间、步骤时间不符",
     "threat.times-overlap": "开始与结束的时间不可能依次发生",
-    "threat.copied-requests": "一个区块的请求被复制到其他区块",
-    "threat.experiment-differs": "实验要求的区块、提示或配置被略去或改动",
+    "threat.copied-requests": "一个区组的请求被复制到其他区组",
+    "threat.experiment-differs": "实验要求的区组、提示或配置被略去或改动",
     "threat.model-differs": "会话运行的模型与记录所列的不同",
     "threat.data-changed": "数据在认证之后被改动",
 }
