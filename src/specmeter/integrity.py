@@ -16,7 +16,7 @@ from specmeter.checks.check import Findings, about_run
 from specmeter.checks.hashes import changed
 from specmeter.environment import environment_of
 from specmeter.errors import StoreError
-from specmeter.record import Certificate, Finding, Severity, Unchecked
+from specmeter.record import Certificate, Finding, Unchecked
 from specmeter.seal import Seal, read_seal
 from specmeter.store.lock import LOCK_NAME
 from specmeter.store.reader import CERTIFICATE_NAME, DATABASE_NAME
@@ -127,16 +127,15 @@ def contradictions(run: RunReader, issued: Certificate | None) -> Iterator[Findi
     """
     covered = issued.data if issued else {}
     if EXPERIMENT_NAME not in covered and (_text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml)):
-        yield _contradicts(EXPERIMENT_NAME, "is not the experiment that was run", "invalid")
+        yield _contradicts(EXPERIMENT_NAME, "is not the file that was run")
     if ENVIRONMENT_NAME not in covered and _is_other_environment(run):
-        yield _contradicts(
-            ENVIRONMENT_NAME, "does not say what was recorded about machine, engine and models", "suspect"
-        )
+        yield _contradicts(ENVIRONMENT_NAME, "does not say what was recorded about machine, engine and models")
     yield from _report(run)
 
 
-def _contradicts(name: str, problem: str, severity: Severity) -> Finding:
-    return about_run("data-changed", severity, f"{name} {problem}", REMEDY, file=name)
+def _contradicts(name: str, problem: str) -> Finding:
+    """A doubt: the numbers come from the database."""
+    return about_run("data-changed", "suspect", f"{name} {problem}", REMEDY, file=name)
 
 
 def _text(run: RunReader, name: str) -> str | None:

@@ -439,5 +439,13 @@ TEXT: dict[str, str] = {
     "threat.control-accept-all": "{threat}",
     "threat.control-accept-none": "{threat}",
     "threat.control-baseline": "{threat}",
+    "threat.records-differ": "{threat}",
+    "threat.steps-differ": "{threat}",
+    "threat.log-differs": "{threat}",
+    "threat.decode-time-differs": "{threat}",
+    "threat.times-overlap": "{threat}",
+    "threat.copied-requests": "{threat}",
+    "threat.experiment-differs": "{threat}",
+    "threat.model-differs": "{threat}",
     "threat.data-changed": "{threat}",
 }

@@ -440,5 +440,13 @@ TEXT: dict[str, str] = {
     "threat.control-accept-all": "计数器漏掉了已接受的 token",
     "threat.control-accept-none": "计数器计入了没人接受的 token",
     "threat.control-baseline": "在本不应有效应的地方显示出效应",
+    "threat.records-differ": "同一计数、时间或文本在不同保存处不一致",
+    "threat.steps-differ": "步骤与计数、文本与 token 互相矛盾",
+    "threat.log-differs": "引擎日志缺失，或所记请求与记录不符",
+    "threat.decode-time-differs": "解码时间与 token 到达时间、步骤时间不符",
+    "threat.times-overlap": "开始与结束的时间不可能依次发生",
+    "threat.copied-requests": "一个区组的请求被复制到其他区组",
+    "threat.experiment-differs": "实验要求的区组、提示或配置被略去或改动",
+    "threat.model-differs": "会话运行的模型与记录所列的不同",
     "threat.data-changed": "数据在认证之后被改动",
 }
