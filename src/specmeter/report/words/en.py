@@ -400,6 +400,7 @@ TEXT: dict[str, str] = {
     "threat.synthetic-on": "{threat}",
     "threat.timing-only": "{threat}",
     "threat.conservation": "{threat}",
+    "threat.replay-differs": "{threat}",
     "threat.counters-absurd": "{threat}",
     "threat.window-mismatch": "{threat}",
     "threat.clock-differs": "{threat}",
