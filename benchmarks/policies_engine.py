@@ -25,8 +25,9 @@ from specmeter.engines.libllama import session as sessions_of
 from specmeter.engines.libllama.decoder import Decoder, Generated
 from specmeter.engines.libllama.session import Session
 from specmeter.estimates import above, below
+from specmeter.explain.tally import TIMES
 from specmeter.models.reference import locate
-from specmeter.record import Arm, EngineSettings, Generation, Prompt, Step
+from specmeter.record import Arm, EngineSettings, Generation, Prompt
 from specmeter.stats import Estimate, median_estimate
 from specmeter.workloads.packaged import packaged
 
@@ -88,10 +89,6 @@ def told(estimate: Estimate) -> str:
     return f"{estimate.point:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-def _parts(step: Step) -> tuple[float | None, ...]:
-    return step.draft_ms, step.verify_ms, step.sample_ms, step.restore_ms, step.other_ms
-
-
 def one_round(target: Path, drafter: str, kind: str, args: argparse.Namespace, number: int) -> dict[str, float]:
     """Arm -> time of all its steps in ms."""
     draft = None if drafter == "ngram" else locate(drafter, base_dir=Path())
@@ -103,7 +100,7 @@ def one_round(target: Path, drafter: str, kind: str, args: argparse.Namespace, n
 
     def generate(name: str, prompt: Prompt) -> None:
         reply = sessions[name].generate(prompt, Generation(max_tokens=args.tokens))
-        times[name] += sum(sum(filter(None, _parts(it))) for it in reply.steps)
+        times[name] += sum(getattr(step, part) or 0.0 for step in reply.steps for part in TIMES)
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(sessions_of, "Decoder", TakingTurns))

@@ -173,14 +173,14 @@ def _most_tokens(experiment: Experiment, spec: WorkloadSpec) -> int:
 
 
 def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, int]) -> Iterator[str]:
-    from specmeter.engines.draft_limits import Room, draft_limits
+    from specmeter.engines.draft_limits import Room, draft_limits, has_limits
 
-    kind = experiment.engine.kind
     for arm in arms:
-        if kind == "mock" or arm.role == "control" or (kind == "libllama" and arm.synthetic_rates):
+        if not has_limits(experiment.engine, arm):
             continue
         answer = max((most for _, most in _in_a_block(experiment, arm, counts)), default=0)
-        for limit in draft_limits(arm, Room(answer, arm.engine.context), instrumented=kind == "libllama"):
+        room, instrumented = Room(answer, arm.engine.context), experiment.engine.kind == "libllama"
+        for limit in draft_limits(arm, room, instrumented=instrumented):
             yield f"{arm.id}: {limit.told}; {limit.fix}"
 
 

@@ -17,11 +17,12 @@ right every time is unlikely at most.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from specmeter.checks.check import Findings, about_arm, about_request
 from specmeter.checks.evidence import LONGEST_DRAFT, answered, logs_of, longest_draft, not_applicable, used_sessions
 from specmeter.checks.run_data import RequestData, RunData
+from specmeter.checks.sessions import in_force
 from specmeter.record import DRAFT_MODEL_METHODS, Arm, Finding, Session, Severity
 
 FEWEST_DRAFTED = 50
@@ -88,7 +89,7 @@ def _contradicted(request: RequestData) -> Finding | None:
 def _by_arithmetic(data: RunData, arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
     logs = logs_of(data, requests)
     restored = sum(log.checkpoints_restored.count for _, log in logs.read)
-    full = {session.id: _full_drafts(data, arm, session) for session in used_sessions(data, requests)}
+    full = {session.id: _full_drafts(arm, session) for session in used_sessions(data, requests)}
     if restored and not any(request.row.step_n for request in requests):
         # Where steps are recorded they tell which request it was; the log alone counts the warm-up too, so no more than
         # a suspicion follows from it.
@@ -124,30 +125,20 @@ class _Full(NamedTuple):
         return min(decoded, decoded // (self.gamma + 1) + at_the_end)
 
 
-def _full_drafts(data: RunData, arm: Arm, session: Session) -> _Full | None:
+def _full_drafts(arm: Arm, session: Session) -> _Full | None:
     """How drafts of a session are long, where nothing but room and `gamma_min` shortens them; None where more does."""
     if arm.methods != ("draft-simple",) or arm.policy is not None:
         return None
-    values = _in_force(data, session)
+    values = in_force(session, "draft-simple")
     gamma, least, p_min = (values.get(name) for name in ("n_max", "n_min", "p_min"))
-    in_force = isinstance(gamma, int) and isinstance(p_min, int | float)
-    if not in_force:
+    said = isinstance(gamma, int) and isinstance(p_min, int | float)
+    if not said:
         gamma, least, p_min = arm.gamma, arm.gamma_min, arm.p_min
     if not isinstance(gamma, int) or p_min != 0:
         return None
     batch = session.resolved.get("n_batch")
     gamma = min(gamma, batch - 1) if isinstance(batch, int) else gamma
-    return _Full(gamma, least if isinstance(least, int) else 0, in_force) if gamma > 0 else None
-
-
-def _in_force(data: RunData, session: Session) -> dict[str, Any]:
-    """The draft model's parameters as the session says them itself, by llama.cpp's names."""
-    resolved = session.resolved
-    if data.simulated:
-        return {name: resolved.get(f"speculative.{name}") for name in ("n_max", "n_min", "p_min")}
-    methods = resolved.get("method_parameters")
-    own = cast("dict[str, Any]", methods).get("draft-simple") if isinstance(methods, dict) else None
-    return cast("dict[str, Any]", own) if isinstance(own, dict) else {}
+    return _Full(gamma, least if isinstance(least, int) else 0, said) if gamma > 0 else None
 
 
 def _too_many_forwards(

@@ -13,7 +13,7 @@ from specmeter.checks.acceptance import (
 from specmeter.checks.check import Check, Findings, about_arm, about_request
 from specmeter.checks.evidence import Law, answered, first_line, logs_of, not_applicable, unseen, used_sessions
 from specmeter.checks.run_data import RequestData, RunData
-from specmeter.engines.draft_limits import DraftLimit, Room, draft_limits
+from specmeter.engines.draft_limits import DraftLimit, Room, draft_limits, has_limits
 from specmeter.record import Arm, Finding, Prompt, Unchecked
 
 IDLE_SHARE = 0.05
@@ -195,11 +195,11 @@ def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
 
 def _limits(data: RunData, arm: Arm, drafted: int) -> list[DraftLimit]:
     """What the engine silently makes of the arm's settings; a run in which the method drafted after all refutes it."""
-    instrumented = data.experiment.engine.kind == "libllama"
-    if data.simulated or arm.role == "control" or (instrumented and arm.synthetic_rates):
-        return []  # the mock knows no such rules; a control has its arm's settings; planted errors are no lookups
+    engine = data.experiment.engine
+    if not has_limits(engine, arm):
+        return []
     refuted = bool(drafted) and len(arm.methods) == 1
-    found = draft_limits(arm, _room(data, arm), instrumented=instrumented)
+    found = draft_limits(arm, _room(data, arm), instrumented=engine.kind == "libllama")
     return [limit for limit in found if not (limit.never and refuted)]
 
 

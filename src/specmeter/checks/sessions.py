@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from specmeter.checks.run_data import RunData
 from specmeter.checks.speeds import Cell
@@ -44,6 +44,19 @@ def beside_baseline(arm: Arm, by_arm: Mapping[str, Sequence[Session]]) -> Iterat
     for session in by_arm.get(arm.id, ()):
         if (baseline := baselines.get((session.invocation, session.block))) is not None:
             yield session, baseline
+
+
+def in_force(session: Session, method: str) -> dict[str, object]:
+    """A method's parameters as the engine says them itself, by its own names; empty where it says nothing.
+
+    The mock engine says them for all methods together.
+    """
+    methods = session.resolved.get("method_parameters")
+    own: object = cast("dict[str, object]", methods).get(method) if isinstance(methods, dict) else None
+    if isinstance(own, dict) and own:
+        return cast("dict[str, object]", own)
+    whole = "speculative."
+    return {name.removeprefix(whole): value for name, value in session.resolved.items() if name.startswith(whole)}
 
 
 def target_devices_known(arm: Arm, session: Session) -> bool:

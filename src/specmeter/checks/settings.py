@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from specmeter.checks.check import Check, Findings, about_arm
-from specmeter.checks.evidence import unseen
+from specmeter.checks.evidence import GAMMA_NAMES, unseen
 from specmeter.checks.run_data import RunData
-from specmeter.checks.sessions import MOST_SHOWN, Value, as_evidence, distinct, sessions_by_arm, shown
+from specmeter.checks.sessions import MOST_SHOWN, Value, as_evidence, distinct, in_force, sessions_by_arm, shown
 from specmeter.engines.llama_devices import any_remote
 from specmeter.engines.llama_methods import METHOD_OPTIONS
 from specmeter.record import Arm, DeviceUse, Session
@@ -23,7 +23,7 @@ _NOT_READ_BACK = "the engine's values were not read back"
 # --- default-drift ---------------------------------------------------------------------------------------------------
 
 _DRAFTING = {
-    "gamma": ("n_max", "size_m", "size_value", "n_draft"),
+    "gamma": GAMMA_NAMES,
     "gamma_min": ("n_min",),
     "p_min": ("p_min",),
     "ngram_n": ("size_n", "size_key", "n_match"),
@@ -98,16 +98,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
 
 def _drafting(arm: Arm, session: Session) -> Iterator[Value]:
     """What the arm sets about drafting, and what its methods have in force."""
-    methods = session.resolved.get("method_parameters")
     for method in arm.methods:
-        own: object = cast("dict[str, object]", methods).get(method) if isinstance(methods, dict) else None
-        values = cast("dict[str, object]", own) if isinstance(own, dict) else {}
-        if not values:
-            values = {
-                name.removeprefix("speculative."): value
-                for name, value in session.resolved.items()
-                if name.startswith("speculative.")
-            }
+        values = in_force(session, method)
         if not values:
             continue
         for field in METHOD_OPTIONS[method]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -40,11 +39,10 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
         }
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
 
-    from specmeter.cli.text import WIDTH
+    from specmeter.cli.text import output_console
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     for audit in audits:
         print_source(console, audit, details=details)
     if len(audits) > 1:

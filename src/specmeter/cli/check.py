@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -66,13 +65,12 @@ def _inspect(folder: Path) -> tuple[Inspection, bool]:
 
 
 def _print(folder: Path, inspection: Inspection, issued: bool, *, every: bool) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    from specmeter.cli.text import WIDTH
+    from specmeter.cli.text import output_console
     from specmeter.cli.verdicts import STYLES, print_findings, print_outcomes, print_verdicts
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     certificate = inspection.certificate
     style = STYLES[certificate.verdict]
     counts = certificate.requests

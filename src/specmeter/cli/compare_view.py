@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,15 +24,14 @@ _MOST_DIFFERENCES = 20
 
 def print_comparison(found: RunComparison) -> None:
     """One table, what else differs, and the answer."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from specmeter.cli.text import WIDTH, printable
+    from specmeter.cli.text import output_console, printable
     from specmeter.report.comparison_sentence import comparison_sentence
     from specmeter.report.words import words
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     console.print(
         f"[bold]{escape(printable(found.other))}[/bold] against {escape(printable(found.reference))}", highlight=False
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmeter.cli.text import WIDTH, printable
+from specmeter.cli.text import output_console, printable
 
 if TYPE_CHECKING:
     from specmeter.host.bandwidth import Bandwidth
@@ -111,7 +110,6 @@ def _rate(estimate: Estimate, best: float) -> str:
 
 
 def _print_catalogue(listed: list[Device], machine: Bandwidth | None) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -132,4 +130,4 @@ def _print_catalogue(listed: list[Device], machine: Bandwidth | None) -> None:
         if machine:
             cells.insert(2, f"{device.bandwidth_gb_s / machine.read.point:.1f}")
         table.add_row(*cells)
-    (Console() if sys.stdout.isatty() else Console(width=WIDTH)).print(table)
+    output_console().print(table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,14 +112,13 @@ def _json(account: Account, verdict: str | None, folder: Path) -> dict[str, Any]
 
 
 def _print(account: Account, report: RunReport) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.padding import Padding
 
     from specmeter.cli.prediction_view import print_accuracy
-    from specmeter.cli.text import WIDTH, printable
+    from specmeter.cli.text import output_console, printable
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     baselines = [arm for arm in account.arms if arm.baseline_id is None]
     for baseline in baselines:
         group = [baseline, *(arm for arm in account.arms if arm.baseline_id == baseline.arm_id)]

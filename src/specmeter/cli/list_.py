@@ -54,13 +54,12 @@ def command(as_json: bool) -> None:
         }
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from specmeter.cli.text import WIDTH
+    from specmeter.cli.text import output_console
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     table = Table(box=None, pad_edge=False, title="bundled experiments", title_justify="left", show_header=False)
     for name, experiment in experiments.items():
         variants = f"\nvariants: {', '.join(experiment.variants)}" if experiment.variants else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,13 +11,12 @@ if TYPE_CHECKING:
 
 def print_machines(found: MachineTable) -> None:
     """The machines, then one row for each thing on each of them, then what else differs."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from specmeter.cli.text import WIDTH, printable
+    from specmeter.cli.text import output_console, printable
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     console.print(f"[bold]{escape(printable(found.what))}[/bold] on {len(found.machines)} machines", highlight=False)
     for machine in found.machines:
         peak = machine.bandwidth_bytes_per_s

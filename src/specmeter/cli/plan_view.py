@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -16,14 +15,13 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         click.echo(plan.model_dump_json(indent=2))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from specmeter.cli.progress import duration
-    from specmeter.cli.text import WIDTH, counted, printable
+    from specmeter.cli.text import counted, output_console, printable
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     arms = Table(box=None, pad_edge=False, title=counted(len(plan.arms), "arm"), title_justify="left")
     for column in ("arm", "compared with", "requests", "memory"):
         arms.add_column(column, justify="left" if column in {"arm", "compared with"} else "right")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -193,14 +192,13 @@ def _numbers(flag: str, text: str, example: str) -> list[float]:
 
 
 def _print(found: Predicted, whole: Surface, *, by_model: bool) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from specmeter.cli.run_view import interval
-    from specmeter.cli.text import WIDTH, printable
+    from specmeter.cli.text import output_console, printable
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     console.print(escape(printable(f"costs       {found.cost}")), highlight=False)
     console.print(escape(printable(f"acceptance  {found.acceptance}")) + "\n", highlight=False)
     table = Table(box=None, pad_edge=False)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from specmeter.cli.text import WIDTH, printable
+from specmeter.cli.text import output_console, printable
 
 if TYPE_CHECKING:
     from specmeter.probe import Probe
@@ -43,7 +41,7 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
         }
         click.echo(json.dumps(answer, indent=2))
         return
-    console = _console()
+    console = output_console()
     threads = f"{probe.settings.threads} threads" if probe.settings.threads else "all physical cores"
     how = "measured directly" if probe.source == "libllama" else "estimated through a server"
     console.print(
@@ -76,7 +74,7 @@ def print_routing(model: ModelIdentity, summary: RoutingSummary, path: Path, *, 
     if as_json:
         click.echo(json.dumps({"file": str(path), "routing": summary.model_dump(mode="json")}, indent=2))
         return
-    console = _console()
+    console = output_console()
     console.print(
         f"[bold]{escape(printable(model.reference))}[/bold]: {summary.experts} experts, {summary.used} per token, "
         f"{summary.layers} layers; {summary.tokens} tokens of text in {summary.segments} segments\n",
@@ -162,7 +160,3 @@ def _ends(estimate: Estimate, digits: int) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
     return escape(f"[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]")
-
-
-def _console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=WIDTH)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specmeter.cli.text import WIDTH, printable
+from specmeter.cli.text import WIDTH, output_console, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +48,6 @@ def print_report(report: QualityReport, path: Path, *, as_json: bool) -> None:
 
 
 def _print_table(rows: Sequence[Row]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -74,7 +72,7 @@ def _print_table(rows: Sequence[Row]) -> None:
         table.add_column(title, justify="right" if place else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell(row)) for _, cell in columns))
-    (Console() if sys.stdout.isatty() else Console(width=max(WIDTH, 40 + 22 * len(columns)))).print(table)
+    output_console(max(WIDTH, 40 + 22 * len(columns))).print(table)
 
 
 def _perplexity(row: Row) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +27,14 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: 
     if as_json:
         click.echo(json.dumps(_json(report), indent=2, ensure_ascii=False))
         return verdict
-    from rich.console import Console
     from rich.markup import escape
     from rich.padding import Padding
 
-    from specmeter.cli.text import WIDTH
+    from specmeter.cli.text import output_console
     from specmeter.report.sentence import details
     from specmeter.report.words import words
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = output_console()
     wide = console.width >= 100
     _print_state(console, report)
     for baseline in report.summary.arms:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from specmeter.cli.text import WIDTH, printable, printable_lines
+from specmeter.cli.text import output_console, printable, printable_lines
 from specmeter.record import Record
 from specmeter.studies.amounts import Amount, measured, planned, together
 
@@ -36,7 +35,7 @@ def print_list(*, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"studies": listed, "measured": measured}, indent=2, ensure_ascii=False))
         return
-    console = _console()
+    console = output_console()
     table = _plain_table(("study", "what it is"))
     for entry in listed:
         variants = ", ".join(entry["variants"])
@@ -127,7 +126,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
         return bool(requests or quality.models)
     from specmeter.cli.progress import duration
 
-    console = _console()
+    console = output_console()
     for part in ready.record.parts:
         plan, found = plans[part.name], qualities[part.name]
         console.print(Text(f"{part.name} ({part.kind})", style="bold"))
@@ -231,7 +230,7 @@ def print_findings(folder: StudyFolder, report: Path | None, *, as_json: bool, t
     if as_json:
         click.echo(json.dumps(_found_as_data(folder, found, report), indent=2, ensure_ascii=False))
     else:
-        console = _console()
+        console = output_console()
         _print_title(console, found)
         if tables:
             for table in found.tables:
@@ -361,9 +360,3 @@ def _plain_table(columns: Sequence[str]) -> Table:
 
 def _lines(*given: str) -> list[Text]:
     return [Text(printable_lines(text)) for text in given]
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console() if sys.stdout.isatty() else Console(width=WIDTH)

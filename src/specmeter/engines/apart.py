@@ -49,7 +49,10 @@ def run_apart(module: str, order: BaseModel, folder: Path, heard: Heard | None =
     )
     told = ""
     try:
-        while (code := process.wait(_POLL_S)) is None:
+        code = None
+        while code is None:
+            code = process.wait(_POLL_S)
+            # Also after the end: a child that is done within one look has told what it did all the same.
             line = _last_line(folder / _PROGRESS) if heard is not None else ""
             if heard is not None and line not in ("", told):
                 told = line

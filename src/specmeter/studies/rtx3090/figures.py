@@ -86,7 +86,7 @@ def _acceptance(known: Lines) -> StudyFigure:
                 Point(
                     series=_kind(line),
                     facet="configurations",
-                    x=100 * line.sums.accepted / line.sums.drafted,
+                    x=100 * line.acceptance,
                     y=line.pooled,
                     label=f"{line.name}: {line.sums.accepted} of {line.sums.drafted}",
                     verdict=line.arm.verdict,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specmeter.engines.llama_methods import NGRAM_CACHE_GAMMA
 from specmeter.record import DRAFT_MODEL_METHODS
 from specmeter.studies.rtx3090.lines import Line, Lines
 from specmeter.studies.study import ModelUsed, Result, StudyData
@@ -25,8 +26,6 @@ THRESHOLD, SPARSITY = 94, 0.031
 """What the document prints."""
 UNEXPLAINED = 0.05
 """Share of the time beyond the bound that rates of plain decoding, which vary by some percent, do not explain."""
-NGRAM_CACHE_GAMMA = 8
-"""The method's own, where the document gives no gamma."""
 
 
 @dataclass(frozen=True)
