@@ -28,6 +28,8 @@ class Silent:
         self.requests: list[Request] = []
         self.failures: list[str] = []
 
+    def looking_ahead(self, arm_id: str) -> None: ...
+
     def session_starting(self, cell: Cell, requests: int) -> None: ...
 
     def request_done(self, request: Request) -> None:

@@ -44,6 +44,9 @@ START_FAILURES = 3
 class Observer(Protocol):
     """Hears what happens, for progress displays; never changes it."""
 
+    def looking_ahead(self, arm_id: str) -> None:
+        """What an arm's prediction needs is found out now, which may take a while."""
+
     def session_starting(self, cell: Cell, requests: int) -> None:
         """A session starts, to measure so many requests."""
 
@@ -170,6 +173,7 @@ class _Bench:
             return
         late = arm.id in self.begun
         if not late:
+            self.observer.looking_ahead(arm.id)
             self.foresight.prepare(arm)
         ask = self.foresight.too_late if late else self.foresight.predict
         self.store.add_prediction(ask(arm, self.engine.clock()))

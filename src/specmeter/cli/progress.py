@@ -113,6 +113,12 @@ class RunProgress:
         with Live(console=self._console, refresh_per_second=1, transient=True, get_renderable=self._display):
             yield
 
+    def looking_ahead(self, arm_id: str) -> None:
+        """See `measure.Observer`. Off a terminal there is no hurry to say what is about to end."""
+        if self._progress is not None:
+            text = f"probing what steps of {arm_id} cost"
+            self._progress.update(self._task, description=escape(printable_lines(text)))
+
     def session_starting(self, cell: Cell, requests: int) -> None:
         """See `measure.Observer`."""
         block = cell.invocation * self._per_invocation + cell.block + 1
