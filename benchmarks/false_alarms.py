@@ -32,7 +32,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def draw(rng: random.Random) -> Setting:
     while True:
         setting = Setting(**{name: rng.choice(levels) for name, levels in LEVELS.items()})
         if setting.method == "ngram-cache":
-            setting = Setting(**(asdict(setting) | {"gamma": 0}))
+            setting = replace(setting, gamma=0)
         if setting.engine == "embedded" or setting.method not in ("ngram-mod", "ngram-cache"):
             return setting
 
@@ -150,9 +150,9 @@ def design() -> tuple[Setting, ...]:
 
 def possible(size: int) -> set[Combination]:
     """All combinations of levels that some engine has."""
-    all_settings = (Setting(*values) for values in itertools.product(*(*LEVELS.values(),)))
+    all_settings = (Setting(*values) for values in itertools.product(*LEVELS.values()))
     fit = (
-        Setting(**(asdict(it) | {"gamma": 0})) if it.method == "ngram-cache" else it
+        replace(it, gamma=0) if it.method == "ngram-cache" else it
         for it in all_settings
         if it.engine == "embedded" or it.method not in ("ngram-mod", "ngram-cache")
     )

@@ -560,11 +560,17 @@ def row_deleted_block_removed(folder: Path) -> None:
 def verdict_edited(folder: Path) -> None:
     """Numbers are changed; certificate and findings say that all is well."""
     decode_halved(folder)
+
+    def well(text: str) -> dict[str, Any]:
+        document = json.loads(text)
+        return document | {"verdict": "valid", "arms": dict.fromkeys(document["arms"], "valid")}
+
     with _database(folder) as db:
         (text,) = db.execute("SELECT json FROM certificate").fetchone()
-        db.execute("UPDATE certificate SET json = ?", (text.replace('"suspect"', '"valid"'),))
+        db.execute("UPDATE certificate SET json = ?", (json.dumps(well(text)),))
+        db.execute("DELETE FROM finding")
     path = folder / "certificate.json"
-    path.write_text(path.read_text("utf-8").replace('"suspect"', '"valid"'), encoding="utf-8")
+    path.write_text(json.dumps(well(path.read_text("utf-8")) | {"findings": [], "findings_left_out": 0}), "utf-8")
 
 
 def file_deleted(folder: Path) -> None:
