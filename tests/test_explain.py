@@ -506,4 +506,4 @@ def test_a_real_run_is_accounted_for(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert it.speedup is not None
         assert it.speedup.low is not None
         assert it.speedup.low < it.speedup.point
-        assert it.cost.startswith(("bytes", "probe"))
+        assert it.cost.startswith(("bytes", "probe", "steps probed"))

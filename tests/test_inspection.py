@@ -259,7 +259,7 @@ def test_what_is_covered_and_what_is_not(folder: Path, capsys: pytest.CaptureFix
     (folder / "notes.txt").write_text("mine")
     assert invoke(["check", str(folder)]) == 0
     out = capsys.readouterr().out
-    assert "covered by the certificate: run.sqlite (15 tables), 12 logs, experiment.yaml, BENCHMARK_ENV.md" in out
+    assert "covered by the certificate: run.sqlite (16 tables), 12 logs, experiment.yaml, BENCHMARK_ENV.md" in out
     assert "not covered: notes.txt" in out
     assert invoke(["check", str(folder), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -34,6 +34,7 @@ from specmeter.record import (
     Generation,
     MethodName,
     PolicyName,
+    ProbeSetting,
     Prompt,
     Record,
     RefusedDraft,
@@ -191,7 +192,7 @@ class Design(Record):
     """A fresh server per arm and block (`arm`), or for every single request (`request`)."""
     controls: bool = False
     """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
-    probe: Literal["auto", "off"] = "auto"
+    probe: ProbeSetting = "auto"
     """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
     (`auto`; never where the engine is simulated), or not (`off`)."""
 

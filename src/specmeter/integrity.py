@@ -163,8 +163,8 @@ def _report(run: RunReader) -> Iterator[Finding]:
     if seal is None:
         return
     if not seal.intact:
-        message = f"{REPORT_NAME} was edited since specmeter wrote it"
-        yield about_run("data-changed", "invalid", message, remedy, file=REPORT_NAME)
+        message = f"{REPORT_NAME} was edited since specmeter wrote it: do not trust the page, whatever the data is"
+        yield about_run("data-changed", "suspect", message, remedy, file=REPORT_NAME)
     elif seal.certificate is None or seal.certificate != run.certificate_sha256():
         message = f"{REPORT_NAME} was not made from this certificate, but from an earlier state of the run"
         yield about_run("data-changed", "note", message, remedy, file=REPORT_NAME)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from specmeter.answer import Answer, answers
 from specmeter.prediction.outcomes import Outcome, outcomes
-from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity
-from specmeter.store import RunState, RunStore
+from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
+from specmeter.store import RunReader, RunState, RunStore
 from specmeter.summary import ArmSummary, RunSummary, summarize
 from specmeter.verdicts import VERDICTS
 
@@ -32,7 +32,7 @@ class RunReport:
     certificate_sha256: str | None
     """Of certificate.json, where the run is certified."""
     findings: tuple[Finding, ...]
-    """What the checks found when the certificate was issued."""
+    """What the checks found when the certificate was issued, and what was changed since."""
     withheld: dict[str, Estimate]
     """Arm -> the speedup that was measured and is false, where its verdict is invalid: to be shown struck out only."""
     withheld_by_kind: dict[tuple[str, str], Estimate]
@@ -65,7 +65,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
     with RunStore.open(folder, readonly=True) as store:
         arms, models = tuple(store.arms()), tuple(store.models())
         timing_only = {model.name for model in models if model.timing_only}
-        certificate = store.certificate()
+        certificate, findings = _certified(store)
         measured = summarize(store.rows(), arms, timing_only=timing_only, planned=store.planned(), by_prompt=by_prompt)
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
@@ -79,7 +79,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             answers=answers(summary, arms),
             certificate=certificate,
             certificate_sha256=store.certificate_sha256() if certificate is not None else None,
-            findings=tuple(store.findings()),
+            findings=findings,
             withheld={arm.arm_id: arm.speedup for arm in measured.arms if arm.arm_id in invalid and arm.speedup},
             withheld_by_kind={
                 (arm.arm_id, kind): part.speedup
@@ -90,6 +90,21 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             },
             predictions=outcomes(store.predictions(), summary),
         )
+
+
+def _certified(store: RunReader) -> tuple[Certificate | None, tuple[Finding, ...]]:
+    """Certificate and findings; all is invalid where the data is not what was certified."""
+    from specmeter.checks.hashes import hash_data
+    from specmeter.integrity import changes
+
+    certificate, findings = store.certificate(), tuple(store.findings())
+    if certificate is None:
+        return None, findings
+    broken = tuple(it for it in changes(store, certificate, hash_data(store)) if isinstance(it, Finding))
+    if not broken:
+        return certificate, findings
+    arms: dict[str, Verdict] = dict.fromkeys((*certificate.arms, *(arm.id for arm in store.arms())), "invalid")
+    return certificate.model_copy(update={"verdict": "invalid", "arms": arms}), (*broken, *findings)
 
 
 def _invalid(certificate: Certificate | None) -> frozenset[str]:

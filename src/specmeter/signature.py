@@ -76,7 +76,7 @@ def verify(content: bytes, signature: Path, signers: Path, identity: str | None 
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if "PRIVATE KEY-----" in text:
         raise UsageError(f"--signer {signers}: is a private key", fix=f"name the public one, {signers.name}.pub")
-    if not lines:
+    if not any(_PUBLIC_KEY.search(line) for line in lines):
         raise UsageError(f"--signer {signers}: names no key", fix="name a public key, or a list of allowed signers")
     bare = _PUBLIC_KEY.match(lines[0]) is not None
     if bare and identity is not None:
@@ -87,7 +87,7 @@ def verify(content: bytes, signature: Path, signers: Path, identity: str | None 
     try:
         _read(signature, "the signature")
     except UsageError as error:
-        return Verified(holds=False, why_not=f"there is none ({error.message})")
+        return Verified(holds=False, why_not=f"the run is not signed ({error.message})")
     if not bare:
         return _by_list(content, signature, signers, identity)
     with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:

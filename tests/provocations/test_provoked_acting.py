@@ -37,7 +37,8 @@ def act(
 def test_a_clean_run(clean: Outcome) -> None:
     assert not clean.false
     doubts = {finding.check for finding in clean.report.findings if finding.severity != "note"}
-    assert doubts <= UNQUIET | {"clock-differs"}
+    # The stand-in makes its text up, and no draft model agrees with that as often as it says.
+    assert doubts <= UNQUIET | {"clock-differs", "replay-differs"}
     assert not clean.blind
     assert SD in clean.speedups
     assert invoke(["check", str(clean.folder)]) == 0

@@ -307,8 +307,8 @@ def test_another_model_in_the_middle_of_a_run(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="another file than when the run began"):
         provoke(tmp_path, asking(SD, exchange), targets={"dense": str(model)})
     with RunStore.open(tmp_path / "run", readonly=True) as store:
-        assert (store.state().state, store.state().ok) == ("failed", 2)
-        assert {session.arm_id for session in store.sessions()} == {SD}
+        assert (store.state().state, store.state().ok) == ("failed", 4)
+        assert {session.arm_id for session in store.sessions()} == {BASE, SD}
 
 
 def test_a_baseline_that_speculates(tmp_path: Path, clean: Outcome) -> None:

@@ -24,6 +24,9 @@ _SHARE = 0.05
 _SAMPLE_S = 1.0
 _SLEW = 0.15
 """A clock that is being corrected runs up to a tenth slower or faster."""
+_STEP_MS = 3.0
+_STEP_SHARE = 0.02
+"""Steps are timed by the clock that times decoding; the last was seen to end 0.02 ms late at most, rounding included."""
 _CHANGED = "see whether the machine slept or stalled; where it did not, stored times were changed: measure again"
 
 
@@ -35,8 +38,8 @@ def decode_time_differs(data: RunData) -> Findings:
 
     Between the first token and the last the client waits as long as the engine decodes, and the last step ends when the
     engine stops its clock. Lower medians over an arm's requests are compared: arrivals may be late, for one request or
-    in bursts, but neither for most of them. Off by more than 5 % and 20 ms is too much, either way for arrivals; steps
-    may end early, where the last forwards drafted nothing and were not logged.
+    in bursts, but neither for most of them. Off by more than 5 % and 20 ms is too much, either way for arrivals. Steps
+    may end early, where the last forwards drafted nothing and were not logged, but not late by more than 2 % and 3 ms.
     """
     for arm, requests in answered(data):
         decoded = [it for it in requests if (it.row.predicted_n or 0) > 1]
@@ -78,7 +81,9 @@ class _Look(NamedTuple):
     @property
     def off(self) -> bool:
         excess = self.seen_ms - self.usual_ms
-        return (excess if self.late_only else abs(excess)) > SLACK_MS + TOLERANCE * self.usual_ms
+        if self.late_only:
+            return excess > _STEP_MS + _STEP_SHARE * self.usual_ms
+        return abs(excess) > SLACK_MS + TOLERANCE * self.usual_ms
 
 
 def _arrived(requests: Sequence[RequestData]) -> _Look | None:

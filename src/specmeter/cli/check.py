@@ -200,4 +200,4 @@ def _print_signature(folder: Path, key: Path | None, verified: Verified | None) 
         by = f"{verified.identity}, with {verified.key}" if verified.identity else verified.key
         click.echo(f"signed by {printable(str(by))}")
     else:
-        click.echo(f"the signature DOES NOT HOLD: {printable(verified.why_not)}")
+        click.echo(f"no signature of these signers holds: {printable(verified.why_not)}")

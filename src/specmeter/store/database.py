@@ -9,6 +9,7 @@ guard laptops that have a battery anyway.)
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -139,6 +140,26 @@ def check(db: sqlite3.Connection, path: Path, *, quick: bool) -> None:
         problems = [str(row[0]) for row in db.execute(f"PRAGMA {pragma}(3)")]
     if problems != ["ok"]:
         raise damaged(path, "; ".join(problems))
+
+
+_LONGEST_REASON = 300
+"""Characters of an error that are shown."""
+
+
+def unreadable(path: Path, what: str, error: Exception) -> StoreError:
+    """A record that is not what a run stores: nothing that SQLite could recover, unless its bytes are broken."""
+    from pydantic import ValidationError
+
+    if isinstance(error, zlib.error):
+        return damaged(path, f"{what}: {error}")
+    why = str(error)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        why = f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"
+    return StoreError(
+        f"{path}: {what} cannot be read ({why[:_LONGEST_REASON]})",
+        fix="it was changed or written by another version: get the run folder from where it was made, or measure again",
+    )
 
 
 def damaged(path: Path, detail: str) -> StoreError:

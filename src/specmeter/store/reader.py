@@ -35,7 +35,7 @@ from specmeter.record import (
     Telemetry,
 )
 from specmeter.schedule import Cell
-from specmeter.store.database import check, damaged, sqlite_errors
+from specmeter.store.database import check, damaged, sqlite_errors, unreadable
 from specmeter.store.identity import RunIdentity
 from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, restore
 
@@ -197,7 +197,7 @@ class RunReader:
             try:
                 yield row.attempt, restore(row, bulk)
             except (zlib.error, ValueError) as error:
-                raise damaged(self.path, f"reply of {row.prompt_id} of {row.arm_id}: {error}") from None
+                raise unreadable(self.path, f"the reply of {row.prompt_id} of {row.arm_id}", error) from None
 
     def sessions(self) -> Iterator[Session]:
         """Every session in the order of starting."""
@@ -205,9 +205,13 @@ class RunReader:
         for engine_id, engine_json, text in self._query(
             "SELECT engine.id, engine.json, session.json FROM session JOIN engine ON engine.id = engine_id ORDER BY seq"
         ):
-            if engine_id not in engines:
-                engines[engine_id] = EngineIdentity.model_validate_json(engine_json)
-            yield Session.model_validate({**json.loads(text), "engine": engines[engine_id]})
+            try:
+                if engine_id not in engines:
+                    engines[engine_id] = EngineIdentity.model_validate_json(engine_json)
+                session = Session.model_validate({**json.loads(text), "engine": engines[engine_id]})
+            except (ValueError, TypeError) as error:
+                raise unreadable(self.path, "a row of the table session", error) from None
+            yield session
 
     def telemetry(self) -> Iterator[Telemetry]:
         """Samples in the order of time."""
@@ -285,11 +289,11 @@ class RunReader:
             try:
                 yield record.model_validate_json(text)
             except ValueError as error:
-                raise damaged(self.path, f"table {table}: {error}") from None
+                raise unreadable(self.path, f"a row of the table {table}", error) from None
 
     def _compressed(self, record: type[R], table: str) -> Iterator[R]:
         for (bulk,) in self._query(f"SELECT zlib_json FROM {table} ORDER BY seq"):
             try:
                 yield record.model_validate_json(zlib.decompress(bulk))
             except (zlib.error, ValueError) as error:
-                raise damaged(self.path, f"table {table}: {error}") from None
+                raise unreadable(self.path, f"a row of the table {table}", error) from None
