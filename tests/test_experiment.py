@@ -77,8 +77,11 @@ def test_what_an_arm_changes_survives_json() -> None:
 
 
 def test_a_bare_on_is_not_a_boolean() -> None:
-    """YAML 1.1 reads `flash_attention: on` as true."""
+    """YAML 1.1 reads `flash_attention: on` as true, and `probe: off` as false."""
     assert experiment(engine={"flash_attention": True}).engine.flash_attention == "on"
+    assert experiment(design={"blocks": 2, "probe": False}).design.probe == "off"
+    with pytest.raises(ValueError, match="probe"):
+        experiment(design={"blocks": 2, "probe": True})
 
 
 def test_explicit_baselines_are_merged_with_the_automatic_ones() -> None:

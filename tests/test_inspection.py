@@ -110,8 +110,8 @@ def test_checks_have_names_of_their_own_and_say_what_they_saw() -> None:
 
 def test_a_measured_run_has_a_certificate_that_hashes_all_its_data(folder: Path) -> None:
     document = json.loads((folder / "certificate.json").read_text("utf-8"))
-    # The texts of a simulated run are read by no draft.
-    assert set(PARTS) - {"logs", "profiles", "profiled"} <= set(document["data"])
+    # The texts of a simulated run are read by no draft, and its steps are not probed.
+    assert set(PARTS) - {"logs", "profiles", "profiled", "step-probes"} <= set(document["data"])
     assert len([part for part in document["data"] if part.startswith("logs/")]) == len(
         list((folder / "logs").iterdir())
     )
@@ -185,6 +185,23 @@ def test_any_change_of_the_data_is_noticed(folder: Path, change: Callable[[Path]
     assert inspection.certificate.verdict == "invalid"
     assert "data-changed" in {finding.check for finding in inspection.findings}
     assert invoke(["check", str(folder)]) == 1
+
+
+@pytest.mark.parametrize("command", ["show", "report", "explain"])
+def test_no_reader_tells_a_speedup_of_data_that_was_changed(
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RunStore.open(folder, readonly=True) as store:
+        assert store.certificate() is not None
+    assert [arm for arm in read_run(folder).summary.arms if arm.speedup is not None]
+    CHANGES["requests"](folder)
+    assert invoke([command, str(folder)]) == 1
+    assert "what lies in the run folder is not what was certified" in " ".join(capsys.readouterr().out.split()) or (
+        command == "report" and "not what was certified" in (folder / "report.html").read_text("utf-8")
+    )
+    report = read_run(folder)
+    assert not [arm for arm in report.summary.arms if arm.speedup is not None]
+    assert report.withheld
 
 
 def forget(folder: Path) -> None:
@@ -322,8 +339,10 @@ def test_a_report_is_sealed(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "report.html (as it was written, by its seal)" in capsys.readouterr().out
     page = folder / "report.html"
     page.write_bytes(page.read_bytes().replace(b"mocked", b"mocket", 1))
-    assert invoke(["check", str(folder)]) == 1
-    assert "report.html was edited" in capsys.readouterr().out
+    assert invoke(["check", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "report.html was edited" in out
+    assert "verdict: suspect" in out, "the data is what it was"
 
 
 def test_a_report_of_an_earlier_state(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -252,7 +252,7 @@ class Scout:
         if not found.prompts:
             return "its baseline has no text of its prompts yet"
         less = f", {missing} without a text" if missing else ""
-        how = ", from an empty table at each" if by_map else ""
+        how = ", each as after a prompt of its length" if by_map else ""
         found.basis = f"replayed on the text of {arm.baseline_id} ({counted(len(found.prompts), 'prompt')}{less}{how})"
         return found
 

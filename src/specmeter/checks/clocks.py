@@ -26,7 +26,7 @@ _SLEW = 0.15
 """A clock that is being corrected runs up to a tenth slower or faster."""
 _STEP_MS = 3.0
 _STEP_SHARE = 0.02
-"""Steps are timed by the clock that times decoding; the last was seen to end 0.02 ms late at most, rounding included."""
+"""Steps are timed by the clock that times decoding; the last was seen to end 0.02 ms late at most."""
 _CHANGED = "see whether the machine slept or stalled; where it did not, stored times were changed: measure again"
 
 
