@@ -652,7 +652,7 @@ def test_counted_replies(tmp_path: Path) -> None:
 
 
 def test_a_map_of_ngrams_drafts_what_followed_and_less_after_a_rejection() -> None:
-    """2 3 come back: all but one token of the draft are right, the next draft is as short, and the one after is none."""
+    """2 3 come back: all but one token of a draft are right, the next one is as short, and then there is none."""
     prompt = [9, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
     text = [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 20, 2, 3, 30, 2, 3, 31, 32]
     rounds = list(follow_map(prompt, text, 2, 3, Limits(max_tokens=len(text))))

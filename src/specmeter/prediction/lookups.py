@@ -3,9 +3,11 @@
 A server keeps the table from one request to the next. At each it forgets what lay beyond the prompt before, and does
 not look again at places up to there: after a prompt of the same length (a warm-up is one) only what is generated is
 looked up. What is left of other texts is not on record, so this is not a replay that a counter could be held against,
-but near enough to predict by: drafted tokens were the server's in 17 of 18 requests, on prompts of 56 to 215 tokens. Read in common/ngram-map.cpp of llama.cpp (`common_ngram_map_draft`, key_only): the
-table holds for each n-gram the first place that it was entered with; a key that was drafted from drafts next time as
-many tokens as were accepted then, and none after a rejection at once.
+but near enough to predict by: drafted tokens were the server's in 17 of 18 requests, on prompts of 56 to 215 tokens.
+
+Read in common/ngram-map.cpp of llama.cpp (`common_ngram_map_draft`, key_only): the table holds for each n-gram the
+first place that it was entered with; a key that was drafted from drafts next time as many tokens as were accepted
+then, and none after a rejection at once.
 """
 
 from __future__ import annotations
