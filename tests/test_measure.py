@@ -242,6 +242,7 @@ def test_the_latest_unfinished_run_of_the_same_experiment_is_chosen(tmp_path: Pa
     assert choose_folder("mocked", text, runs=tmp_path / "runs", new=True)[1] is False
     assert choose_folder("mocked", "{}", runs=tmp_path / "runs")[1] is False
     assert find_run("latest", tmp_path / "runs") == folder
+    assert find_run(str(folder / "run.sqlite")) == folder, "its database stands for the folder"
     measured(write(tmp_path), folder)
     assert choose_folder("mocked", text, runs=tmp_path / "runs")[1] is False
 

@@ -19,6 +19,7 @@ from specmeter.experiment_file import LoadedExperiment
 from specmeter.measure import Observer, Work, measure
 from specmeter.record import Arm, DraftPair, EngineIdentity, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
+from specmeter.store.reader import DATABASE_NAME
 
 if TYPE_CHECKING:
     from specmeter.experiment import Experiment
@@ -273,18 +274,20 @@ def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
         entries = [entry for entry in runs.iterdir() if pattern.match(entry.name) and RunStore.exists(entry)]
     except OSError:
         return []
-    return sorted(entries, key=lambda entry: (entry / "run.sqlite").stat().st_ctime_ns)
+    return sorted(entries, key=lambda entry: (entry / DATABASE_NAME).stat().st_ctime_ns)
 
 
 def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     """A run by its folder, by its folder's name under `runs`, or `latest`: the one written to last, of those that hold
     any request if there are such. Raises `StoreError`."""
     if reference == "latest":
-        found = sorted(find_runs(runs), key=lambda entry: (entry / "run.sqlite").stat().st_mtime_ns, reverse=True)
+        found = sorted(find_runs(runs), key=lambda entry: (entry / DATABASE_NAME).stat().st_mtime_ns, reverse=True)
         if not found:
             raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
         return next(filter(_has_requests, found), found[0])
     path = Path(reference).expanduser()
+    if path.name == DATABASE_NAME and path.is_file():
+        return path.parent
     under = runs / reference
     return under if not path.exists() and path.parent == Path() and under.is_dir() else path
 
