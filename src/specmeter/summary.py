@@ -108,7 +108,7 @@ class ArmSummary(KindSummary):
     cost_probe: CostProbe | None
     """Why the speedup is that of a cost probe and of no real text; None for a real one."""
     speedup_bootstrap: Estimate | None
-    """Second opinion on the interval of a single invocation, from resampled blocks."""
+    """Second opinion on the interval of a single invocation, from resampled blocks; None where some were completed."""
     speedup_range: tuple[float, float] | None
     """Lowest and highest speedup of one invocation; None where there was only one."""
     comparison: Comparison | None
@@ -229,7 +229,9 @@ def _summarize_arm(
         role=arm.role,
         baseline_id=arm.baseline_id,
         cost_probe=cost_probe,
-        speedup_bootstrap=bootstrap_speedup(_flat(pairs), level=level) if pairs and single else None,
+        speedup_bootstrap=bootstrap_speedup(_flat(pairs), level=level)
+        if met and single and not met.completed
+        else None,
         speedup_range=(across.lowest, across.highest) if across else None,
         comparison=compare(speedup) if speedup else None,
         units_advised=units_for(speedup) if speedup else None,
