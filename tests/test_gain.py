@@ -144,6 +144,16 @@ def test_a_slow_block_is_not_a_stall_and_a_stall_in_it_is() -> None:
     assert np.argwhere(excesses(times) > limit(excesses(times))).tolist() == [[2, 1]]
 
 
+@pytest.mark.parametrize("prompts", [1, 2, 3])
+def test_a_slow_block_of_few_prompts_is_not_a_stall(prompts: int) -> None:
+    """With one or two prompts a whole slow block was reported as stalled requests."""
+    draw = np.random.default_rng(7)
+    for _ in range(50):
+        times = np.log(8 + 4 * draw.random((prompts, 1))) + 0.01 * draw.standard_normal((prompts, 4))
+        times[:, 2] += math.log(2)
+        assert not (np.nan_to_num(excesses(times)) > limit(excesses(times))).any()
+
+
 def test_an_arm_whose_times_vary_anyway_does_not_stall() -> None:
     times = np.random.default_rng(1).normal(2.0, 0.3, (6, 5))
     assert not (excesses(times) > limit(excesses(times))).any()
