@@ -403,7 +403,7 @@ def pooled_ratio(
     residuals = used[:, 0] - ratio * used[:, 1]
     copies = n < 2 or float(np.abs(residuals).max()) <= SAME * float(np.abs(used).max())
     if copies:
-        method = f"pooled over {n} {of}; {no_interval(n)}"
+        method = f"pooled over {counted(n, of)}; {no_interval(n)}"
         return Estimate(point=scale * ratio, level=level, n=n, of=of, unit=unit, method=method)
     error = math.sqrt(n / (n - 1) * float(residuals @ residuals)) / total[1]
     half = t_critical(n - 1, level) * error
@@ -572,6 +572,11 @@ def _log_ratios(pairs: Sequence[Pair], level: float) -> Floats:
 def _copies(logs: Floats) -> bool:
     """Whether the values cannot give an interval: fewer than two, or all the same."""
     return len(logs) < 2 or float(np.ptp(logs)) <= SAME
+
+
+def counted(n: int, of: str) -> str:
+    """`4 prompts`, `1 prompt`."""
+    return f"{n} {of.removesuffix('s') if n == 1 else of}"
 
 
 def no_interval(n: int) -> str:
