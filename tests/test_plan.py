@@ -50,7 +50,8 @@ def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> Non
     (warning,) = (it for it in make_plan(load(lookups)).warnings if "an answer needs" not in it)
     assert warning.startswith("dense/ngram-simple/g4/n6: ngram-simple never drafts")
     assert "set gamma to 6 or more" in warning
-    assert make_plan(load(lookups, ["engine.kind=mock"])).warnings == ()
+    mock = make_plan(load(lookups, ["engine.kind=mock"]))
+    assert [it for it in mock.warnings if "an answer needs" not in it] == []
 
 
 @pytest.mark.parametrize(

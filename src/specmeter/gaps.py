@@ -71,7 +71,7 @@ def _weights(known: Bools, shares: Floats, mine: Bools) -> Floats:
     of_prompt = known / known.sum(axis=0)
     normal = np.diag(known.sum(axis=1)) - known @ of_prompt.T
     missing = np.where(known, 0.0, shares) * mine[:, None]
-    of_block: Floats = (missing.sum(axis=1) - (missing @ of_prompt.T).sum(axis=0)) @ np.linalg.pinv(normal)
+    of_block: Floats = (missing.sum(axis=1) - (missing @ of_prompt.T).sum(axis=0)) @ _inverse(normal)
     moved = np.where(known, shares * mine[:, None] + of_block[:, None] - of_block @ of_prompt, 0.0)
     return (moved + missing.sum(axis=0) * of_prompt) / mine.sum()
 
@@ -97,6 +97,13 @@ def additive(values: Floats, rows: Ints, columns: Ints) -> tuple[dict[int, float
                 dict(zip(titles.tolist(), of_column.tolist(), strict=True)),
             )
     return None
+
+
+def _inverse(normal: Floats) -> Floats:
+    """The pseudoinverse of a symmetric matrix."""
+    values, vectors = np.linalg.eigh(normal)
+    usable = values > 1e-9 * values.max()
+    return (vectors[:, usable] / values[usable]) @ vectors[:, usable].T
 
 
 def _hang_together(row: Ints, column: Ints, rows: int, columns: int) -> bool:
