@@ -40,7 +40,7 @@ class Fake:
     started_at: float = 0.0
     prompt_n: int | None = 20
     prompt_ms: float | None = 100.0
-    draft_n: int | None = 0
+    draft_n: int | None = 50
     draft_n_accepted: int | None = 0
     target_forwards: int | None = 100
 
@@ -77,7 +77,11 @@ def test_rows_of_the_store_are_rows() -> None:
 
 def test_speedup_is_that_of_stats_over_blocks() -> None:
     times = [(1000.0, 800.0), (1100.0, 820.0), (1050.0, 850.0)]
-    rows = [row for b, (base, fast) in enumerate(times) for row in (Fake(BASE.id, b, "p", base), drafted(b, "p", fast))]
+    rows = [
+        row
+        for b, (base, fast) in enumerate(times)
+        for row in (Fake(BASE.id, b, "p", base, draft_n=0), drafted(b, "p", fast))
+    ]
     summary = summarize(rows, ARMS, planned={BASE.id: 3, DRAFT.id: 3})
     arm = arm_of(summary, DRAFT.id)
     assert arm.speedup == geometric_speedup([(Pool(100, fast), Pool(100, base)) for base, fast in times])

@@ -15,32 +15,44 @@ run at one of two speeds, 10 arms and 3 blocks, up to 11 % of simulated runs sai
 7 % of runs of one arm and 2 blocks. So that answer needs at least `least_units` blocks, with which it is said falsely
 in 5 % of runs at most (`benchmarks/coverage.py`).
 
-An answer over several kinds of text holds for their mixture. Where an arm gains on one kind and loses on another, each
-by its own interval, the answer is that it depends on the text.
+An answer over several kinds of text holds for their mixture. Where an arm gains on one kind and loses on another, the
+answer is that it depends on the text. Ten kinds are ten chances to err, so their intervals hold for all arms and kinds
+together, and a kind gains or loses only by 2 % or more.
+
+An arm that failed more than a tenth of its requests is not advised, whatever it gained on the rest. One that drafted
+nothing at all is its baseline under another name: it does not compete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import Literal
 
 from specmeter.gain import Gain
 from specmeter.record import Arm, Estimate, Record
 from specmeter.stalls import Stalls
-from specmeter.stats import MARGIN, Comparison, compare, units_for
+from specmeter.stats import MARGIN, Comparison, compare, simultaneous, units_for
 from specmeter.summary import ArmSummary, Choice, RunSummary
 
 Decision = Literal[
-    "speculate", "do not speculate", "depends on the text", "not shown", "too few", "too noisy", "cannot tell"
+    "speculate",
+    "do not speculate",
+    "depends on the text",
+    "not advised",
+    "not shown",
+    "too few",
+    "too noisy",
+    "cannot tell",
 ]
 """- `speculate`: an arm's simultaneous interval lies above 1;
 - `do not speculate`: each arm's own lies below 1;
 - `depends on the text`: kinds of text disagree;
+- `not advised`: an arm gains, but failed more than a tenth of its requests;
 - `too few`: one of the first two would be said, of too few units to believe it;
 - `too noisy`: the interval holds 1, and its upper end is more than `NOISY` times its lower end;
 - `not shown`: none of these;
-- `cannot tell`: there is no interval.
+- `cannot tell`: there is no interval, or no arm drafted anything.
 """
 
 NOISY = 4.0
@@ -49,15 +61,32 @@ NOISY_MARGIN = 0.1
 """Half width that advice aims at where the interval says nothing: enough to see whether there is anything to see."""
 
 
+MOST_FAILED = 0.1
+"""An arm that failed a larger share of its requests is not advised."""
+
+
+class Behind(Record):
+    """An arm that does not compete, since it never completed prompts that others did."""
+
+    arm_id: str
+    speedup: Estimate | None
+    """On the prompts that it and its baseline completed."""
+    prompts: int
+    """How many these are."""
+    of: int
+    """Prompts that it was given."""
+
+
 class OfKind(Record):
     """The best arm on one kind of text."""
 
     kind: str
     arm_id: str
     speedup: Estimate
-    """With the interval that holds for all arms that compete on this kind."""
+    """With the interval that holds for all kinds and all arms that compete on this kind together."""
     sign: Literal["gain", "loss", "open"]
-    """`gain`: that interval lies above 1. `loss`: the own interval of each arm that competes lies below."""
+    """`gain`: that interval lies above 1, and the point at 1.02 or higher. `loss`: the interval of each arm that
+    competes, adjusted for the number of kinds, lies below 1, and its point at 0.98 or lower."""
 
 
 class Answer(Record):
@@ -90,8 +119,18 @@ class Answer(Record):
     """Every kind of text by itself; empty where there is one kind, or the answer is about one."""
     left_out: int = 0
     """Prompts that do not count, since the arm or its baseline never completed them."""
-    behind: tuple[str, ...] = ()
+    prompts_given: int = 0
+    """Prompts that the arm was given; more than `gain.prompts` where some are left out."""
+    never_completed: int = 0
+    """Prompts that the arm itself never completed."""
+    failed: int = 0
+    """Requests that the arm failed in the whole run."""
+    tried: int = 0
+    """Requests that it completed or failed."""
+    behind: tuple[Behind, ...] = ()
     """Arms that were given these prompts and do not compete, since they never completed some that others did."""
+    idle: tuple[str, ...] = ()
+    """Arms that drafted nothing at all; they do not compete."""
     stalls: Stalls | None = None
     """Requests of the arm that were held up."""
     baseline_stalls: Stalls | None = None
@@ -128,11 +167,12 @@ def answers(summary: RunSummary, arms: Sequence[Arm]) -> tuple[Answer, ...]:
             if (choices := {it.arm_id: part.choice for it in mine if (part := it.kinds.get(kind)) and part.choice})
         }
         if whole:
-            told = [
-                _of_kind(kind, among)
+            rivals = {
+                kind: among
                 for kind, choices in by_kind.items()
                 if (among := {arm_id: choice for arm_id, choice in choices.items() if arm_id in whole})
-            ]
+            }
+            told = [_of_kind(kind, among, len(rivals)) for kind, among in rivals.items()]
             found.append(_answer(by_id, baseline, "", whole, unit, tuple(told) if len(told) > 1 else ()))
         found += [
             _answer(by_id, baseline, kind, choices, unit)
@@ -150,9 +190,12 @@ def _answer(
     unit: Literal["block", "invocation"],
     by_kind: tuple[OfKind, ...] = (),
 ) -> Answer:
-    best_id, best = _best(choices)
+    best_id, best = _best(choices, {arm_id for arm_id in choices if _fails(arms[arm_id])})
     among = best.compared
-    decision = _decision(choices, best)
+    idle = tuple(it.arm_id for it in arms.values() if _is_idle(it, baseline_id))
+    decision = "cannot tell" if best_id in idle else _decision(choices, best)
+    if decision == "speculate" and _fails(arms[best_id]):
+        decision = "not advised"
     if by_kind and _depends(decision, best_id, by_kind, arms):
         decision = "depends on the text"
     of_arm = arms[best_id] if not kind else arms[best_id].kinds[kind]
@@ -172,16 +215,35 @@ def _answer(
         unit=unit,
         by_kind=by_kind,
         left_out=of_arm.left_out,
+        prompts_given=of_arm.left_out + (of_arm.gain.prompts if of_arm.gain else 0),
+        never_completed=of_arm.never_completed,
+        failed=arms[best_id].requests_failed,
+        tried=_tried(arms[best_id]),
+        idle=idle,
         behind=_behind(arms, baseline_id, kind, choices),
         stalls=arms[best_id].stalls,
         baseline_stalls=arms[baseline_id].stalls,
     )
 
 
-def _best(choices: Mapping[str, Choice]) -> tuple[str, Choice]:
-    """The arm with the highest speedup, of those that are shown to gain where there are such."""
+def _tried(arm: ArmSummary) -> int:
+    return arm.requests_ok + arm.requests_failed
+
+
+def _fails(arm: ArmSummary) -> bool:
+    return arm.requests_failed > MOST_FAILED * _tried(arm)
+
+
+def _is_idle(arm: ArmSummary, baseline_id: str) -> bool:
+    return arm.baseline_id == baseline_id and arm.cost_probe is None and arm.requests_ok > 0 and not arm.drafted
+
+
+def _best(choices: Mapping[str, Choice], failing: Collection[str] = ()) -> tuple[str, Choice]:
+    """The arm with the highest speedup, of those that are shown to gain where there are such, and best without those
+    that fail too often."""
     faster = {arm_id: choice for arm_id, choice in choices.items() if _interval(choice.simultaneous)[0] > 1}
-    return max((faster or choices).items(), key=lambda item: item[1].speedup.point)
+    sound = {arm_id: choice for arm_id, choice in faster.items() if arm_id not in failing}
+    return max((sound or faster or choices).items(), key=lambda item: item[1].speedup.point)
 
 
 def _decision(choices: Mapping[str, Choice], best: Choice) -> Decision:
@@ -196,13 +258,22 @@ def _decision(choices: Mapping[str, Choice], best: Choice) -> Decision:
     return "too noisy" if high > NOISY * low else "not shown"
 
 
-def _of_kind(kind: str, choices: Mapping[str, Choice]) -> OfKind:
+def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> OfKind:
+    """The best arm on one of so many kinds."""
     arm_id, best = _best(choices)
-    decision = _decision(choices, best)
-    sign: Literal["gain", "loss", "open"] = (
-        "gain" if decision == "speculate" else "loss" if decision == "do not speculate" else "open"
-    )
-    return OfKind(kind=kind, arm_id=arm_id, speedup=best.simultaneous, sign=sign)
+    together = best.compared * kinds
+    speedup = simultaneous(best.speedup, together)
+    sign: Literal["gain", "loss", "open"] = "open"
+    if _interval(speedup)[0] > 1 and speedup.point >= 1 + MARGIN and speedup.n >= least_units(together):
+        sign = "gain"
+    elif speedup.n >= least_units(kinds) and all(_loses(choice.speedup, kinds) for choice in choices.values()):
+        sign = "loss"
+    return OfKind(kind=kind, arm_id=arm_id, speedup=speedup, sign=sign)
+
+
+def _loses(speedup: Estimate, kinds: int) -> bool:
+    """Whether an arm is slower on one of so many kinds, by more than nobody would act upon."""
+    return _interval(simultaneous(speedup, kinds))[1] < 1 and speedup.point <= 1 - MARGIN
 
 
 def _depends(decision: Decision, arm_id: str, by_kind: Sequence[OfKind], arms: Mapping[str, ArmSummary]) -> bool:
@@ -210,17 +281,26 @@ def _depends(decision: Decision, arm_id: str, by_kind: Sequence[OfKind], arms: M
     signs = {it.sign for it in by_kind}
     if "gain" in signs and ("loss" in signs or decision == "do not speculate"):
         return True
-    losses = (arms[arm_id].kinds[it.kind].speedup for it in by_kind if it.kind in arms[arm_id].kinds)
-    return decision == "speculate" and any(_interval(speedup)[1] < 1 for speedup in losses)
+    own = (arms[arm_id].kinds[it.kind].speedup for it in by_kind if it.kind in arms[arm_id].kinds)
+    return decision == "speculate" and any(speedup is not None and _loses(speedup, len(by_kind)) for speedup in own)
 
 
 def _behind(
     arms: Mapping[str, ArmSummary], baseline_id: str, kind: str, choices: Mapping[str, Choice]
-) -> tuple[str, ...]:
+) -> tuple[Behind, ...]:
     """Arms that lack prompts which those that compete have."""
     others = (arm for arm in arms.values() if arm.baseline_id == baseline_id and arm.arm_id not in choices)
-    parts = ((arm.arm_id, arm.kinds.get(kind) if kind else arm) for arm in others if arm.cost_probe is None)
-    return tuple(arm_id for arm_id, part in parts if part is not None and part.left_out)
+    parts = (
+        (arm.arm_id, arm.kinds.get(kind) if kind else arm)
+        for arm in others
+        if not (arm.cost_probe or _is_idle(arm, baseline_id))
+    )
+    return tuple(
+        Behind(arm_id=arm_id, speedup=part.speedup, prompts=met, of=met + part.left_out)
+        for arm_id, part in parts
+        if part is not None and part.left_out
+        for met in (part.gain.prompts if part.gain else 0,)
+    )
 
 
 def _interval(speedup: Estimate | None) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmeter.gaps import Doubt
 from specmeter.meetings import Meetings
 from specmeter.record import Estimate, Record
 from specmeter.stats import (
@@ -35,8 +36,10 @@ from specmeter.stats import (
     geometric_speedup,
     log_bounds,
     no_interval,
+    simultaneous,
     speedup_over_invocations,
     t_critical,
+    with_doubt,
 )
 
 if TYPE_CHECKING:
@@ -77,18 +80,24 @@ class Gain(Record):
 def gain_of(met: Meetings, *, several: bool, level: float = 0.95, among: int = 1) -> Gain:
     """Everything about the speedup where an arm met its baseline; `several` invocations are the units, if there are.
 
-    `among` is for the interval over prompts.
+    `among` is for all intervals but that of `decoding`, which is the arm's own.
     """
     pairs = met.pairs()
     prompts = np.exp(np.nanmean(met.logs, axis=0))
+
+    def told(speedup: Estimate) -> Estimate:
+        return speedup if met.doubt is None else with_doubt(speedup, *met.doubt)
+
     return Gain(
-        decoding=_speedup(pairs, several, level),
-        with_prompt=_speedup(met.with_prompts(), several, level),
-        pooled=pooled_speedup(_units(pairs, several), of="invocations" if several else "blocks", level=level),
+        decoding=told(_speedup(pairs, several, level)),
+        with_prompt=simultaneous(told(_speedup(met.with_prompts(), several, level)), among),
+        pooled=simultaneous(
+            told(pooled_speedup(_units(pairs, several), of="invocations" if several else "blocks", level=level)), among
+        ),
         prompts=len(met.prompts),
         lowest=float(prompts.min()),
         highest=float(prompts.max()),
-        over_prompts=speedup_over_prompts(_by_unit(met, several), level=level, among=among),
+        over_prompts=speedup_over_prompts(_by_unit(met, several), level=level, among=among, doubt=met.doubt),
         completed=met.completed,
     )
 
@@ -113,11 +122,14 @@ def pooled_speedup(units: Sequence[Pair], *, of: str = "blocks", level: float = 
     return Estimate(point=math.exp(log), low=low, high=high, level=level, n=n, of=of, unit="x", method=method)
 
 
-def speedup_over_prompts(logs: Floats, *, level: float = 0.95, among: int = 1) -> Estimate | None:
+def speedup_over_prompts(
+    logs: Floats, *, level: float = 0.95, among: int = 1, doubt: Doubt | None = None
+) -> Estimate | None:
     """The geometric mean over prompts, with the interval for other prompts like these: `logs` are units x prompts.
 
-    `among` for intervals that hold for so many arms together (Bonferroni). None for fewer than `LEAST_PROMPTS`, for a
-    single unit, where something is missing, and where prompts do not differ at all.
+    `among` for intervals that hold for so many arms together (Bonferroni); `doubt` is that of completed values. None
+    for fewer than `LEAST_PROMPTS`, for a single unit, where something is missing or most was completed, and where
+    prompts do not differ at all.
     """
     from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
 
@@ -128,8 +140,13 @@ def speedup_over_prompts(logs: Floats, *, level: float = 0.95, among: int = 1) -
     parts = [float(means.var(ddof=1)) / len(means) for means in (of_prompt, of_unit)]
     if float(np.ptp(of_prompt)) <= SAME:
         return None
+    freedom = [prompts - 1, units - 1]
+    if doubt is not None:
+        if math.isinf(doubt.variance):
+            return None
+        parts, freedom = [*parts, doubt.variance], [*freedom, doubt.df]
     v = sum(parts)
-    df = v**2 / sum(part**2 / (count - 1) for part, count in zip(parts, (prompts, units), strict=True))
+    df = v**2 / sum(part**2 / own for part, own in zip(parts, freedom, strict=True))
     t = float(stdtrit(df, 1 - (1 - level) / (2 * among)))
     mean = float(logs.mean())
     low, high = log_bounds(mean, t * math.sqrt(v))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.gaps import additive
+from specmeter.gaps import Doubt, additive, doubt
 from specmeter.stats import Pair, Pool
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Meetings:
     """Numbers of the prompts in the table."""
     completed: int
     """Prompts of a block that one side, or both, lack and that were completed."""
+    doubt: Doubt | None
+    """What completing adds to the variance of the speedup; None where nothing was completed."""
 
     def pairs(self) -> dict[int, list[Pair]]:
         """Invocation -> (arm, baseline) of each block, decoding alone."""
@@ -96,11 +98,13 @@ def meet(table: RequestTable, rows: Ints, base: Ints, prompts: Ints | None = Non
         else:
             completed = int((~both).sum())
             _complete(arm, baseline, expected, plain)
-    seen = logs
-    if completed and expected is not None:
-        logs = np.where(both, logs, expected)
+    seen, added = logs, None
     invocations = np.array([table.cells[number][0] for number in cells.tolist()], dtype=np.int64)
-    return Meetings(arm, baseline, logs, seen, invocations, names, completed)
+    if completed and expected is not None:
+        units = invocations if len(table.invocations) > 1 else np.arange(len(cells))
+        added = doubt(seen, expected, (_shares(arm) + _shares(baseline)) / 2, units)
+        logs = np.where(both, logs, expected)
+    return Meetings(arm, baseline, logs, seen, invocations, names, completed, added)
 
 
 def _grid(table: RequestTable, rows: Ints, cells: Ints, prompts: Ints) -> Grid:
@@ -119,6 +123,12 @@ def _log_rates(side: Grid) -> Floats:
     _, tokens, ms, _ = side
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(tokens) - np.log(ms)
+
+
+def _shares(side: Grid) -> Floats:
+    """Each prompt's share of a block's time: by how much its logarithm moves that of the block."""
+    _, _, ms, _ = side
+    return ms / ms.sum(axis=1, keepdims=True)
 
 
 def _expected(values: Floats) -> Floats | None:

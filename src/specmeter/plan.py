@@ -85,7 +85,8 @@ class Plan(Record):
     seconds: float | None
     """Rough estimate of the time the run takes, without building or downloading models."""
     warnings: tuple[str, ...] = ()
-    """What the engine would silently make of settings of drafts, arm by arm, as far as it can be seen from here."""
+    """What the engine would silently make of settings of drafts, arm by arm, as far as it can be seen from here, and
+    where the blocks are too few for an answer."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -150,8 +151,27 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
         disk_free_bytes=_disk_free(),
         bandwidth_bytes_per_s=bandwidth,
         seconds=_seconds(experiment, plans, models, sessions, bandwidth),
-        warnings=tuple(_silent(experiment, arms, counts)),
+        warnings=(*_silent(experiment, arms, counts), *too_few(experiment, arms)),
     )
+
+
+def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
+    """Baselines beside which more arms compete than the blocks of the plan can tell apart."""
+    from specmeter.answer import least_units
+
+    design = experiment.design
+    several = design.invocations > 1
+    units, unit = (design.invocations, "invocations") if several else (design.blocks, "blocks")
+    choices = [arm for arm in arms if arm.role == "speculative" and not arm.synthetic_rates]
+    for baseline in (arm.id for arm in arms if arm.role == "baseline"):
+        mine = [arm for arm in choices if arm.baseline_id == baseline]
+        among = max(
+            (sum(not arm.workloads or spec.name in arm.workloads for arm in mine) for spec in experiment.workloads),
+            default=0,
+        )
+        if among and units < least_units(among):
+            named = "one arm" if among == 1 else f"{among} arms"
+            yield f"{baseline}: with {named} an answer needs at least {least_units(among)} {unit}; planned: {units}"
 
 
 def refuse_too_long(experiment: Experiment, arm: Arm) -> None:

@@ -714,6 +714,8 @@ class Estimate(Record):
     """Number of independent units (blocks, prompts, ...) behind it."""
     of: str = ""
     """What these units are: `blocks`, `invocations`, `prompts`; empty where `method` alone says it."""
+    df: int | None = None
+    """Degrees of freedom of Student's t where they are fewer than n - 1."""
     unit: str
     """`x`, `tok/s`, `1`, ..."""
     method: str

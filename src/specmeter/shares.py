@@ -28,7 +28,7 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.record import Estimate
-from specmeter.stats import SAME, no_interval, t_critical
+from specmeter.stats import SAME, counted, no_interval, t_critical
 
 _FARTHEST = 700.0
 """Logits beyond this are 0 or 1 to every digit."""
@@ -65,7 +65,7 @@ def bounded_ratio(
     elif not floor < ratio < ceiling:
         why = f"not between {floor:g} and {ceiling:g}, no interval"
     if why:
-        return Estimate(point=ratio, level=level, n=n, of=of, unit=unit, method=f"pooled over {n} {of}; {why}")
+        return Estimate(point=ratio, level=level, n=n, of=of, unit=unit, method=f"pooled over {counted(n, of)}; {why}")
     error = math.sqrt(n / (n - 1) * float(residuals @ residuals)) / float(total[1])
     half = t_critical(n - 1, level) * error
     if math.isinf(ceiling):

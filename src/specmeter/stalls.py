@@ -8,7 +8,8 @@ to 9 blocks, since many runs of that size meet too few of them.
 
 With x_pb the logarithm of ms per token of prompt p in block b, a request's excess is x_pb less the median of x_p in the
 other blocks (the lower one of the middle two, so that of two others one may have stalled), less the median of that over
-the prompts of its block (three or more of them), which is what slowed the block as a whole. It stalled where the excess
+the prompts of its block (the lower one again), which is what slowed the block as a whole. A block of a single prompt
+cannot tell one from the other, and nothing is seen in it. It stalled where the excess
 is above ln 1.5 and above 6 robust standard deviations (1.4826 times the median absolute excess), so that an arm whose
 times vary anyway is not said to stall. How often that sees such stalls, and how seldom it says so of clean runs:
 `benchmarks/coverage.py`.
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 LEAST_EXCESS = math.log(1.5)
 _DEVIATIONS = 6.0
-_LEAST_PROMPTS = 3
-"""Prompts of a block whose median tells what slowed all of it."""
+_LEAST_PROMPTS = 2
+"""Prompts of a block that can tell a request that was held up from a block that was slow as a whole."""
 
 
 class Stalls(Record):
@@ -43,7 +44,7 @@ class Stalls(Record):
     requests: int
     """How many there were."""
     of: int
-    """Requests that were looked at: those of prompts that ran in several blocks."""
+    """Requests that were looked at: those of prompts that ran in several blocks, two or more to a block."""
     slowest: float
     """How many times its usual time the slowest took."""
     share: float
@@ -82,10 +83,9 @@ def excesses(times: Floats) -> Floats:
     for block in range(blocks):
         others = np.delete(times, block, axis=1)
         some = np.isfinite(others).any(axis=1) & np.isfinite(times[:, block])
-        if some.any():
-            excess[some, block] = times[some, block] - _lower_median(others[some])
-            if int(some.sum()) >= _LEAST_PROMPTS:
-                excess[:, block] -= np.nanmedian(excess[:, block])
+        if int(some.sum()) >= _LEAST_PROMPTS:
+            ratios = times[some, block] - _lower_median(others[some])
+            excess[some, block] = ratios - _lower_median(ratios[None, :])
     return excess
 
 

@@ -227,16 +227,35 @@ def ratio_of_groups(
 def at_level(estimate: Estimate, level: float) -> Estimate:
     """The same speedup with its interval at another level; without an interval it stays without.
 
-    The half width in logarithms is multiplied by t(n - 1, new level) / t(n - 1, old level). Raises `UsageError` for an
+    The half width in logarithms is multiplied by t(df, new level) / t(df, old level). Raises `UsageError` for an
     interval that is not Student's on logarithms.
     """
     _check_level(level)
     half = _log_half(estimate)
     if half is None:
         return estimate.model_copy(update={"level": level, "low": None, "high": None})
-    half *= t_critical(estimate.n - 1, level) / t_critical(estimate.n - 1, estimate.level)
+    df = _df(estimate)
+    half *= t_critical(df, level) / t_critical(df, estimate.level)
     low, high = log_bounds(math.log(estimate.point), half)
     return estimate.model_copy(update={"level": level, "low": low, "high": high})
+
+
+def with_doubt(estimate: Estimate, variance: float, df: int) -> Estimate:
+    """The same speedup where its logarithm has this much more variance than its units show (`gaps.doubt`).
+
+    The variances add up, and t has the smaller degrees of freedom. Infinite variance: no interval, since too little was
+    measured. Raises `UsageError` like `at_level`.
+    """
+    if math.isinf(variance):
+        why = "too little was measured: most of it would be estimated"
+        return estimate.model_copy(update={"low": None, "high": None, "method": why})
+    half = _log_half(estimate)
+    if half is None or variance == 0:
+        return estimate
+    error, df = half / t_critical(_df(estimate), estimate.level), min(df, _df(estimate))
+    low, high = log_bounds(math.log(estimate.point), t_critical(df, estimate.level) * math.sqrt(error**2 + variance))
+    method = f"{estimate.method}; with the error of what was completed"
+    return estimate.model_copy(update={"low": low, "high": high, "df": df, "method": method})
 
 
 def simultaneous(estimate: Estimate, among: int) -> Estimate:
@@ -293,7 +312,7 @@ def units_for(estimate: Estimate, half_width: float = MARGIN, *, among: int = 1)
     half = _log_half(estimate)
     if half is None:
         return None
-    spread = half * math.sqrt(estimate.n) / t_critical(estimate.n - 1, estimate.level)
+    spread = half * math.sqrt(estimate.n) / t_critical(_df(estimate), estimate.level)
     level, wanted = 1 - (1 - estimate.level) / among, math.log1p(half_width)
 
     def enough(m: int) -> bool:
@@ -384,7 +403,7 @@ def pooled_ratio(
     residuals = used[:, 0] - ratio * used[:, 1]
     copies = n < 2 or float(np.abs(residuals).max()) <= SAME * float(np.abs(used).max())
     if copies:
-        method = f"pooled over {n} {of}; {no_interval(n)}"
+        method = f"pooled over {counted(n, of)}; {no_interval(n)}"
         return Estimate(point=scale * ratio, level=level, n=n, of=of, unit=unit, method=method)
     error = math.sqrt(n / (n - 1) * float(residuals @ residuals)) / total[1]
     half = t_critical(n - 1, level) * error
@@ -501,6 +520,10 @@ def log_bounds(mean: float, half: float) -> tuple[float, float]:
     return math.exp(mean - half), math.exp(min(mean + half, UNBOUNDED))
 
 
+def _df(estimate: Estimate) -> int:
+    return estimate.n - 1 if estimate.df is None else estimate.df
+
+
 def _log_half(estimate: Estimate) -> float | None:
     """Half the width of a speedup's interval in logarithms; None without one, or where it says nothing at all."""
     if estimate.low is None or estimate.high is None:
@@ -549,6 +572,11 @@ def _log_ratios(pairs: Sequence[Pair], level: float) -> Floats:
 def _copies(logs: Floats) -> bool:
     """Whether the values cannot give an interval: fewer than two, or all the same."""
     return len(logs) < 2 or float(np.ptp(logs)) <= SAME
+
+
+def counted(n: int, of: str) -> str:
+    """`4 prompts`, `1 prompt`."""
+    return f"{n} {of.removesuffix('s') if n == 1 else of}"
 
 
 def no_interval(n: int) -> str:

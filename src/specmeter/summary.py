@@ -89,10 +89,12 @@ class KindSummary(Record):
     gain: Gain | None
     """More about the same speedup: with prompts, by total time, over prompts."""
     choice: Choice | None
-    """As one of those to choose from; None for arms that are not: baselines, controls, cost probes, and arms that lack
-    prompts which the others completed."""
+    """As one of those to choose from; None for arms that are not: baselines, controls, cost probes, arms that lack
+    prompts which the others completed, and arms that drafted nothing beside some that did."""
     left_out: int
     """Prompts that the arm was given and that count on neither side, since one of them never completed them."""
+    never_completed: int
+    """Prompts that the arm was given and never completed itself."""
     acceptance: Estimate | None
     """Accepted / drafted tokens, with an interval over prompts; None where nothing was drafted."""
     tau: Estimate | None
@@ -108,7 +110,7 @@ class ArmSummary(KindSummary):
     cost_probe: CostProbe | None
     """Why the speedup is that of a cost probe and of no real text; None for a real one."""
     speedup_bootstrap: Estimate | None
-    """Second opinion on the interval of a single invocation, from resampled blocks."""
+    """Second opinion on the interval of a single invocation, from resampled blocks; None where some were completed."""
     speedup_range: tuple[float, float] | None
     """Lowest and highest speedup of one invocation; None where there was only one."""
     comparison: Comparison | None
@@ -171,7 +173,7 @@ def summarize(
                 f"arm {arm.id}: its baseline {arm.baseline_id!r} is not in the run", fix="measure the baseline as well"
             )
     table = RequestTable(rows, ids)
-    choices = [arm for arm in arms if _is_choice(arm, timing_only)]
+    choices = _that_drafted([arm for arm in arms if _is_choice(arm, timing_only)], table, ids)
     competing = families(table, [(ids[arm.id], ids[arm.baseline_id or ""]) for arm in choices])
     summaries = [
         _summarize_arm(
@@ -229,7 +231,9 @@ def _summarize_arm(
         role=arm.role,
         baseline_id=arm.baseline_id,
         cost_probe=cost_probe,
-        speedup_bootstrap=bootstrap_speedup(_flat(pairs), level=level) if pairs and single else None,
+        speedup_bootstrap=bootstrap_speedup(_flat(pairs), level=level)
+        if met and single and not met.completed
+        else None,
         speedup_range=(across.lowest, across.highest) if across else None,
         comparison=compare(speedup) if speedup else None,
         units_advised=units_for(speedup) if speedup else None,
@@ -283,6 +287,7 @@ def _estimates(
         gain=gain,
         choice=choice,
         left_out=len(np.unique(table.prompt[rows])) - (gain.prompts if gain else 0) if len(base) else 0,
+        never_completed=len(np.setdiff1d(table.prompt[rows], table.prompt[decoded])),
         acceptance=bounded_ratio(acceptance, unit="1", of="prompts", ceiling=1.0, level=level) if acceptance else None,
         tau=bounded_ratio(tau, unit="tokens/forward", of="prompts", floor=1.0, ceiling=most, level=level)
         if tau
@@ -314,6 +319,14 @@ def _flat(pairs: Mapping[int, list[Pair]]) -> list[Pair]:
 def _is_choice(arm: Arm, timing_only: Collection[str]) -> bool:
     """Whether the arm is one of those from which the best is picked."""
     return arm.role == "speculative" and arm.baseline_id is not None and _cost_probe(arm, timing_only) is None
+
+
+def _that_drafted(choices: Sequence[Arm], table: RequestTable, ids: Mapping[str, int]) -> list[Arm]:
+    """Without arms that drafted nothing at all: such an arm is its baseline under another name. Where no arm of a
+    baseline drafted anything, all of them stay, for the answer to say so."""
+    drafting = {arm.id for arm in choices if table.drafted[table.of_arm(ids[arm.id])].any()}
+    rivals = {arm.baseline_id for arm in choices if arm.id in drafting}
+    return [arm for arm in choices if arm.id in drafting or arm.baseline_id not in rivals]
 
 
 def _cost_probe(arm: Arm, timing_only: Collection[str]) -> CostProbe | None:

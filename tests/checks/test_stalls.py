@@ -40,6 +40,14 @@ def test_one_block_repeats_nothing() -> None:
     assert {it.arm_id for it in unchecked(stalls, data)} == {BASE, SD}
 
 
+def test_one_prompt_cannot_tell_a_stall_from_a_slow_block() -> None:
+    data = run_data(
+        prompt_ids=["text/code-1"], pace=lambda arm, block, _prompt: 3.0 if (arm.id, block) == (SD, 2) else 1.0
+    )
+    assert found(stalls, data) == []
+    assert {it.arm_id for it in unchecked(stalls, data)} == {BASE, SD}
+
+
 def test_total_time_far_from_the_mean_over_blocks_is_a_note() -> None:
     """Both sides slow in one block, the arm more so: the geometric mean hides by how much."""
     slow = {BASE: 2.0, SD: 6.0}

@@ -10,11 +10,11 @@ from rich.console import Console
 
 from specmeter.cli import invoke
 from specmeter.cli.interim import Interim
-from specmeter.cli.progress import RunProgress
+from specmeter.cli.progress import RunProgress, _so_far  # pyright: ignore[reportPrivateUsage]
 from specmeter.experiment_file import load
 from specmeter.laboratory import Prepared, prepare
 from specmeter.reading import read_run
-from specmeter.record import Request
+from specmeter.record import Estimate, Request
 from specmeter.store import RequestKey, RunStore
 
 EXPERIMENT = """
@@ -94,6 +94,12 @@ def test_off_a_terminal_each_block_begins_with_interim_speedups(run: tuple[Prepa
     ]
     assert len(told) == 2  # before the second and the third block
     assert told[0].count("~") == 3
+
+
+def test_an_interim_interval_that_says_nothing_is_left_out() -> None:
+    wide = Estimate(point=2.03, low=0.04, high=110.68, n=2, unit="x", method="")
+    assert _so_far(wide) == "~2.03x"
+    assert _so_far(wide.model_copy(update={"low": 1.5, "high": 2.7})) == "~2.03x [1.50, 2.70]"
 
 
 def test_interim_numbers_are_those_of_the_summary(run: tuple[Prepared, list[Request], Path]) -> None:

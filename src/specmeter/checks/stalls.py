@@ -20,6 +20,9 @@ def stalls(data: RunData) -> Findings:
         if len(blocks) < 2:
             yield unseen(arm_id, "no prompt was repeated in another block")
             continue
+        if len({it.row.prompt_id for it in requests}) < 2:
+            yield unseen(arm_id, "with one prompt a request that stalled looks like a slow block")
+            continue
         found = arms[arm_id].stalls
         if found is None:
             continue

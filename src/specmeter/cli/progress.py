@@ -195,10 +195,12 @@ class RunProgress:
 
 
 def _so_far(speedup: Estimate | None) -> str:
-    """A speedup on the way: with its interval where there is one already."""
+    """A speedup on the way: with its interval where there is one already that says anything."""
+    from specmeter.answer import NOISY
+
     if speedup is None:
         return ""
-    if speedup.low is None or speedup.high is None:
+    if speedup.low is None or speedup.high is None or speedup.low <= 1 < speedup.high > NOISY * speedup.low:
         return f"~{speedup.point:.2f}x"
     return f"~{speedup.point:.2f}x {brackets(speedup, 2)}"
 

@@ -109,6 +109,7 @@ def command(
     from specmeter.cli.run_view import print_run
     from specmeter.cli.verdicts import print_findings
     from specmeter.laboratory import choose_folder, foresee, prepare
+    from specmeter.plan import too_few
     from specmeter.store import RunStore
 
     console = error_console()
@@ -121,6 +122,8 @@ def command(
         if resumed and new:
             ctx.fail(f"--new: {out} holds a run already; name another folder")
     print_findings(console, foresee(prepared), notes=False)
+    for warning in too_few(prepared.experiment, list(prepared.work.arms.values())):
+        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     try:
         state = measure_shown(prepared, folder, resumed, console, probes)
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from specmeter.answer import NOISY_MARGIN
+from specmeter.answer import MOST_FAILED, NOISY_MARGIN
 from specmeter.gain import LEAST_PROMPTS
 from specmeter.report.numbers import bound
 from specmeter.stats import MARGIN
@@ -33,14 +33,22 @@ def sentence(answer: Answer, words: Words) -> str:
         "where": words("answer.where", kind=answer.kind) if answer.kind else "",
     }
     alone, together, comparison = answer.speedup, answer.speedup_simultaneous, answer.comparison
+    if answer.arm_id in answer.idle:
+        return words("answer.idle", **said)
+    failed = {"failed": answer.failed, "tried": answer.tried}
+    if (alone.low is None or alone.high is None) and answer.failed > MOST_FAILED * answer.tried:
+        return words("answer.failed_most", **said, **failed, speedup=f"{alone.point:.2f}")
     if alone.low is None or alone.high is None:
         more = words(f"answer.{'more' if alone.n > 1 else 'three'}_{answer.unit}s")
         return words("answer.no_interval", **said, speedup=f"{alone.point:.2f}", why=alone.method, more=more)
     if answer.decision == "do not speculate":
-        return words("answer.slower", **said, found=_found(answer, alone, words, 1))
+        behind = any(it.prompts for it in answer.behind)
+        return words("answer.slower_rest" if behind else "answer.slower", **said, found=_found(answer, alone, words, 1))
     found = _found(answer, together, words, answer.among)
     if answer.decision == "depends on the text":
         return words("answer.depends", **said, kinds=_kinds(answer, words), found=found)
+    if answer.decision == "not advised":
+        return words("answer.not_advised", **said, **failed, found=found)
     if answer.decision == "too few":
         return words(f"answer.too_few_{answer.unit}s", **said, found=found, least=answer.units_least)
     if answer.decision == "too noisy":
@@ -59,15 +67,21 @@ def sentence(answer: Answer, words: Words) -> str:
 
 def details(answer: Answer, words: Words) -> list[str]:
     """What else is true of the answer: other ways to count, other prompts, what is missing, what stalled."""
-    gain = answer.gain
+    gain, among = answer.gain, answer.among
+    others = [arm_id for arm_id in answer.idle if arm_id != answer.arm_id]
     told = answer.decision not in ("cannot tell", "too noisy")
     apart = answer.decision in ("not shown", "too noisy") and any(it.sign != "open" for it in answer.by_kind)
     return [
         *([words("detail.by_kind", kinds=_kinds(answer, words))] if apart else []),
-        *([_with_prompt(gain.with_prompt, words), _pooled(answer, words), _prompts(answer, words)] if told else []),
+        *(
+            [_with_prompt(gain.with_prompt, among, words), _pooled(answer, words), _prompts(answer, words)]
+            if told
+            else []
+        ),
         *([_counted("left_out", answer.left_out, words)] if answer.left_out else []),
         *([_counted("completed", gain.completed, words)] if gain.completed else []),
-        *([words("detail.behind", arms=words.listed(map(label, answer.behind)))] if answer.behind else []),
+        *([_behind(answer, words)] if answer.behind else []),
+        *([words("detail.idle", arms=words.listed(map(label, others)))] if others else []),
         *([_stalls("stalls", answer.stalls, words, arm=label(answer.arm_id))] if answer.stalls else []),
         *([_stalls("baseline_stalls", answer.baseline_stalls, words)] if answer.baseline_stalls else []),
     ]
@@ -80,7 +94,6 @@ def label(arm_id: str) -> str:
 
 def _found(answer: Answer, speedup: Estimate, words: Words, among: int) -> str:
     """`1.93x as fast while decoding (95% interval 1.85 to 2.01 over 4 blocks of these 4 prompts, adjusted ...)`."""
-    count = answer.gain.prompts
     return words(
         "found.interval",
         speedup=f"{speedup.point:.2f}",
@@ -88,13 +101,46 @@ def _found(answer: Answer, speedup: Estimate, words: Words, among: int) -> str:
         low=bound(speedup.low or 0.0, 2),
         high=bound(speedup.high or 0.0, 2),
         units=words(f"found.{answer.unit}s", count=speedup.n),
-        prompts=words("found.prompt") if count == 1 else words("found.prompts", count=count),
-        adjusted=words("found.adjusted", among=among) if among > 1 else "",
+        prompts=_which_prompts(answer, words),
+        adjusted=_adjusted(among, words),
     )
 
 
+def _adjusted(among: int, words: Words) -> str:
+    return words("found.adjusted", among=among) if among > 1 else ""
+
+
+def _which_prompts(answer: Answer, words: Words) -> str:
+    """`these 4 prompts`, or `the 4 of 8 prompts that it completed; it failed the others`."""
+    count = answer.gain.prompts
+    if answer.left_out:
+        name = "found.completed" if answer.never_completed == answer.left_out else "found.both_completed"
+        return words(name, count=count, all=answer.prompts_given)
+    return words("found.prompt") if count == 1 else words("found.prompts", count=count)
+
+
+def _behind(answer: Answer, words: Words) -> str:
+    """Which arms were not compared, and what each gained on what it completed."""
+    told = (
+        label(it.arm_id)
+        if it.speedup is None
+        else words(
+            "detail.behind_one",
+            method=label(it.arm_id),
+            speedup=f"{it.speedup.point:.2f}",
+            count=it.prompts,
+            all=it.of,
+        )
+        for it in answer.behind
+    )
+    return words("detail.behind", arms=words.listed(told))
+
+
 def _kinds(answer: Answer, words: Words) -> str:
-    return words.listed(_of_kind(it, answer.arm_id, words) for it in answer.by_kind)
+    """Every kind with its interval, and what these intervals hold for."""
+    listed = words.listed(_of_kind(it, answer.arm_id, words) for it in answer.by_kind)
+    level = f"{answer.by_kind[0].speedup.level:.0%}" if answer.by_kind else ""
+    return words("answer.kinds", listed=listed, level=level, count=len(answer.by_kind)) if answer.by_kind else listed
 
 
 def _of_kind(it: OfKind, best: str, words: Words) -> str:
@@ -137,11 +183,12 @@ def _help(answer: Answer, words: Words) -> str:
     return words(f"advice.noisy_{answer.unit}s", count=answer.units_advised, margin=f"{NOISY_MARGIN:.0%}")
 
 
-def _with_prompt(speedup: Estimate, words: Words) -> str:
+def _with_prompt(speedup: Estimate, among: int, words: Words) -> str:
     point = f"{speedup.point:.2f}"
     if speedup.low is None or speedup.high is None:
         return words("detail.with_prompt_point", speedup=point)
-    return words("detail.with_prompt", speedup=point, low=bound(speedup.low, 2), high=bound(speedup.high, 2))
+    low, high = bound(speedup.low, 2), bound(speedup.high, 2)
+    return words("detail.with_prompt", speedup=point, low=low, high=high, adjusted=_adjusted(among, words))
 
 
 def _pooled(answer: Answer, words: Words) -> str:
@@ -161,7 +208,17 @@ def _prompts(answer: Answer, words: Words) -> str:
     other = gain.over_prompts
     if other is not None and other.low is not None and other.high is not None:
         low, high = bound(other.low, 2), bound(other.high, 2)
-        return words("detail.other_prompts", **said, low=low, high=high, level=f"{other.level:.0%}", count=gain.prompts)
+        outside = not other.low <= gain.decoding.point <= other.high
+        return words(
+            "detail.other_prompts",
+            **said,
+            low=low,
+            high=high,
+            level=f"{other.level:.0%}",
+            count=gain.prompts,
+            sort=words("detail.sort_completed" if answer.left_out else "detail.sort"),
+            outside=words("detail.outside") if outside else "",
+        )
     if gain.prompts < LEAST_PROMPTS:
         return words("detail.few_prompts", **said, count=gain.prompts)
     return words("detail.no_other_prompts", **said)
