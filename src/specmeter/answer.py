@@ -272,7 +272,7 @@ def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> OfKind:
 
 
 def _loses(speedup: Estimate, kinds: int) -> bool:
-    """Whether an arm is slower on one of so many kinds, by more than nobody would act upon."""
+    """Whether an arm is slower on one of so many kinds, by a difference that matters (2 %)."""
     return _interval(simultaneous(speedup, kinds))[1] < 1 and speedup.point <= 1 - MARGIN
 
 

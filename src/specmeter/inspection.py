@@ -58,7 +58,7 @@ def _inspect(run: RunReader, measured_now: bool) -> Inspection:
         look=lambda _: iter(told),
         saw=PARTS,
         assumes="no two different sets of data have one SHA-256: identity",
-        otherwise="somebody who rewrites data and certificate together is not found out",
+        otherwise="a forger who rewrites data and certificate together is not found out",
     )
     judgement = judge(data, (*CHECKS, integrity))
     certificate = certify(data, judgement, hashes, run.state().state)

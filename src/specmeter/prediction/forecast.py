@@ -90,7 +90,7 @@ class Forecaster:
         self.scout: Looking | None = None
         """Whom to ask; set where there is a run to look at."""
         self._named: set[str] = set()
-        """Arms whose cost is that of a probe that somebody named."""
+        """Arms whose cost is that of a probe named on the command line."""
         self._replayed: dict[str, Counted | str] = {}
         self._unprobed: dict[str, str] = {}
         self._arms = arms
