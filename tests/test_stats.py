@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats as scipy_stats
@@ -497,6 +497,8 @@ def test_dip_is_what_its_definition_says(seed: int) -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
+@example([0.0, 0.0, 0.0, 222410.0, 483033.0, 483033.0, 483033.0])
+@example([0.0, 0.0, 86690.0, 147757.0, 147757.0])
 def test_dip_is_bounded_and_knows_no_unit(values: list[float]) -> None:
     x = np.array(values)
     value = dip(x)

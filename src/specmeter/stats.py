@@ -468,7 +468,9 @@ def dip(values: Floats) -> float:
         floor, ceiling = _hull(x, before, low, high, 1), _hull(x, after, low, high, -1)
         minorant = np.interp(x[part], x[floor], before[floor])
         majorant = np.interp(x[part], x[ceiling], after[ceiling])
-        mode = low + int(np.argmax(majorant - minorant))
+        # Where the two are parallel, rounding would choose a place between corners: the largest gap lies at one.
+        corners = np.array(sorted({*floor, *ceiling}))
+        mode = int(corners[np.argmax((majorant - minorant)[corners - low])])
         left = max(corner for corner in floor if corner <= mode)
         right = min(corner for corner in ceiling if corner >= mode)
         if majorant[mode - low] - minorant[mode - low] <= worst or (left, right) == (low, high):
