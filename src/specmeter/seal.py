@@ -1,8 +1,8 @@
 """Seals: a digest at the end of a page that tells whether the page is as it was written, and of which certificate.
 
 A report is written after the run was certified, so no certificate can cover it. It covers itself: its last line names
-the certificate.json that it was made from, and hashes all that comes before. A seal finds edits; an editor
-can also seal the page anew. What is certain is only what the certificate covers: `specmeter report` makes the page from that.
+the certificate.json that it was made from, and hashes all that comes before. A seal finds edits; an editor can also
+seal the page anew. What is certain is only what the certificate covers: `specmeter report` makes the page from that.
 """
 
 from __future__ import annotations
