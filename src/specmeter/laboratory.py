@@ -187,10 +187,9 @@ def run(
     from specmeter.inspection import issue
     from specmeter.losslessness import measure_margins
     from specmeter.profile.run import profile_run
-
-    work, loaded = prepared.work, prepared.loaded
     from specmeter.scout import Scout
 
+    work, loaded = prepared.work, prepared.loaded
     forecaster = _forecaster(prepared, probes)
     identity = RunIdentity(
         experiment=json.loads(work.experiment.model_dump_json()),

@@ -171,12 +171,13 @@ class _Bench:
         """Write down what is expected of an arm, once, before its first session."""
         if self.foresight is None or not arm.speculates or arm.id in self.predicted:
             return
-        late = arm.id in self.begun
-        if not late:
+        if arm.id in self.begun:
+            prediction = self.foresight.too_late(arm, self.engine.clock())
+        else:
             self.observer.looking_ahead(arm.id)
             self.foresight.prepare(arm)
-        ask = self.foresight.too_late if late else self.foresight.predict
-        self.store.add_prediction(ask(arm, self.engine.clock()))
+            prediction = self.foresight.predict(arm, self.engine.clock())
+        self.store.add_prediction(prediction)
         self.predicted.add(arm.id)
 
     def measure_cell(self, cell: Cell, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:

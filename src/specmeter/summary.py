@@ -6,8 +6,8 @@ text:
 - decode and prompt rate: all tokens over all time, interval over blocks (over invocations where there are several);
 - speedup: per block the ratio to the arm's own baseline, over the same prompts on both sides and in every block, those
   that a side lacks completed or left out (`meetings`); also with prompts, by total time and over prompts (`gain`);
-- several arms with one baseline: which of them compete, and the interval that holds for all of these together, for
-  whoever picks the best (`family`);
+- several arms with one baseline: which of them compete, and the interval that holds for all of these together, when
+  the best is picked (`family`);
 - on request the speedup on every prompt by itself;
 - acceptance and tau: interval over prompts, since greedy text repeats itself from block to block (`shares`);
 - requests that stalled (`stalls`);

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 NGRAM = 8
 """Length of the runs of tokens whose repetition is counted."""
-_MOST = 65_535
 BUCKETS = 256
 """Into so many are tokens hashed where their counts are kept."""
 
@@ -326,7 +325,7 @@ def _requests(
     looked_up = {arm.id for arm in arms.values() if "ngram-simple" in arm.methods}
     drafting = {arm.id for arm in arms.values() if arm.speculates and REPLAYED.issuperset(arm.methods)}
     steps: dict[bytes, bytes] = {}
-    """So are their steps."""
+    """Steps repeat, too; equal ones are kept once."""
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = shared(values)
@@ -451,6 +450,10 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
             row = 0
             partial += step["accepted"] < step["drafted"]
     return restores, most, partial
+
+
+_MOST = 65_535
+"""The most that 16 bits hold."""
 
 
 def _pack(steps: Sequence[Mapping[str, Any]]) -> bytes:
