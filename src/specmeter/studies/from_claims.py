@@ -1,6 +1,7 @@
 """Published rows in the words of studies, with what the audit rules about each.
 
-*Impossible* makes a row invalid: its speedup becomes a claimed one, which is shown struck out and supports nothing.
+*Impossible* and *implausible* make a row invalid: its speedup becomes a claimed one, which is shown struck out and
+supports nothing; `why` begins with which of the two it is.
 *Possible* means that no bound refutes it, which is not the same as true: such a row has no verdict, and nothing is said
 against it. Where the audit *cannot tell*, the row has no verdict either, and `why` says what is missing.
 """
@@ -11,8 +12,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from specmeter.audit.judge import judge
-from specmeter.audit.published import claims
+from specmeter.audit import reading
 from specmeter.record import Estimate
 from specmeter.stats import t_critical
 from specmeter.studies.study import ArmResult, Result
@@ -43,13 +43,14 @@ def rulings(published: str, *sources: str) -> Iterator[Ruling]:
 
     A source is the claim's own: `moe-306/tables.csv`. Raises `UsageError` for an unknown study.
     """
-    return (judge(claim) for claim in claims(published) if not sources or claim.source in sources)
+    ruled = reading.published(published).rulings
+    return (ruling for ruling in ruled if not sources or ruling.claim.source in sources)
 
 
 def verdict_of(ruling: Ruling) -> tuple[Verdict | None, str]:
     """(verdict, why) of a ruled claim."""
-    if ruling.verdict == "impossible":
-        return "invalid", f"{ruling.bound}: {ruling.arithmetic}"
+    if ruling.broken:
+        return "invalid", f"{ruling.verdict} ({ruling.bound}): {ruling.reason}"
     if ruling.verdict == "possible":
         return None, ""
     return None, f"cannot tell ({ruling.bound}): {ruling.arithmetic}"
