@@ -1,7 +1,6 @@
 """Published rows in the words of studies, with what the audit rules about each.
 
-*Impossible* and *implausible* make a row invalid: its speedup becomes a claimed one, which is shown struck out and
-supports nothing; `why` begins with which of the two it is.
+*Impossible* makes a row invalid: its speedup becomes a claimed one, which is shown struck out and supports nothing.
 *Possible* means that no bound refutes it, which is not the same as true: such a row has no verdict, and nothing is said
 against it. Where the audit *cannot tell*, the row has no verdict either, and `why` says what is missing.
 """
@@ -49,8 +48,8 @@ def rulings(published: str, *sources: str) -> Iterator[Ruling]:
 
 def verdict_of(ruling: Ruling) -> tuple[Verdict | None, str]:
     """(verdict, why) of a ruled claim."""
-    if ruling.broken:
-        return "invalid", f"{ruling.verdict} ({ruling.bound}): {ruling.reason}"
+    if ruling.verdict == "impossible":
+        return "invalid", f"{ruling.bound}: {ruling.arithmetic}"
     if ruling.verdict == "possible":
         return None, ""
     return None, f"cannot tell ({ruling.bound}): {ruling.arithmetic}"

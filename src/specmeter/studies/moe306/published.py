@@ -177,7 +177,7 @@ def _kind_lines(runs: Runs) -> Iterator[ArmResult]:
 def _line(group: Runs, same: Runs, suspect: frozenset[str], *, suite: str) -> ArmResult:
     """A line made from rows, with its speedup over the plain rows among `same`, unless a row is impossible."""
     row = group[0][0]
-    broken = next((ruling for _, ruling in group if ruling.broken), None)
+    broken = next((ruling for _, ruling in group if ruling.verdict == "impossible"), None)
     if broken is not None:
         verdict, why = from_claims.verdict_of(broken)
     elif row["job_id"] in suspect:
