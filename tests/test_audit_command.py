@@ -56,7 +56,8 @@ def test_the_count_is_said_first_then_the_worst_rows_then_what_they_rest_on(
     assert invoke(["audit", "mixed.csv"]) == 1
     out = capsys.readouterr().out
     assert "mixed.csv  table  4 rows: 1 impossible, 1 implausible, 2 possible" in " ".join(out.splitlines()[:1])
-    places = [out.index(words) for words in ("wrong", "high", "odd", "implausible rests on", "forward:", "fine", "noise: ")]
+    order = ("wrong", "high", "odd", "implausible rests on", "forward:", "fine", "noise: ")
+    places = [out.index(words) for words in order]
     assert places == sorted(places)
     assert "printed speedup 2.5, but its rates give 60 / 40 = 1.5" in out
     assert "contradiction: printed speedup 1.7, but its rates give 60 / 40 = 1.5" in out, "without --details"

@@ -27,7 +27,7 @@ class Range:
 
 
 def printed(claim: Claim, field: str) -> Range | None:
-    """The range of a field of the claim, None where it is absent. Rounding takes no share beyond 0 or 1, no rate to 0."""
+    """The range of a field of the claim, None where it is absent. Rounding takes no share past 0 or 1, no rate to 0."""
     value = getattr(claim, field)
     if value is None:
         return None
