@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specmeter.machines import MachineTable
 
 Finding = Literal["supported", "contradicted", "cannot tell", "does not apply here"]
-"""What data say about a claim. `does not apply here`: it is about named models or machines, and others were measured."""
+"""What data say about a claim. `does not apply here`: it is about named models or machines; others were measured."""
 
 FINDINGS: tuple[Finding, ...] = ("supported", "contradicted", "cannot tell", "does not apply here")
 
@@ -134,7 +134,7 @@ class ArmResult(Record):
     rate_verdict: Standing | None = None
     """Of the rate by itself, where the comparison alone is at fault."""
     texts_apart: int | None = None
-    """Answers that leave plain decoding's where the target is sure, or was not asked; None where nobody compared."""
+    """Answers that leave plain decoding's where the target is sure; None where that was not found out."""
 
     @property
     def speculates(self) -> bool:
@@ -265,6 +265,13 @@ class StudyCell(Record):
     digits: int = 2
     struck: bool = False
     """The number is false."""
+
+
+def claimed_cell(line: ArmResult, digits: int = 2) -> StudyCell:
+    """The speedup that a line only claims: struck out where it is false, and as it is where it is implausible."""
+    value = line.claimed_speedup
+    struck = value is not None and (line.verdict == "invalid" or line.comparison_only)
+    return StudyCell(value=value, text="-", digits=digits, struck=struck)
 
 
 class StudyTable(Record):

@@ -22,7 +22,7 @@ from specmeter.record import Estimate
 from specmeter.studies.study import ClaimRuling, Finding, RestsOn
 
 if TYPE_CHECKING:
-    from specmeter.studies.study import StudyData
+    from specmeter.studies.study import ArmResult, StudyData
 
 Found = tuple[Finding, str]
 """A ruling, and what was found, in words."""
@@ -72,6 +72,19 @@ def only_of(data: StudyData, named: str, found: Found) -> Found:
 def denied_by(values: Sequence[float], *, most: float, last_digit: float) -> list[float]:
     """Values that deny a claim of `at most` so much, beyond half a unit of its own last digit."""
     return [value for value in values if value > most + last_digit / 2]
+
+
+def fallen(lines: Sequence[ArmResult], among: int) -> str:
+    """How many of `among` lines do not stand, and why: `2 of 4 are false, 2 implausible: they support nothing.`"""
+    unlike = sum(line.comparison_only for line in lines)
+    counts = {
+        "false": sum(line.verdict == "invalid" and not line.comparison_only for line in lines),
+        "implausible": sum(line.verdict == "implausible" for line in lines),
+        "compared with what is unlike them": unlike,
+    }
+    (first, count), *more = [(word, count) for word, count in counts.items() if count]
+    told = ", ".join([f"{count} of {among} are {first}", *(f"{number} {word}" for word, number in more)])
+    return f"{told}: they support nothing."
 
 
 def quoted(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:

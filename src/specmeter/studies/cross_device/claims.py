@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.estimates import above, below
 from specmeter.studies.cross_device.costs import Backend, backends, shared_acceptance
-from specmeter.studies.telling import quoted, ruling, share
+from specmeter.studies.telling import fallen, quoted, ruling, share
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -86,7 +86,7 @@ def _cost(remote: Sequence[Backend]) -> Found:
 
 
 def _overhead(remote: Sequence[Backend]) -> Found:
-    known = [backend for backend in remote if backend.overhead_ms is not None and backend.line.verdict != "invalid"]
+    known = [backend for backend in remote if backend.overhead_ms is not None and backend.line.stands]
     if not known:
         return _printed_overhead(remote)
     shown = "; ".join(f"{backend.name} {quoted(backend.overhead_ms, 2, ' ms')}" for backend in known)
@@ -231,7 +231,7 @@ def _acceptance(remote: Sequence[Backend]) -> Found:
 
 
 def _viable(remote: Sequence[Backend]) -> Found:
-    known = [backend for backend in remote if backend.line.speedup is not None and backend.line.verdict != "invalid"]
+    known = [backend for backend in remote if backend.line.speedup is not None and backend.line.stands]
     if not known:
         return "cannot tell", _nothing(remote)
     shown = "; ".join(f"{backend.name} {quoted(backend.line.speedup)}" for backend in known)
@@ -244,12 +244,12 @@ def _viable(remote: Sequence[Backend]) -> Found:
 def _nothing(remote: Sequence[Backend]) -> str:
     if not remote:
         return "No draft was made on another machine here."
-    bad = [backend for backend in remote if backend.line.verdict == "invalid"]
+    bad = [backend for backend in remote if not backend.line.stands]
     if bad:
-        return f"{len(bad)} of {len(remote)} arms with a remote draft are invalid. {bad[0].name}: {bad[0].line.why}."
+        return f"{fallen([it.line for it in bad], len(remote))} {bad[0].name}: {bad[0].line.why}."
     local = remote[0].local
-    if local is not None and local.line.verdict == "invalid":
-        return f"The local draft that they are compared with is invalid: {local.line.why}."
+    if local is not None and not local.line.stands:
+        return f"The local draft that they are compared with does not stand: {local.line.why}."
     return f"{len(remote)} arms with a remote draft have no number for it."
 
 

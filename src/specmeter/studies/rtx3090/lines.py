@@ -54,7 +54,7 @@ class Line:
     @property
     def believable(self) -> bool:
         """Whether nothing found it invalid."""
-        return self.arm.verdict != "invalid"
+        return self.arm.stands
 
     @property
     def pooled(self) -> float | None:

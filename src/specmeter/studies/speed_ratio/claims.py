@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from specmeter.estimates import exceeds
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable
 from specmeter.studies.speed_ratio.view import told
-from specmeter.studies.telling import share
+from specmeter.studies.telling import fallen, share
 from specmeter.theory.cost import permitted_speedup
 
 if TYPE_CHECKING:
@@ -22,14 +22,13 @@ LOW_ACCEPTANCE = 0.04
 
 def nothing_left(pairs: Sequence[Pairing]) -> str:
     """Why there is no speedup to judge by."""
-    invalid = [pair for pair in pairs if pair.line.verdict == "invalid"]
+    bad = [pair.line for pair in pairs if not pair.line.stands]
     if not pairs:
         return "Nothing of this was measured."
-    if not invalid:
+    if not bad:
         return f"None of {len(pairs)} arms has a speedup."
-    return (
-        f"None of {len(pairs)} speedups is left: {len(invalid)} are invalid. {told(invalid[0])}; {invalid[0].line.why}."
-    )
+    first = next(pair for pair in pairs if not pair.line.stands)
+    return f"No speedup is left. {fallen(bad, len(pairs))} {told(first)}; {first.line.why}."
 
 
 def all_lose(pairs: Sequence[Pairing], unless: str = "") -> Found:

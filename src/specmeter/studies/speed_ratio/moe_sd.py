@@ -99,10 +99,10 @@ def _unreliable(moe: tuple[Pairing, ...], dense: tuple[Pairing, ...]) -> Found:
     Acceptance has its interval over prompts, of which there are few: what cannot be told apart is left so, unless the
     mixture accepts a share that no doubt of the draft explains (half or more): such drafts are not unreliable.
     """
-    usable_dense = {(pair.line.draft, pair.line.gamma): pair for pair in dense if pair.line.verdict != "invalid"}
+    usable_dense = {(pair.line.draft, pair.line.gamma): pair for pair in dense if pair.line.stands}
     for pair in moe:
         other = usable_dense.get((pair.line.draft, pair.line.gamma))
-        if pair.line.verdict == "invalid" or other is None:
+        if not pair.line.stands or other is None:
             continue
         ours, theirs = pair.line.acceptance, other.line.acceptance
         if ours is None or theirs is None:
@@ -117,7 +117,7 @@ def _unreliable(moe: tuple[Pairing, ...], dense: tuple[Pairing, ...]) -> Found:
             why = ": what experts change is the cost of a step, not the drafts" if dearer else ""
             return "contradicted", f"{said}{why}."
         return "cannot tell", f"{said}."
-    if any(pair.line.verdict == "invalid" for pair in moe):
+    if any(not pair.line.stands for pair in moe):
         counted = "; ".join(f"{it.name} on {it.line.target}: {share(it.line.acceptance)}" for it in (*moe, *dense))
         return (
             "cannot tell",
