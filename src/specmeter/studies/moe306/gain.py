@@ -82,7 +82,7 @@ def works_for_moe(data: StudyData) -> Found:
             line, most = max(expected, key=lambda item: item[1].point)
             found += f" The same steps at 4 % acceptance would give at most {quoted(most, unit='x')} ({named(line)})."
     else:
-        ruling, found = by_bounds(data, lines)
+        return by_bounds(data, lines)
     return ruling, found
 
 
@@ -90,15 +90,15 @@ def always_enable(data: StudyData) -> Found:
     """Practical implication 1."""
     advised = [line for target in MOE if (line := at(data, target, SMALL, GAMMAS[-1])) is not None]
     usable = believable(advised)
-    if usable:
-        ruling, mean = gains(data, usable)
-        found = f"As advised (smallest draft, gamma {GAMMAS[-1]}): {listed(usable)}{mean}."
-        others = believable(speculative(data, "B"))
-        losing = [line for line in others if below(line.speedup, 1)]
-        found += f" Of all {len(others)} MoE configurations {len(losing)} lose for certain, each taken by itself."
-    else:
-        ruling, found = by_bounds(data, advised)
-    return ruling, found
+    if not usable:
+        return by_bounds(data, advised)
+    ruling, mean = gains(data, usable)
+    others = believable(speculative(data, "B"))
+    losing = [line for line in others if below(line.speedup, 1)]
+    return ruling, (
+        f"As advised (smallest draft, gamma {GAMMAS[-1]}): {listed(usable)}{mean}. Of all {len(others)} MoE "
+        f"configurations {len(losing)} lose for certain, each taken by itself."
+    )
 
 
 def better_drafts(data: StudyData) -> Found:

@@ -21,7 +21,7 @@ from specmeter.studies.moe306.equations import (
     step_ms,
     traffic,
 )
-from specmeter.studies.moe306.lines import DENSE, MOE, SMALL, at, draft_rate, label, named, speculative
+from specmeter.studies.moe306.lines import DENSE, MOE, SMALL, at, draft_rate, label, named, other_format, speculative
 from specmeter.studies.study import ArmResult, Finding, StudyData
 from specmeter.studies.telling import Found, by_values, quoted
 
@@ -45,20 +45,17 @@ def amortization(data: StudyData) -> Found:
     lines = speculative(data, "B")
     zeros = [(line, zero) for line in lines if (zero := nothing_accepted(line)) is not None and zero.low is not None]
     if not zeros:
-        ruling, found = by_bounds(data, lines)
-    else:
-        best = max(zeros, key=lambda item: item[1].point)
-        low = [found for line, _ in zeros if (found := at_acceptance(line, LOW_ACCEPTANCE)) is not None]
-        most = max(low, key=lambda found: found.point)
-        ruling = _all_or_any(
-            supported=[above(zero, 1) for _, zero in zeros], contradicted=[below(z, 1) for _, z in zeros]
-        )
-        found = (
-            f"Were nothing accepted, the measured steps would decode at {min(z.point for _, z in zeros):.2f} to "
-            f"{best[1].point:.2f} of plain speed (best: {named(best[0])}, {quoted(best[1], unit='x')}): a step takes "
-            f"as long as {1 / best[1].point:.2f} plain tokens or more. At 4 % acceptance they would reach at most "
-            f"{quoted(most, unit='x')}."
-        )
+        return by_bounds(data, lines)
+    best = max(zeros, key=lambda item: item[1].point)
+    low = [found for line, _ in zeros if (found := at_acceptance(line, LOW_ACCEPTANCE)) is not None]
+    most = max(low, key=lambda found: found.point)
+    ruling = _all_or_any(supported=[above(zero, 1) for _, zero in zeros], contradicted=[below(z, 1) for _, z in zeros])
+    found = (
+        f"Were nothing accepted, the measured steps would decode at {min(z.point for _, z in zeros):.2f} to "
+        f"{best[1].point:.2f} of plain speed (best: {named(best[0])}, {quoted(best[1], unit='x')}): a step takes "
+        f"as long as {1 / best[1].point:.2f} plain tokens or more. At 4 % acceptance they would reach at most "
+        f"{quoted(most, unit='x')}."
+    )
     return ruling, found
 
 
@@ -173,6 +170,7 @@ def verification_cost(data: StudyData) -> Found:
             "Verification, the step less its drafts at the draft's own rate, takes at gamma 16 over gamma 4: "
             + ", ".join(f"{name} {quoted(ratio, unit='x')}" for name, ratio in ratios)
             + ". Taken as refuted where the whole interval of an MoE target lies above 2."
+            + ("" if (other := other_format(data, SMALL)) is None else f" {other.told[:1].upper()}{other.told[1:]}.")
         )
     return ruling, found
 

@@ -124,6 +124,12 @@ def drafting(known: Lines) -> list[Line]:
     return [line for line in known.values() if line.drafts and line.believable and line.sums is not None]
 
 
+def blind(known: Lines) -> bool:
+    """Whether the counter of drafts can be held to say only what was accepted: several configurations, all at 100 %."""
+    counted = [line.sums for line in drafting(known) if line.sums and line.sums.drafted]
+    return len(counted) > 1 and all(sums.accepted == sums.drafted for sums in counted)
+
+
 # --- ratios ----------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from specmeter.studies import apple_published
 from specmeter.studies.speed_ratio.claims import all_lose, sufficient
 from specmeter.studies.speed_ratio.ratio import Pairing, pairings
 from specmeter.studies.speed_ratio.view import acceptance_figure, drawn, ratio_figure, ratio_tables
-from specmeter.studies.telling import quoted, ruling, share
+from specmeter.studies.telling import by_counts, only_of, quoted, ruling, share
 
 if TYPE_CHECKING:
     from specmeter.studies.study import ClaimRuling, StudyData, StudyFigure, StudyTable
@@ -57,7 +57,7 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
             "few-active",
             "The 35B model decodes at 55.2 tok/s since a token uses about 3B parameters only.",
             where,
-            _few_active(data, moe),
+            only_of(data, "Qwen3.5-35B-A3B", _few_active(data, moe)),
         ),
         ruling(
             "moe-rule-2.5",
@@ -160,6 +160,6 @@ def _few_active(data: StudyData, moe: tuple[str, ...]) -> Found:
             moved = rate.point * model.bytes_per_token / 1e9
             said += f"; its active weights, {model.bytes_per_token / 1e9:.3g} GB, take {moved:.1f} GB/s"
         if all_bytes > peak:
-            return "supported", f"{said}."
+            return by_counts("supported", f"{said}.")
         return "cannot tell", f"{said}: the rate alone does not show that fewer are read."
     return "cannot tell", "The mixture by itself was not measured, or its size is not known."
