@@ -198,6 +198,22 @@ def test_a_printed_tau_above_its_acceptance_speaks_of_something_else() -> None:
     assert ruled(speedup=4.0, tau=3.9, gamma=5, acceptance=0.4).verdict == "implausible"
 
 
+def test_tau_beside_the_acceptance_of_a_chain() -> None:
+    """64.4 % printed as 0.6 %: with a draft model, 3.48 tokens per step need 62 % of 4 drafts."""
+    row = {"speedup": 2.03, "tau": 3.48, "gamma": 4, "acceptance": 0.006}
+    ruling = ruled(**row, method="draft-simple")
+    assert (ruling.verdict, ruling.bound, rests_on(ruling)) == (
+        "implausible",
+        "tau-not-its-acceptance",
+        ["pooled", "acceptance"],
+    )
+    assert "a pooled acceptance of 0.62 where 0.006 is printed" in ruling.reason
+    assert ruled(**row, method="eagle").verdict == "possible"
+    assert ruled(**row, method="ngram-mod", tree=False).verdict == "implausible"
+    assert ruled(**row | {"acceptance": 0.62}, method="draft-simple").verdict == "possible"
+    assert ruled(**row | {"acceptance": 0.4}, method="draft-simple", averaged=("acceptance",)).verdict == "cannot tell"
+
+
 # --- cost of drafting ------------------------------------------------------------------------------------------------
 
 

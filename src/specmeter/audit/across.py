@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.audit.noise import configuration
+from specmeter.audit.outcome import drafted_nothing
 from specmeter.audit.printed import number
 
 if TYPE_CHECKING:
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
 FINE_DIGITS = 6
 """Significant digits from which on two timings are not alike by chance."""
+REPEATED_DIGITS, REPEATED = 4, 3
+"""The same for as many repeats of one configuration, all of them alike."""
 MANY = 12
 """Printed numbers, at least, before their last digits are looked at: two digits of ten would do by chance in 0.2^12."""
 SAME_RATIO_ROWS = 5
@@ -26,19 +30,23 @@ def notes(claims: Sequence[Claim]) -> tuple[str, ...]:
 
 
 def _copies(claims: Sequence[Claim]) -> Iterator[str]:
-    """Runs that took the same time to the last of many digits."""
-    alike: dict[tuple[str, str, float], list[str]] = {}
+    """Runs that took the same time to the last of many digits. A baseline's rate may be quoted in several rows."""
+    alike: dict[tuple[object, ...], list[str]] = {}
     for claim in claims:
         for field in ("predicted_ms", "decode_rate"):
             value = getattr(claim, field)
-            if value is not None and _digits(claim, field) >= FINE_DIGITS:
-                alike.setdefault((claim.source, field, value), []).append(claim.row)
+            if value is None or (field == "decode_rate" and drafted_nothing(claim)):
+                continue
+            digits = _digits(claim, field)
+            if digits >= REPEATED_DIGITS:
+                where = (claim.source,) if digits >= FINE_DIGITS else configuration(claim)
+                alike.setdefault((digits >= FINE_DIGITS, field, value, *where), []).append(claim.row)
                 break
-    rows = [found for found in alike.values() if len(found) > 1]
+    rows = [found for (fine, *_), found in alike.items() if len(found) >= (2 if fine else REPEATED)]
     if rows:
         examples = "; ".join(_listed(found) for found in rows[:3])
         more = f"; and {len(rows) - 3} more" if len(rows) > 3 else ""
-        yield f"identical to the last of {FINE_DIGITS} digits and more, as if copied: {examples}{more}"
+        yield f"identical to the last digit, as no two timings are: {examples}{more}"
 
 
 def _still(claims: Sequence[Claim]) -> Iterator[str]:
