@@ -167,8 +167,11 @@ def test_a_speedup_that_its_own_rates_do_not_give() -> None:
     assert small.contradictions == ("printed speedup 1.7, but its rates give 60 / 40 = 1.5",)
     assert ruled(**row | {"speedup": 1.7}, runs=1).verdict == "impossible"
     elsewhere = ruled(**row, baseline_from="line 3")
-    assert elsewhere.verdict == "possible"
-    assert elsewhere.contradictions[0].endswith("= 1.5 with the baseline of line 3")
+    assert (elsewhere.verdict, rests_on(elsewhere)) == ("implausible", ["baseline", "pooled"])
+    assert "= 1.5 with the baseline of line 3; needs a baseline of 24 tok/s, not that of line 3 or" in elsewhere.reason
+    nearer = ruled(**row | {"speedup": 2.1}, baseline_from="line 3", runs=1)
+    assert nearer.verdict == "possible"
+    assert nearer.contradictions[0].endswith("= 1.5 with the baseline of line 3")
 
 
 def test_of_two_speedups_the_lower_one_is_judged() -> None:

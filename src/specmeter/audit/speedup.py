@@ -47,14 +47,20 @@ def check_ratio(claim: Claim) -> Outcome | None:
     if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
     line = disagreement(claim) or ""
-    if claim.baseline_from is not None or claim.window == "with prompt" or (claim.concurrency or 1) > 1:
+    if claim.window == "with prompt" or (claim.concurrency or 1) > 1:
         return Outcome(RATES, "undecided", line)
     means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
-    if claim.runs == 1 or (factor > WRONG_RATIO and not means):
-        return Outcome(RATES, "broken", line)
     spread = math.sqrt(math.log(factor))
     words = f"a mean over prompts whose speedups spread by {spread:.2f} in their logarithm"
-    return Outcome(RATES, "broken", line, (Assumption(name="pooled", needs=words),))
+    rests_on = (Assumption(name="pooled", needs=words),)
+    if claim.baseline_from is not None:
+        if factor <= WRONG_RATIO:
+            return Outcome(RATES, "undecided", line)
+        wanted = f"{number((claim.decode_rate or 0) / (claim.speedup or 1))} tok/s, not that of {claim.baseline_from}"
+        rests_on = (Assumption(name="baseline", needs=f"a baseline of {wanted}"), *rests_on)
+    elif claim.runs == 1 or (factor > WRONG_RATIO and not means):
+        rests_on = ()
+    return Outcome(RATES, "broken", line, rests_on)
 
 
 def disagreement(claim: Claim) -> str | None:
