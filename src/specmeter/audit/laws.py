@@ -36,8 +36,8 @@ LAWS = (
         "a printed speedup that the rates printed beside it do not give",
         assumes=("pooled", "baseline"),
         exact_where=(
-            "both rates stand in the row, and it is one run, or they are more than 1.5 times apart and none is said to be a "
-            "mean"
+            "both rates stand in the row, and it is one run, or they are more than 1.5 times apart and none is said to "
+            "be a mean"
         ),
     ),
     Law(
