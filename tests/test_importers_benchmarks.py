@@ -158,7 +158,7 @@ def test_prompt_and_generation_together_is_no_decode_rate(tmp_path: Path) -> Non
 
 def test_rates_that_do_not_belong_to_their_times(tmp_path: Path) -> None:
     ruling = judge(claims(as_csv(ROW | {"avg_ts": 120.0, "stddev_ts": 0.5}), tmp_path)[0])
-    assert (ruling.verdict, ruling.bound) == ("cannot tell", "window-mismatch")
+    assert (ruling.verdict, ruling.bound) == ("implausible", "window-mismatch")
 
 
 @pytest.mark.parametrize(
