@@ -478,6 +478,8 @@ def test_an_acceptance_length_is_read_with_and_without_the_bonus_token() -> None
     assert ruled(speedup=3.4, gamma=4, **fields).verdict == "implausible"
     # With gamma = 2 a step emits 3 tokens at most: then it can only mean that the target's own is among the 2.1.
     assert ruled(speedup=2.6, gamma=2, **fields).verdict == "implausible"
+    # Of 4 drafts 28 % are 1.1: again 2.1 holds the target's own.
+    assert ruled(speedup=2.6, gamma=4, acceptance=0.28, method="draft-simple", **fields).verdict == "implausible"
 
 
 def test_values_that_cannot_be_are_refused_in_plain_words() -> None:
