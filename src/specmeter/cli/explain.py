@@ -138,9 +138,12 @@ def _print(account: Account, lengths: Sequence[DraftLength], report: RunReport) 
         console.print()
         for arm in group:
             if arm.sentence:
-                console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]", highlight=False)
+                doubt = "" if arm.verdict == "valid" else f" ({arm.verdict or 'not checked'})"
+                console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]{doubt}", highlight=False)
                 console.print(Padding(escape(printable(arm.sentence)), (0, 0, 0, 2), expand=False), highlight=False)
         console.print()
+    if any(arm.verdict in ("suspect", "invalid") for arm in account.arms):
+        console.print("`specmeter check` says what speaks against suspect and invalid arms\n", highlight=False)
     print_draft_lengths(console, lengths)
     _print_means(console, account)
     outcomes = [arm.prediction for arm in account.arms if arm.prediction is not None]

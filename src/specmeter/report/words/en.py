@@ -301,6 +301,8 @@ TEXT: dict[str, str] = {
     "compare.more": " and {count} more",
     "compare.none": "{other} against {reference}: no arm lost more than {threshold}; that is shown for all {all}",
     "compare.undecided": "{other} against {reference}: no loss of more than {threshold} is shown, but {count} of {all} arms are undecided or a little slower",
+    "compare.unlike": "{other} against {reference}: {faster} arms are faster, {slower} slower, {same} the same, {undecided} undecided",
+    "compare.other_work": "The runs were asked for different things ({what}), so a loss is not called a regression",
     "compare.copy": "{other} and {reference} hold the same data: all {count} requests are the same, to the last digit of their times; there is nothing to compare",
     "compare.partly_copy": "{other} and {reference} share {count} requests, the same to the last digit of their times: these are not two measurements",
     "compare.nothing": "{other} against {reference}: nothing that could be compared is valid",

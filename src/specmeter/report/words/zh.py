@@ -301,6 +301,8 @@ TEXT: dict[str, str] = {
     "compare.more": "，另有 {count} 个",
     "compare.none": "{other} 相对 {reference}：没有配置变慢超过 {threshold}，全部 {all} 个均已证实",
     "compare.undecided": "{other} 相对 {reference}：未显示出超过 {threshold} 的变慢，但 {all} 个配置中有 {count} 个尚无定论或略慢",
+    "compare.unlike": "{other} 相对 {reference}：{faster} 个配置更快，{slower} 个更慢，{same} 个相同，{undecided} 个尚无定论",
+    "compare.other_work": "两次运行的任务不同（{what}），因此变慢不称为退化",
     "compare.copy": "{other} 与 {reference} 是同一份数据：全部 {count} 个请求连时间的最后一位都相同，没有可比较的内容",
     "compare.partly_copy": "{other} 与 {reference} 有 {count} 个请求连时间的最后一位都相同：这不是两次测量",
     "compare.nothing": "{other} 相对 {reference}：没有有效的数字可供比较",
