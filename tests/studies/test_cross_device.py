@@ -9,8 +9,8 @@ import pytest
 from claims_of import rulings, said
 
 from rpc.far_machine import far_machine, missing
-from rpc.rpc_relay import relayed
 from specmeter.cli import invoke
+from specmeter.engines.relay import relayed
 from specmeter.experiment_file import load
 from specmeter.record import Estimate, Verdict
 from specmeter.studies import findings
