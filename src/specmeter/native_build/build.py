@@ -33,7 +33,7 @@ from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineError, UsageError
 from specmeter.models.reference import resolve
 from specmeter.native_build import sources
-from specmeter.native_build.needs import Backend, require
+from specmeter.native_build.needs import NVCC, Backend, require
 from specmeter.quality import SpeedTest
 from specmeter.quality.native import native_times
 from specmeter.record import EngineSettings
@@ -203,8 +203,10 @@ def _run(command: Sequence[str], what: str, log: Path, heard: Heard) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """This process's own; for ROCm with its compiler, which cmake does not find by itself."""
+    """This process's own, with the compilers of CUDA and ROCm that cmake does not find by itself."""
     env = dict(os.environ)
+    if "CUDACXX" not in env and shutil.which("nvcc") is None and NVCC.is_file():
+        env["CUDACXX"] = str(NVCC)
     config = shutil.which("hipconfig")
     for variable, flag, suffix in (("HIPCXX", "-l", "/clang"), ("HIP_PATH", "-R", "")):
         if config and variable not in env:

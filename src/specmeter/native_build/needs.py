@@ -20,6 +20,9 @@ Backend = Literal["cuda", "metal", "vulkan", "hip", "sycl"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 System = Literal["linux", "darwin", "win32"]
 
+NVCC = Path("/usr/local/cuda/bin/nvcc")
+"""Where CUDA's compiler lies on Linux, often not on PATH."""
+
 _COMPILERS = ("c++", "g++", "clang++")
 _MSVC = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
 _TIMEOUT_S = 30.0
@@ -97,7 +100,7 @@ def _cuda(system: System, which: Callable[[str], str | None]) -> Iterator[Lackin
     known = os.environ.get("CUDACXX") or os.environ.get("CUDA_PATH") or which("nvcc")
     if system == "darwin":
         yield Lacking("CUDA on a Mac", "leave --cuda out: Metal is built by itself")
-    elif not known and not Path("/usr/local/cuda/bin/nvcc").is_file():
+    elif not known and not NVCC.is_file():
         yield Lacking("CUDA compiler (nvcc)", "install NVIDIA's CUDA Toolkit, with its bin folder on PATH")
 
 
