@@ -68,8 +68,9 @@ def test_the_relay_as_a_process_of_its_own(tmp_path: Path) -> None:
 
 def _echo(server: socket.socket) -> None:
     connection, _ = server.accept()
-    while block := connection.recv(1000):
-        connection.sendall(block)
+    with connection:
+        while block := connection.recv(1000):
+            connection.sendall(block)
 
 
 def test_without_the_other_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,13 +59,20 @@ def test_llama_cpp_is_found_wherever_it_lies(tmp_path: Path, kind: str, below: s
     assert sources.given(given, tmp_path / "cache") == found, "unpacked once"
 
 
-@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a/../../outside"])
+@pytest.mark.parametrize("name", ["../outside", "a/../../outside"])
 def test_a_tar_that_leads_out_of_its_folder(tmp_path: Path, name: str) -> None:
     archive = tar(tmp_path / "a.tar.gz", [*FILES, name])
     with pytest.raises(UsageError, match=r"cannot be unpacked|is not an archive"):
         sources.given(archive, tmp_path / "cache")
     assert not (tmp_path / "cache" / "source").exists(), "nothing half unpacked"
     assert not list(tmp_path.rglob("outside"))
+
+
+def test_an_absolute_name_in_a_tar_stays_inside(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    archive = tar(tmp_path / "a.tar.gz", [*FILES, str(outside)])
+    assert sources.is_llama_cpp(sources.given(archive, tmp_path / "cache"))
+    assert not outside.exists()
 
 
 def test_a_tar_with_a_link_out_of_its_folder(tmp_path: Path) -> None:

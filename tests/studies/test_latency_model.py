@@ -160,7 +160,7 @@ def test_the_least_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["--vocabulary", "10", "--network", "a=1ms"], "--network belongs to the arms of a RUN"),
         (["--vocabulary", "10", "--rtt", "x"], "--rtt x: is not a list of numbers"),
         (["--vocabulary", "10", "--bandwidth", "0"], "nothing crosses such a network"),
-        (["--vocabulary", "10", "--rtt=-1"], "--rtt is -1"),
+        (["--vocabulary", "10", "--rtt=-1"], "--rtt[0] is -1"),
         (["--vocabulary", "10", "--plain-rate", "0"], "--plain-rate is 0"),
         (["--vocabulary", "10", "--plain-rate", "1", "--draft-ms", "1", "--alpha", "2"], "--alpha is 2"),
         (["nowhere"], "nowhere"),

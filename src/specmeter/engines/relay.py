@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from queue import SimpleQueue
 
 COMMANDS = {6: "set", 8: "get", 10: "graph", 13: "size", 16: "graph-again"}
@@ -138,7 +138,7 @@ class Relay:
 
 
 @contextlib.contextmanager
-def relayed(target: tuple[str, int], *, latency_s: float = 0.0, bytes_per_s: float | None = None) -> Iterator[Relay]:
+def relayed(target: tuple[str, int], *, latency_s: float = 0.0, bytes_per_s: float | None = None) -> Generator[Relay]:
     """A relay that is closed again."""
     relay = Relay(target, latency_s=latency_s, bytes_per_s=bytes_per_s)
     try:

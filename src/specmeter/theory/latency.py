@@ -113,8 +113,9 @@ def fit_latency(
             f"bandwidths cannot tell {len(columns)} parameters apart",
             fix="measure at least two round-trip times, and two bandwidths or the bytes",
         )
-    found = np.linalg.lstsq(design / scale, ms, rcond=None)[0] / scale
-    return LatencyModel(float(found[0]), float(found[1]), float(found[2]) if bytes_ is None else bytes_)
+    solved: Floats = np.asarray(np.linalg.lstsq(design / scale, ms, rcond=None)[0], dtype=np.float64)
+    fixed, trips, *size = (float(value) for value in solved / scale)
+    return LatencyModel(fixed, trips, size[0] if bytes_ is None else bytes_)
 
 
 @dataclass(frozen=True)
