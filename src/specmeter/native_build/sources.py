@@ -110,8 +110,9 @@ def unpack(archive: Path, into: Path, *, below: str = "", only: str = "") -> Non
             else:
                 _unpack_tar(archive, Path(name), only)
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+            why = (str(error).splitlines() or ["it ends too early"])[0].rstrip(":")[:200]
             raise UsageError(
-                f"{archive}: is not an archive that can be unpacked ({str(error)[:200]})",
+                f"{archive}: is not an archive that can be unpacked ({why})",
                 fix="name a .tar.gz or .zip of llama.cpp's sources; download it again if it was cut off",
             ) from None
         except OSError as error:
