@@ -67,10 +67,12 @@ def noisy(row: Fake) -> float:
 def test_joules_per_token_and_their_ratio() -> None:
     measured = rows()
     base, arm = summed(measured, energies(measured, lambda row: 40 if row.arm_id == BASE.id else 60))
-    assert base.energy is not None and base.energy.per_token is not None
+    assert base.energy is not None
+    assert base.energy.per_token is not None
     assert base.energy.per_token.point == pytest.approx(40 * 4.1 / TOKENS)
     assert base.energy.per_token.unit == "J/token"
-    assert arm.per_token is not None and arm.ratio is not None
+    assert arm.per_token is not None
+    assert arm.ratio is not None
     assert arm.per_token.point == pytest.approx(60 * 2.1 / TOKENS)
     # Half the time at one and a half times the power.
     assert arm.ratio.point == pytest.approx(60 * 2.1 / (40 * 4.1))
@@ -84,7 +86,9 @@ def test_what_is_above_idle_is_told_beside_it() -> None:
     measured = rows()
     _, arm = summed(measured, energies(measured, noisy))
     assert arm.idle_w == 10
-    assert arm.above_idle is not None and arm.ratio_above_idle is not None and arm.ratio is not None
+    assert arm.above_idle is not None
+    assert arm.ratio_above_idle is not None
+    assert arm.ratio is not None
     assert arm.per_token is not None
     assert arm.above_idle.point == pytest.approx(arm.per_token.point - 10 * 2.1 / TOKENS)
     assert arm.ratio_above_idle.point == pytest.approx(arm.ratio.point * (50 / 60) / (30 / 40), rel=0.02)
@@ -103,7 +107,8 @@ def test_the_ratio_has_the_interval_over_blocks() -> None:
     logs = [math.log(2.1 / 4.1 * factor) for factor in (1.0, 1.1, 0.9, 1.05)]
     mean = sum(logs) / 4
     error = math.sqrt(sum((log - mean) ** 2 for log in logs) / 3 / 4)
-    assert arm.ratio is not None and arm.ratio.high is not None
+    assert arm.ratio is not None
+    assert arm.ratio.high is not None
     assert arm.ratio.point == pytest.approx(math.exp(mean))
     assert arm.ratio.high == pytest.approx(math.exp(mean + 3.182446 * error))
 
