@@ -50,7 +50,7 @@ class MemoryPrice(Record):
     """What one draft of one target takes, and what that would buy."""
 
     arm_id: str
-    """The arm with this draft that takes the most."""
+    """The arm."""
     target: str
     draft: str
     means: Literal["printed by the engine", "from the header"]
@@ -88,20 +88,35 @@ def memory_prices(
     sessions: Iterable[Session],
     reports: Sequence[QualityReport] = (),
 ) -> tuple[MemoryPrice, ...]:
-    """One price for every pair of a target and a draft model, in the order of the arms."""
+    """One price for every pair of a target and a draft model, that of the arm which takes the most."""
+    found: dict[tuple[str, str], MemoryPrice] = {}
+    for price in arm_prices(arms, models, sessions, reports):
+        known = found.get((price.target, price.draft))
+        if known is None or price.total_bytes > known.total_bytes:
+            found[price.target, price.draft] = price
+    return tuple(found.values())
+
+
+def arm_prices(
+    arms: Iterable[Arm],
+    models: Mapping[str, ModelIdentity],
+    sessions: Iterable[Session],
+    reports: Sequence[QualityReport] = (),
+) -> tuple[MemoryPrice, ...]:
+    """One price for every arm with a draft model whose models are on record."""
     first: dict[str, Session] = {}
     for session in sessions:
         first.setdefault(session.arm_id, session)
-    found: dict[tuple[str, str], MemoryPrice] = {}
-    for arm in arms:
-        if arm.draft is None or not {arm.draft, arm.target} <= models.keys():
-            continue
-        target = models[arm.target]
-        price = _price(arm, target, models[arm.draft], first.get(arm.id), first.get(arm.baseline_id or ""))
-        known = found.get((arm.target, arm.draft))
-        if known is None or price.total_bytes > known.total_bytes:
-            found[arm.target, arm.draft] = _with_uses(price, arm, target, reports)
-    return tuple(found.values())
+    return tuple(
+        _with_uses(
+            _price(arm, models[arm.target], models[arm.draft], first.get(arm.id), first.get(arm.baseline_id or "")),
+            arm,
+            models[arm.target],
+            reports,
+        )
+        for arm in arms
+        if arm.draft is not None and {arm.draft, arm.target} <= models.keys()
+    )
 
 
 def _price(
