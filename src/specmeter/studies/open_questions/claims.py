@@ -245,8 +245,8 @@ def draft_memory(data: StudyData) -> Found:
     if price is None:
         return "cannot tell", "The paper's draft was not measured."
     text = (
-        f"Its weights, cache and buffers take {_mb(price.total_bytes)}, {price.share:.0%} of {label(price.target)}'s file "
-        f"({price.means}): {sentence(price)}"
+        f"Its weights, cache and buffers take {_mb(price.total_bytes)} ({price.means}), {price.share:.0%} of the "
+        f"file of {label(price.target)}: {sentence(price)}"
     )
     bench = any(model.reference.startswith("bench:") for model in data.models)
     if bench:

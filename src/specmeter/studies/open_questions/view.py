@@ -98,7 +98,7 @@ def _memory(data: StudyData) -> StudyTable:
     return StudyTable(
         key="memory",
         title="Memory of drafts, and what the same bytes would buy",
-        about="In MB, as the engine printed it (else by the headers). Types by the bits that they have on Llama-3.1-8B.",
+        about="As the engine printed it, else by the headers. Types by the bits that they have on Llama-3.1-8B.",
         columns=(
             "part",
             "target",
