@@ -66,7 +66,7 @@ def run_folder(counting: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         patch.setattr(energy, "find_sources", lambda: find_sources(counting))
         patch.setattr(energy, "IDLE_S", 0.5)
         assert invoke(["run", str(file), "--out", str(folder / "run")]) in (0, 1)
-    yield folder / "run"
+    return folder / "run"
 
 
 def test_joules_are_power_times_time(run_folder: Path) -> None:

@@ -267,13 +267,13 @@ class EnergyMeter:
         """What is read here, and why other things are not."""
         return PowerMeter(sources=self.names, unread=self._sources.unread)
 
-    def at_rest(self, idle_s: float = IDLE_S) -> PowerMeter:
-        """The same with the power of the machine while nothing is measured; takes `idle_s` seconds."""
+    def at_rest(self) -> PowerMeter:
+        """The same with the power of the machine while nothing is measured; takes `IDLE_S` seconds."""
         if not self.names:
             return self.facts()
         timer = CpuTimer()
         busy, before = timer.read(), self.now()
-        time.sleep(idle_s)
+        time.sleep(IDLE_S)
         spent, used = self.between(before, self.now()), share(busy, timer.read())
         trusted = spent is not None and spent.unseen_s < spent.seconds / 2
         idle_w = sum(spent.joules.values()) / spent.seconds if spent is not None and trusted else None

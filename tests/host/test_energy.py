@@ -157,7 +157,7 @@ def test_a_sensor_that_never_answers_is_unseen_all_the_time() -> None:
 # --- meter -----------------------------------------------------------------------------------------------------------
 
 
-def test_energy_between_two_moments_of_a_counter_that_runs(tmp_path: Path) -> None:
+def test_energy_between_two_moments_of_a_counter_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that counts like a package at 1000 W, which begins again every 0.6 s, read by the real code."""
     file = zone(tmp_path, "intel-rapl:0", "package-0", range_uj=600_000_000)
     start, stop = time.monotonic(), threading.Event()
@@ -178,7 +178,8 @@ def test_energy_between_two_moments_of_a_counter_that_runs(tmp_path: Path) -> No
             before = meter.now()
             time.sleep(1.5)
             spent = meter.between(before, meter.now())
-            rest = meter.at_rest(0.3)
+            monkeypatch.setattr(energy, "IDLE_S", 0.3)
+            rest = meter.at_rest()
     finally:
         stop.set()
         thread.join()

@@ -62,6 +62,7 @@ def run_page(
         "parts": tables.parts(document),
         "predictions": tables.predictions(document),
         "energy": tables.energy(document),
+        "memory": tables.memory(document),
     }
     why = any(name in charts for name in ("parts", "yield", "lookahead", "cost", "union"))
     study = ["study"] if document.study else []

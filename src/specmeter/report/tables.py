@@ -178,6 +178,42 @@ def energy(document: Document) -> Table:
     return Table("energy", columns, rows)
 
 
+def memory(document: Document) -> Table:
+    """What each draft model takes, and what quantization of the target the same bytes would hold."""
+    columns = (
+        Column("target"),
+        Column("draft"),
+        *(Column(f"memory_{name}", "number") for name in ("weights", "kv", "buffers", "target", "all", "share")),
+        Column("memory_bits"),
+        Column("memory_buys"),
+    )
+    rows = [
+        Row(
+            (
+                Cell(price.target),
+                Cell(price.draft),
+                *(
+                    Cell(size(value), float(value))
+                    for value in (
+                        price.weights_bytes,
+                        price.kv_bytes,
+                        price.buffers_bytes,
+                        price.target_bytes,
+                        price.total_bytes,
+                    )
+                ),
+                Cell(f"{price.share:.1%}", price.share),
+                Cell(f"{price.bits_now:.2f} / {price.bits_for_it:.2f}")
+                if price.bits_now is not None and price.bits_for_it is not None
+                else Cell("-"),
+                Cell(f"{price.buys.name} ({price.buys.bits_per_weight:.2f})" if price.buys else "-"),
+            )
+        )
+        for price in document.memory
+    ]
+    return Table("memory", columns, rows)
+
+
 def predictions(document: Document) -> Table:
     """What was predicted before the measurement, beside what was measured."""
     columns = (
