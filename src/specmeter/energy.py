@@ -82,33 +82,40 @@ class Counter:
     ) -> None:
         self.name, self.prompt = name, prompt
         self._read, self._unit_j, self._full = read, unit_j, full
+        self._lock = threading.Lock()
         self._last: int | None = None
         self._read_at = self._changed_at = time.monotonic()
         self._joules = self._blind_s = 0.0
 
     def poll(self, now: float) -> None:
-        value = self._read()
+        """Only a prompt counter is read under the lock, by two threads: a driver that hangs keeps the meter's alone."""
+        if self.prompt:
+            with self._lock:
+                self._take(self._read(), now)
+        else:
+            value = self._read()
+            with self._lock:
+                self._take(value, now)
+
+    def reading(self, now: float) -> Reading:
+        with self._lock:
+            return Reading(self._joules, max(0.0, now - self._changed_at), self._blind_s)
+
+    def _take(self, value: int | None, now: float) -> None:
         if value is None:
             return  # its age grows
         since, self._read_at = now - self._read_at, now
-        if self._last is None or value == self._last:
-            if self._last is None:
-                self._last, self._changed_at = value, now
-            elif self.prompt:
-                self._changed_at = now  # renewed every millisecond: the same value means that nothing was used
+        before, self._last = self._last, value
+        if before is None or value != before or self.prompt:
+            # A prompt counter is renewed every millisecond: the same value means that nothing was used.
+            self._changed_at = now
+        if before is None:
             return
-        gained = value - self._last
-        if gained < 0 or self._may_have_wrapped(since):
-            wraps = gained < 0 and self._full is not None and not self._may_have_wrapped(since)
-            if wraps and self._full is not None:
-                gained += self._full
-            else:
-                gained, self._blind_s = 0, self._blind_s + since
-        self._joules += gained * self._unit_j
-        self._last, self._changed_at = value, now
-
-    def reading(self, now: float) -> Reading:
-        return Reading(self._joules, now - self._changed_at, self._blind_s)
+        gained = value - before
+        if self._may_have_wrapped(since) or (gained < 0 and self._full is None):
+            self._blind_s += since
+        else:
+            self._joules += (gained + (self._full or 0 if gained < 0 else 0)) * self._unit_j
 
     def _may_have_wrapped(self, since_s: float) -> bool:
         """Whether so much time is enough for more than a round of the counter."""
@@ -123,6 +130,7 @@ class Sensor:
     def __init__(self, name: str, read: Callable[[], float | None]) -> None:
         self.name = name
         self._read = read
+        self._lock = threading.Lock()
         self._last: tuple[float, float] | None = None
         self._opened_at = time.monotonic()
         self._joules = self._blind_s = 0.0
@@ -131,19 +139,22 @@ class Sensor:
         watts = self._read()
         if watts is None:
             return
-        if self._last is not None:
-            at, before = self._last
-            self._joules += (now - at) * (watts + before) / 2
-            if now - at > LONGEST_GAP_S:
-                self._blind_s += now - at
-        self._last = now, watts
+        with self._lock:
+            if self._last is not None:
+                at, before = self._last
+                self._joules += (now - at) * (watts + before) / 2
+                if now - at > LONGEST_GAP_S:
+                    self._blind_s += now - at
+            self._last = now, watts
 
     def reading(self, now: float) -> Reading:
         """With what the power last seen makes of the time since."""
-        if self._last is None:
-            return Reading(0.0, now - self._opened_at, 0.0)
-        at, watts = self._last
-        return Reading(self._joules + (now - at) * watts, now - at, self._blind_s)
+        with self._lock:
+            if self._last is None:
+                return Reading(0.0, now - self._opened_at, 0.0)
+            at, watts = self._last
+            age = max(0.0, now - at)
+            return Reading(self._joules + age * watts, age, self._blind_s)
 
 
 class Intervals:
@@ -218,7 +229,6 @@ class EnergyMeter:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._stop = threading.Event()
-        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="energy", daemon=True)
 
     @property
@@ -244,12 +254,12 @@ class EnergyMeter:
         """Readings now; None where nothing can be read."""
         if not self.names:
             return None
-        with self._lock:
-            now = time.monotonic()
-            for source in self._sources.found:
-                if source.prompt:
+        now = time.monotonic()
+        for source in self._sources.found:
+            if source.prompt:
+                with contextlib.suppress(Exception):
                     source.poll(now)
-            return Moment(now, tuple(source.reading(now) for source in self._sources.found))
+        return Moment(now, tuple(source.reading(now) for source in self._sources.found))
 
     def between(self, before: Moment | None, after: Moment | None) -> Spent | None:
         """What was used from one moment to the other."""
@@ -284,15 +294,10 @@ class EnergyMeter:
             self._poll(time.monotonic())
 
     def _poll(self, now: float) -> None:
-        """A driver that hangs keeps this thread, not the measuring one: only what is prompt is read under the lock."""
         for source in self._sources.found:
             # Whatever goes wrong in a driver: the source grows old, and the measurement goes on.
             with contextlib.suppress(Exception):
-                if source.prompt:
-                    with self._lock:
-                        source.poll(time.monotonic())
-                else:
-                    source.poll(now)
+                source.poll(now)
 
 
 def find_sources(root: Path = Path("/")) -> Sources:

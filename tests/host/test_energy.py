@@ -1,3 +1,5 @@
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -253,6 +255,47 @@ def test_gpus_tell_by_counter_or_by_power(tmp_path: Path, monkeypatch: pytest.Mo
         it.poll(start)
         it.poll(start + 0.5)
     assert [it.reading(start + 0.5).joules for it in found[1:]] == [pytest.approx(25), pytest.approx(37.5)]
+
+
+NVML = """
+typedef void *device;
+static unsigned long long spent_mj = 5000;
+int nvmlInitWithFlags(unsigned int flags) { return 0; }
+int nvmlShutdown(void) { return 0; }
+const char *nvmlErrorString(int code) { return "Not Supported"; }
+int nvmlDeviceGetCount_v2(unsigned int *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, device *found) { *found = (device)(long)(index + 1); return 0; }
+int nvmlDeviceGetTotalEnergyConsumption(device of, unsigned long long *mj) {
+  if (of != (device)1) return 3;
+  *mj = spent_mj += 1500;
+  return 0;
+}
+int nvmlDeviceGetPowerUsage(device of, unsigned int *mw) { *mw = 80000; return 0; }
+"""
+"""Two GPUs: one that counts millijoules, 1.5 J more at each reading, and one that tells its power only."""
+ASK = """
+import time
+from specmeter.energy import find_sources
+counter, sensor = find_sources().found
+for source in (counter, sensor):
+    source.poll(0.0)
+    source.poll(0.5)
+print(counter.name, round(counter.reading(0.5).joules, 3), sensor.name, round(sensor.reading(0.5).joules, 3))
+"""
+
+
+@pytest.mark.skipif("sys.platform != 'linux'")
+def test_the_driver_is_asked_through_its_own_binding(tmp_path: Path) -> None:
+    """nvidia-ml-py as it is, on a library that answers as the driver's does."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    (tmp_path / "nvml.c").write_text(NVML)
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "nvml.c"], check=True)
+    environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
+    asked = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False)
+    assert asked.stdout.split() == ["gpu-0", "1.5", "gpu-1", "40.0"], asked.stderr
 
 
 # --- powermetrics ----------------------------------------------------------------------------------------------------
