@@ -1,4 +1,5 @@
-"""A run's requests as columns of numbers: 136 bytes each, read once, sorted by arm; strings are numbered."""
+"""A run's requests as columns of numbers: 112 bytes each (136 with their energy), read once, sorted by arm; strings are
+numbered."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Part = tuple[float, float]
 Key = tuple[int, int, str, str]
 """(invocation, block, arm id, prompt id) of a request."""
 
-_UNKNOWN = (float("nan"), 0.0, 0.0)
+_UNREAD = (float("nan"), 0.0, 0.0)
 
 
 class Row(Protocol):
@@ -70,7 +71,7 @@ class RequestTable:
         cells: dict[tuple[int, int], int] = {}
         prompts: dict[str, int] = {}
         self.kinds: dict[str, int] = {}
-        whole, real = array("q"), array("d")
+        whole, real, read = array("q"), array("d"), array("d")
         for row in rows:
             arm = arms.get(row.arm_id)
             if arm is None:
@@ -84,18 +85,24 @@ class RequestTable:
             whole.extend((arm, row.invocation, cell, prompt, kind, row.status == "ok", row.prompt_n or 0, tokens))
             whole.extend((row.draft_n or 0, row.draft_n_accepted or 0, row.target_forwards or 0))
             real.extend((row.started_at, row.prompt_ms or 0.0, row.predicted_ms or 0.0))
-            used = (energy or {}).get((row.invocation, row.block, row.arm_id, row.prompt_id))
-            real.extend(_UNKNOWN if used is None else (sum(used.joules.values()), used.seconds, used.unseen_s))
+            if energy:
+                used = energy.get((row.invocation, row.block, row.arm_id, row.prompt_id))
+                read.extend(_UNREAD if used is None else (sum(used.joules.values()), used.seconds, used.unseen_s))
         integers: Ints = np.array(whole, dtype=np.int64).reshape(-1, 11)
-        floats: Floats = np.array(real, dtype=np.float64).reshape(-1, 6)
+        floats: Floats = np.array(real, dtype=np.float64).reshape(-1, 3)
         order = np.argsort(integers[:, 0], kind="stable")
         columns: list[Ints] = list(integers[order].T)
         self.arm, self.invocation, self.cell, self.prompt, self.kind, ok = columns[:6]
         self.prompt_n, self.tokens, self.drafted, self.accepted, self.forwards = columns[6:]
         reals: list[Floats] = list(floats[order].T)
-        self.started_at, self.prompt_ms, self.ms, self.joules, self.seconds, self.unseen_s = reals
+        self.started_at, self.prompt_ms, self.ms = reals
         self.ok: Bools = ok == 1
         self.decoded: Bools = self.ok & (self.tokens > 0) & (self.ms > 0)
+        # Of runs without energy, one row stands for all.
+        readings: Floats = np.array(read or _UNREAD, dtype=np.float64).reshape(-1, 3)
+        sorted_readings: Floats = readings[order] if read else np.broadcast_to(readings, (len(order), 3))
+        energies: list[Floats] = list(sorted_readings.T)
+        self.joules, self.seconds, self.unseen_s = energies
         self.metered: Bools = self.decoded & np.isfinite(self.joules)
         """Whose energy was read; `seconds` and `unseen_s` are of that reading."""
         self.cells = list(cells)
