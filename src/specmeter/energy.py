@@ -308,7 +308,7 @@ def find_sources(root: Path = Path("/")) -> Sources:
     nvml = Nvml()
     gpus = _nvidia(nvml) + _amd(len(nvml), root)
     found = (*map(_of_zone, zones), *gpus)
-    unread = list(closed)
+    unread = [*closed, *(f"gpu-{index} tells neither energy nor power" for index in _mute(nvml))]
     if not zones and not closed:
         unread.append(_no_counter(root))
     return Sources(found, tuple(unread), nvml.close)
@@ -326,6 +326,11 @@ def _nvidia(nvml: Nvml) -> tuple[Source, ...]:
         elif nvml.power_w(index) is not None:
             found.append(Sensor(f"gpu-{index}", partial(nvml.power_w, index)))
     return tuple(found)
+
+
+def _mute(nvml: Nvml) -> list[int]:
+    """GPUs of which the driver tells nothing that could be used (partitioned ones, for example)."""
+    return [index for index in range(len(nvml)) if nvml.energy_mj(index) is None and nvml.power_w(index) is None]
 
 
 def _amd(first: int, root: Path) -> tuple[Source, ...]:
