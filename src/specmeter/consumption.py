@@ -76,7 +76,7 @@ class Energies:
 
     def sources(self, *arm_ids: str) -> set[tuple[str, ...]]:
         """The different sets of sources that these arms were read with."""
-        return set().union(*(self._sources.get(arm_id, set()) for arm_id in arm_ids))
+        return {sources for arm_id in arm_ids for sources in self._sources.get(arm_id, ())}
 
 
 def energies_of(run: RunReader) -> Energies | None:
@@ -155,7 +155,8 @@ def _ratio(
     """Energy per token over the baseline's, on the prompts that both have in a block."""
     shared = np.intersect1d(table.key[rows], table.key[base])
     pairs: dict[int, list[Pair]] = {}
-    for cell in np.unique(table.cell[rows]).tolist():
+    cells: list[int] = np.unique(table.cell[rows]).tolist()
+    for cell in cells:
         sides: list[Pool] = []
         for side in (rows, base):
             here = side[(table.cell[side] == cell) & np.isin(table.key[side], shared)]

@@ -344,7 +344,7 @@ def _steps(store: RunReader) -> Iterator[_StepOf]:
 
 
 def _energies(store: RunReader) -> Iterator[_EnergyOf]:
-    tokens = {row.key: row.predicted_n for row in store.rows()}
+    tokens: dict[tuple[int, int, str, str], int | None] = {row.key: row.predicted_n for row in store.rows()}
     for it in store.energies():
         key = (it.invocation, it.block, it.arm_id, it.prompt_id)
         yield _EnergyOf(it, sum(it.joules.values()), tokens.get(key))

@@ -17,6 +17,7 @@ from specmeter.studies.open_questions import PARTS
 from specmeter.studies.open_questions.claims import CONTEXTS, GAMMA, GREEDY, MIXTURES, SAMPLED
 from specmeter.studies.parts import Order, load_parts
 from specmeter.studies.study import ArmResult, ModelUsed, Result, StudyData
+from specmeter.workloads.spec import LengthWorkload
 
 
 def line(
@@ -216,7 +217,8 @@ def test_every_part_has_its_question(variants: tuple[str, ...]) -> None:
     assert set(experiments[MIXTURES].targets) == {"moe_q8"}
     if not variants:
         lengths = experiments[CONTEXTS].workloads[0]
-        assert getattr(lengths, "lengths", ())[-1] == 32768
+        assert isinstance(lengths, LengthWorkload)
+        assert lengths.lengths[-1] == 32768
         assert experiments[CONTEXTS].engine.context >= 32768 + 256
     references = {reference for it in experiments.values() for reference in (*it.targets.values(), *it.drafts.values())}
     assert all(reference.startswith("bench:" if variants else "hf:") for reference in references)

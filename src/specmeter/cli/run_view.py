@@ -130,11 +130,11 @@ def _cells(part: KindSummary, is_baseline: bool, wide: bool, mark: str) -> tuple
 
 
 def _energy(arm: ArmSummary, is_baseline: bool) -> tuple[str, str]:
-    """Joules per token, and over the baseline's."""
+    """Joules per token, and with an interval over the baseline's."""
     used = arm.energy
-    if used is None:
+    if used is None or used.per_token is None:
         return "-", "-"
-    return interval(used.per_token, 3), "baseline" if is_baseline else interval(used.ratio, 2)
+    return f"{used.per_token.point:.3g}", "baseline" if is_baseline else interval(used.ratio, 2)
 
 
 def interval(estimate: Estimate | None, digits: int) -> str:
