@@ -169,6 +169,23 @@ def test_mixtures_as_drafts() -> None:
     assert "Above 50 % (supported): 90 to 90 %" in said(drafts(0.9, 0.9), "moe-drafts")
 
 
+def test_drafts_that_are_never_rejected_are_accepted() -> None:
+    """All generations at exactly 100 % leave no interval, and need none."""
+    models = tuple(ModelUsed(name=name, reference=name, experts=32) for name in ("moe_q8", "moe_draft"))
+    own = line(MIXTURES, 0.4, target="moe_q8", draft="moe_draft", acceptance=1.0, spread=0.0)
+    own = own.model_copy(update={"speedup": estimate(0.4)})
+
+    def made(generations: int) -> StudyData:
+        rows = tuple(
+            Result(config=own.config, suite=MIXTURES, target="moe_q8", prompt="code", repeat=place, acceptance=1.0)
+            for place in range(generations)
+        )
+        return data(own, models=models, results=rows)
+
+    assert "Above 50 % (supported)" in said(made(3), "moe-drafts")
+    assert "Above 50 % (cannot tell)" in said(made(2), "moe-drafts")
+
+
 def test_the_draft_costs_about_a_gigabyte() -> None:
     made = data(line(GAMMA, 1.0), memory=(price(4, kv=100, buffers=60),))
     assert rulings(made)["draft-memory"] == "supported"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from specmeter.estimates import above, below, scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.blocks import faster
-from specmeter.studies.moe306.lines import believable, label, listed, named
+from specmeter.studies.moe306.lines import LEAST_EXACT, believable, label, listed, named
 from specmeter.studies.moe306.rules import acceptances, any_against, best_first, together, unanimous
 from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
 from specmeter.studies.telling import Found, quoted, ruling
@@ -225,11 +225,19 @@ def mixtures(data: StudyData) -> Found:
     lines = believable(line for line in drafting(data) if line.draft in experts and line.target in experts)
     if not lines:
         return "cannot tell", _NOT_MEASURED.format(part=f"{MIXTURES} with a mixture as draft")
-    accepted = unanimous(lines, lambda line: above(line.acceptance, 0.5), lambda line: below(line.acceptance, 0.5))
+    accepted = unanimous(lines, lambda line: accepts_half(data, line), lambda line: below(line.acceptance, 0.5))
     fast = unanimous(lines, lambda line: above(line.speedup, 3), lambda line: below(line.speedup, 3))
     return together([accepted, fast]), (
         f"Above 50 % ({accepted}): {acceptances(lines)} accepted. 3x or more ({fast}): {listed(best_first(lines), 4)}."
     )
+
+
+def accepts_half(data: StudyData, line: ArmResult) -> bool:
+    """More than half of the drafts for certain: by the interval, or, where there is none, by every generation."""
+    shares = [row.acceptance for row in data.results if row.config == line.config and row.acceptance is not None]
+    exact = len(shares) >= LEAST_EXACT and all(share > 0.5 for share in shares)
+    bare = line.acceptance is not None and line.acceptance.low is None
+    return above(line.acceptance, 0.5) or (bare and exact)
 
 
 # --- memory and energy -----------------------------------------------------------------------------------------------
