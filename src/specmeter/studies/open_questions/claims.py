@@ -72,7 +72,7 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
         ),
         ruling(
             "free-energy",
-            "The gain is free. (The document means money and quality; here: no more energy per token.)",
+            'The gain is "free". (Asked here: does a token take no more energy?)',
             "section 5.4, implication 1",
             free_energy(data),
         ),
