@@ -516,10 +516,13 @@ class RequestEnergy(Record):
     """Electric energy that the machine took during one request, its prompt included."""
 
     invocation: int
-    """Of the request; the same for the next three."""
+    """Of the request, as the next three."""
     block: int
+    """Of the request."""
     arm_id: str
+    """Of the request."""
     prompt_id: str
+    """Of the request."""
     joules: dict[str, Annotated[float, Field(ge=0)]]
     """By source, see `PowerMeter`."""
     seconds: Annotated[float, Field(gt=0)]
