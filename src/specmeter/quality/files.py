@@ -43,7 +43,7 @@ def kept_reports(hashes: Collection[str]) -> tuple[QualityReport, ...]:
     """
     try:
         files = sorted(quality_folder().glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    except OSError:
+    except (OSError, SpecmeterError):
         return ()
     found: list[QualityReport] = []
     for file in files[:MOST_LOOKED_AT]:
