@@ -13,7 +13,7 @@ from typing import Literal
 from specmeter.engine_probe import Probe, probe_embedded, probe_libllama, probe_native
 from specmeter.engines.native_tools import BINARY_VARIABLE, BUILD_COMMAND, Program, find_program
 from specmeter.errors import SpecmeterError
-from specmeter.record import Gpu, Host
+from specmeter.record import Gpu, Host, PowerMeter
 
 State = Literal["ok", "limited", "missing"]
 Area = Literal["engines", "devices", "models", "host"]
@@ -159,7 +159,7 @@ def diagnose_models() -> list[Diagnosis]:
 
 def diagnose_host(host: Host) -> list[Diagnosis]:
     """Conditions that make measurements noisy or slow."""
-    return [_power(host), _clock(host), _load(host), _cores(host), _memory(host), _swap(host)]
+    return [_power(host), _energy(host), _clock(host), _load(host), _cores(host), _memory(host), _swap(host)]
 
 
 def _vendors(device: str) -> tuple[str, ...]:
@@ -223,6 +223,15 @@ def _power(host: Host) -> Diagnosis:
     if host.power_source == "unknown":
         return Diagnosis("host", "power", "limited", _unseen(host), _NO_FIX)
     return Diagnosis("host", "power", "ok", "mains")
+
+
+def _energy(host: Host) -> Diagnosis:
+    meter = host.power_meter or PowerMeter(unread=("it was not asked",))
+    if not meter.unread:
+        return Diagnosis("host", "energy", "ok", f"joules of {', '.join(meter.sources)}")
+    # What cannot be read costs a column of the results, not the results.
+    detail = f"joules of {', '.join(meter.sources)} only" if meter.sources else "joules per token cannot be measured"
+    return Diagnosis("host", "energy", "limited", detail, "; ".join(meter.unread))
 
 
 def _clock(host: Host) -> Diagnosis:

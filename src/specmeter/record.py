@@ -521,6 +521,38 @@ class GpuSample(Record):
     throttle_reasons: tuple[str, ...] = ()
 
 
+class PowerMeter(Record):
+    """What of a machine's electric energy can be read, and its power at rest."""
+
+    sources: tuple[str, ...] = ()
+    """`package-0` (a processor), `dram-0` (memory beside it), `gpu-0`, `chip` (a Mac's CPU, GPU and neural engine)."""
+    unread: tuple[str, ...] = ()
+    """What cannot be read, and how to allow it."""
+    idle_w: Annotated[float, Field(ge=0)] | None = None
+    """Power of all sources together before anything was started; None where that is not known."""
+    idle_cpu_percent: float | None = None
+    """Share of the processor that was busy meanwhile: at rest it is next to nothing."""
+
+
+class RequestEnergy(Record):
+    """Electric energy that the machine took during one request, its prompt included."""
+
+    invocation: int
+    """Of the request, as the next three."""
+    block: int
+    """Of the request."""
+    arm_id: str
+    """Of the request."""
+    prompt_id: str
+    """Of the request."""
+    joules: dict[str, Annotated[float, Field(ge=0)]]
+    """By source, see `PowerMeter`."""
+    seconds: Annotated[float, Field(gt=0)]
+    """From just before it was sent to just after its last token had come."""
+    unseen_s: Annotated[float, Field(ge=0)]
+    """Of them without a reading, of the source that covers the least: sensors that are slow, or were not answered."""
+
+
 class Gpu(Record):
     """One graphics processor."""
 
@@ -566,6 +598,8 @@ class Host(Record):
     load_average: tuple[float, float, float] | None = None
     busy_processes: tuple[str, ...] = ()
     """Names and CPU shares of other processes that were busy at the start."""
+    power_meter: PowerMeter | None = None
+    """What of its electric energy was read; None where nothing was asked."""
 
 
 # --- what can be believed -------------------------------------------------------------------------------------------

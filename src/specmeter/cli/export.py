@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
-TABLES = ("requests", "sessions", "steps", "telemetry", "prompts", "findings", "margins", "predictions", "profiles")
+TABLES = (
+    "requests", "sessions", "steps", "telemetry", "prompts", "findings", "energy", "margins", "predictions", "profiles",
+)  # fmt: skip
 FORMATS = ("csv", "jsonl", "parquet")
 
 

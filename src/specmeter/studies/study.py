@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from specmeter.consumption import Consumption
+from specmeter.explain.memory import MemoryPrice
 from specmeter.quality import QualityReport
 from specmeter.record import Estimate, Host, Record
 
@@ -42,6 +44,8 @@ class Result(Record):
 
     config: str
     """The configuration: id of the arm, or the document's name for it."""
+    suite: str = ""
+    """The part of the study, where it has several experiments."""
     target: str
     """The study's name of the target."""
     draft: str | None = None
@@ -126,6 +130,8 @@ class ArmResult(Record):
     """A speedup that is impossible, implausible or was found invalid: shown as what was claimed, never used."""
     acceptance: Estimate | None = None
     tau: Estimate | None = None
+    energy: Consumption | None = None
+    """What its tokens cost in electric energy, where that was read; of lines over all prompts."""
     verdict: Standing | None = None
     why: str = ""
     """What makes the verdict worse than valid; or what is wrong with the comparison."""
@@ -220,6 +226,8 @@ class StudyData:
     """Of studies of quantization."""
     places: tuple[DraftPlace, ...] = ()
     """Of arms with a draft model, where that is known."""
+    memory: tuple[tuple[str, MemoryPrice], ...] = ()
+    """(part, what the draft of an arm takes) for every arm with a draft model."""
     hosts: tuple[Host, ...] = ()
     machine: str = ""
     """Device as the document names it; empty: `hosts`."""
