@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from specmeter.probe import Probe
     from specmeter.profile.figures import DraftLength
     from specmeter.reading import RunReport
+    from specmeter.record import TextRouting
     from specmeter.store import RunReader
 
 
@@ -37,7 +38,8 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     engine's own step times where it has them, else by the server's statistics and a probe's cost curve. One sentence
     per arm names what decides. The speedup stands beside what was predicted before the measurement.
 
-    Where a draft model read the run's texts, a table says what every draft length would yield on them, by replay.
+    Where a draft model read the run's texts, a table says what every draft length would yield on them, by replay. Where
+    a mixture of experts read them, another says how many experts n tokens of them choose, beside uniform routing.
 
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
 
@@ -61,12 +63,14 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     with RunStore.open(folder, readonly=True) as store:
         probes, name = _probes(probe_files, store, report)
         account = explain(store, report, probes, name)
-        lengths = draft_lengths(store)
+        lengths, routing = draft_lengths(store), store.routing()
     verdict = report.certificate.verdict if report.certificate else None
     if as_json:
-        click.echo(json.dumps(_json(account, lengths, verdict, folder), indent=2, ensure_ascii=False))
+        data = _json(account, lengths, verdict, folder)
+        data["routing"] = [it.model_dump(mode="json") for it in routing]
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        _print(account, lengths, report)
+        _print(account, lengths, routing, report)
     return 1 if verdict == "invalid" else 0
 
 
@@ -122,12 +126,13 @@ def _json(account: Account, lengths: Sequence[DraftLength], verdict: str | None,
     }
 
 
-def _print(account: Account, lengths: Sequence[DraftLength], report: RunReport) -> None:
+def _print(account: Account, lengths: Sequence[DraftLength], routing: Sequence[TextRouting], report: RunReport) -> None:
     from rich.markup import escape
     from rich.padding import Padding
 
     from specmeter.cli.prediction_view import print_accuracy, print_sources
     from specmeter.cli.profile_view import print_draft_lengths
+    from specmeter.cli.routing_view import print_routing
     from specmeter.cli.text import output_console, printable
 
     console = output_console()
@@ -142,6 +147,7 @@ def _print(account: Account, lengths: Sequence[DraftLength], report: RunReport) 
                 console.print(Padding(escape(printable(arm.sentence)), (0, 0, 0, 2), expand=False), highlight=False)
         console.print()
     print_draft_lengths(console, lengths)
+    print_routing(console, routing)
     _print_means(console, account)
     outcomes = [arm.prediction for arm in account.arms if arm.prediction is not None]
     print_accuracy(console, outcomes)

@@ -35,6 +35,7 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
         )
         hosts = tuple(store.hosts())
         places = tuple(draft_places(store))
+        unions = {routing.target: routing.union for routing in store.routing()}
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
     simulated = any(model.origin == "mock" for model in report.models)
     return StudyData(
@@ -43,7 +44,7 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
         title=setting.title(report.models),
         results=tuple(rows.results()),
         arms=tuple(map(_suite_namer(name), rows.lines(part if several else ""))),
-        models=tuple(map(setting.model_used, report.models)),
+        models=tuple(setting.model_used(model, unions.get(model.name)) for model in report.models),
         places=places,
         hosts=setting.distinct(hosts),
         bandwidth_bytes_per_s=None if simulated else setting.bandwidth(hosts, on_gpu=on_gpu),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from specmeter.quality import QualityReport
-from specmeter.record import Estimate, Host, Record, Verdict
+from specmeter.record import Estimate, ExpertUnion, Host, Record, Verdict
 
 if TYPE_CHECKING:
     from specmeter.machines import MachineTable
@@ -143,6 +143,8 @@ class ModelUsed(Record):
     """Weights that decoding one token reads: of an MoE the chosen experts only."""
     experts: int | None = None
     experts_used: int | None = None
+    union: ExpertUnion | None = None
+    """Experts that consecutive tokens of the run's texts choose; None where they were not read. See `studies.experts`."""
     quantization: str = ""
 
 
