@@ -77,11 +77,12 @@ def positions(document: Document) -> Chart | None:
 def accepted(document: Document) -> Chart | None:
     """A row for each arm: which share of its drafts had just so many tokens accepted."""
     data: list[Datum] = []
-    order = list[str]()
     for arm in _shown(document):
         last = MOST_LENGTHS - 1
-        for length in arm.lengths[:last]:
-            data.append(_share(document, arm, str(length.accepted), length.share.point, shown(length.share, 1, 100)))
+        data += [
+            _share(document, arm, str(length.accepted), length.share.point, shown(length.share, 1, 100))
+            for length in arm.lengths[:last]
+        ]
         if beyond := arm.lengths[last:]:
             share = sum(length.share.point for length in beyond)
             data.append(_share(document, arm, f"{last}+", share, f"{100 * share:.1f}"))

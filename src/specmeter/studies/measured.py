@@ -13,7 +13,7 @@ from specmeter.store import RunState, RunStore
 from specmeter.studies import find, setting
 from specmeter.studies.draft_places import draft_places
 from specmeter.studies.rows import RunRows
-from specmeter.studies.study import ArmResult, Ran, StudyData
+from specmeter.studies.study import ArmResult, ModelUsed, Ran, StudyData
 
 
 def from_run(name: str, folder: Path, *, part: str | None = None, several: bool = False) -> StudyData:
@@ -86,7 +86,7 @@ def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> S
         title="; ".join(titles) or "nothing measured",
         results=tuple(result for data in parts for result in data.results),
         arms=tuple(line for data in parts for line in data.arms),
-        models=tuple({(model.name, model.reference): model for data in parts for model in data.models}.values()),
+        models=_distinct(model for data in parts for model in data.models),
         quality=tuple(report for data in parts for report in data.quality),
         places=tuple(place for data in parts for place in data.places),
         hosts=setting.distinct(host for data in parts for host in data.hosts),
@@ -94,6 +94,16 @@ def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> S
         parts=(*(ran for data in parts for ran in data.parts), *more),
         notes=tuple(dict.fromkeys(note for data in parts for note in data.notes)),
     )
+
+
+def _distinct(models: Iterable[ModelUsed]) -> tuple[ModelUsed, ...]:
+    """Each model once, with its experts where any part has read them."""
+    found: dict[tuple[str, str], ModelUsed] = {}
+    for model in models:
+        key = (model.name, model.reference)
+        if key not in found or found[key].union is None:
+            found[key] = model
+    return tuple(found.values())
 
 
 def _suite_namer(name: str) -> Callable[[ArmResult], ArmResult]:

@@ -144,7 +144,7 @@ class ModelUsed(Record):
     experts: int | None = None
     experts_used: int | None = None
     union: ExpertUnion | None = None
-    """Experts that consecutive tokens of the run's texts choose; None where they were not read. See `studies.experts`."""
+    """Experts that consecutive tokens of the run's texts choose (`studies.experts`); None where they were not read."""
     quantization: str = ""
 
 
