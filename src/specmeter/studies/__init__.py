@@ -27,6 +27,7 @@ _MODULES = {
     "qat-vs-ptq": "quantization.qat_ptq",
     "apple-sd": "speed_ratio.apple_sd",
     "self-speculation": "speed_ratio.self_speculation",
+    "quant-acceptance": "quantization.acceptance",
     "moe-sd": "speed_ratio.moe_sd",
     "cross-device": "cross_device",
     "hardware-comparison": "hardware",

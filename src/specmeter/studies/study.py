@@ -256,6 +256,8 @@ class Point(Record):
     high: float | None = None
     label: str = ""
     """For the tooltip."""
+    tag: str = ""
+    """Written beside the mark: the name of a rung, its bits."""
     verdict: Verdict | None = None
 
     @classmethod
@@ -267,6 +269,7 @@ class Point(Record):
         series: str = "",
         facet: str = "",
         label: str = "",
+        tag: str = "",
         verdict: Verdict | None = None,
     ) -> Point:
         """The point of an estimate, with its interval where it has one."""
@@ -278,6 +281,7 @@ class Point(Record):
             low=estimate.low,
             high=estimate.high,
             label=label,
+            tag=tag,
             verdict=verdict,
         )
 
