@@ -132,7 +132,7 @@ def m005_step_probes(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE step_probe (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)")
 
 
-def m006_routing(db: sqlite3.Connection) -> None:
+def m007_routing(db: sqlite3.Connection) -> None:
     """Which experts the targets choose for the run's texts; written once, never replaced."""
     db.execute("CREATE TABLE routing (seq INTEGER PRIMARY KEY, target TEXT NOT NULL UNIQUE, json TEXT NOT NULL)")
 
@@ -143,7 +143,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     m003_predictions,
     m004_profiles,
     m005_step_probes,
-    m006_routing,
+    m007_routing,
 )
 
 
