@@ -41,11 +41,13 @@ def measure_routing(work: Work, store: RunStore) -> None:
 
     Raises `StoreError`; Ctrl-C passes on.
     """
+    from specmeter.probe.routing import MOST_EXPERTS
+
     if work.simulated:
         return
     state, known = store.state(), {it.target for it in store.routing()}
     headers = {name: model.header for name, model in work.models.items()}
-    sparse = {name for name, it in headers.items() if it is not None and it.experts > it.experts_used > 0} - known
+    sparse = {name for name, it in headers.items() if it and MOST_EXPERTS >= it.experts > it.experts_used > 0} - known
     wanted = {it.target: it for it in reversed(work.arms.values()) if it.role == "baseline" and it.target in sparse}
     left_s = max(LEAST_S, SHARE * ((state.finished_at or 0.0) - (state.started_at or 0.0)))
     for arm in wanted.values():
@@ -57,12 +59,15 @@ def measure_routing(work: Work, store: RunStore) -> None:
 def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ...]]], limit_s: float) -> TextRouting:
     from specmeter.engines.llama_start import default_threads
     from specmeter.probe.child import measure_routing as read
-    from specmeter.probe.routing import ContinuationsOrder, load_routing, text_unions
+    from specmeter.probe.routing import WINDOWS, ContinuationsOrder, load_routing, text_unions
 
     target = work.models[arm.target]
+    own = {"threads": arm.engine.threads or default_threads()}
+    # The library that reads may have been built for fewer devices than a server of the user's.
+    elsewhere = {"devices": (), "gpu_layers": None, "rpc": ()} if work.experiment.engine.kind == "native" else {}
     order = ContinuationsOrder(
         target=target.path,
-        settings=arm.engine.model_copy(update={"threads": arm.engine.threads or default_threads()}),
+        settings=arm.engine.model_copy(update={**own, **elsewhere}),
         experts=target.header.experts if target.header else 1,
         texts=tuple(texts),
         limit_s=limit_s,
@@ -72,7 +77,7 @@ def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ..
             routing = load_routing(read(order, Path(folder), limit_s=2 * limit_s + _LOADING_S))
     except (EngineError, UsageError) as error:
         return TextRouting(target=arm.target, baseline_id=arm.id, failure=error.message[:_LONGEST_REASON])
-    union, layers = text_unions(routing)
+    union, layers = text_unions(routing, (*WINDOWS, 49, 65))
     return TextRouting(
         target=arm.target,
         baseline_id=arm.id,

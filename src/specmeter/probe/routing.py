@@ -51,7 +51,7 @@ take a megabyte per token."""
 _FIRST = 128
 _HOTTEST = 5
 _MAX_FILE_BYTES = 2**32
-_MOST_EXPERTS = 65_536
+MOST_EXPERTS = 65_536
 
 
 class RoutingOrder(Record):
@@ -60,7 +60,7 @@ class RoutingOrder(Record):
     target: str
     """Path of the model file."""
     settings: EngineSettings
-    experts: Annotated[int, Field(ge=1, le=_MOST_EXPERTS)]
+    experts: Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
     """Experts of a layer, as the file's header has it."""
     text: str
     most_tokens: Annotated[int, Field(ge=1)]
@@ -75,7 +75,7 @@ class ContinuationsOrder(Record):
     target: str
     """Path of the model file."""
     settings: EngineSettings
-    experts: Annotated[int, Field(ge=1, le=_MOST_EXPERTS)]
+    experts: Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
     """Experts of a layer, as the file's header has it."""
     texts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     """Token ids of (prompt, what was generated after it)."""
@@ -422,7 +422,7 @@ def unions(ids: Ids, windows: Sequence[int]) -> Floats:
     layers, length, used = ids.shape
     layer = np.repeat(np.arange(layers, dtype=np.int64), length * used)
     token: Whole = np.tile(np.repeat(np.arange(length, dtype=np.int64), used), layers)
-    expert: Whole = layer * _MOST_EXPERTS + ids.ravel()
+    expert: Whole = layer * MOST_EXPERTS + ids.ravel()
     # Choices of one expert of one layer stand together, in the order of their tokens.
     order = np.lexsort((token, expert))
     expert, token = expert[order], token[order]
