@@ -11,12 +11,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
+from specmeter.studies.study import StudyCell, StudyTable
 from specmeter.studies.telling import quoted
 from specmeter.theory.experts import expected_union
 
 if TYPE_CHECKING:
     from specmeter.record import ExpertUnion
-    from specmeter.studies.study import ModelUsed
+    from specmeter.studies.study import ModelUsed, StudyData
 
 
 @dataclass(frozen=True)
@@ -79,3 +80,38 @@ def _at(union: ExpertUnion, tokens: int) -> Estimate | None:
             fields = {"point": ends[0], "low": ends[1], "high": ends[2], "method": method}
             return lower.union.model_copy(update=fields)
     return None
+
+
+def tables(data: StudyData) -> tuple[StudyTable, ...]:
+    """Experts that the verifications of this data read, beside uniform routing; empty where none were measured."""
+    rows: list[tuple[StudyCell, ...]] = []
+    for model in data.models:
+        gammas = {line.gamma for line in data.arms if line.target == model.name and line.gamma}
+        found = [it for n in sorted({1, 2, *(gamma + 1 for gamma in gammas)}) if (it := touched(model, n)) is not None]
+        rows += [_row(model, it) for it in found if it.measured is not None]
+    if not rows:
+        return ()
+    return (
+        StudyTable(
+            key="experts",
+            title="Experts of a layer that a forward reads",
+            about=(
+                "Measured: distinct experts that so many consecutive tokens of the run's texts choose, mean over layers, "
+                "intervals over texts: what a verification reads where its drafts are accepted. A rejected draft token "
+                "is another token, whose experts are not on record. Uniform: if every token chose independently."
+            ),
+            columns=("target", "tokens of the forward", "measured", "uniform", "measured / of one token", "of a layer"),
+            rows=tuple(rows),
+        ),
+    )
+
+
+def _row(model: ModelUsed, found: Touched) -> tuple[StudyCell, ...]:
+    return (
+        StudyCell(text=model.name),
+        StudyCell(value=found.tokens, digits=0),
+        StudyCell(value=found.measured, digits=1),
+        StudyCell(value=found.uniform, digits=1),
+        StudyCell(value=found.best / found.used),
+        StudyCell(value=found.experts, digits=0),
+    )
