@@ -277,7 +277,7 @@ def test_routing_that_the_run_measured_comes_first() -> None:
     assert known.more(2) == (0.25, True)
     assert known.more(5)[1] is False
     pair = cycle(tau=1.5, drafted=1.0, accepted=0.5, verify=2.0)
-    measured = "5.0 of 32 in a layer by the run's steps, 7.5 by uniform routing"
+    measured = "5.0 of 32 in a layer in the run's steps, 7.5 by uniform routing"
     assert f"that 25% more experts are read ({measured}) explains 1.2 of them at most" in sentence(pair, known)[1]
 
 
@@ -291,9 +291,9 @@ def test_the_experts_of_the_run_s_own_texts_come_before_a_probe_s() -> None:
     )
     known = experts_of(BENCH_MOE, None, mock_probe("moe"), {}, texts)
     assert known is not None
-    assert known.of == "the run's texts"
+    assert known.where == "on the run's texts"
     assert known.more(3) == (0.5, True)
-    assert known.told(3) == "6.0 of 32 in a layer by the run's texts, 10.6 by uniform routing"
+    assert known.told(3) == "6.0 of 32 in a layer on the run's texts, 10.6 by uniform routing"
     assert known.told(9) == "routing was not measured", "no text tells of 9 tokens"
     failed = texts.model_copy(update={"union": None, "failure": "no"})
     assert experts_of(BENCH_MOE, None, None, {}, failed) == experts_of(BENCH_MOE)

@@ -42,8 +42,8 @@ class Experts:
     """Of the bytes that one token reads; 1 where it is not known, which explains the most."""
     unions: tuple[tuple[int, float], ...] = ()
     """Tokens of a forward -> different experts in a layer, as measured, by tokens; empty where routing was not."""
-    of: str = ""
-    """What was measured: `the run's steps`, `the run's texts`, `a probe's text`; empty where nothing was."""
+    where: str = ""
+    """Of the measurement: `in the run's steps`, `on the run's texts`, `on a probe's text`; empty without one."""
 
     def more(self, tokens: float) -> tuple[float, bool]:
         """(how many more experts a forward over `tokens` reads, as a share of those of one; whether it was measured).
@@ -71,7 +71,7 @@ class Experts:
         """What is known of a forward over `tokens`, with the formula beside it."""
         if (measured := self.measured(tokens)) is None:
             return _NOT_MEASURED
-        return f"{measured:.1f} of {self.total} in a layer by {self.of}, {self.uniform(tokens):.1f} by uniform routing"
+        return f"{measured:.1f} of {self.total} in a layer {self.where}, {self.uniform(tokens):.1f} by uniform routing"
 
     def most(self, tokens: float) -> float:
         """Most that reading them lets a forward over `tokens` take, in forwards over one token."""
@@ -87,24 +87,25 @@ def experts_of(
 ) -> Experts | None:
     """What is known of a target's experts; None for a dense one. `steps`: tokens of a forward -> experts that the run
     itself recorded; `texts`: those of its texts."""
-    union = texts.union if texts is not None else None
+    of_texts = texts.union if texts is not None else None
     of_probe = probe.union if probe is not None else None
-    known, of = dict(steps or {}), "the run's steps"
-    if not known and union is not None:
-        known, of = _points(union), "the run's texts"
-    if not known and of_probe is not None:
-        known, of = _points(of_probe), "a probe's text"
-    unions, of = tuple(sorted(known.items())), of if known else ""
+    sources = {
+        "in the run's steps": dict(steps or {}),
+        "on the run's texts": _points(of_texts),
+        "on a probe's text": _points(of_probe),
+    }
+    where, known = next(((name, points) for name, points in sources.items() if points), ("", {}))
+    unions = tuple(sorted(known.items()))
     if header is None or not header.experts > header.experts_used > 0:
-        counted = union or of_probe
-        return None if counted is None or not known else Experts(counted.experts, counted.used, unions=unions, of=of)
+        counted = of_texts or of_probe
+        return Experts(counted.experts, counted.used, 1.0, unions, where) if counted is not None else None
     share = 1.0
     if model is not None and header.bytes_per_token > 0:
         footprint = footprint_of(model, header)
         read = footprint.expert_bytes * footprint.used
         share = read / (read + footprint.always_bytes) if read > 0 else 1.0
-    return Experts(header.experts, header.experts_used, share, unions, of)
+    return Experts(header.experts, header.experts_used, share, unions, where)
 
 
-def _points(union: ExpertUnion) -> dict[int, float]:
-    return {point.tokens: point.union.point for point in union.points}
+def _points(union: ExpertUnion | None) -> dict[int, float]:
+    return {point.tokens: point.union.point for point in union.points} if union is not None else {}
