@@ -238,11 +238,11 @@ def read_continuations(order: ContinuationsOrder, done: Callable[[int], None]) -
 
     tap, settings = RoutingTap(), order.settings
     parts: list[dict[int, Any]] = []
-    ends_at = time.monotonic() + order.limit_s
     with (
         Model(Path(order.target), gpu_layers=settings.gpu_layers, devices=settings.devices) as model,
         Context(model, settings, threads=settings.threads or 1, rows=_CHUNK, tap=tap) as context,
     ):
+        ends_at = time.monotonic() + order.limit_s  # loading does not count
         for prompt, text in order.texts:
             if parts and time.monotonic() > ends_at:
                 break
