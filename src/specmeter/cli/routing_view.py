@@ -33,28 +33,20 @@ def print_routing(console: Console, found: Sequence[TextRouting]) -> None:
             console.print(f"{target}: its experts could not be read ({reason})\n", style="dim", highlight=False)
             continue
         table = Table(box=None, pad_edge=False)
-        table.add_column(f"{target}: experts of a layer for n tokens", header_style="bold", overflow="fold")
-        shown = [(place, point) for place, point in enumerate(union.points) if point.tokens in TOKENS]
-        rows: dict[str, list[str]] = {
-            "on the run's texts": [],
-            "least and most of a layer": [],
-            "by uniform routing": [],
-        }
-        for place, point in shown:
-            table.add_column(f"n = {point.tokens}", justify="right", no_wrap=True)
+        table.add_column(target, header_style="bold", overflow="fold")
+        for column in ("experts of a layer", "layer by layer", "if uniform"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for place, point in enumerate(union.points):
+            if point.tokens not in TOKENS:
+                continue
             layers = [unions[place] for unions in routing.layers.values()]
-            for name, cell in zip(
-                rows,
-                (
-                    f"{point.union.point:.1f}" + (f" {brackets(point.union, 1)}" if point.tokens > 1 else ""),
-                    f"{min(layers):.1f} to {max(layers):.1f}" if layers else "-",
-                    f"{expected_union(float(point.tokens), union.experts, union.used):.1f}",
-                ),
-                strict=True,
-            ):
-                rows[name].append(cell)
-        for name, cells in rows.items():
-            table.add_row(f"  {name}", *map(escape, cells))
+            ends = f" {brackets(point.union, 1)}" if point.tokens > 1 else ""
+            table.add_row(
+                counted(point.tokens, "token"),
+                escape(f"{point.union.point:.1f}{ends}"),
+                f"{min(layers):.1f} to {max(layers):.1f}" if layers else "-",
+                f"{expected_union(float(point.tokens), union.experts, union.used):.1f}",
+            )
         console.print(table)
         console.print(
             f"{union.used} of {union.experts} experts a token, {counted(len(routing.layers), 'layer')}; "
