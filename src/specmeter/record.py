@@ -778,6 +778,45 @@ class Estimate(Record):
     """How point and interval were obtained."""
 
 
+class UnionPoint(Record):
+    """Experts that so many consecutive tokens choose."""
+
+    tokens: int
+    """n: consecutive tokens of real text."""
+    union: Estimate
+    """Distinct experts of a layer, mean over layers and places of the text."""
+
+
+class ExpertUnion(Record):
+    """U(n) of an MoE target, measured on text."""
+
+    experts: int
+    """Experts of a layer to choose from."""
+    used: int
+    """Experts chosen for a token."""
+    points: tuple[UnionPoint, ...]
+
+
+class TextRouting(Record):
+    """Which experts an MoE target chooses for the texts of a run, read by the target itself when they had been
+    generated; or openly not."""
+
+    target: str
+    """Name of the target in the experiment."""
+    baseline_id: str
+    """The arm whose texts were read, one for each prompt."""
+    texts: int = 0
+    """Texts that were read."""
+    tokens: int = 0
+    """Their tokens."""
+    union: ExpertUnion | None = None
+    """Experts of windows of consecutive tokens, intervals over texts; None: `failure` says why."""
+    layers: dict[int, tuple[float, ...]] = {}
+    """Number of a layer -> its distinct experts at each point of `union`."""
+    failure: str = ""
+    """Why nothing is known; empty where something is."""
+
+
 class StepRound(Record):
     """A session of a probe that decodes plainly, and one that drafts and has nothing accepted, on the same prompts."""
 

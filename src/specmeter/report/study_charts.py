@@ -96,6 +96,7 @@ def _datum(point: Point, look: _Look, judged: bool, *, claimed: bool) -> Datum:
         "claimed": _short(point.y) if claimed else None,
         "series": printable(point.series),
         "label": printable(point.label),
+        "tag": printable(point.tag) or None,
         "mark": mark,
         **told,
     }
@@ -234,6 +235,7 @@ class _Look:
             layer.append(line)
         layer.append(charts.interval_rule(y, x, look["color"], across=False))
         layer += _marks({"x": x, "y": y, **look, "tooltip": tips}, data)
+        layer += _tags({"x": x, "y": y}, data, palette)
         layer += self._crosses({"x": x, "y": y, "color": look["color"], "tooltip": tips}, data, words, palette)
         return {"height": 300 if len(self.series) > 6 else 260, "layer": layer}
 
@@ -366,6 +368,16 @@ def _marks(encoding: Spec, data: Sequence[Datum]) -> list[Spec]:
         for kind, filled in (("solid", True), ("hollow", False))
         if any(datum["mark"] == kind for datum in data) or (kind == "hollow" and _all_false(data))
     ]
+
+
+def _tags(place: Spec, data: Sequence[Datum], palette: Palette) -> list[Spec]:
+    """Names of points, right of their marks."""
+    if not any(datum["tag"] for datum in data):
+        return []
+    mark: Spec = {"type": "text", "align": "left", "dx": 8, "dy": -7, "fontSize": 11, "color": palette.ink}
+    text: Spec = {"field": "tag", "type": "nominal"}
+    kept = [{"filter": "isValid(datum.tag)"}]
+    return [{"transform": kept, "mark": mark, "encoding": {**place, "text": text}}]
 
 
 def _all_false(data: Sequence[Datum]) -> bool:

@@ -16,7 +16,7 @@ from pydantic import Field
 from specmeter.consumption import Consumption
 from specmeter.explain.memory import MemoryPrice
 from specmeter.quality import QualityReport
-from specmeter.record import Estimate, Host, Record
+from specmeter.record import Estimate, ExpertUnion, Host, Record
 
 if TYPE_CHECKING:
     from specmeter.machines import MachineTable
@@ -181,6 +181,8 @@ class ModelUsed(Record):
     """Weights that decoding one token reads: of an MoE the chosen experts only."""
     experts: int | None = None
     experts_used: int | None = None
+    union: ExpertUnion | None = None
+    """Experts that consecutive tokens of the run's texts choose (`studies.experts`); None where they were not read."""
     quantization: str = ""
     stand_in: bool = False
     """One of specmeter's bench models, or simulated: not a model that the document names."""
@@ -310,6 +312,8 @@ class Point(Record):
     high: float | None = None
     label: str = ""
     """For the tooltip."""
+    tag: str = ""
+    """Written beside the mark: the name of a rung, its bits."""
     verdict: Standing | None = None
 
     @classmethod
@@ -321,6 +325,7 @@ class Point(Record):
         series: str = "",
         facet: str = "",
         label: str = "",
+        tag: str = "",
         verdict: Standing | None = None,
     ) -> Point:
         """The point of an estimate, with its interval where it has one."""
@@ -332,6 +337,7 @@ class Point(Record):
             low=estimate.low,
             high=estimate.high,
             label=label,
+            tag=tag,
             verdict=verdict,
         )
 
