@@ -302,6 +302,8 @@ class Point(Record):
     high: float | None = None
     label: str = ""
     """For the tooltip."""
+    name: str = ""
+    """Written beside the mark."""
     verdict: Standing | None = None
 
     @classmethod
