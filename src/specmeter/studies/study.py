@@ -312,7 +312,7 @@ class Point(Record):
     high: float | None = None
     label: str = ""
     """For the tooltip."""
-    tag: str = ""
+    name: str = ""
     """Written beside the mark: the name of a rung, its bits."""
     verdict: Standing | None = None
 
@@ -325,7 +325,7 @@ class Point(Record):
         series: str = "",
         facet: str = "",
         label: str = "",
-        tag: str = "",
+        name: str = "",
         verdict: Standing | None = None,
     ) -> Point:
         """The point of an estimate, with its interval where it has one."""
@@ -337,7 +337,7 @@ class Point(Record):
             low=estimate.low,
             high=estimate.high,
             label=label,
-            tag=tag,
+            name=name,
             verdict=verdict,
         )
 
