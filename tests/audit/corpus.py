@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import yaml
 
@@ -36,10 +37,18 @@ class TrueTable:
     """An assumption of bounds that does not hold there, so that `implausible` is right."""
 
 
+def _index() -> dict[str, Any]:
+    return yaml.safe_load((DATA / "corpus.yaml").read_text(encoding="utf-8"))
+
+
+def misses() -> dict[tuple[str, str], str]:
+    """(rule, file) -> why arithmetic does not see it."""
+    return {(entry["rule"], entry["file"]): entry["why"] for entry in _index()["misses"]}
+
+
 @cache
 def true_tables() -> tuple[TrueTable, ...]:
     """All of them: measured, published, drawn."""
-    index = yaml.safe_load((DATA / "corpus.yaml").read_text(encoding="utf-8"))["tables"]
     stored = [
         TrueTable(
             entry["file"],
@@ -50,7 +59,7 @@ def true_tables() -> tuple[TrueTable, ...]:
             entry["expect"],
             entry.get("known_false", ""),
         )
-        for entry in index
+        for entry in _index()["tables"]
     ]
     drawn = [
         TrueTable(
