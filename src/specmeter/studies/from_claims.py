@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from specmeter.audit.judge import judge
-from specmeter.audit.published import claims
+from specmeter.audit import reading
 from specmeter.record import Estimate
 from specmeter.stats import t_critical
 from specmeter.studies.study import ArmResult, Result
@@ -43,7 +42,8 @@ def rulings(published: str, *sources: str) -> Iterator[Ruling]:
 
     A source is the claim's own: `moe-306/tables.csv`. Raises `UsageError` for an unknown study.
     """
-    return (judge(claim) for claim in claims(published) if not sources or claim.source in sources)
+    ruled = reading.published(published).rulings
+    return (ruling for ruling in ruled if not sources or ruling.claim.source in sources)
 
 
 def verdict_of(ruling: Ruling) -> tuple[Verdict | None, str]:
