@@ -52,8 +52,8 @@ def page(result: Result) -> str:
     return f"""# What the audit finds, and whom it wrongs
 
 A referee who calls a true number impossible is worse than none. So `specmeter audit` is held against a corpus:
-{true} true tables and logs with {rows} rows, and {false} false ones, made from them by {len(RULES)} named rules. This page
-is made by `uv run python benchmarks/audit_corpus.py --write`, and a test repeats it.
+{true} true tables and logs with {rows} rows, and {false} false ones, made from them by {len(RULES)} named rules. This
+page is made by `uv run python benchmarks/audit_corpus.py --write`, and a test repeats it.
 
 ## True ones
 

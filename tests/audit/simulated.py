@@ -206,9 +206,11 @@ def _machines() -> str:
     rows = list[Sequence[object]]()
     for number, (device, plain_ms) in enumerate((("RTX 4090", 16.0), ("RTX 3090", 22.0), ("M2 Ultra", 34.0))):
         sums = together(requests(World(250 + number, 3, 0.75, plain_ms=plain_ms)))
-        rows.append((device, "14B Q4_K_M", "none", "", f"{sums.baseline:.2f}", ""))
-        rows.append((device, "14B Q4_K_M", "draft-simple", 3, f"{sums.rate:.2f}", f"{sums.acceptance:.1%}"))
-    return _csv("device,target,method,gamma,tok_s,acceptance", rows)
+        plain, name = f"{device} plain", "14B Q4_K_M"
+        rows.append((plain, device, name, "none", "", f"{sums.baseline:.2f}", "", ""))
+        rates = (f"{sums.rate:.2f}", f"{sums.acceptance:.1%}")
+        rows.append((f"{device} draft", device, name, "draft-simple", 3, *rates, plain))
+    return _csv("label,device,target,method,gamma,tok_s,acceptance,compared_with", rows)
 
 
 def _deviations() -> str:
