@@ -221,6 +221,21 @@ def _wall_below_decode(sheet: Sheet, columns: Columns, row: int) -> None:
     sheet.put(row, columns.wall, 0.6 * (sheet.get(row, columns.ms) or 0))
 
 
+def _prompt_counted(sheet: Sheet, columns: Columns, row: int) -> None:
+    tokens = (sheet.get(row, "prompt_n") or 0) + (sheet.get(row, columns.count) or 0)
+    time = (sheet.get(row, "prompt_ms") or 0) + (sheet.get(row, columns.ms) or 0)
+    sheet.put(row, columns.rate, 1e3 * tokens / time)
+
+
+def _best_repeat(file: str, text: str) -> str:
+    """Of the speculative repeats only the fastest is shown."""
+    sheet, columns = Sheet.parse(text), COLUMNS[file]
+    rows = [row for row in range(len(sheet.rows)) if sheet.rows[row][0] == "draft"]
+    best = max(rows, key=lambda row: sheet.get(row, columns.rate) or 0)
+    sheet.rows = [cells for row, cells in enumerate(sheet.rows) if row not in rows or row == best]
+    return sheet.text()
+
+
 def _sd_zero(file: str, text: str) -> str:
     sheet, columns = Sheet.parse(text), COLUMNS[file]
     for row in range(len(sheet.rows)):
@@ -439,6 +454,10 @@ RULES = (
          "identical|microsecond|same time|to the last digit"),
     Rule("deviation of nothing", "a standard deviation of 0 over several runs", "note", _sd_zero,
          ("simulated/deviations.csv",), "deviation|identical"),
+    Rule("prompt counted as output", "a rate of prompt and output together", "note", _on_best(_prompt_counted),
+         _REQUESTS[:2], "prompt_n"),
+    Rule("best repeat", "the fastest of five repeats, beside all of the baseline's", "note", _best_repeat,
+         ("simulated/repeats.csv",), "best|fastest|single"),
     Rule("multiples of five", "every rate a multiple of five", "note", _fives,
          ("own/table-drafts.md", "own/table-per-prompt.md", "published/mtp-community.md"), "regular|multiple|round"),
     Rule("baseline of another machine", "a baseline that says it is from another machine", "note", _other_machine,
