@@ -410,17 +410,38 @@ def _spec_bench() -> str:
 MEAN = "speedup and acceptance are pooled alike: one of them is a mean over prompts"
 FORWARDS = "a forward over n tokens costs at least one over a single token"
 SIMULATED = (
-    Simulated("mean-of-speedups.csv", "mean of per-prompt speedups beside pooled acceptance", _mean_of_speedups, MEAN),
-    Simulated("mean-of-acceptance.md", "pooled speedup beside a mean of acceptance", _mean_of_acceptance, MEAN),
+    Simulated(
+        "mean-of-speedups.csv",
+        "mean of per-prompt speedups beside pooled acceptance",
+        _mean_of_speedups,
+        MEAN,
+        expect="cannot tell",
+    ),
+    Simulated(
+        "mean-of-acceptance.md",
+        "pooled speedup beside a mean of acceptance",
+        _mean_of_acceptance,
+        MEAN,
+        expect="cannot tell",
+    ),
     Simulated("trees.md", "trees: share of nodes and tokens per step", _trees),
-    Simulated("tree-share.csv", "trees: share of nodes alone, called acceptance_rate", _tree_share_alone),
+    Simulated(
+        "tree-share.csv", "trees: share of nodes alone, called acceptance_rate", _tree_share_alone, expect="cannot tell"
+    ),
     Simulated("mean-accepted-tokens.json", "mean_accepted_tokens per step", _mean_accepted_tokens),
-    Simulated("length-without-bonus.csv", "acceptance_length without the target's own token", _length_without_bonus),
+    Simulated(
+        "length-without-bonus.csv",
+        "acceptance_length without the target's own token",
+        _length_without_bonus,
+        expect="cannot tell",
+    ),
     Simulated("plain-against-plain.csv", "rows that drafted nothing, noise of 4 %", _plain_against_plain),
-    Simulated("cpu-kernel.md", "T(2) = 0.7 T(1)", _cpu_kernel, FORWARDS),
+    Simulated("cpu-kernel.md", "T(2) = 0.7 T(1)", _cpu_kernel, FORWARDS, expect="cannot tell"),
     Simulated("batches.md", "several requests at once", _batches),
     Simulated("adaptive-lengths.csv", "draft lengths adapted by the engine", _adaptive_lengths),
-    Simulated("share-of-output.md", "share of the output that came from the draft", _share_of_output),
+    Simulated(
+        "share-of-output.md", "share of the output that came from the draft", _share_of_output, expect="cannot tell"
+    ),
     Simulated("merged-cells.md", "merged cells, centred rules, `off`", _merged_cells),
     Simulated("repeats.csv", "five repeats of each arm, noise of 3.5 %", _repeats),
     Simulated("draft-rates.md", "rates of the draft by itself", _draft_rates),
@@ -428,12 +449,14 @@ SIMULATED = (
     Simulated("deviations.csv", "means of five runs with their deviation", _deviations),
     Simulated("llama-bench.md", "llama-bench in Markdown with its device", _bench),
     Simulated("llama-speculative.log", "two runs of llama-speculative", _speculative_log),
-    Simulated("llama-server.log", "four requests of llama-server", _server_log),
-    Simulated("vllm-serve-plain.json", "vllm bench serve, plain", lambda: _vllm_serve(False)),
-    Simulated("vllm-serve-eagle3.json", "vllm bench serve, speculative", lambda: _vllm_serve(True)),
-    Simulated("sglang-serving.jsonl", "sglang.bench_serving, chains and trees", _sglang),
-    Simulated("aiperf-records.jsonl", "AIPerf's records", _aiperf),
-    Simulated("vllm-responses.jsonl", "vLLM's per-request metrics", _vllm_responses),
+    Simulated("llama-server.log", "four requests of llama-server", _server_log, expect="cannot tell"),
+    Simulated("vllm-serve-plain.json", "vllm bench serve, plain", lambda: _vllm_serve(False), expect="cannot tell"),
+    Simulated(
+        "vllm-serve-eagle3.json", "vllm bench serve, speculative", lambda: _vllm_serve(True), expect="cannot tell"
+    ),
+    Simulated("sglang-serving.jsonl", "sglang.bench_serving, chains and trees", _sglang, expect="cannot tell"),
+    Simulated("aiperf-records.jsonl", "AIPerf's records", _aiperf, expect="cannot tell"),
+    Simulated("vllm-responses.jsonl", "vLLM's per-request metrics", _vllm_responses, expect="cannot tell"),
     Simulated("spec-bench.md", "Spec-Bench's table", _spec_bench),
 )
 """One file per shape; `known_false` names the assumption that does not hold there: such a file may be called
