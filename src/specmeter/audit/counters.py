@@ -60,7 +60,7 @@ def check_conservation(claim: Claim) -> Iterator[Outcome]:
         yield Outcome(CONSERVATION, "broken", f"{accepted} accepted > {drafted} drafted")
     share = printed(claim, "acceptance")
     if share is not None and share.low > 1 + 1e-9:
-        yield Outcome(CONSERVATION, "broken", f"an acceptance of {share.value:.4g} is {share.value:.0%}: above 100 %")
+        yield Outcome(CONSERVATION, "broken", f"an acceptance of {number(100 * share.value)} % > 100 %")
     own = _share_of_counts(claim)
     if own is not None and claim.runs == 1:
         yield Outcome(CONSERVATION, "broken", own)

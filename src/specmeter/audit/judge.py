@@ -22,6 +22,7 @@ from specmeter.audit.claim import VERDICTS, Claim, Ruling, Verdict
 from specmeter.audit.counters import check_conservation, check_failed_forwards, check_window, contradictions, remarks
 from specmeter.audit.laws import STRENGTH
 from specmeter.audit.memory import check_bandwidth
+from specmeter.audit.methods import may_be_tree
 from specmeter.audit.noise import USUAL, of_row
 from specmeter.audit.outcome import Outcome, drafted_nothing, is_baseline, speculates
 from specmeter.audit.printed import number
@@ -175,7 +176,9 @@ def _missing(claim: Claim, outcomes: list[Outcome]) -> Outcome:
     if tau:
         line = tau[0].line
         if tau[0].result == "weak":
-            line += ": draft length alone permits nearly anything, the acceptance is missing"
+            tree = claim.acceptance is not None and may_be_tree(claim)
+            lacking = "its acceptance may be a share of a tree's nodes" if tree else "the acceptance is missing"
+            line += f": draft length alone permits nearly anything, {lacking}"
         return Outcome("speedup-above-tau", "undecided", line)
     lacking = ["no speedup or baseline rate"]
     if acceptance_range(claim) is None and claim.tau is None:

@@ -13,8 +13,8 @@ against plain decoding on a controlled GPU differs by 2 to 6 % from prompt to pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specmeter.audit.outcome import drafted_nothing
@@ -28,9 +28,11 @@ USUAL = 0.06
 LEAST = 0.02
 """Repeats of one sitting may agree better than two configurations of it would."""
 MOST = 0.25
-"""Rows that differ by more are not repeats, whatever they are called."""
+"""Rows that differ by more are unsteady: nothing about the table, and about them nothing within that difference."""
 ENOUGH = 5
 """Degrees of freedom from which on repeats say how steady a table is."""
+
+Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -40,26 +42,39 @@ class Noise:
     share: float
     origin: str
     """Where the number is from, in words."""
+    unsteady: Mapping[Key, float] = field(default_factory=dict[Key, float])
+    """Configurations, and places of plain rows, whose own repeats differ by far more."""
+
+    def of(self, claim: Claim) -> float:
+        """The noise of one row, its own repeats and those of its baseline included."""
+        return max(self.share, *(self.unsteady.get(key, 0.0) for key in (_configuration(claim), _place(claim))))
 
 
 def noise_of(claims: Sequence[Claim]) -> Noise:
     """The noise of a table, from its own repeats and baselines."""
-    groups = list(_groups(claims))
-    near = [group for group in groups if max(group) / min(group) <= 1 + MOST]
+    near: list[Sequence[float]] = []
+    unsteady: dict[Key, float] = {}
+    for keys, rates in _groups(claims):
+        spread = max(rates) / min(rates) - 1
+        if spread <= MOST:
+            near.append(rates)
+        else:
+            unsteady |= {key: max(spread, unsteady.get(key, 0.0)) for key in keys}
+    strange = ""
+    if unsteady:
+        strange = f"; rows that are alike and yet differ by more than {MOST:.0%} have their own"
     freedom = sum(len(group) - 1 for group in near)
-    left_out = len(groups) - len(near)
-    strange = f"; {left_out} groups of rows alike differ by more than {MOST:.0%} and are left out" if left_out else ""
     if not freedom:
-        return Noise(USUAL, f"usual where nothing was measured twice{strange}")
+        return Noise(USUAL, f"usual where nothing was measured twice{strange}", unsteady)
     largest = max(max(group) / min(group) for group in near) - 1
     if freedom < ENOUGH:
-        seen = f"the few repeats differ by {largest:.1%}, and {USUAL:.0%} is usual"
-        return Noise(max(USUAL, largest), seen + strange)
+        seen = f"usual, and the few repeats differ by {largest:.1%}"
+        return Noise(max(USUAL, largest), seen + strange, unsteady)
     squares = sum(_squares([math.log(rate) for rate in group]) for group in near)
     share = t_critical(freedom, 0.99) * math.sqrt(2 * squares / freedom)
     rows = sum(len(group) for group in near)
     seen = f"from {rows} rates of {len(near)} configurations that were measured more than once"
-    return Noise(min(MOST, max(LEAST, share)), seen + strange)
+    return Noise(min(MOST, max(LEAST, share)), seen + strange, unsteady)
 
 
 def of_row(claim: Claim, noise: float) -> float:
@@ -77,29 +92,38 @@ def _standard_error(rate: float | None, deviation: float | None, runs: int | Non
     return deviation / rate / math.sqrt(runs or 4)  # a deviation takes several runs; four where nothing says how many
 
 
-def _groups(claims: Sequence[Claim]) -> Iterator[list[float]]:
-    """Rates of one configuration, two and more each."""
-    alike: dict[tuple[object, ...], list[float]] = {}
+def _groups(claims: Sequence[Claim]) -> Iterator[tuple[tuple[Key, ...], Sequence[float]]]:
+    """(keys of the rows that they concern, rates of one configuration, two and more)."""
+    alike: dict[Key, list[float]] = {}
+    keys: dict[Key, tuple[Key, ...]] = {}
     for claim in claims:
         if claim.decode_rate is None or claim.problem is not None:
             continue
+        key = _configuration(claim)
+        keys[key] = (key, _place(claim)) if drafted_nothing(claim) else (key,)
         if len(claim.samples) > 1:
-            yield list(claim.samples)
-        alike.setdefault(_configuration(claim), []).append(claim.decode_rate)
+            yield keys[key], claim.samples
+        alike.setdefault(key, []).append(claim.decode_rate)
         if drafted_nothing(claim) and claim.method != "none" and claim.baseline_rate is not None:
-            yield [claim.decode_rate, claim.baseline_rate]
-    for rates in alike.values():
+            yield keys[key], (claim.decode_rate, claim.baseline_rate)
+    for key, rates in alike.items():
         if len(rates) > 1:
-            yield rates
+            yield keys[key], rates
 
 
-def _configuration(claim: Claim) -> tuple[object, ...]:
-    """All that says what was run and how; plain rows are alike whatever would have drafted."""
-    plain = drafted_nothing(claim)
-    drafting = () if plain else (claim.draft, claim.method, claim.gamma, claim.p_min, claim.tree)
-    where = (claim.target, claim.engine, claim.device, claim.concurrency, claim.window, claim.size_bytes, claim.runs)
-    sizes = (claim.prompt_n, claim.label if not (plain and claim.target) else "", claim.synthetic)
-    return (claim.source, plain, *drafting, *where, *sizes, *sorted(claim.conditions.items()))
+def _configuration(claim: Claim) -> Key:
+    """All that says what was run and how; drafts that were accepted alike are of the same text."""
+    where = (*_place(claim), claim.concurrency, claim.window, claim.size_bytes, claim.runs, claim.prompt_n)
+    if drafted_nothing(claim):
+        return ("plain", *where, "" if claim.target else claim.label)
+    share = None if claim.acceptance is None else round(claim.acceptance, 2)
+    drafts = (claim.draft, claim.method, claim.gamma, claim.p_min, claim.tree, claim.synthetic)
+    return ("drafts", *where, claim.label, *drafts, share, claim.accepted, claim.predicted_n)
+
+
+def _place(claim: Claim) -> Key:
+    """What a row and its baseline have in common."""
+    return (claim.source, claim.target, claim.engine, claim.device, *sorted(claim.conditions.items()))
 
 
 def _squares(values: Sequence[float]) -> float:

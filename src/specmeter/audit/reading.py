@@ -44,7 +44,7 @@ class Given:
         return claim.model_copy(update=update)
 
 
-_OF_DRAFTING = frozenset({"baseline_rate", "draft_rate", "gamma"})
+_OF_DRAFTING = frozenset({"baseline_rate", "draft_rate", "gamma", "cheapest_forward"})
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def rule(
     given = given or Given()
     whole = [given.complete(claim) for claim in claims]
     told = noise_of(whole) if noise is None else Noise(noise, "as given")
-    rulings = tuple(judge(claim, noise=told.share) for claim in whole)
+    rulings = tuple(judge(claim, noise=told.of(claim)) for claim in whole)
     return Audit(source, format_name, rulings, told, across.notes(whole))
 
 

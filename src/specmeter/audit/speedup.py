@@ -50,8 +50,8 @@ def check_ratio(claim: Claim) -> Outcome | None:
     means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
     if claim.runs == 1 or (factor > WRONG_RATIO and not means):
         return Outcome(RATES, "broken", line)
-    spread = number(math.sqrt(math.log(factor)))
-    words = f"a mean over prompts whose speedups spread by {spread} in their logarithm"
+    spread = math.sqrt(math.log(factor))
+    words = f"a mean over prompts whose speedups spread by {spread:.2f} in their logarithm"
     return Outcome(RATES, "broken", line, (Assumption(name="pooled", needs=words),))
 
 
@@ -238,7 +238,9 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
         value = max(1.0, most / cost.low)
         text = f"max(1, a / c) = max(1, {number(most)} / {c}) = {number(value)}, whatever the draft length"
         # (1 + a g) / (1 + g c) lies between 1 and a / c; one draft per step stands for the length that is not known.
-        return Limit(value, text, 1 + most, ("acceptance",), 1.0, cost.low, any_length=True) if m == 1 else None
+        return (
+            Limit(value, text, 1 + most, ("acceptance",), 1.0, cost.low, any_length=True, weak=True) if m == 1 else None
+        )
     tau = bounds.tau_from_acceptance(most, claim.gamma)
     at_full_length = f"{number(tau)} / ({one} + {claim.gamma} x {c})"
     if not claim.p_min:

@@ -79,13 +79,13 @@ def print_source(console: Console, audit: Audit, *, details: bool) -> None:
         console.print("nothing in it to audit\n", highlight=False)
         return
     shared = _shared_notes(audit.rulings)
-    broken = sorted((r for r in audit.rulings if r.broken), key=lambda ruling: VERDICTS.index(ruling.verdict))
-    rest = [ruling for ruling in audit.rulings if not ruling.broken]
-    worst = broken if details else broken[:MAX_WORST]
+    bad = sorted((r for r in audit.rulings if r.broken or r.contradictions), key=lambda r: VERDICTS.index(r.verdict))
+    rest = [ruling for ruling in audit.rulings if not (ruling.broken or ruling.contradictions)]
+    worst = bad if details else bad[:MAX_WORST]
     if worst:
         _print_table(console, worst[:MAX_ROWS], shared, details=details)
-        if len(worst) < len(broken):
-            console.print(f"and {len(broken) - len(worst)} more, which --details shows", highlight=False)
+        if len(worst) < len(bad):
+            console.print(f"and {len(bad) - len(worst)} more, which --details shows", highlight=False)
         _print_assumptions(console, worst)
     if rest:
         if worst:

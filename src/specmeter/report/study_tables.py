@@ -73,9 +73,17 @@ def configurations(data: StudyData) -> Table:
 
 def rulings(claims: Sequence[ClaimRuling]) -> Table:
     """Every claim, what was found, and what that says about it."""
-    columns = (Column("claim"), Column("where"), Column("ruling"), Column("found"))
+    columns = (Column("claim"), Column("where"), Column("ruling"), Column("rests_on"), Column("found"))
     rows = [
-        Row((Cell(claim.claim), Cell(claim.where), Cell(Phrase(f"ruling.{claim.ruling}")), Cell(claim.found)))
+        Row(
+            (
+                Cell(claim.claim),
+                Cell(claim.where),
+                Cell(Phrase(f"ruling.{claim.ruling}")),
+                Cell(Phrase(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
+                Cell(claim.found),
+            )
+        )
         for claim in claims
     ]
     return Table("claims", columns, rows)

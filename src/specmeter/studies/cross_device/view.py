@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
 from specmeter.studies.cross_device.costs import Backend, backends
-from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
+from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable, claimed_cell
 
 if TYPE_CHECKING:
     from specmeter.studies.study import StudyData
@@ -134,7 +134,7 @@ def _speedup(backend: Backend) -> StudyCell:
     line = backend.line
     if line.speedup is not None:
         return StudyCell(value=line.speedup)
-    return StudyCell(value=line.claimed_speedup, text="-", struck=line.claimed_speedup is not None)
+    return claimed_cell(line)
 
 
 def _traffic(backend: Backend) -> tuple[StudyCell, StudyCell]:
