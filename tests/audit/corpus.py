@@ -14,7 +14,7 @@ import yaml
 
 from audit.doctoring import STRENGTH, Doctored, all_doctored
 from audit.simulated import SIMULATED
-from specmeter.audit.reading import Given, read_claims, rule
+from specmeter.audit.reading import read_claims, rule
 from specmeter.errors import UsageError
 from specmeter.importers.table import TableOptions
 
@@ -101,14 +101,14 @@ def listen(name: str, text: str) -> Heard:
         path.write_text(text, encoding="utf-8")
         try:
             form, claims = read_claims(path, None, TableOptions())
-            audit = rule(claims, name, form, Given())
+            audit = rule(claims, name, form)
         except UsageError as error:
             return Heard(Counter({"unread": 1}), frozenset({str(error)}), (("file", "unread", "", str(error)),))
-    words, lines = Counter[str](), set[str]()
+    words, lines = Counter[str](), set(audit.notes)
     for ruling in audit.rulings:
         unread = ruling.bound == "unreadable"
         words["unread" if unread else ruling.verdict] += 1
-        lines |= {*ruling.others, *ruling.claim.notes, ruling.arithmetic}
+        lines |= {*ruling.contradictions, *ruling.others, *ruling.claim.notes, ruling.arithmetic}
     rulings = tuple((r.claim.row, r.verdict, r.bound, r.arithmetic) for r in audit.rulings)
     return Heard(words, frozenset(lines), rulings)
 
