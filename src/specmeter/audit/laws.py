@@ -34,8 +34,11 @@ LAWS = (
     Law(
         "speedup-not-its-rates",
         "a printed speedup that the rates printed beside it do not give",
-        assumes=("pooled",),
-        exact_where="the row is one run, or they are more than 1.5 times apart and neither is said to be a mean",
+        assumes=("pooled", "baseline"),
+        exact_where=(
+            "both rates stand in the row, and it is one run, or they are more than 1.5 times apart and none is said to "
+            "be a mean"
+        ),
     ),
     Law(
         "window-mismatch",
@@ -43,6 +46,8 @@ LAWS = (
         assumes=("one-window",),
         exact_where="the row is one run",
     ),
+    Law("tau-not-its-acceptance", "of drafts that are chains for sure: tau > 1 + acceptance x gamma",
+        assumes=("acceptance", "pooled")),
     Law("speedup-above-tau", "S > tau, tokens emitted per target forward, at most 1 + acceptance x gamma",
         assumes=("forward", "pooled", "acceptance", "baseline")),
     Law("draft-time-bound", "drafting alone, at the draft's own rate, takes longer than the run",
