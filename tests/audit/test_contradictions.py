@@ -1,4 +1,4 @@
-"""Numbers of one row that contradict each other by counting: tokens per step, times, and rates defined by their source."""
+"""Numbers of one row that contradict each other: tokens per step, times, and rates that their source defines."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def test_tokens_per_step_are_those_of_the_counts_beside_them() -> None:
     wrong = ruled(tau=4.0, runs=1, **counts)
     assert (wrong.verdict, wrong.bound) == ("impossible", "conservation")
     assert wrong.arithmetic == "tau = 4, but its counts give 1 + 150 / 100 = 2.5"
-    assert ruled(tau=4.0, **counts).verdict == "implausible"  # a row that may be a mean over prompts
-    assert ruled(tau=4.0, averaged=("tau",), **counts).verdict == "cannot tell"
+    mean = ruled(tau=4.0, **counts)  # of several prompts, for all that is known
+    assert mean.verdict == "cannot tell"
+    assert mean.contradictions == (wrong.arithmetic,)
 
 
 def test_a_length_without_the_targets_own_token_is_not_a_contradiction() -> None:

@@ -71,29 +71,26 @@ def check_conservation(claim: Claim) -> Iterator[Outcome]:
     tau = printed(claim, "tau")
     if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9) and not may_be_tree(claim):
         yield Outcome(CONSERVATION, "broken", f"tau = {number(tau.value)} > 1 + gamma = {1 + gamma}")
-    yield from _steps_of_counts(claim)
+    made = _steps_of_counts(claim)
+    if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
+        yield Outcome(CONSERVATION, "broken", made)
     yield from _times(claim)
     yield from _law(claim)
 
 
-def _steps_of_counts(claim: Claim) -> Iterator[Outcome]:
-    """Tokens per step beside the counts that they are made of."""
+def _steps_of_counts(claim: Claim) -> str | None:
+    """Tokens per step that the counts beside them do not give, in words."""
     tau = printed(claim, "tau")
     if tau is None or claim.accepted is None or not claim.steps:
-        return
+        return None
     made = bounds.tau_from_counts(claim.accepted, claim.steps)
-    plain = [made]  # a source may count forwards that had nothing to verify among its steps
+    found = [made]
     decoded = decoded_tokens(claim)
     if decoded is not None and claim.target_forwards:
-        plain.append(decoded / claim.target_forwards)
-    if tau.low <= max(plain) * (1 + COUNTED) and min(plain) * (1 - COUNTED) <= tau.high:
-        return
-    line = f"tau = {number(tau.value)}, but its counts give 1 + {claim.accepted} / {claim.steps} = {number(made)}"
-    if claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled):
-        yield Outcome(CONSERVATION, "broken", line)
-    elif "tau" not in claim.averaged:
-        needs = f"a mean that lies {number(tau.value / made)} times as high as tokens over steps"
-        yield Outcome(CONSERVATION, "broken", line, (Assumption(name="pooled", needs=needs),))
+        found.append(decoded / claim.target_forwards)  # forwards that had nothing to verify among the steps
+    if tau.low <= max(found) * (1 + COUNTED) and min(found) * (1 - COUNTED) <= tau.high:
+        return None
+    return f"tau = {number(tau.value)}, but its counts give 1 + {claim.accepted} / {claim.steps} = {number(made)}"
 
 
 COUNTED = 0.02
@@ -243,6 +240,6 @@ def remarks(claim: Claim) -> Iterator[str]:
 
 def contradictions(claim: Claim) -> Iterator[str]:
     """Numbers of the row that do not go together."""
-    for line in (disagreement(claim), _share_of_counts(claim)):
+    for line in (disagreement(claim), _share_of_counts(claim), _steps_of_counts(claim)):
         if line is not None:
             yield line
