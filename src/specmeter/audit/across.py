@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -71,14 +70,20 @@ def _still(claims: Sequence[Claim]) -> Iterator[str]:
 
 
 def _round_digits(claims: Sequence[Claim]) -> Iterator[str]:
-    """Rates that end in 0 and 5 only."""
-    last: Counter[int] = Counter()
-    for claim in claims:
-        half = claim.rounding.get("decode_rate", 0.0)
-        if claim.decode_rate is not None and half > 0 and _digits(claim, "decode_rate") >= 3:
-            last[round(claim.decode_rate / (2 * half)) % 10] += 1
-    if last.total() >= MANY and set(last) <= {0, 5} and len(last) > 1:
-        yield f"all {last.total()} rates end in 0 or 5: rounded, or made up"
+    """Rates that end in 0 and 5 only, in the last digit that not all of them have as a 0."""
+    printed = [
+        (claim.decode_rate, claim.rounding["decode_rate"])
+        for claim in claims
+        if claim.decode_rate is not None and claim.rounding.get("decode_rate", 0.0) > 0
+    ]
+    if len(printed) < MANY:
+        return
+    unit = 2 * max(half for _, half in printed)
+    whole = [round(rate / unit) for rate, _ in printed]
+    while any(whole) and all(number % 10 == 0 for number in whole):
+        whole = [number // 10 for number in whole]
+    if len(set(whole)) > MANY / 2 and all(number % 5 == 0 and number >= 10 for number in whole):
+        yield f"all {len(whole)} rates end in 0 or 5: rounded, or made up"
 
 
 def _one_ratio(claims: Sequence[Claim]) -> Iterator[str]:

@@ -36,7 +36,7 @@ class RunRows:
     max_tokens: int | None
     """Of prompts that have no limit of their own."""
 
-    def results(self) -> Iterator[Result]:
+    def results(self, suite: str = "") -> Iterator[Result]:
         """Every request of the arms in question, in the order of measurement."""
         arms = {arm.id: arm for arm in self._arms()}
         verdicts = {arm_id: self._verdict(arm_id) for arm_id in arms}
@@ -50,6 +50,7 @@ class RunRows:
             verdict, why = verdicts[row.arm_id]
             yield Result(
                 **_identity(arm),
+                suite=suite,
                 prompt=names.get(row.prompt_id, row.prompt_id),
                 prompt_tokens=_prompt_tokens(prompt, row),
                 repeat=row.invocation * blocks + row.block,
@@ -98,6 +99,7 @@ class RunRows:
             claimed_speedup=withheld.point if withheld else None,
             acceptance=part.acceptance,
             tau=part.tau,
+            energy=getattr(part, "energy", None),
             verdict=verdict,
             why=why,
             comparison_only=comparison_only,
