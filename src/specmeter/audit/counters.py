@@ -69,7 +69,7 @@ def check_conservation(claim: Claim) -> Iterator[Outcome]:
             CONSERVATION, "broken", f"{drafted} drafted > gamma x steps = {gamma} x {steps} = {gamma * steps}"
         )
     tau = printed(claim, "tau")
-    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9) and not may_be_tree(claim):
+    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9):
         yield Outcome(CONSERVATION, "broken", f"tau = {number(tau.value)} > 1 + gamma = {1 + gamma}")
     made = _steps_of_counts(claim)
     if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
