@@ -69,15 +69,15 @@ def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object]
     A document is one object, a list of objects, or an object that holds exactly one list of objects. Raises
     `UsageError` for a document that is none of these.
     """
-    whole = _parse(text)
+    whole = parse_json(text)
     if isinstance(whole, str):
         lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        first = _parse(lines[0][1])
-        if not isinstance(first, dict) and (len(lines) < 2 or not isinstance(_parse(lines[1][1]), dict)):
+        first = parse_json(lines[0][1])
+        if not isinstance(first, dict) and (len(lines) < 2 or not isinstance(parse_json(lines[1][1]), dict)):
             raise UsageError(f"{path}: not JSON: {whole}", fix="write a list of objects, or one object per line")
         for count, (number, line) in enumerate(lines):
             _bound(count, path)
-            parsed = _parse(line)
+            parsed = parse_json(line)
             yield f"line {number}", _as_object(parsed) if not isinstance(parsed, str) else f"not JSON: {parsed}"
         return
     for number, item in enumerate(_list(whole, path), start=1):
@@ -98,7 +98,7 @@ def _as_object(item: object) -> dict[str, object] | str:
     return item if isinstance(item, dict) else "not an object"  # pyright: ignore
 
 
-def _parse(text: str) -> object:
+def parse_json(text: str) -> object:
     """The value, or a string saying why there is none (a bare JSON string is no value here either)."""
     if len(text) > MAX_BYTES:
         return "too long"
