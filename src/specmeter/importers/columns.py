@@ -88,7 +88,7 @@ COLUMNS = (
             "no_mtp_tps plain_tps original_tps", of_row=True),
     _column("draft_rate", "rate", "tokens per second of the draft by itself",
             "draft_tps draft_speed draft_only_tps draft_alone_tps", of_row=True),
-    _column("speed_ratio", "ratio", "draft rate / target rate", "ratio draft_target_ratio draft_speed_ratio",
+    _column("speed_ratio", "ratio", "draft rate / target rate", "ratio draft_target_ratio draft_target_speed_ratio draft_speed_ratio",
             of_row=True),
     _column("gamma", "count", "most draft tokens per step; 0 for a baseline",
             "γ k n_max nmax draft_len draft_length draft_k draft_max draft_n_max max_draft spec_draft_n_max n_draft "

@@ -30,6 +30,7 @@ _SHORT_RULE = re.compile(r"\s*\|\s*:?-+:?\s*\|\s*")
 _COMMA_DECIMAL = re.compile(r"(?<![0-9.])[0-9]+,[0-9]{1,2}(?![0-9])")
 _POINT_DECIMAL = re.compile(r"(?<![0-9,])[0-9]+\.[0-9]{1,2}(?![0-9])")
 _BOLD = re.compile(r"(?:\*\*|__|<b>|<strong>|_|\*).+(?:\*\*|__|</b>|</strong>|_|\*)|.+:")
+_LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,300})\]\([^()\s]{0,500}\)")
 _STATISTICS = re.compile(r"min|max|p\d\d?|std\w*|median|stddev|count|sum", re.I)
 
 Row = tuple[str, list[str]]
@@ -275,7 +276,7 @@ def _is_rule(lines: Sequence[str], number: int) -> bool:
 def _markdown(lines: list[str], path: Path) -> Iterator[Grid]:
     """The tables of a page; each ends before the headings of the next."""
     rules = _rules(lines)
-    ends = [*(rule - 1 for rule in rules[1:]), len(lines)]
+    ends = [*(rule - 1 for rule in rules[1:]), len(lines)][: len(rules)]
     for rule, end in zip(rules, ends, strict=True):
         rows = [(f"line {rule}", pipe_cells(lines[rule - 1]))]
         for number in range(rule + 1, end):
@@ -289,6 +290,7 @@ def pipe_cells(line: str) -> list[str]:
     """The cells of a line that are separated by `|`."""
     inner = line.strip().removeprefix("|")
     inner = inner.removesuffix("|") if not inner.endswith("\\|") else inner
+    inner = _LINK.sub(r"\1", inner)
     return [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner)]
 
 

@@ -88,6 +88,10 @@ class _Tree:
         if any(_is_measured(key, value) for key, value in flat.items()):
             self._add(flat, inherited, keys, depth)
         passed = inherited | {key: value for key, value in flat.items() if _passes(key)}
+        if keys and _PLAIN.fullmatch(keys[-1]) and len(flat) == len(item) and not any(map(understand, flat)):
+            for key, value in flat.items():  # {"0.8B": 140.2, ...}: rates by model
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    self._add({"tps": value}, inherited, (*keys, key), depth + 1)
         for key, value in item.items():
             if isinstance(value, (dict, list)) and not _SUMS.fullmatch(key):
                 self.walk(value, passed, (*keys, key), depth + 1)
@@ -100,8 +104,8 @@ class _Tree:
             plain = any(_PLAIN.fullmatch(key) for key in keys[:-1])
             row |= {"target": name, "method": "none"} if plain else {} if "label" in names else {"label": name}
             row = {key: value for key, value in row.items() if not plain or key == "target" or _name(key) != "target"}
-            keys = keys[:-1]
-        self.nested = self.nested or depth > 2 or (depth == 2 and not keys[-1:] != ("",))
+            keys, self.nested = keys[:-1], True
+        self.nested = self.nested or depth > 2
         self._rows += 1
         if self._rows > MAX_ROWS:
             raise UsageError(f"{self.path}: more than {MAX_ROWS:,} rows", fix="split the file")

@@ -94,6 +94,7 @@ def _rows(body: str, line: int, path: Path) -> tuple[list[tuple[str, list[str]]]
     for number, raw in _split(body, line, path):
         if _RULED.search(raw) and rows:
             ruled.append(len(rows))
+        number += _blank_lines(_LINES.sub(_line_breaks, raw))
         raw = _LINES.sub(" ", raw)
         if not raw.strip():
             continue
@@ -147,7 +148,7 @@ def _split(body: str, line: int, path: Path) -> Iterator[tuple[int, str]]:
         if letter == "\\":
             if (body.startswith("\\\\", at) and depth == 0) or body.startswith("\\tabularnewline", at):
                 raw = body[start:at]
-                yield line + _blank_lines(raw), raw
+                yield line, raw
                 at += 2 if body.startswith("\\\\", at) else len("\\tabularnewline")
                 skipped = _AFTER_ROW.match(body, at)
                 at = skipped.end() if skipped else at
@@ -162,7 +163,11 @@ def _split(body: str, line: int, path: Path) -> Iterator[tuple[int, str]]:
             raise UsageError(f"{path}: line {where}: braces are nested too deeply", fix="save the table as CSV")
         depth = max(0, depth)
         at += 1
-    yield line + _blank_lines(body[start:]), body[start:]
+    yield line, body[start:]
+
+
+def _line_breaks(found: re.Match[str]) -> str:
+    return "\n" * found.group().count("\n")
 
 
 def _blank_lines(raw: str) -> int:
