@@ -12,7 +12,7 @@ from specmeter.importers.chinese import in_english
 from specmeter.importers.columns import CONDITIONS
 
 _PLAIN = re.compile(
-    r"none|no|off|disabled|base|baselines?(?: (?:ar|decoding|\d+|rerun|run \d+))?|reference|plain(?: decoding)?|greedy ar"
+    r"none|no|off|disabled|base|baselines?(?: (?:ar|decoding|\d+|rerun|run \d+))?|reference|plain(?: decoding)?"
     r"|vanilla(?: ar| decoding| autoregressive)?|target only|only target|original"
     r"|ar|auto ?regressive(?: decoding)?|nosd|nospec|(?:no|without|non) (?:sd|spec\w*|drafts?|mtp|speculative decoding)"
     r"|spec(?:ulation|ulative decoding)? (?:off|disabled)|sd off"

@@ -88,8 +88,8 @@ COLUMNS = (
             "no_mtp_tps plain_tps original_tps", of_row=True),
     _column("draft_rate", "rate", "tokens per second of the draft by itself",
             "draft_tps draft_speed draft_only_tps draft_alone_tps", of_row=True),
-    _column("speed_ratio", "ratio", "draft rate / target rate", "ratio draft_target_ratio draft_target_speed_ratio draft_speed_ratio",
-            of_row=True),
+    _column("speed_ratio", "ratio", "draft rate / target rate",
+            "ratio draft_target_ratio draft_target_speed_ratio draft_speed_ratio", of_row=True),
     _column("gamma", "count", "most draft tokens per step; 0 for a baseline",
             "γ k n_max nmax draft_len draft_length draft_k draft_max draft_n_max max_draft spec_draft_n_max n_draft "
             "draft_depth spec_depth num_speculative_tokens num_spec_tokens spec_tokens speculative_tokens "
@@ -103,7 +103,7 @@ COLUMNS = (
             "τ tokens_per_step tokens_per_forward tokens_per_round tokens_per_verify tok_per_step block_efficiency"),
     _column("acceptance_length", "length",
             "tokens per step where it is not said whether the target's own token is counted",
-            "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len al mat "
+            "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len al mat "
             "mean_accepted_tokens mean_accepted"),
     _column("accepted_per_step", "per_step", "draft tokens accepted per step, the target's own not included",
             "accepted_per_round accepted_tokens_per_step accepted_per_draft"),
@@ -208,7 +208,7 @@ def is_known(heading: Heading | None) -> bool:
 
 
 def _plain(text: str) -> list[tuple[list[str], str]]:
-    """(lower-case words, unit in parentheses or as a percent sign): whole, and without its Chinese where it has both."""
+    """(lower-case words, unit in parentheses or as a percent sign): of all of it, and of its Latin letters alone."""
     text = unicodedata.normalize("NFKC", text[:_LIMIT]).replace("\u2011", "-")
     text = re.sub(r"[∆Δ]", " delta ", re.sub(r"<[^<>]{0,40}>|\\[a-zA-Z]+", " ", text))
     text = re.sub(r"\bw/o\b", "without", text, flags=re.I)
@@ -220,12 +220,12 @@ def _plain(text: str) -> list[tuple[list[str], str]]:
         unit = "%"
     whole, latin = in_english(text), re.sub(r"[^\x20-\x7eαγτ]", " ", text)
     found = [(_words(whole), unit)]
-    if whole != text and len(_words(latin)) > 1 or _words(latin)[:1] not in ([], *_BARE_UNITS):
+    if whole == text or _RATE.sub("tps", "_".join(_words(latin))) not in _BARE_UNITS:
         found.append((_words(latin), unit))
     return found
 
 
-_BARE_UNITS = [["t"], ["tok"], ["tokens"], ["tps"], ["ms"], ["s"], ["x"]]
+_BARE_UNITS = frozenset({"", "tps", "t", "tok", "tokens", "ms", "s", "x", "gb", "gb_s", "k"})
 """What stands beside a Chinese heading as its unit and says nothing by itself."""
 
 
@@ -264,7 +264,9 @@ _TASKS = re.compile(
     re.I,
 )
 """Data sets and tasks, by words of their names."""
-_OVERALL = re.compile(r"\s*(?:overall|average|avg\.?|mean|all|total|geo(?:metric )?mean|平均|总体|總體|整体|总计)\s*", re.I)
+_OVERALL = re.compile(
+    r"\s*(?:overall|average|avg\.?|mean|all|total|geo(?:metric )?mean|平均|总体|總體|整体|总计)\s*", re.I
+)
 _METHODS_IN_HEADINGS = re.compile(
     r"\b(?:mtp|eagle|medusa|d-?flash|d-?spark|n-?gram|lookahead|pld|hydra|nextn|sps|suffix|draft|spec\w*|sd)\b|推测|投机",
     re.I,

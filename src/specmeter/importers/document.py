@@ -14,6 +14,8 @@ MAX_LINE = 4 * 2**20
 MAX_LIST = 200_000
 """Objects of one file."""
 _HEAD = 64 * 1024
+_NO_ROWS = frozenset({"choices", "stages", "turns", "messages"})
+"""Keys of lists that are parts of one answer or attempt, not rows."""
 
 
 def read_text(path: Path) -> str:
@@ -89,7 +91,11 @@ def _list(whole: object, path: Path) -> list[object]:
     if isinstance(whole, list):
         return whole  # pyright: ignore[reportUnknownVariableType]
     if isinstance(whole, dict):
-        lists = [value for value in whole.values() if isinstance(value, list) and value and isinstance(value[0], dict)]  # pyright: ignore
+        lists = [
+            value  # pyright: ignore[reportUnknownVariableType]
+            for key, value in whole.items()  # pyright: ignore[reportUnknownVariableType]
+            if key not in _NO_ROWS and isinstance(value, list) and value and isinstance(value[0], dict)
+        ]
         return lists[0] if len(lists) == 1 else [whole]  # pyright: ignore
     raise UsageError(f"{path}: JSON, but no object or list of objects", fix='write [{"speedup": 1.2, ...}, ...]')
 

@@ -11,6 +11,7 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from specmeter.errors import UsageError
@@ -89,7 +90,7 @@ def make_grid(
         raise UsageError(f"{path or 'the table'}: more than {MAX_COLUMNS:,} columns", fix="keep the columns needed")
     levels = [level + [""] * (width - len(level)) for level in levels]
     if not spans:
-        for upper, lower in zip(levels, levels[1:], strict=False):
+        for upper, lower in pairwise(levels):
             _spread(upper, lower)
     parts = [_once(level[index] for level in levels) for index in range(width)]
     grid = Grid(parts, place=place)
@@ -112,7 +113,7 @@ def _once(words: Iterator[str]) -> tuple[str, ...]:
 
 
 def _spread(upper: list[str], lower: list[str]) -> None:
-    """Give an upper heading to the columns that it stands above: those up to the next one, where both have one below."""
+    """Give an upper heading to all columns that it stands above: up to the next one, where both have one below."""
     for index in range(1, len(upper)):
         if not upper[index] and lower[index] and upper[index - 1] and lower[index - 1]:
             upper[index] = upper[index - 1]
@@ -307,7 +308,9 @@ def known_headings(head: str) -> int:
     counts = [max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS) for line in candidates]
     for grids in (latex_tables.read, web_tables.read):
         try:
-            counts += [sum(understand(text) is not None for text in grid.headings) for grid in grids(head, Path("head"))]
+            counts += [
+                sum(understand(text) is not None for text in grid.headings) for grid in grids(head, Path("head"))
+            ]
         except UsageError:
             counts.append(2)
     counts += [sum(understand(text) is not None for text in cells) for cells in text_tables.headings(page)]

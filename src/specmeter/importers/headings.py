@@ -242,7 +242,9 @@ def _settle_methods(grid: Grid, readings: list[Reading]) -> None:
 
 def _is_of_quality(reading: Reading, unknown: list[str]) -> bool:
     """Whether a bare change (`delta`, `gain`) stands beside perplexities, and so is theirs."""
-    bare = reading.name == "change" and re.fullmatch(r"[\W_]*(?:Δ|delta|gain|improvement)[\W_]*(?:pct|percent)?[\W_]*", reading.text, re.I)
+    bare = reading.name == "change" and re.fullmatch(
+        r"[\W_]*(?:Δ|delta|gain|improvement)[\W_]*(?:pct|percent)?[\W_]*", reading.text, re.I
+    )
     if not bare or not any(re.search(r"ppl|perplexity|accuracy|\bloss\b", text, re.I) for text in unknown):
         return False
     unknown.append(reading.text)

@@ -1,8 +1,8 @@
 r"""Tables of LaTeX sources: `tabular` and its relatives, with `\multicolumn`, `\multirow` and lines of booktabs.
 
 Read as text, never run: macros are not expanded (one without arguments stands for its own name, `\ours` for `ours`),
-files are not included, and depth and size are bounded. `\\` and `&` count only outside braces, so that `\makecell{a\\b}`
-is one cell.
+files are not included, and depth and size are bounded. `\\` and `&` count only outside braces, so that
+`\makecell{a\\b}` is one cell.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _DROPPED = re.compile(
 _SCRIPT = re.compile(r"(?<!\\)[\^_]\s*(?:\{[^{}]{0,60}\}|\\?[A-Za-z0-9*†‡]+|\*)")
 _AFTER_ROW = re.compile(r"\*?(?:[ \t]*\[[^\[\]\n]{0,30}\])?")
 _SYMBOLS = {
-    "times": "×", "tau": "τ", "gamma": "γ", "alpha": "α", "pm": "±", "approx": "~", "sim": "~", "to": "-", "uparrow": "",
+    "times": "×", "tau": "τ", "gamma": "γ", "alpha": "α", "pm": "±", "approx": "~", "sim": "~", "to": "-",
+    "uparrow": "",
     "downarrow": "", "checkmark": "✓", "dagger": "", "ddagger": "", "textbackslash": "", "quad": " ", "qquad": " ",
     "newline": " ", "linebreak": " ", "ldots": "...", "dots": "...", "textendash": "-", "textemdash": "-",
     "textpm": "±", "texttimes": "×", "Delta": "Δ", "left": "", "right": "", "centering": "", "raggedright": "",

@@ -1,4 +1,4 @@
-"""Tables of results, from CSV, TSV, Markdown, HTML, LaTeX, plain text or JSON: one claim per row, or per group of a row.
+"""Tables of results, from CSV, Markdown, HTML, LaTeX, plain text or JSON: one claim per row, or per group of a row.
 
 Any subset of the columns in `specmeter.importers.columns` will do. What a cell means is never guessed silently: a share
 is in percent where its cell or heading says so, where a value of the column is above 1, or where the row's own counts
@@ -92,8 +92,9 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
 def _rows(grid: Grid, headings: Headings, path: Path) -> list[Row]:
     """The claims of a table with the texts of their rows, in the order of its lines."""
     found: list[tuple[int, Row]] = []
+    sets = headings.sets()
     for place, cells in grid.rows:
-        for group, readings in headings.sets():
+        for group, readings in sets:
             if group and not any(cells[one.index].strip(" -–—") for one in readings if not one.of_row):
                 continue
             where = f"{place}, {group}" if group else place
@@ -208,15 +209,17 @@ def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dic
         conditions["group"] = group
     whole = is_overall(group) and not re.fullmatch(r"\s*(?:overall|all|total|总体|總體|整体|总计)\s*", group, re.I)
     averaged = [one.name for one in readings if one.heading.averaged or (whole and not one.of_row)]
-    averaged = ["tau" if name == "acceptance_length" else name for name in averaged]
-    names = {"change": "speedup"}
+    names = {"change": "speedup", "acceptance_length": "tau"}
+    averaged = [name for name in (names.get(name, name) for name in averaged) if name in _RATIOS]
     return {
         "target": texts.get("target"),
         "draft": None if is_plain(texts.get("draft", "none")) else texts.get("draft"),
         "engine": texts.get("engine"),
         "device": texts.get("device"),
         "conditions": conditions,
-        "averaged": tuple(dict.fromkeys(names.get(name, name) for name in averaged if names.get(name, name) in _RATIOS)),
+        "averaged": tuple(
+            dict.fromkeys(names.get(name, name) for name in averaged if names.get(name, name) in _RATIOS)
+        ),
         "pooled": tuple(names.get(one.name, one.name) for one in readings if one.heading.pooled),
     }
 

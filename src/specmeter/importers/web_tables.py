@@ -7,6 +7,7 @@ table of results; scripts, styles, footnotes (`<sup>`) and crossed-out text (`<d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -23,6 +24,7 @@ MAX_TABLE = 4 * 2**20
 MAX_TABLES = 500
 _SKIPPED = frozenset({"script", "style", "sup", "del", "s", "template", "svg", "math", "button", "select"})
 _CELL = 2_000
+_NO_TAG = re.compile(r"<(?!/?[a-zA-Z][^<>]{0,2000}>)")
 
 
 def read(text: str, path: Path) -> Iterator[Grid]:
@@ -31,13 +33,11 @@ def read(text: str, path: Path) -> Iterator[Grid]:
 
     for number, fragment in _fragments(text, path):
         reader = _TableReader(number, path)
-        reader.feed(fragment)
+        reader.feed(_only_tags(fragment))
         reader.close()
         rows, heading_rows = reader.finished()
         if len(rows) > 1:
-            yield make_grid(
-                rows, path, place=f"table at line {number}", heading_rows=heading_rows or None, spans=True
-            )
+            yield make_grid(rows, path, place=f"table at line {number}", heading_rows=heading_rows or None, spans=True)
 
 
 def _fragments(text: str, path: Path) -> Iterator[tuple[int, str]]:
@@ -57,6 +57,22 @@ def _fragments(text: str, path: Path) -> Iterator[tuple[int, str]]:
             )
         yield line, text[at:end]
         at = lower.find("<table", end)
+
+
+def _only_tags(fragment: str) -> str:
+    """The same without comments, and with every `<` that opens no tag as text: on broken markup the parser is slow."""
+    kept: list[str] = []
+    at = 0
+    while (start := fragment.find("<!--", at)) >= 0:
+        kept.append(fragment[at:start])
+        end = fragment.find("-->", start)
+        kept.append("\n" * fragment.count("\n", start, len(fragment) if end < 0 else end))
+        if end < 0:
+            at = len(fragment)
+            break
+        at = end + 3
+    kept.append(fragment[at:])
+    return _NO_TAG.sub("&lt;", "".join(kept))
 
 
 @dataclass
