@@ -14,8 +14,9 @@ from specmeter.importers.columns import CONDITIONS
 _PLAIN = re.compile(
     r"none|no|off|disabled|base|baselines?(?: (?:ar|decoding|\d+|rerun|run \d+))?|reference|plain(?: decoding)?"
     r"|vanilla(?: ar| decoding| autoregressive)?|target only|only target|original"
-    r"|ar|auto ?regressive(?: decoding)?|nosd|nospec|(?:no|without|non) (?:sd|spec\w*|drafts?|mtp|speculative decoding)"
-    r"|spec(?:ulation|ulative decoding)? (?:off|disabled)|sd off"
+    r"|ar|auto ?regressive(?: decoding)?|nosd|nospec"
+    r"|(?:n a )?(?:no|without|wihtout|non) (?:sd|spec\w*|drafts?|mtp|eagle ?\d?|speculative decoding|drafting)"
+    r"|(?:spec|speculation|speculative decoding|sd|mtp|eagle ?\d?|drafts?|drafting) (?:off|disabled)"
 )
 """What a method, draft or label is called where nothing is drafted."""
 
@@ -27,7 +28,8 @@ def is_plain(text: str) -> bool:
     """Whether a method, draft or label says that nothing is drafted."""
     text = re.sub(r"\([^()]*\)", " ", in_english(text[:160].lower()))
     text = re.sub(r"\bw/o\b", "without", text)
-    return _PLAIN.fullmatch(" ".join(re.findall(r"[a-z0-9]+", text))) is not None
+    last = text.rpartition("/")[2]  # `target/none`: an arm of a run
+    return any(_PLAIN.fullmatch(" ".join(re.findall(r"[a-z0-9]+", part))) for part in (text, last))
 
 
 @dataclass

@@ -53,14 +53,15 @@ def _column(name: str, kind: Kind, meaning: str, aliases: str, *, of_row: bool =
 
 
 COLUMNS = (
-    _column("label", "text", "what the row is called", "name config configuration arm id job_id variant setup stage"),
+    _column("label", "text", "what the row is called",
+            "name config configuration arm arm_id id job_id variant setup stage"),
     _column("target", "text", "the model that is decoded",
             "target_model model models model_label main_model base_model llm"),
     _column("quant", "text", "number format of the target's weights", "quantization quantisation precision dtype"),
     _column("architecture", "text", "what the model is, as llama.cpp calls it", "model_type arch"),
     _column("draft", "text", "the draft model, or none", "draft_model drafter speculator assistant assistant_model"),
     _column("method", "text", "how drafts are made, or none",
-            "methods spec_type spec_method speculative speculation algorithm decoding spec_mode"),
+            "methods spec spec_type spec_method speculative speculation algorithm decoding spec_mode"),
     _column("device", "text", "machine or GPU", "machine gpu chip hardware accelerator gpu_info"),
     _column("engine", "text", "what ran the model", "framework backend runtime inference_engine"),
     _column("reference", "text", "label of the row that is the baseline of this one",
@@ -75,7 +76,8 @@ COLUMNS = (
     _column("decode_rate", "rate", "tokens generated per second",
             "tps decode_tps eval_tps eff_tps effective_tps generation_tps gen_tps predicted_tps pred_tps output_tps "
             "tg tg_tps tg128 throughput output_throughput predicted_per_second pooled_tps sd_tps spec_tps "
-            "with_sd_tps with_spec_tps spec_avg_pred_tps with_sd with_spec speed decode_speed decoding_speed "
+            "with_sd_tps with_spec_tps spec_avg_pred_tps with_sd with_spec with_mtp with_flag "
+            "tps_mean_std speed decode_speed decoding_speed "
             "generation_speed output_speed spec_speed sd_speed"),
     _column("decode_rate_sd", "spread", "standard deviation of the rates that the row averages",
             "std_tps stddev_tps stddev_ts tps_std tps_stddev tps_sd tg_std"),
@@ -84,7 +86,8 @@ COLUMNS = (
     _column("baseline_rate", "rate", "tokens per second of the target by itself",
             "baseline baseline_tps baseline_speed baseline_throughput base_tps base_speed base_avg_pred_tps "
             "target_tps target_speed vanilla vanilla_tps ar_tps autoregressive_tps no_spec no_spec_tps no_spec_speed "
-            "no_sd no_sd_tps without_spec without_spec_tps without_sd without_sd_tps spec_off_tps no_draft_tps "
+            "no_sd no_sd_tps without_spec without_spec_tps without_sd without_sd_tps spec_off spec_off_tps mtp_off "
+            "no_draft_tps "
             "no_mtp_tps plain_tps original_tps", of_row=True),
     _column("draft_rate", "rate", "tokens per second of the draft by itself",
             "draft_tps draft_speed draft_only_tps draft_alone_tps", of_row=True),
@@ -98,12 +101,14 @@ COLUMNS = (
             "draft_p_min spec_draft_p_min", of_row=True),
     _column("acceptance", "share", "accepted / drafted tokens",
             "acceptance_rate accept_rate accept accepted_rate acc_rate acceptance_ratio accept_ratio alpha α "
-            "draft_acceptance draft_acceptance_rate draft_accept_rate token_acceptance_rate spec_accept_rate"),
+            "draft_acceptance draft_acceptance_rate draft_accept_rate token_acceptance_rate spec_accept_rate "
+            "accepted_drafted rate_mean_std"),
     _column("tau", "tau", "tokens emitted per target forward, its own included",
             "τ tokens_per_step tokens_per_forward tokens_per_round tokens_per_verify tok_per_step block_efficiency"),
     _column("acceptance_length", "length",
             "tokens per step where it is not said whether the target's own token is counted",
-            "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len al mat "
+            "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len "
+            "a.len_mean_std al mat "
             "mean_accepted_tokens mean_accepted"),
     _column("accepted_per_step", "per_step", "draft tokens accepted per step, the target's own not included",
             "accepted_per_round accepted_tokens_per_step accepted_per_draft"),
@@ -120,7 +125,8 @@ COLUMNS = (
             "n_decode forwards target_calls"),
     _column("failed_forwards", "count", "target forwards that failed", "failed_decodes decode_failures"),
     _column("predicted_n", "count", "tokens generated, the first included",
-            "n_gen generated generated_tokens n_generated tokens_generated output_tokens completion_tokens tokens"),
+            "n_gen pred generated generated_tokens n_generated tokens_generated output_tokens "
+            "completion_tokens tokens"),
     _column("predicted_ms", "time", "time for them",
             "predicted eval decode generation decode_time eval_time generation_time ns"),
     _column("prompt_n", "count", "tokens of the prompt", "n_prompt prompt_tokens input_tokens", of_row=True),
@@ -135,16 +141,16 @@ COLUMNS = (
             "effective_bandwidth achieved_bandwidth effective_throughput"),
     _column("experts", "count", "experts per layer; 0 for a dense model", "n_experts num_experts", of_row=True),
     _column("runs", "count", "generations that the row sums up or averages",
-            "n_runs requests n_requests num_requests n_samples samples", of_row=True),
+            "n_runs requests n_requests num_requests n_samples samples prompts n_prompts num_prompts", of_row=True),
     _column("concurrency", "count", "requests served at once",
             "max_concurrency batch_size batch bs clients parallel", of_row=True),
     _column("synthetic", "flag", "acceptance was decided by dice: yes or no", "synthetic_acceptance"),
 )  # fmt: skip
 
 CONDITIONS = (
-    "prompt", "prompt_key", "prompt_type", "workload", "task", "dataset", "data_set", "benchmark", "category", "kind",
-    "domain", "scenario", "language", "max_tokens", "n_predict", "temperature", "temp", "kv_type", "context", "ctx",
-    "n_ctx", "n_depth", "suite", "rpc_backend", "section", "mode",
+    "prompt", "prompt_key", "prompt_id", "prompt_type", "workload", "task", "dataset", "data_set", "benchmark",
+    "category", "kind", "domain", "scenario", "language", "max_tokens", "n_predict", "temperature", "temp", "kv_type",
+    "context", "ctx", "n_ctx", "n_depth", "suite", "rpc_backend", "section", "mode",
 )  # fmt: skip
 """Columns that say under what conditions a row was measured; they choose its baseline among several, nothing else."""
 
@@ -156,6 +162,8 @@ _UNITS = {
 }  # fmt: skip
 _SUFFIXES = sorted(_UNITS, key=len, reverse=True)
 _MEANS = ("mean_", "avg_", "average_")
+_POOLED = ("pooled_", "aggregate_", "aggregated_")
+_OVER_PROMPTS = re.compile(r"_(?:over|across|per)_(?:all_)?(?:prompts?|samples?|requests?|tasks?)$")
 _LIMIT = 200
 _RATE = re.compile(r"(?:^|(?<=_))(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|secs|second|seconds)(?=_|$)")
 _NO_RATE_OF_TOKENS = re.compile(r"req|prompt|/min|gb")
@@ -180,16 +188,18 @@ class Heading:
 def understand(text: str) -> Heading | None:
     """What a heading means, None where it is not known."""
     for words, unit in _plain(text):
-        for name, implied, averaged in _readings(words, unit):
+        for name, implied, how in _readings(words, unit):
             if name in _BY_NAME:
                 known = _BY_NAME[name]
                 if known.kind == "rate" and _NO_RATE_OF_TOKENS.search(implied):
                     return None
-                if averaged and known.kind == "count":
+                if how == "pooled" and known.kind == "rate" and "aggregat" in text.lower():
+                    continue  # that of all requests together
+                if how and known.kind in {"count", "text"}:
                     continue  # a mean of counts is no count: `mean accepted tokens` are those of a step
                 shown = "" if known.kind == "rate" else implied
-                return Heading(known.name, known, shown, averaged, name.startswith("pooled_"))
-            if name in CONDITIONS and not averaged:
+                return Heading(known.name, known, shown, how == "mean", how == "pooled" or name.startswith("pooled_"))
+            if name in CONDITIONS and not how:
                 return Heading(name, None, "")
     return None
 
@@ -210,6 +220,7 @@ def is_known(heading: Heading | None) -> bool:
 def _plain(text: str) -> list[tuple[list[str], str]]:
     """(lower-case words, unit in parentheses or as a percent sign): of all of it, and of its Latin letters alone."""
     text = unicodedata.normalize("NFKC", text[:_LIMIT]).replace("\u2011", "-")
+    text = re.sub(r"\b(?:tk|toks?|t)[\\/]s\b", "tps", text, flags=re.I)
     text = re.sub(r"[∆Δ]", " delta ", re.sub(r"<[^<>]{0,40}>|\\[a-zA-Z]+", " ", text))
     text = re.sub(r"\bw/o\b", "without", text, flags=re.I)
     text = re.sub(r"\bw/(?=\s|[a-zA-Z])", "with ", text, flags=re.I)
@@ -233,25 +244,29 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9αγτ.]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
 
 
-def _readings(words: list[str], unit: str) -> list[tuple[str, str, bool]]:
-    """(name, unit, whether it is a mean), in the order in which they are tried: as it is, without a unit at its end,
-    without `mean_`.
+def _readings(words: list[str], unit: str) -> list[tuple[str, str, str]]:
+    """(name, unit, `mean`, `pooled` or nothing), in the order in which they are tried: as it is, without a unit at its
+    end, without `mean_` and the like.
 
     Headings in two languages often repeat themselves (`Avg TPS平均 TPS`): a name whose words come again is tried too.
     """
-    found: list[tuple[str, str, bool]] = []
+    found: list[tuple[str, str, str]] = []
     for end in range(len(words), 0, -1):
         if not set(words[end:]) <= set(words[:end]):
             break
         plain = _RATE.sub("tps", "_".join(words[:end]))
-        forms = [(plain, False)]
-        forms += [(plain.removeprefix(prefix), True) for prefix in _MEANS if plain.startswith(prefix)]
-        for form, averaged in forms:
+        forms = [(plain, "")]
+        over, prompts = _OVER_PROMPTS.subn("", plain)
+        if prompts:
+            forms.append((over, "mean"))
+        forms += [(over.removeprefix(prefix), "mean") for prefix in _MEANS if over.startswith(prefix)]
+        forms += [(over.removeprefix(prefix), "pooled") for prefix in _POOLED if over.startswith(prefix)]
+        for form, how in forms:
             suffix = next((suffix for suffix in _SUFFIXES if form == suffix or form.endswith("_" + suffix)), None)
             implied = unit or (_UNITS[suffix] if suffix else "")
-            found.append((form, implied, averaged))
+            found.append((form, implied, how))
             if suffix and form != suffix:
-                found.append((form.removesuffix("_" + suffix), implied, averaged))
+                found.append((form.removesuffix("_" + suffix), implied, how))
     return found
 
 
@@ -260,12 +275,14 @@ def _readings(words: list[str], unit: str) -> list[tuple[str, str, bool]]:
 _TASKS = re.compile(
     r"mt[ -]?bench|multi[ -]?turn|translation|wmt|summa[ -]?ri[sz]ation|cnn|question|\bqa\b|\bnq\b|math|gsm|rag\b"
     r"|retrieval|human[ -]?eval|mbpp|alpaca|cod(?:e|ing)\b|humanities|multilingual|reasoning|role[ -]?play|stem\b"
-    r"|writing|extract|aime|bench\b|arena|sharegpt|dolly|chat\b|prose|story|json|翻译|摘要|问答|数学|代码|推理|写作",
+    r"|writing|extract|aime|bench\b|arena|sharegpt|dolly|chat\b|prose|story|json|prompt \d"
+    r"|翻译|摘要|问答|数学|代码|推理|写作",
     re.I,
 )
 """Data sets and tasks, by words of their names."""
 _OVERALL = re.compile(
-    r"\s*(?:overall|average|avg\.?|mean|all|total|geo(?:metric )?mean|平均|总体|總體|整体|总计)\s*", re.I
+    r"\s*(?:overall(?: mean| median| avg)?|average|avg\.?|mean|all|total|geo(?:metric )?mean|平均|总体|總體|整体|总计)\s*",
+    re.I,
 )
 _METHODS_IN_HEADINGS = re.compile(
     r"\b(?:mtp|eagle|medusa|d-?flash|d-?spark|n-?gram|lookahead|pld|hydra|nextn|sps|suffix|draft|spec\w*|sd)\b|推测|投机",
@@ -282,6 +299,7 @@ _GROUPED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"speed-?\s?ups?|[x×]|加速比?|倍数", re.I), "speedup"),
     (re.compile(r"accept(?:ance|ed)?(?:[ _-]rate)?|acc\.? rate|α|接受率|接受", re.I), "acceptance"),
     (re.compile(r"τ|tau|mat", re.I), "tau"),
+    (re.compile(r"gain|uplift|提升", re.I), "change"),
     (re.compile(r"accept(?:ance|ed)?[ _-]len(?:gth)?|a\.len|接受长度", re.I), "acceptance_length"),
 )
 """How a heading that begins with the name of a method or data set may go on."""

@@ -80,6 +80,7 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     Raises `UsageError` where two columns are the same thing.
     """
     where = f"{path}, {grid.place}" if grid.place else str(path)
+    grid.parts = _with_prefixes(grid.parts)
     readings, unknown = _understood(grid, options)
     readings = _without_clashes(readings, unknown, where)
     readings = [reading for reading in readings if _holds_what_it_says(grid, reading, unknown)]
@@ -89,6 +90,7 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     _settle_methods(grid, readings)
     _settle_draft_tokens(grid, readings)
     _settle_changes(grid, readings)
+    readings = _settle_ratios(readings, unknown)
     for reading in readings:
         _settle_percent(grid, reading, readings, options)
     notes = [f"columns not read: {', '.join(name[:40] for name in unknown[:20])}"] if unknown else []
@@ -110,7 +112,7 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[Reading], list[
             found.append(Reading(index, text, chosen[index]))
         elif (said := _by_levels(part)) is not None and said[1].name not in options.columns:
             group, heading = said
-            if is_plain(group) and heading.name == "decode_rate":
+            if heading.name == "decode_rate" and is_plain(group or _in_parentheses(text) or "-"):
                 known = column("baseline_rate")
                 group, heading = "", Heading("baseline_rate", known, "")
             elif is_plain(group) and heading.column is not None and not heading.column.of_row:
@@ -120,10 +122,18 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[Reading], list[
         else:
             open_columns.append(index)
     beside_baseline = any(reading.name == "baseline_rate" for reading in found)
+    among_plain = _has_plain_row(grid, found)
+    has_rate = any(reading.name in {"decode_rate", "ms_per_token"} for reading in found)
     unknown: list[str] = []
     for index in open_columns:
         text = " ".join(grid.parts[index])
-        said = in_group(text, beside_baseline=beside_baseline) or _task_of_ratios(grid, index, text)
+        said = in_group(text, beside_baseline=beside_baseline or among_plain) or _by_cells(
+            grid,
+            index,
+            text,
+            beside_baseline=beside_baseline and not has_rate,
+            among_plain=among_plain and not has_rate,
+        )
         if said is not None and said[1].name not in options.columns:
             found.append(Reading(index, text, said[1], said[0]))
         elif text:
@@ -158,14 +168,68 @@ def _by_levels(part: tuple[str, ...]) -> tuple[str, Heading] | None:
     return None
 
 
-def _task_of_ratios(grid: Grid, index: int, text: str) -> tuple[str, Heading] | None:
-    """A column named for a data set, whose cells are all ratios (`2.85x`): speedups on it."""
-    if not is_task(text):
+_WITH_RATE = re.compile(r"[\s*_`~]*[0-9][0-9.,]*\s*(?:toks?|tokens?|t)/s(?:ec(?:ond)?)?\b.{0,60}", re.I)
+
+
+def _by_cells(
+    grid: Grid, index: int, text: str, *, beside_baseline: bool, among_plain: bool
+) -> tuple[str, Heading] | None:
+    """What a heading that names a method or data set alone says, by its cells: rates, or speedups (`2.85x`).
+
+    Numbers without a unit are rates where nothing else is, beside a column or row of the baseline.
+    """
+    texts = [cells[index] for _, cells in grid.rows if cells[index].strip(" -–—")]
+    if texts and all(_WITH_RATE.fullmatch(cell) for cell in texts):
+        plain = is_plain(text)
+        name = "baseline_rate" if plain else "decode_rate"
+        return ("" if plain else text[:80]), Heading(name, column(name), "")
+    numbers_read = [number for cell in texts if (number := _number(_first(cell), grid)) is not None]
+    if not numbers_read:
         return None
-    cells = [number for _, row in grid.rows if (number := _number(row[index], grid)) is not None]
-    if not cells or any(cell.unit != "x" for cell in cells):
-        return None
-    return text[:80], Heading("speedup", column("speedup"), "")
+    if is_task(text) and all(number.unit == "x" for number in numbers_read):
+        return text[:80], Heading("speedup", column("speedup"), "")
+    bare = all(not number.unit for number in numbers_read) and max(number.value for number in numbers_read) > 1
+    named = (
+        family(text) != "unknown" or read_settings(text) != {} or re.fullmatch(r"n\d{1,2}", text.strip()) is not None
+    )
+    if bare and ((beside_baseline and named) or (among_plain and is_task(text))):
+        return text[:80], Heading("decode_rate", column("decode_rate"), "")
+    return None
+
+
+def _has_plain_row(grid: Grid, found: list[Reading]) -> bool:
+    """Whether a row says that nothing was drafted."""
+    columns = [one.index for one in found if one.name in {"label", "method", "draft", "gamma"}]
+    return any(is_plain(cells[index]) for _, cells in grid.rows for index in columns)
+
+
+_SETTINGS = (
+    ("gamma", re.compile(r"(?:\bn[-_ ]?max|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max)\s*[=:]?\s*(\d{1,3})\b", re.I)),
+    ("p_min", re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)),
+)
+
+
+def read_settings(text: str) -> dict[str, float]:
+    """Draft length and least certainty that a name says: `n-max 4, p-min 0.6`, `EAGLE-3, k=3`."""
+    found: dict[str, float] = {}
+    for name, pattern in _SETTINGS:
+        if (match := pattern.search(text[:200])) is not None:
+            found[name] = float(match.group(1))
+    return found
+
+
+def _with_prefixes(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Headings of which some name a group for those after them: `spec off: TTFT`, `t/s`, `MTP: TTFT`, `t/s`."""
+    texts = [" ".join(part) for part in parts]
+    named = [re.fullmatch(r"([^:]{2,40}):\s+(\S.{0,40})", text) for text in texts]
+    if sum(match is not None for match in named) < 2 or len(set(texts)) == len(texts):
+        return parts
+    group, found = "", list[tuple[str, ...]]()
+    for part, text, match in zip(parts, texts, named, strict=True):
+        group = match.group(1) if match else group
+        own = match.group(2) if match else text
+        found.append((group, own) if group and texts.count(text) + (match is not None) > 1 else part)
+    return found
 
 
 def _number(cell: str, grid: Grid) -> numbers.Number | None:
@@ -213,10 +277,13 @@ def _in_parentheses(text: str) -> str:
 
 def _holds_what_it_says(grid: Grid, reading: Reading, unknown: list[str]) -> bool:
     """Whether a column of numbers has any; one whose cells are words only is none of ours."""
-    if reading.kind in {"text", "flag"}:
-        return True
     cells = [cells[reading.index] for _, cells in grid.rows]
     filled = [cell for cell in cells if cell.strip(" -–—")]
+    if reading.name == "method" and filled and all(_number(_first(cell), grid) is not None for cell in filled):
+        reading.heading = Heading("decode_rate", column("decode_rate"), "")  # `no spec` beside `spec`
+        return True
+    if reading.kind in {"text", "flag"}:
+        return True
     words = [cell for cell in filled if not re.search(r"[0-9]", cell) and not re.fullmatch(r"\W*[a-z]{0,3}\W*", cell)]
     if len(filled) > 1 and len(words) == len(filled) and not any(is_plain(cell) for cell in filled):
         unknown.append(reading.text)
@@ -260,6 +327,21 @@ def _settle_changes(grid: Grid, readings: list[Reading]) -> None:
             if len(bare) > 1 and min(bare) < 0 and len(bare) == len(cells) and not reading.heading.unit:
                 unit = "fraction" if max(map(abs, bare)) < 1 else "%"
                 reading.heading = replace(reading.heading, name="change", column=column("change"), unit=unit)
+
+
+def _settle_ratios(readings: list[Reading], unknown: list[str]) -> list[Reading]:
+    """`Ratio` alone: of the draft's rate to the target's beside a draft, of the row's own rates, or of neither."""
+    names = {one.name for one in readings}
+    kept: list[Reading] = []
+    for reading in readings:
+        if reading.name != "speed_ratio" or understand("draft " + reading.text) is None or "draft" in names:
+            kept.append(reading)
+        elif {"decode_rate", "baseline_rate"} <= names and "speedup" not in names:
+            reading.heading = replace(reading.heading, name="speedup", column=column("speedup"))
+            kept.append(reading)
+        else:
+            unknown.append(reading.text)
+    return kept
 
 
 def _settle_draft_tokens(grid: Grid, readings: list[Reading]) -> None:

@@ -24,7 +24,7 @@ from specmeter.importers.moe_names import mixture_of_experts
 
 _MARKDOWN = re.compile(r"^\|\s*model\s*\|(?:[^\n]*\|)?\s*test\s*\|\s*t/s\s*\|", re.MULTILINE)
 _INSERT = re.compile(r"INSERT INTO (?:llama_bench|test) \(([^()]{1,4000})\) VALUES \((.{1,20000})\);")
-_TEST = re.compile(r"(?:pp(?P<pp>\d+))?\+?(?:tg(?P<tg>\d+))?(?:\s*@\s*d\d+)?")
+_TEST = re.compile(r"(?:pp ?(?P<pp>\d+))?\+?(?:tg ?(?P<tg>\d+))?(?:\s*@\s*d\d+)?")
 _DEVICE = re.compile(r"^\s*Device \d+: ([^,\n]{3,80}),|GPU name:\s+([^\n]{3,80}?)\s*$", re.MULTILINE)
 _RANDOM_TOKENS = (
     "llama-bench decodes random tokens, for which a mixture of experts may read fewer different experts than for text: "

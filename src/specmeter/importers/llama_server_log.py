@@ -54,6 +54,7 @@ _FORWARDS = "llama_print_timings"
 
 _SERVER = re.compile(
     r"^(?:srv |slot ) *\w+(?:\(\))?:|\bprint_timings\]|\"function\":\"(?:print_timings|launch_slot_with_task|main)\""
+    r"|^draft acceptance(?: rate)? = +\d|^statistics +[\w-]+: +#calls"
     r"|\bllama server listening|HTTP server (?:is )?listening|server is listening on http|^slot \d+ is processing"
 )
 _MAX_SLOTS = 256

@@ -23,7 +23,7 @@ from specmeter.importers.cells import Fields, Reading, read_cell
 from specmeter.importers.columns import COLUMNS, CONDITIONS, is_overall, is_task
 from specmeter.importers.document import read_text
 from specmeter.importers.grid import Grid, known_headings, read_grids
-from specmeter.importers.headings import Headings, TableOptions, read_headings
+from specmeter.importers.headings import Headings, TableOptions, read_headings, read_settings
 from specmeter.importers.moe_names import mixture_of_experts
 
 __all__ = ["TableOptions", "read", "read_table", "sniff"]
@@ -126,7 +126,7 @@ def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim
             if reading.kind == "text":
                 continue
             cell = cells[reading.index]
-            if reading.kind in {"ratio", "change", "rate"} and is_plain(_text(cell)):
+            if (reading.kind in {"ratio", "change", "rate"} or reading.name == "gamma") and is_plain(_text(cell)):
                 plain = plain or reading.kind != "rate"
             elif reading.kind == "flag":
                 fields.values["synthetic"] = cell.strip().lower() in {"1", "true", "yes", "y", "on"}
@@ -149,15 +149,56 @@ def _read(cell: str, reading: Reading, fields: Fields, grid: Grid) -> str | None
         accepted, drafted = (int(part.replace(",", "")) for part in pair.groups())
         fields.values |= {"accepted": accepted, "drafted": drafted}
         return None
-    aside = _ASIDE.search(cell)
-    value = _number(cell[: aside.start()] if aside else cell, reading, grid)
+    cell, aside = _split(cell, reading)
+    value = _number(cell, reading, grid)
     if value is None:
         return None
     if (why := read_cell(value, reading, fields)) is not None:
         return f"{reading.text!r} not read: {why}"
-    if aside is not None:
-        return f"{reading.text!r}: what stands in parentheses is not read"
+    if aside and not _read_aside(aside, reading, fields, grid):
+        return f"{reading.text!r}: {aside[:40]!r} is not read"
     return f"{reading.text!r} is said to be approximate" if value.approximate else None
+
+
+def _split(cell: str, reading: Reading) -> tuple[str, str]:
+    """(the number, what stands beside it): `43.4 (+15%)`, `161 t/s @ 74%`, `37.4/1.5` of a mean and its deviation."""
+    if (aside := _ASIDE.search(cell)) is not None:
+        return cell[: aside.start()], aside.group(1)
+    if reading.kind == "rate" and "@" in cell:
+        number, _, beside = cell.strip("*_` ").partition("@")
+        return number, beside
+    if "std" in reading.text.lower() and cell.count("/") == 1:
+        number, _, spread = cell.partition("/")
+        return number, f"± {spread}"
+    if reading.name == "gamma" and (found := re.fullmatch(r"[\s*_`]*(\d{1,6})[*_`]*,(.{1,80})", cell)) is not None:
+        return found.group(1), found.group(2)
+    return cell, ""
+
+
+def _read_aside(aside: str, reading: Reading, fields: Fields, grid: Grid) -> bool:
+    """Whether what stands beside a number could be read: a speedup, an acceptance, a deviation or a setting."""
+    if reading.name == "gamma":
+        settings = read_settings(aside)
+        fields.values |= settings
+        return bool(settings)
+    try:
+        value = numbers.parse(aside.removeprefix("± "), decimal_comma=grid.decimal_comma)
+    except ValueError:
+        return False
+    if value is None:
+        return False
+    if aside.startswith("±"):
+        if reading.kind == "rate":
+            fields.values.setdefault("decode_rate_sd", value.value)
+        return True
+    if reading.name == "decode_rate" and value.unit == "x" and "speedup" not in fields.values and value.value > 0:
+        fields.put("speedup", value.value, value.half)
+        return True
+    if reading.name == "decode_rate" and value.unit == "%" and "@" not in aside and not value.signed:
+        if "acceptance" not in fields.values and 0 <= value.value <= 100:
+            fields.put("acceptance", value.value / 100, value.half / 100)
+        return True
+    return False
 
 
 def _number(cell: str, reading: Reading, grid: Grid) -> numbers.Number | None:
@@ -207,7 +248,7 @@ def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dic
     conditions = {name: texts[name] for name in (*CONDITIONS, "quant") if texts.get(name)}
     if group:
         conditions["group"] = group
-    whole = is_overall(group) and not re.fullmatch(r"\s*(?:overall|all|total|总体|總體|整体|总计)\s*", group, re.I)
+    whole = is_overall(group) and re.search(r"mean|average|avg|平均", group, re.I) is not None
     averaged = [one.name for one in readings if one.heading.averaged or (whole and not one.of_row)]
     names = {"change": "speedup", "acceptance_length": "tau"}
     averaged = [name for name in (names.get(name, name) for name in averaged) if name in _RATIOS]
@@ -232,6 +273,14 @@ def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]
         values["method"] = _METHODS.get(method, method)
     elif not plain and family(label := texts.get("label", "")) not in {"unknown", "none"}:
         values["method"] = label.lower()
+    settings = read_settings(" ".join(texts.get(name, "") for name in ("label", "method", "group of columns")))
+    for name, value in settings.items():
+        if name not in values and not plain:
+            values[name] = value
+    if re.fullmatch(r"n\d{1,2}", group := texts.get("group of columns", "")):
+        values.setdefault("gamma", int(group[1:]))
+    if "gamma" in values:
+        values["gamma"] = int(values["gamma"])
     interval = values.pop("ms_per_token", None)
     half = rounding.pop("ms_per_token", 0.0)
     if interval is not None and "decode_rate" not in values:
