@@ -281,7 +281,7 @@ _TASKS = re.compile(
 )
 """Data sets and tasks, by words of their names."""
 _OVERALL = re.compile(
-    r"\s*(?:overall(?: mean| median| avg)?|average|avg\.?|mean|all|total|geo(?:metric )?mean|平均|总体|總體|整体|总计)\s*",
+    r"\s*(?:overall(?: mean| median| avg)?|average|avg\.?|mean|all|total|geo(?:metric )?mean|平均|总体|總體|整体)\s*",
     re.I,
 )
 _METHODS_IN_HEADINGS = re.compile(
