@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from specmeter.audit.claim import Claim
 from specmeter.importers.chinese import in_english
-from specmeter.importers.columns import CONDITIONS
+from specmeter.importers.columns import CONDITIONS, OTHER
 
 _PLAIN = re.compile(
     r"none|no|off|disabled|base|baselines?(?: (?:ar|decoding|\d+|rerun|run \d+))?|reference|plain(?: decoding)?"
@@ -86,7 +86,7 @@ def _key(row: Row) -> tuple[object, ...]:
 
 def _nearest(row: Row, baselines: list[Row]) -> list[Row]:
     """Those measured under the same conditions, as far as any of them was."""
-    for name in CONDITIONS:
+    for name in (*CONDITIONS, *(name for name in row.texts if name.startswith(OTHER))):
         if name in row.texts:
             same = [baseline for baseline in baselines if baseline.texts.get(name) == row.texts[name]]
             baselines = same or baselines

@@ -62,7 +62,7 @@ COLUMNS = (
     _column("draft", "text", "the draft model, or none", "draft_model drafter speculator assistant assistant_model"),
     _column("method", "text", "how drafts are made, or none",
             "methods spec spec_type spec_method speculative speculation algorithm decoding spec_mode"),
-    _column("device", "text", "machine or GPU", "machine gpu chip hardware accelerator gpu_info"),
+    _column("device", "text", "machine or GPU", "machine gpu card chip hardware accelerator gpu_info"),
     _column("engine", "text", "what ran the model", "framework backend runtime inference_engine"),
     _column("reference", "text", "label of the row that is the baseline of this one",
             "baseline_of baseline_label compared_with"),
@@ -154,6 +154,9 @@ CONDITIONS = (
 )  # fmt: skip
 """Columns that say under what conditions a row was measured; they choose its baseline among several, nothing else."""
 
+OTHER = "also: "
+"""What the name of a condition begins with that is none of these, its heading behind it."""
+
 _BY_NAME = {alias: column for column in COLUMNS for alias in (column.name, *column.aliases)}
 _UNITS = {
     "pct": "%", "percent": "%", "ms": "ms", "s": "s", "sec": "s", "seconds": "s", "us": "us", "ns": "ns",
@@ -166,7 +169,7 @@ _POOLED = ("pooled_", "aggregate_", "aggregated_")
 _OVER_PROMPTS = re.compile(r"_(?:over|across|per)_(?:all_)?(?:prompts?|samples?|requests?|tasks?)$")
 _LIMIT = 200
 _RATE = re.compile(r"(?:^|(?<=_))(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|secs|second|seconds)(?=_|$)")
-_NO_RATE_OF_TOKENS = re.compile(r"req|prompt|/min|gb")
+_NO_RATE_OF_TOKENS = re.compile(r"req|prompt|/min|gb|^(?:s|ms|sec|seconds|min|us|ns)$")
 
 
 @dataclass(frozen=True)
@@ -308,6 +311,11 @@ _GROUPED: tuple[tuple[re.Pattern[str], str], ...] = (
 def is_overall(group: str) -> bool:
     """Whether a group sums up the others: `Overall`, `Mean`."""
     return _OVERALL.fullmatch(group) is not None
+
+
+def may_be_group(text: str) -> bool:
+    """Whether a text may name a method or data set, rather than something else that is measured."""
+    return _NO_GROUP.search(text[:_LIMIT]) is None
 
 
 def is_task(text: str) -> bool:

@@ -11,7 +11,17 @@ from specmeter.errors import UsageError
 from specmeter.importers import numbers
 from specmeter.importers.baselines import is_plain
 from specmeter.importers.cells import Reading
-from specmeter.importers.columns import COLUMNS, Heading, column, in_group, is_overall, is_task, understand
+from specmeter.importers.columns import (
+    COLUMNS,
+    OTHER,
+    Heading,
+    column,
+    in_group,
+    is_overall,
+    is_task,
+    may_be_group,
+    understand,
+)
 from specmeter.importers.grid import Grid
 
 _MOST_GAMMA = 128
@@ -136,6 +146,8 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[Reading], list[
         )
         if said is not None and said[1].name not in options.columns:
             found.append(Reading(index, text, said[1], said[0]))
+        elif text and _tells_rows_apart(grid, index):
+            found.append(Reading(index, text, Heading(OTHER + text[:40], None, "")))
         elif text:
             unknown.append(text)
     return sorted(found, key=lambda reading: reading.index), unknown
@@ -163,7 +175,7 @@ def _by_levels(part: tuple[str, ...]) -> tuple[str, Heading] | None:
         upper, lower = " ".join(part[:cut]), " ".join(part[cut:])
         for group, text in ((upper, lower), (lower, upper)):
             heading = understand(text)
-            if heading is not None:
+            if heading is not None and may_be_group(group):
                 return ("" if heading.column is None or heading.column.kind == "text" else group), heading
     return None
 
@@ -195,6 +207,12 @@ def _by_cells(
     if bare and ((beside_baseline and named) or (among_plain and is_task(text))):
         return text[:80], Heading("decode_rate", column("decode_rate"), "")
     return None
+
+
+def _tells_rows_apart(grid: Grid, index: int) -> bool:
+    """Whether a column that is not known has a few words for many rows, and so says under what conditions they are."""
+    words = [cells[index].strip() for _, cells in grid.rows]
+    return bool(words) and all(re.match(r"[*_`]*[^\W\d]", word) for word in words) and len(set(words)) < len(words)
 
 
 def _has_plain_row(grid: Grid, found: list[Reading]) -> bool:
@@ -279,7 +297,8 @@ def _holds_what_it_says(grid: Grid, reading: Reading, unknown: list[str]) -> boo
     """Whether a column of numbers has any; one whose cells are words only is none of ours."""
     cells = [cells[reading.index] for _, cells in grid.rows]
     filled = [cell for cell in cells if cell.strip(" -–—")]
-    if reading.name == "method" and filled and all(_number(_first(cell), grid) is not None for cell in filled):
+    is_rate = reading.name == "method" and reading.heading.unit not in {"s", "ms"}
+    if is_rate and filled and all(_number(_first(cell), grid) is not None for cell in filled):
         reading.heading = Heading("decode_rate", column("decode_rate"), "")  # `no spec` beside `spec`
         return True
     if reading.kind in {"text", "flag"}:
@@ -334,7 +353,7 @@ def _settle_ratios(readings: list[Reading], unknown: list[str]) -> list[Reading]
     names = {one.name for one in readings}
     kept: list[Reading] = []
     for reading in readings:
-        if reading.name != "speed_ratio" or understand("draft " + reading.text) is None or "draft" in names:
+        if reading.name != "speed_ratio" or re.search(r"draft|target|speed", reading.text, re.I) or "draft" in names:
             kept.append(reading)
         elif {"decode_rate", "baseline_rate"} <= names and "speedup" not in names:
             reading.heading = replace(reading.heading, name="speedup", column=column("speedup"))

@@ -20,7 +20,7 @@ from specmeter.errors import UsageError
 from specmeter.importers import numbers
 from specmeter.importers.baselines import Row, is_plain, pair_with_baselines
 from specmeter.importers.cells import Fields, Reading, read_cell
-from specmeter.importers.columns import COLUMNS, CONDITIONS, is_overall, is_task
+from specmeter.importers.columns import COLUMNS, CONDITIONS, OTHER, is_overall, is_task
 from specmeter.importers.document import read_text
 from specmeter.importers.grid import Grid, known_headings, read_grids
 from specmeter.importers.headings import Headings, TableOptions, read_headings, read_settings
@@ -231,7 +231,7 @@ def _label(texts: dict[str, str], readings: Sequence[Reading], cells: list[str],
     gamma = next((text for one in readings if one.name == "gamma" and (text := _text(cells[one.index]))), "")
     parts += [f"gamma {gamma}"] if gamma else []
     shown = ("label", "target", "quant", "draft", "method", "device", "engine", "reference", "architecture")
-    parts += [text for name, text in texts.items() if name not in shown and text]
+    parts += [text for name, text in texts.items() if name not in shown and text and not name.startswith(OTHER)]
     return (" / ".join(parts) or texts.get("device", ""))[:_LABEL]
 
 
@@ -246,6 +246,7 @@ def _says_baseline(texts: dict[str, str]) -> bool:
 def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dict[str, Any]:
     """What the words of a row and its headings say about its numbers."""
     conditions = {name: texts[name] for name in (*CONDITIONS, "quant") if texts.get(name)}
+    conditions |= {name.removeprefix(OTHER): text for name, text in texts.items() if name.startswith(OTHER)}
     if group:
         conditions["group"] = group
     whole = is_overall(group) and re.search(r"mean|average|avg|平均", group, re.I) is not None
