@@ -40,6 +40,11 @@ from specmeter.importers.numbers import Number, parse
         ("1.2e3", 1200, 50, ""),
         ("9.022e-05", 9.022e-5, 5e-9, ""),
         ("-0", 0, 0.5, ""),
+        ("59–67", 63, 4.5, ""),
+        ("0.52-0.94", 0.73, 0.215, ""),
+        ("52% - 94%", 73, 21.5, "%"),
+        ("1.5x-2.5x", 2, 0.55, "x"),
+        ("30 to 37 t/s", 33.5, 4, "t/s"),
     ],
 )
 def test_numbers(cell: str, value: float, half: float, unit: str) -> None:
@@ -74,7 +79,9 @@ def test_nothing(cell: str) -> None:
         ("OOM", "not a number"),
         ("1.2.3", "not a number"),
         ("1,23,4", "not a number"),
-        ("59–67", "more than one"),
+        ("67–59", "more than one"),
+        ("59–67–70", "more than one"),
+        ("1.2-x", "more than one"),
         ("44.2 [42.1, 46.2]", "more than one"),
         ("1e400", "more than"),
         ("9" * 39, "more than"),

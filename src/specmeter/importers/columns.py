@@ -293,7 +293,7 @@ _METHODS_IN_HEADINGS = re.compile(
 )
 _NO_GROUP = re.compile(
     r"\b(?:pp\d*|tg\d*|prompt|prefill|input|ttft|total|peak|min|max|p\d\d|median|std|req\w*|agg\w*|encode|load|disk"
-    r"|cpu|compile|vs|over|train\w*)\b",
+    r"|cpu|compile|vs|over|train\w*|latency|time|e2e|pos|position)\b",
     re.I,
 )
 """Words with which a rate or a ratio is that of something else than decoding."""
@@ -315,7 +315,7 @@ def is_overall(group: str) -> bool:
 
 def may_be_group(text: str) -> bool:
     """Whether a text may name a method or data set, rather than something else that is measured."""
-    return _NO_GROUP.search(text[:_LIMIT]) is None
+    return _NO_GROUP.search(text[:_LIMIT].replace("_", " ")) is None
 
 
 def is_task(text: str) -> bool:
@@ -334,7 +334,7 @@ def in_group(text: str, *, beside_baseline: bool) -> tuple[str, Heading] | None:
         for found in pattern.finditer(text):
             group, rest = text[: found.start()].strip(" :-–|,(["), text[found.end() :].strip(" )]:.%")
             starts_anew = found.start() == 0 or not text[found.start() - 1].isalnum()
-            if not group or rest or not starts_anew or _NO_GROUP.search(group):
+            if not group or rest or not starts_anew or not may_be_group(group):
                 continue
             if beside_baseline or is_task(group) or _METHODS_IN_HEADINGS.search(group):
                 known = _BY_NAME[name]

@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from specmeter.errors import UsageError
-from specmeter.importers.columns import CONDITIONS, Heading, understand
+from specmeter.importers.baselines import is_plain
+from specmeter.importers.columns import CONDITIONS, Heading, is_task, understand
 from specmeter.importers.document import MAX_LINE
 
 MAX_COLUMNS = 1_000
@@ -126,6 +127,8 @@ def _count_headings(rows: Sequence[Row], *, spans: bool) -> int:
         above, cells = rows[count - 1][1], rows[count][1]
         filled = [cell for cell in cells if cell.strip()]
         known = sum(_is_measure(understand(cell)) for cell in filled)
+        if len(filled) < len(cells) and all(map(is_task, filled)):  # data sets under what is measured on each
+            known = len(filled)
         has_gaps = spans or any(not cell.strip() for cell in above) or len(set(above)) < len(above)
         if known < 2 or not has_gaps or any(_is_number(cell) for cell in filled):
             break
@@ -192,9 +195,9 @@ def _fill_down(grid: Grid) -> None:
 
 def _upright(grid: Grid) -> Grid:
     """A table whose first column holds the headings, on its feet; others as they are."""
-    across = sum(_is_measure(understand(" ".join(part))) for part in grid.parts)
+    across = sum(_measures(understand(" ".join(part))) for part in grid.parts)
     first = [cells[0] for _, cells in grid.rows if cells]
-    down = sum(_measures(understand(cell)) for cell in first)
+    down = sum(_measures(understand(cell)) and not is_plain(cell) for cell in first)
     if down < 2 or down <= across or len(grid.parts) < 2 or len(grid.rows) > MAX_COLUMNS:
         return grid
     turned = Grid([("label",), *[(cell,) for cell in first]], grid.place, grid.decimal_comma, faults=grid.faults)

@@ -26,6 +26,8 @@ from specmeter.importers.grid import Grid
 
 _MOST_GAMMA = 128
 """More draft tokens than this are no draft's length."""
+_MOST_SPEEDUP = 10
+"""A larger number without a sign of its unit, among negative ones, is percent."""
 _JUST_ABOVE_ALL = 1.2
 """A share among fractions may be a little above 1 by mistake; what is more is percent."""
 
@@ -137,13 +139,10 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[Reading], list[
     unknown: list[str] = []
     for index in open_columns:
         text = " ".join(grid.parts[index])
-        said = in_group(text, beside_baseline=beside_baseline or among_plain) or _by_cells(
-            grid,
-            index,
-            text,
-            beside_baseline=beside_baseline and not has_rate,
-            among_plain=among_plain and not has_rate,
-        )
+        said = in_group(text, beside_baseline=beside_baseline or among_plain)
+        if said is None or not _all_numbers(grid, index):
+            beside, among = beside_baseline and not has_rate, among_plain and not has_rate
+            said = _by_cells(grid, index, text, beside_baseline=beside, among_plain=among)
         if said is not None and said[1].name not in options.columns:
             found.append(Reading(index, text, said[1], said[0]))
         elif text and _tells_rows_apart(grid, index):
@@ -207,6 +206,12 @@ def _by_cells(
     if bare and ((beside_baseline and named) or (among_plain and is_task(text))):
         return text[:80], Heading("decode_rate", column("decode_rate"), "")
     return None
+
+
+def _all_numbers(grid: Grid, index: int) -> bool:
+    """Whether every cell of a column that holds anything holds a number."""
+    cells = [cells[index] for _, cells in grid.rows if cells[index].strip(" -–—")]
+    return all(_WITH_RATE.fullmatch(cell) or _number(_first(cell), grid) is not None for cell in cells)
 
 
 def _tells_rows_apart(grid: Grid, index: int) -> bool:
@@ -338,13 +343,16 @@ def _is_of_quality(reading: Reading, unknown: list[str]) -> bool:
 
 
 def _settle_changes(grid: Grid, readings: list[Reading]) -> None:
-    """Speedups of which some are negative are changes: fractions where all are below 1, else percent."""
+    """Speedups of which some are negative are changes: fractions where all are below 1, percent where they are large."""
     for reading in readings:
         if reading.name == "speedup":
             cells = [number for _, row in grid.rows if (number := _number(row[reading.index], grid)) is not None]
             bare = [cell.value for cell in cells if not cell.unit]
             if len(bare) > 1 and min(bare) < 0 and len(bare) == len(cells) and not reading.heading.unit:
-                unit = "fraction" if max(map(abs, bare)) < 1 else "%"
+                most = max(map(abs, bare))
+                unit = "fraction" if most < 1 else "%" if most > _MOST_SPEEDUP else ""
+                if not unit:
+                    continue
                 reading.heading = replace(reading.heading, name="change", column=column("change"), unit=unit)
 
 

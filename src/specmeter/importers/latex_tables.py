@@ -63,9 +63,9 @@ def read(text: str, path: Path) -> Iterator[Grid]:
             return
         line, counted = line + text.count("\n", counted, begin.start()), begin.start()
         end = _end(text, begin.group(1), begin.end())
-        if end < 0 or end - begin.end() > MAX_TABLE:
-            why = "has no \\end" if end < 0 else f"has more than {MAX_TABLE // 2**20} MiB"
-            raise UsageError(f"{path}: the table at line {line} {why}", fix="give the whole table, or save it as CSV")
+        if end < 0:
+            why = f"the table at line {line} has no \\end{{{begin.group(1)}}} within {MAX_TABLE // 2**20} MiB"
+            raise UsageError(f"{path}: {why}", fix="give the whole table, or save it as CSV")
         rows, heading_rows = _rows(text[begin.end() : end], line, path)
         if len(rows) > 1:
             yield make_grid(rows, path, place=f"table at line {line}", heading_rows=heading_rows, spans=True)
@@ -75,7 +75,7 @@ def read(text: str, path: Path) -> Iterator[Grid]:
 def _end(text: str, name: str, start: int) -> int:
     """Where an environment ends, those of the same name within it aside; -1 where it does not."""
     depth = 1
-    for found in re.finditer(rf"\\(begin|end)\{{{re.escape(name)}\}}", text[start : start + MAX_TABLE + 1_000]):
+    for found in re.finditer(rf"\\(begin|end)\{{{re.escape(name)}\}}", text[start : start + MAX_TABLE]):
         depth += 1 if found.group(1) == "begin" else -1
         if depth == 0:
             return start + found.start()

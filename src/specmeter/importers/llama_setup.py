@@ -37,8 +37,9 @@ _FLAGS = {
     "method": ("--spec-type",),
     "temperature": ("--temp", "--temperature"),
     "synthetic": ("--spec-synth-len", "--spec-synth-rates"),
-    "autotune": ("--spec-autotune",),
 }
+_TUNED = "--spec-autotune"
+"""ik_llama.cpp changes draft lengths while it runs."""
 _MEANING = {flag: name for name, flags in _FLAGS.items() for flag in flags}
 
 
@@ -127,7 +128,9 @@ class Setup:
             self.models[-1].size_error_bytes = 0.5 * 10.0 ** -len(number.partition(".")[2]) * unit
 
     def _read_flags(self, words: list[str]) -> None:
-        for flag, value in pairwise([*words, ""]):
+        if _TUNED in words:
+            self.flags["autotune"] = "on"
+        for flag, value in pairwise(words):
             meaning = _MEANING.get(flag)
             if meaning is not None and meaning not in self.flags:
                 self.flags[meaning] = sample(value)
