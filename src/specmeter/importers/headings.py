@@ -343,7 +343,7 @@ def _is_of_quality(reading: Reading, unknown: list[str]) -> bool:
 
 
 def _settle_changes(grid: Grid, readings: list[Reading]) -> None:
-    """Speedups of which some are negative are changes: fractions where all are below 1, percent where they are large."""
+    """Speedups of which some are negative are changes: fractions where all are below 1, percent where large."""
     for reading in readings:
         if reading.name == "speedup":
             cells = [number for _, row in grid.rows if (number := _number(row[reading.index], grid)) is not None]
