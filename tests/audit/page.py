@@ -10,7 +10,14 @@ from audit.corpus import Heard, TrueTable, doctored_tables, is_found, listen, mi
 from audit.doctoring import RULES, Doctored, Rule
 
 WORDS = ("possible", "cannot tell", "unread", "implausible", "impossible")
-_KINDS = {"own": "measured with specmeter", "published": "published", "simulated": "drawn with a known truth"}
+_KINDS = {
+    "measured": "own/",
+    "published": "published/",
+    "published, gathered last": "published/",
+    "drawn with a known truth": "simulated/",
+}
+"""Name -> folder."""
+_LAST = "published, gathered last"
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ public repositories, each with its source in `tests/data/audit/corpus.yaml`. The
 be true because counts close and speedups stay below tokens per step, by hand and before the audit saw them; none was
 left out for what it said. *Drawn*: steps of speculative decoding drawn with a seed, printed in the shapes of tools.
 Rows are `unread` where a cell or a line says something that is not a number of a known column. The readers were written
-with most of these shapes in view, so that other pages will be read less often.
+with these shapes in view, all but those *gathered last*: what the audit says of them is what a new page may expect.
 
 `implausible` is right where an assumption is known to be false:
 
@@ -84,8 +91,9 @@ with most of these shapes in view, so that other pages will be read less often.
 
 def _true_rows(result: Result) -> Iterable[Sequence[object]]:
     every = Counter[str]()
-    for kind, name in _KINDS.items():
-        files = [(item, heard) for item, heard in result.true if item.name.startswith(kind)]
+    for name, folder in _KINDS.items():
+        of_folder = [(item, heard) for item, heard in result.true if item.name.startswith(folder)]
+        files = [(item, heard) for item, heard in of_folder if item.unseen == (name == _LAST)]
         words = sum((heard.words for _, heard in files), Counter[str]())
         every += words
         alarms = sum(alarm(item, heard) for item, heard in files)
