@@ -224,10 +224,10 @@ def test_drawn_tables_and_lines_of_pairs(tmp_path: Path) -> None:
 
 
 def test_ik_s_report(tmp_path: Path) -> None:
-    text = """| task | run | stage | tokens | stop | time(s) |   tok/s | rounds |    accepted |    rate |  a.len | pos accept |
-|------|-----|-------|--------|-------|---------|---------|--------|-------------|---------|--------|------------|
-| code |   1 | base  |    759 | eog   |  21.068 |   36.03 |      - |           - |       - |      - | -          |
-| code |   1 | mtp   |    759 | eog   |  11.068 |   68.58 |    220 |     538/660 |  81.52% |   3.45 | 90.5% 80%  |
+    text = """| task | run | stage | tokens | stop | time(s) | tok/s | rounds | accepted |   rate | a.len | pos accept |
+|------|-----|-------|--------|------|---------|-------|--------|----------|--------|-------|------------|
+| code |   1 | base  |    759 | eog  |  21.068 | 36.03 |      - |        - |      - |     - | -          |
+| code |   1 | mtp   |    759 | eog  |  11.068 | 68.58 |    220 |  538/660 | 81.52% |  3.45 | 90.5% 80%  |
 """
     plain, drafted = claims(text, tmp_path)
     assert plain.method == "none"
@@ -386,7 +386,7 @@ def test_hostile_pages_cost_nothing_and_do_nothing(text: str, message: str | Non
             assert "root" not in claim.label
             judge(claim)
     else:
-        with pytest.raises(UsageError, match="") as caught:
+        with pytest.raises(UsageError, match=".") as caught:
             claims(text)
         assert message in caught.value.message
         assert caught.value.fix
