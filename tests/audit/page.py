@@ -67,10 +67,11 @@ page is made by `uv run python benchmarks/audit_corpus.py --write`, and a test r
 {_table("source|files|rows|" + "|".join(WORDS) + "|false alarms", _true_rows(result))}
 
 *Measured*: runs of specmeter and llama-bench, exported or laid out as people do. *Published*: numbers and headings from
-public repositories, each with its source in `tests/data/audit/corpus.yaml`. They cannot be verified: they
-were taken as found and looked over, and none was left out for what the audit said of it. *Drawn*: steps of speculative decoding drawn with a seed, printed in the shapes of tools.
-Rows are `unread` where a cell or a line says something that is not a number of a known column. The readers were written
-with these shapes in view, all but those *gathered last*: what the audit says of them is what a new page may expect.
+public repositories, each with its source in `tests/data/audit/corpus.yaml`. They cannot be verified: they were taken as
+found and looked over, and none was left out for what the audit said of it. *Drawn*: steps of speculative decoding drawn
+with a seed, printed in the shapes of tools. Rows are `unread` where a cell or a line says something that is not a
+number of a known column. The readers were written with these shapes in view, all but those *gathered last*: what the
+audit says of them is what a new page may expect.
 
 `implausible` is right where an assumption is known to be false:
 
