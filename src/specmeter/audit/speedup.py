@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 RATES, SHARE, TAU = "speedup-not-its-rates", "tau-not-its-acceptance", "speedup-above-tau"
 COST, TIME = "speedup-above-cost-bound", "draft-time-bound"
+LONGEST = 10_000
+"""Draft tokens per step; more than that is said of no engine."""
 COUNTED = 1.02
 """Factor by which tau may lie above what counts give: engines count the first and the last step differently."""
 SAME_RATIO = 1.05
@@ -182,7 +184,10 @@ def _gamma_needed(claim: Claim, speedup: Range) -> str:
     spare = share.high - speedup.low * (cost.low if cost is not None else 0.0)
     if spare <= 0:
         return f"no draft length is enough at an acceptance of {number(share.high)}"
-    gamma = math.ceil((speedup.low - 1) / spare - 1e-9)
+    needed = (speedup.low - 1) / spare
+    if needed > LONGEST:
+        return f"no draft length is enough at an acceptance of {number(share.high)}"
+    gamma = math.ceil(needed - 1e-9)
     return f"no draft length; at an acceptance of {number(share.high)} it needs a gamma of at least {gamma:,}"
 
 
