@@ -168,7 +168,7 @@ def test_a_speedup_that_its_own_rates_do_not_give() -> None:
     assert ruled(**row | {"speedup": 1.7}, runs=1).verdict == "impossible"
     elsewhere = ruled(**row, baseline_from="line 3")
     assert (elsewhere.verdict, rests_on(elsewhere)) == ("implausible", ["baseline", "pooled"])
-    assert "= 1.5 with the baseline of line 3; needs a baseline of 24 tok/s, not that of line 3 or" in elsewhere.reason
+    assert "= 1.5 with the baseline of line 3; needs a baseline of 24 tok/s, not that of line 3, or" in elsewhere.reason
     nearer = ruled(**row | {"speedup": 1.7}, baseline_from="line 3", runs=1)
     assert nearer.verdict == "implausible"
     nearer = ruled(**row | {"speedup": 1.7}, baseline_from="line 3")

@@ -40,7 +40,7 @@ def test_a_csv_with_its_baseline(tmp_path: Path) -> None:
     assert best.acceptance == pytest.approx(0.002)
     assert best.rounding["acceptance"] == pytest.approx(0.0005)
     assert best.rounding["speedup"] == pytest.approx(0.005)
-    assert verdicts([best, other]) == ["implausible", "implausible"]
+    assert verdicts([best, other]) == ["implausible", "cannot tell"], "6 % of noise"
 
 
 OBJECTS = (
@@ -72,7 +72,7 @@ def test_every_form_says_the_same(name: str, text: str, tmp_path: Path) -> None:
     assert [claim.method for claim in found] == ["none", None, None]
     assert [claim.baseline_rate for claim in found] == [None, 55.3, 55.3]
     assert found[1].acceptance == pytest.approx(0.002)
-    assert verdicts(found)[1:] == ["implausible", "implausible"]
+    assert verdicts(found)[1:] == ["implausible", "cannot tell"], "6 % of noise"
 
 
 def test_utf_16_as_spreadsheets_save_it(tmp_path: Path) -> None:

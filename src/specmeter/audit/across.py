@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.audit.noise import configuration
+from specmeter.audit.noise import Key, configuration
 from specmeter.audit.outcome import drafted_nothing
 from specmeter.audit.printed import number
 
@@ -31,13 +31,13 @@ def notes(claims: Sequence[Claim]) -> tuple[str, ...]:
 def _copies(claims: Sequence[Claim]) -> Iterator[str]:
     """Runs that took the same time to all digits. A baseline's rate may be quoted in several rows."""
     timings: dict[tuple[str, str], list[tuple[float, Claim]]] = {}
-    repeats: dict[tuple[object, ...], list[tuple[float, Claim]]] = {}
+    repeats: dict[tuple[str, Key], list[tuple[float, Claim]]] = {}
     for claim in claims:
         field = "predicted_ms" if claim.predicted_ms is not None else "decode_rate"
         value = getattr(claim, field)
         if value is not None and not (field == "decode_rate" and drafted_nothing(claim)):
             timings.setdefault((claim.source, field), []).append((value, claim))
-            repeats.setdefault((field, *configuration(claim)), []).append((value, claim))
+            repeats.setdefault((field, configuration(claim)), []).append((value, claim))
     found: dict[tuple[str, float], list[str]] = {}
     for (source, field), rows in timings.items():
         values = [value for value, _ in rows]
@@ -46,7 +46,7 @@ def _copies(claims: Sequence[Claim]) -> Iterator[str]:
         if spread > 0 and len(rows) * (len(rows) - 1) / 2 * unit / spread <= BY_CHANCE:
             for value, claim in rows:
                 found.setdefault((source, value), []).append(claim.row)
-    for (field, *_), rows in repeats.items():
+    for (field, _), rows in repeats.items():
         alike = len({value for value, _ in rows}) == 1 and len(rows) >= REPEATED
         if alike and min(_digits(claim, field) for _, claim in rows) >= REPEATED_DIGITS:
             found[rows[0][1].source, rows[0][0]] = [claim.row for _, claim in rows]

@@ -214,7 +214,7 @@ def _ruling(claim: Claim, verdict: Verdict, decides: Outcome, outcomes: list[Out
 
 
 def _needs(outcome: Outcome) -> str:
-    return f"; needs {' or '.join(item.needs for item in outcome.rests_on)}" if outcome.rests_on else ""
+    return f"; needs {', or '.join(item.needs for item in outcome.rests_on)}" if outcome.rests_on else ""
 
 
 _WORDS = {"broken": "broken, ", "doubtful": "in doubt, ", "holds": "", "undecided": "open, ", "weak": ""}

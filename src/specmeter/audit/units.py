@@ -7,7 +7,7 @@ error, a column of them is a misreading.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.audit.judge import judge
@@ -42,6 +42,6 @@ def _settled(claim: Claim, note: str) -> Claim:
     return _said(claim, {"notes": (*claim.notes, note)})
 
 
-def _said(claim: Claim, update: dict[str, object]) -> Claim:
+def _said(claim: Claim, update: Mapping[str, object]) -> Claim:
     unsaid = tuple(name for name in claim.unit_unsaid if name != "acceptance")
     return claim.model_copy(update={**update, "unit_unsaid": unsaid})
