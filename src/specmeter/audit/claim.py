@@ -169,6 +169,8 @@ class Ruling(Record):
     """The deciding calculation in one line, with its numbers."""
     rests_on: tuple[Assumption, ...] = ()
     """What an implausible claim is ruled by; nothing else is."""
+    also_broken: tuple[str, ...] = ()
+    """Names of further bounds that are broken: what explains one of them need not explain the others."""
     contradictions: tuple[str, ...] = ()
     """Numbers of the row that do not go together, each in one line, whatever was ruled."""
     others: tuple[str, ...] = ()
@@ -183,7 +185,8 @@ class Ruling(Record):
     def reason(self) -> str:
         """The arithmetic, and what would have to be wrong for the claim to be true."""
         needs = " or ".join(assumption.needs for assumption in self.rests_on)
-        return f"{self.arithmetic}; needs {needs}" if needs else self.arithmetic
+        also = f"; also breaks {', '.join(self.also_broken)}" if self.also_broken else ""
+        return f"{self.arithmetic}{f'; needs {needs}' if needs else ''}{also}"
 
 
 def claim_of(**fields: Any) -> Claim:

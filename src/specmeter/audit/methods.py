@@ -23,7 +23,7 @@ _FAMILIES: tuple[tuple[Family, str], ...] = (
     ("block", r"dflash|dspark|parallel|\bpard\b|diffusion|\bblock"),
     ("lookup", r"n-?gram|look-?(up|ahead)|\bpld\b|prompt-?cache|suffix|\bsam\b|retrieval|\blade\b"),
     ("model", r"^draft$|draft-?(simple|model)|^(vanilla )?(sd|sps)$|speculative|spec-?(dec|sampl)|assist|two-?model|"
-              r"small-?model|standalone"),
+              r"small-?model|standalone|^spec$"),
 )  # fmt: skip
 """The first that fits; a name has its spaces and underscores read as hyphens too."""
 
@@ -42,18 +42,27 @@ def family(method: str | None) -> Family:
     return "unknown"
 
 
+def family_of(claim: Claim) -> Family:
+    """What the method says, or the draft's name where that says more: `EAGLE3-LLaMA3.1-8B` under "speculative"."""
+    found = family(claim.method)
+    if found in {"unknown", "model"} and claim.draft is not None:
+        of_draft = family(claim.draft)
+        return of_draft if of_draft in {"tree", "chain", "block"} else "model"
+    return found
+
+
 def drafts_one_by_one(claim: Claim) -> bool:
     """Whether each draft token cost one forward of a draft model.
 
     So it is where the method says so; and where its name says nothing else, and a draft model or its rate is named, or
     no method is.
     """
-    found = family(claim.method)
-    if found != "unknown":
-        return found == "model"
-    return claim.method is None or any((claim.draft, claim.draft_rate, claim.speed_ratio))
+    found = family_of(claim)
+    return found == "model" or (
+        found == "unknown" and (claim.method is None or claim.draft_rate is not None or claim.speed_ratio is not None)
+    )
 
 
 def may_be_tree(claim: Claim) -> bool:
     """Whether acceptance may be a share of the nodes of a tree."""
-    return claim.tree if claim.tree is not None else family(claim.method) == "tree"
+    return claim.tree if claim.tree is not None else family_of(claim) == "tree"
