@@ -121,9 +121,9 @@ def test_counts_settle_the_unit_with_decimal_commas_too(tmp_path: Path) -> None:
 
 
 def test_options_settle_the_unit(tmp_path: Path) -> None:
-    text = "speedup,gamma,acceptance_rate\n1.13,4,0.04\n"
+    text = "speedup,gamma,draft_acceptance\n1.13,4,0.04\n"
     assert verdicts(claims(text, tmp_path)) == ["cannot tell"]
-    fraction = claims(text, tmp_path, options=TableOptions(fraction=("acceptance_rate",)))
+    fraction = claims(text, tmp_path, options=TableOptions(fraction=("draft_acceptance",)))
     percent = claims(text, tmp_path, options=TableOptions(percent=("acceptance",)))
     assert verdicts(fraction) == ["possible"]
     assert verdicts(percent) == ["implausible"]

@@ -55,8 +55,8 @@ class Sheet:
             ]
             return json.dumps(items, indent=1) if self.form == "json" else "\n".join(map(json.dumps, items)) + "\n"
         if self.form == "markdown":
-            lines = [" | ".join(row) for row in self.rows]
-            return "\n".join([*self.before, f"| {' | '.join(self.headings)} |", self.rule, *(f"| {row} |" for row in lines)]) + "\n"  # fmt: skip # noqa: E501
+            rows = [f"| {' | '.join(row)} |" for row in [self.headings, *self.rows]]
+            return "\n".join([*self.before, rows[0], self.rule, *rows[1:]]) + "\n"
         return "\n".join(self.form.join(row) for row in [self.headings, *self.rows]) + "\n"
 
     def get(self, row: int, heading: str) -> float | None:

@@ -56,7 +56,7 @@ def _record(item: Mapping[str, object], metrics: Mapping[str, object]) -> dict[s
         what = text(cast("Mapping[str, object]", error), "type") if isinstance(error, dict) else ""
         raise ValueError(f"the request failed{f': {what}' if what else ''}")
     acceptance = _inner(item, "spec_decode_acceptance")
-    fields = acceptance_fields(acceptance) if acceptance else {"runs": 1}
+    fields: dict[str, Any] = acceptance_fields(acceptance) if acceptance else {"runs": 1}
     conversation = text(meta, "conversation_id") or text(meta, "x_request_id")
     kind = text(meta, "source_kind")
     fields["label"] = " ".join(part for part in (kind, conversation[:12]) if part)

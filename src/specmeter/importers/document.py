@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from specmeter.errors import UsageError
 
@@ -89,14 +90,15 @@ def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object]
 
 def _list(whole: object, path: Path) -> list[object]:
     if isinstance(whole, list):
-        return whole  # pyright: ignore[reportUnknownVariableType]
+        return cast("list[object]", whole)
     if isinstance(whole, dict):
-        lists = [
-            value  # pyright: ignore[reportUnknownVariableType]
-            for key, value in whole.items()  # pyright: ignore[reportUnknownVariableType]
-            if key not in _NO_ROWS and isinstance(value, list) and value and isinstance(value[0], dict)
+        inner = [
+            cast("list[object]", value)
+            for key, value in cast("dict[str, object]", whole).items()
+            if key not in _NO_ROWS and isinstance(value, list)
         ]
-        return lists[0] if len(lists) == 1 else [whole]  # pyright: ignore
+        lists = [rows for rows in inner if rows and isinstance(rows[0], dict)]
+        return lists[0] if len(lists) == 1 else [cast("object", whole)]
     raise UsageError(f"{path}: JSON, but no object or list of objects", fix='write [{"speedup": 1.2, ...}, ...]')
 
 

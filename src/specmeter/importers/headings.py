@@ -66,7 +66,7 @@ class Headings:
         alone = groups.pop("", [])
         _join_short_names(groups)
         if len(groups) <= 1:
-            inner = next(iter(groups.values()), [])
+            inner = next(iter(groups.values()), list[Reading]())
             names = {reading.name for reading in inner}
             if not names & {reading.name for reading in alone}:
                 return [("", [*shared, *alone, *inner])]

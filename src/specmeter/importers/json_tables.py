@@ -94,7 +94,7 @@ class _Tree:
                     self._add({"tps": value}, inherited, (*keys, key), depth + 1)
         for key, value in item.items():
             if isinstance(value, (dict, list)) and not _SUMS.fullmatch(key):
-                self.walk(value, passed, (*keys, key), depth + 1)
+                self.walk(cast("object", value), passed, (*keys, key), depth + 1)
 
     def _add(self, flat: dict[str, object], inherited: dict[str, object], keys: tuple[str, ...], depth: int) -> None:
         names = {heading.name for key in flat if (heading := understand(key)) is not None}

@@ -35,7 +35,7 @@ def read(path: Path) -> Iterator[Claim]:
         raise UsageError(f"{path}: not JSON of speed_bench.py: {reason}", fix="give the whole file of --output")
     document = cast("dict[str, object]", whole)
     raw = document.get("config")
-    config = cast("Mapping[str, object]", raw) if isinstance(raw, dict) else {}
+    config: Mapping[str, object] = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
 
     def objects() -> Iterator[tuple[str, Mapping[str, object] | str]]:
         for name in ("summary", "results"):
