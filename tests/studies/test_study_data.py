@@ -172,16 +172,24 @@ def ruled(**fields: Any) -> Ruling:
     return judge(Claim(source="a paper", row="Table 1, row 1", label="a model, gamma 4", **fields))
 
 
-def test_an_impossible_row_supports_nothing() -> None:
-    ruling = ruled(method="draft-simple", gamma=4, acceptance=0.01, speedup=1.5, decode_rate=15.0, runs=3)
-    assert ruling.verdict == "impossible"
+@pytest.mark.parametrize(
+    ("counted", "word", "standing"),
+    [
+        ({}, "implausible", "implausible"),
+        ({"drafted": 100, "accepted": 120}, "impossible", "invalid"),
+    ],
+)
+def test_a_broken_row_supports_nothing(counted: dict[str, int], word: str, standing: str) -> None:
+    fields = {"gamma": 4, "acceptance": 0.01, "speedup": 1.5, "decode_rate": 15.0, "runs": 3} | counted
+    ruling = ruled(method="draft-simple", **fields)
+    assert ruling.verdict == word
     line = from_claims.arm(ruling, config="m/g4", target="m", draft="d")
-    assert line.verdict == "invalid"
+    assert (line.verdict, line.stands) == (standing, False)
     assert line.speedup is None
     assert line.claimed_speedup == 1.5
     assert line.why.startswith(ruling.bound)
     assert line.requests == 3
-    assert from_claims.result(ruling, target="m", prompt="code").verdict == "invalid"
+    assert from_claims.result(ruling, target="m", prompt="code").verdict == standing
 
 
 def test_a_possible_row_is_not_thereby_true() -> None:
@@ -224,5 +232,5 @@ def test_published_studies_are_told_row_by_row() -> None:
     only = list(from_claims.rulings("moe-306", "moe-306/tables.csv"))
     assert {ruling.claim.source for ruling in only} == {"moe-306/tables.csv"}
     lines: list[ArmResult] = [from_claims.arm(ruling) for ruling in only]
-    assert sum(line.verdict == "invalid" for line in lines) == 18
-    assert all(line.speedup is None for line in lines if line.verdict == "invalid")
+    assert sum(line.verdict == "implausible" for line in lines) == 18
+    assert all(line.speedup is None for line in lines if not line.stands)
