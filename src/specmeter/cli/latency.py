@@ -79,6 +79,7 @@ def command(
     times = _positive("--rtt", rtt, "0.5,2,10", zero=True)
     given = {"--draft-ms": draft_ms, "--local-draft-ms": local_draft_ms, "--plain-rate": plain_rate, "--verify": verify}
     _refuse_nonsense(given)
+    measured: Fitted | None = None
     if folder is None:
         if vocabulary is None:
             _fail("--vocabulary is missing", "name a RUN to fit the model with, or give the draft's vocabulary")
@@ -88,14 +89,14 @@ def command(
     else:
         if gamma is not None:
             _fail("--gamma: a RUN has its own", "leave --gamma out, or leave the RUN out")
-        model, step = _measured(folder, networks, alpha)
-        model = model if vocabulary is None else model.for_vocabulary(vocabulary)
+        measured, step = _measured(folder, networks, alpha)
+        model = measured if vocabulary is None else measured.for_vocabulary(vocabulary)
     step = _with_flags(step, plain_rate, verify, draft_ms, local_draft_ms)
     found = [forecast(model, Network(time, rate), step) for rate in rates for time in times]
     if as_json:
         click.echo(json.dumps(document(model, step, found, rates), indent=2, ensure_ascii=False))
     else:
-        print_forecasts(model, step, found, rates)
+        print_forecasts(model, step, found, rates, measured=measured)
     return 0
 
 
