@@ -338,7 +338,7 @@ def test_results_in_a_tree(tmp_path: Path) -> None:
 
 def test_objects_named_by_their_keys() -> None:
     text = json.dumps({"baseline": {"tok_s": 40}, "spec": {"tok_s": 60, "acceptance_pct": 61, "n_max": 4}})
-    assert told(claims(text), "label", "method", "baseline_rate") == [("baseline", "none", None), ("spec", None, 40)]
+    assert told(claims(text), "label", "method", "baseline_rate") == [("baseline", "none", None), ("spec", "spec", 40)]
 
 
 def test_a_change_beside_perplexities_is_theirs() -> None:

@@ -71,8 +71,8 @@ COLUMNS = (
             "sd_speedup decode_speedup speedup_ratio speedup_factor walltime_speedup wall_time_speedup "
             "wall_clock_speedup x_baseline acceleration"),
     _column("change", "change", "the same as a change: `+26%`, `-2.8%`",
-            "vs_baseline vs_base vs_ar vs_vanilla vs_no_spec delta gain improvement uplift pooled_delta "
-            "relative_change"),
+            "vs_baseline vs_base vs_ar vs_vanilla vs_no_spec delta gain improvement uplift impact "
+            "performance_impact pooled_delta relative_change"),
     _column("decode_rate", "rate", "tokens generated per second",
             "tps decode_tps eval_tps eff_tps effective_tps generation_tps gen_tps predicted_tps pred_tps output_tps "
             "tg tg_tps tg128 throughput output_throughput predicted_per_second pooled_tps sd_tps spec_tps "
@@ -104,7 +104,8 @@ COLUMNS = (
             "draft_acceptance draft_acceptance_rate draft_accept_rate token_acceptance_rate spec_accept_rate "
             "accepted_drafted rate_mean_std"),
     _column("tau", "tau", "tokens emitted per target forward, its own included",
-            "τ tokens_per_step tokens_per_forward tokens_per_round tokens_per_verify tok_per_step block_efficiency"),
+            "τ tokens_per_step tokens_per_forward tokens_per_round tokens_per_verify tokens_per_cycle tok_per_step "
+            "tokens_step block_efficiency"),
     _column("acceptance_length", "length",
             "tokens per step where it is not said whether the target's own token is counted",
             "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len "

@@ -360,11 +360,14 @@ def _place(line: str) -> tuple[str | None, str | None]:
 
 
 def _window(rate: float, ms: float, tokens: int) -> str:
-    """Which tokens the printed rate counts; `unknown` where both or neither would print it."""
+    """Which tokens the printed rate counts; `unknown` where both would print it.
+
+    It stands beside its count and time, so that a rate which neither gives is of no other window: it is false.
+    """
     if ms <= 0:
         return "unknown"
     half = 0.005 + rate * 0.005 / ms
     everything, rest = (abs(1000.0 * n / ms - rate) <= half for n in (tokens, tokens - 1))
-    if everything == rest:
+    if everything and rest:
         return "unknown"
-    return "all tokens" if everything else "all but the first"
+    return "all but the first" if rest else "all tokens"

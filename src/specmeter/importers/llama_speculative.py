@@ -358,6 +358,6 @@ def _rates(decoded: _Speed, encoded: _Speed | None) -> dict[str, Any]:
     seconds = decoded.seconds
     values: dict[str, Any] = {"decode_rate": decoded.per_second or None, "predicted_ms": seconds * 1000.0 or None}
     values["wall_ms"] = 1000.0 * (seconds + (encoded.seconds if encoded is not None else 0.0)) or None
-    if seconds > 0 and abs(decoded.tokens / seconds - decoded.per_second) <= 0.01 * decoded.per_second:
+    if seconds > 0:
         values["window"] = "all tokens"
     return values

@@ -65,6 +65,8 @@ def _with_speculation(fields: dict[str, Any], item: Mapping[str, object], tau: f
     if algorithm:
         fields["method"] = _METHODS.get(algorithm, algorithm)
         fields["gamma"] = count(server, "speculative_num_steps") if algorithm in _METHODS else None
+        width = count(server, "speculative_eagle_topk")
+        fields["tree"] = None if width is None else width > 1
     elif "speculative_algorithm" in server:
         fields["method"] = "none"
     return fields

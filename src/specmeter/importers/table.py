@@ -249,6 +249,10 @@ def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dic
     conditions |= {name.removeprefix(OTHER): text for name, text in texts.items() if name.startswith(OTHER)}
     if group:
         conditions["group"] = group
+    if {"arm_id", "prompt_id"} <= {one.text for one in readings}:  # a request of `specmeter export`
+        single: dict[str, Any] = {"runs": 1, "window": "all but the first"}
+    else:
+        single = {}
     whole = is_overall(group) and re.search(r"mean|average|avg|平均", group, re.I) is not None
     averaged = [one.name for one in readings if one.heading.averaged or (whole and not one.of_row)]
     names = {"change": "speedup", "acceptance_length": "tau"}
@@ -263,6 +267,7 @@ def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dic
             dict.fromkeys(names.get(name, name) for name in averaged if names.get(name, name) in _RATIOS)
         ),
         "pooled": tuple(names.get(one.name, one.name) for one in readings if one.heading.pooled),
+        **single,
     }
 
 
