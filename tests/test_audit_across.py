@@ -80,9 +80,19 @@ def test_ordinary_rows_have_no_notes() -> None:
 
 def test_runs_identical_to_the_microsecond() -> None:
     rows = [row(n, predicted_ms=ms, predicted_n=200) for n, ms in enumerate((3219.482, 3301.113, 3219.482))]
-    assert notes(rows) == ("identical to the last of 6 digits and more, as if copied: line 0, line 2",)
+    assert notes(rows) == ("identical to the last digit, as no two timings are: line 0, line 2",)
     assert rule(rows, "t", "table").notes == notes(rows)
     assert {ruling.verdict for ruling in rule(rows, "t", "table").rulings} == {"cannot tell"}
+
+
+def test_repeats_identical_to_the_last_digit() -> None:
+    rows = [row(n, method="sd", gamma=4, decode_rate=61.437, rounding={"decode_rate": 0.0005}) for n in range(3)]
+    assert notes(rows) == ("identical to the last digit, as no two timings are: line 0, line 1, line 2",)
+    assert notes(rows[:2]) == ()
+    other = [claim.model_copy(update={"gamma": n + 1}) for n, claim in enumerate(rows)]
+    assert notes(other) == ()
+    quoted = [row(n, method="none", decode_rate=1071.2940027174511, runs=n + 1) for n in range(4)]
+    assert notes(quoted) == (), "one baseline beside several rows"
 
 
 def test_samples_without_deviation() -> None:

@@ -167,8 +167,11 @@ def test_a_speedup_that_its_own_rates_do_not_give() -> None:
     assert small.contradictions == ("printed speedup 1.7, but its rates give 60 / 40 = 1.5",)
     assert ruled(**row | {"speedup": 1.7}, runs=1).verdict == "impossible"
     elsewhere = ruled(**row, baseline_from="line 3")
-    assert elsewhere.verdict == "possible"
-    assert elsewhere.contradictions[0].endswith("= 1.5 with the baseline of line 3")
+    assert (elsewhere.verdict, rests_on(elsewhere)) == ("implausible", ["baseline", "pooled"])
+    assert "= 1.5 with the baseline of line 3; needs a baseline of 24 tok/s, not that of line 3 or" in elsewhere.reason
+    nearer = ruled(**row | {"speedup": 2.1}, baseline_from="line 3", runs=1)
+    assert nearer.verdict == "possible"
+    assert nearer.contradictions[0].endswith("= 1.5 with the baseline of line 3")
 
 
 def test_of_two_speedups_the_lower_one_is_judged() -> None:
@@ -196,6 +199,22 @@ def test_a_printed_tau_above_its_acceptance_speaks_of_something_else() -> None:
     """Trees accept along one path, so accepted / drafted says little there: only tau binds."""
     assert ruled(speedup=3.0, tau=3.9, gamma=5, acceptance=0.4).verdict == "possible"
     assert ruled(speedup=4.0, tau=3.9, gamma=5, acceptance=0.4).verdict == "implausible"
+
+
+def test_tau_beside_the_acceptance_of_a_chain() -> None:
+    """64.4 % printed as 0.6 %: with a draft model, 3.48 tokens per step need 62 % of 4 drafts."""
+    row = {"speedup": 2.03, "tau": 3.48, "gamma": 4, "acceptance": 0.006}
+    ruling = ruled(**row, method="draft-simple")
+    assert (ruling.verdict, ruling.bound, rests_on(ruling)) == (
+        "implausible",
+        "tau-not-its-acceptance",
+        ["pooled", "acceptance"],
+    )
+    assert "a pooled acceptance of 0.62 where 0.006 is printed" in ruling.reason
+    assert ruled(**row, method="eagle").verdict == "possible"
+    assert ruled(**row, method="ngram-mod", tree=False).verdict == "implausible"
+    assert ruled(**row | {"acceptance": 0.62}, method="draft-simple").verdict == "possible"
+    assert ruled(**row | {"acceptance": 0.4}, method="draft-simple", averaged=("acceptance",)).verdict == "cannot tell"
 
 
 # --- cost of drafting ------------------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ def test_a_stalled_baseline_makes_its_own_rows_noisy_and_no_others() -> None:
         )
 
     rows = [plain(f"a{i}", "a", 50 + 0.2 * i) for i in range(8)] + [plain("b0", "b", 50), plain("b1", "b", 5)]
-    rows += [drafted("a", "a", 180, 50), drafted("b", "b", 180, 5)]
+    rows += [drafted("a", "a", 180, 50), drafted("b", "b", 100, 5)]
     audit = rule(rows, "s", "table")
     ruled: dict[str, Ruling] = {ruling.claim.row: ruling for ruling in audit.rulings}
     assert audit.noise.share < 0.06

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.audit.noise import configuration
+from specmeter.audit.outcome import drafted_nothing
 from specmeter.audit.printed import number
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
 
-FINE_DIGITS = 6
-"""Significant digits from which on two timings are not alike by chance."""
+BY_CHANCE = 0.01
+"""Pairs of equal timings that a table may be expected to have by chance, at most, where a pair is worth a note."""
+REPEATED_DIGITS, REPEATED = 4, 3
+"""The same for repeats of one configuration, where all of them are equal: digits and rows, at least."""
 MANY = 12
 """Printed numbers, at least, before their last digits are looked at: two digits of ten would do by chance in 0.2^12."""
 SAME_RATIO_ROWS = 5
@@ -26,19 +30,32 @@ def notes(claims: Sequence[Claim]) -> tuple[str, ...]:
 
 
 def _copies(claims: Sequence[Claim]) -> Iterator[str]:
-    """Runs that took the same time to the last of many digits."""
-    alike: dict[tuple[str, str, float], list[str]] = {}
+    """Runs that took the same time to all digits. A baseline's rate may be quoted in several rows."""
+    timings: dict[tuple[str, str], list[tuple[float, Claim]]] = {}
+    repeats: dict[tuple[object, ...], list[tuple[float, Claim]]] = {}
     for claim in claims:
-        for field in ("predicted_ms", "decode_rate"):
-            value = getattr(claim, field)
-            if value is not None and _digits(claim, field) >= FINE_DIGITS:
-                alike.setdefault((claim.source, field, value), []).append(claim.row)
-                break
-    rows = [found for found in alike.values() if len(found) > 1]
-    if rows:
-        examples = "; ".join(_listed(found) for found in rows[:3])
-        more = f"; and {len(rows) - 3} more" if len(rows) > 3 else ""
-        yield f"identical to the last of {FINE_DIGITS} digits and more, as if copied: {examples}{more}"
+        field = "predicted_ms" if claim.predicted_ms is not None else "decode_rate"
+        value = getattr(claim, field)
+        if value is not None and not (field == "decode_rate" and drafted_nothing(claim)):
+            timings.setdefault((claim.source, field), []).append((value, claim))
+            repeats.setdefault((field, *configuration(claim)), []).append((value, claim))
+    found: dict[tuple[str, float], list[str]] = {}
+    for (source, field), rows in timings.items():
+        values = [value for value, _ in rows]
+        unit = max(_unit(claim, field) for _, claim in rows)
+        spread = max(values) - min(values)
+        if spread > 0 and len(rows) * (len(rows) - 1) / 2 * unit / spread <= BY_CHANCE:
+            for value, claim in rows:
+                found.setdefault((source, value), []).append(claim.row)
+    for (field, *_), rows in repeats.items():
+        alike = len({value for value, _ in rows}) == 1 and len(rows) >= REPEATED
+        if alike and min(_digits(claim, field) for _, claim in rows) >= REPEATED_DIGITS:
+            found[rows[0][1].source, rows[0][0]] = [claim.row for _, claim in rows]
+    copies = [rows for rows in found.values() if len(rows) > 1]
+    if copies:
+        examples = "; ".join(_listed(rows) for rows in copies[:3])
+        more = f"; and {len(copies) - 3} more" if len(copies) > 3 else ""
+        yield f"identical to the last digit, as no two timings are: {examples}{more}"
 
 
 def _still(claims: Sequence[Claim]) -> Iterator[str]:
@@ -105,12 +122,17 @@ def _elsewhere(claims: Sequence[Claim]) -> Iterator[str]:
 _CLOSE = 0.01
 
 
-def _digits(claim: Claim, field: str) -> int:
-    """Significant digits of a printed number; as many as a float holds where nothing says how it was printed."""
-    value, half = getattr(claim, field), claim.rounding.get(field, 0.0)
+def _unit(claim: Claim, field: str) -> float:
+    """The last printed digit; of a number that says nothing of its rounding, the last digit that it has."""
+    half = claim.rounding.get(field, 0.0)
     if half > 0:
-        return len(str(max(1, round(abs(value) / (2 * half)))))
-    return len(f"{value:.15g}".replace(".", "").strip("0"))
+        return 2 * half
+    return 10.0 ** -len(f"{getattr(claim, field):.12g}".partition(".")[2])
+
+
+def _digits(claim: Claim, field: str) -> int:
+    """Significant digits of a printed number."""
+    return len(str(max(1, round(abs(getattr(claim, field)) / _unit(claim, field)))))
 
 
 def _listed(rows: Sequence[str]) -> str:

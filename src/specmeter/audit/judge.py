@@ -31,6 +31,7 @@ from specmeter.audit.speedup import (
     check_cost,
     check_drafting_time,
     check_ratio,
+    check_share,
     check_tau,
     speedup_range,
 )
@@ -141,6 +142,7 @@ def _outcomes(claim: Claim, noise: float) -> Iterator[Outcome]:
     for outcome in (
         check_failed_forwards(claim),
         check_ratio(claim),
+        check_share(claim),
         check_tau(claim, noise),
         check_drafting_time(claim, noise),
         check_cost(claim, noise),

@@ -34,8 +34,11 @@ LAWS = (
     Law(
         "speedup-not-its-rates",
         "a printed speedup that the rates printed beside it do not give",
-        assumes=("pooled",),
-        exact_where="the row is one run, or they are more than 1.5 times apart and neither is said to be a mean",
+        assumes=("pooled", "baseline"),
+        exact_where=(
+            "both rates stand in the row, and it is one run, or they are more than 1.5 times apart and none is said to "
+            "be a mean"
+        ),
     ),
     Law(
         "window-mismatch",

@@ -47,7 +47,7 @@ class Noise:
 
     def of(self, claim: Claim) -> float:
         """The noise of one row, its own repeats and those of its baseline included."""
-        return max(self.share, *(self.unsteady.get(key, 0.0) for key in (_configuration(claim), _place(claim))))
+        return max(self.share, *(self.unsteady.get(key, 0.0) for key in (configuration(claim), _place(claim))))
 
 
 def noise_of(claims: Sequence[Claim]) -> Noise:
@@ -99,7 +99,7 @@ def _groups(claims: Sequence[Claim]) -> Iterator[tuple[tuple[Key, ...], Sequence
     for claim in claims:
         if claim.decode_rate is None or claim.problem is not None:
             continue
-        key = _configuration(claim)
+        key = configuration(claim)
         keys[key] = (key, _place(claim)) if drafted_nothing(claim) else (key,)
         if len(claim.samples) > 1:
             yield keys[key], claim.samples
@@ -111,7 +111,7 @@ def _groups(claims: Sequence[Claim]) -> Iterator[tuple[tuple[Key, ...], Sequence
             yield keys[key], rates
 
 
-def _configuration(claim: Claim) -> Key:
+def configuration(claim: Claim) -> Key:
     """All that says what was run and how; drafts that were accepted alike are of the same text."""
     where = (*_place(claim), claim.concurrency, claim.window, claim.size_bytes, claim.runs, claim.prompt_n)
     if drafted_nothing(claim):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import Assumption
-from specmeter.audit.methods import drafts_one_by_one, may_be_tree
-from specmeter.audit.needs import Limit, explained, needs
+from specmeter.audit.methods import drafts_one_by_one, family_of, may_be_tree
+from specmeter.audit.needs import MEAN_OF_ACCEPTANCE, Limit, explained, needs
 from specmeter.audit.outcome import Outcome, decoded_tokens, drafted_nothing
 from specmeter.audit.printed import Range, number, printed
 from specmeter.theory import bounds
@@ -16,8 +16,10 @@ from specmeter.theory import bounds
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
 
-RATES, TAU = "speedup-not-its-rates", "speedup-above-tau"
+RATES, SHARE, TAU = "speedup-not-its-rates", "tau-not-its-acceptance", "speedup-above-tau"
 COST, TIME = "speedup-above-cost-bound", "draft-time-bound"
+COUNTED = 1.02
+"""Factor by which tau may lie above what counts give: engines count the first and the last step differently."""
 SAME_RATIO = 1.05
 """Factor by which a printed speedup and the ratio of printed rates may differ without a word: means of other things."""
 UNLIKELY_RATIO, WRONG_RATIO = 1.3, 1.5
@@ -45,14 +47,20 @@ def check_ratio(claim: Claim) -> Outcome | None:
     if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
     line = disagreement(claim) or ""
-    if claim.baseline_from is not None or claim.window == "with prompt" or (claim.concurrency or 1) > 1:
+    if claim.window == "with prompt" or (claim.concurrency or 1) > 1:
         return Outcome(RATES, "undecided", line)
     means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
-    if claim.runs == 1 or (factor > WRONG_RATIO and not means):
-        return Outcome(RATES, "broken", line)
     spread = math.sqrt(math.log(factor))
     words = f"a mean over prompts whose speedups spread by {spread:.2f} in their logarithm"
-    return Outcome(RATES, "broken", line, (Assumption(name="pooled", needs=words),))
+    rests_on = (Assumption(name="pooled", needs=words),)
+    if claim.baseline_from is not None:
+        if factor <= WRONG_RATIO:
+            return Outcome(RATES, "undecided", line)
+        wanted = f"{number((claim.decode_rate or 0) / (claim.speedup or 1))} tok/s, not that of {claim.baseline_from}"
+        rests_on = (Assumption(name="baseline", needs=f"a baseline of {wanted}"), *rests_on)
+    elif claim.runs == 1 or (factor > WRONG_RATIO and not means):
+        rests_on = ()
+    return Outcome(RATES, "broken", line, rests_on)
 
 
 def disagreement(claim: Claim) -> str | None:
@@ -125,6 +133,23 @@ def acceptance_range(claim: Claim) -> Range | None:
         share = claim.accepted / claim.drafted
         return Range(share, share, share)
     return printed(claim, "acceptance")
+
+
+def check_share(claim: Claim) -> Outcome | None:
+    """tau <= 1 + a gamma, where drafts are chains for sure; None where they may be trees, or a number is missing."""
+    tau, share = printed(claim, "tau"), acceptance_range(claim)
+    chain = claim.tree is False or family_of(claim) == "model"
+    if tau is None or share is None or not claim.gamma or not chain or share.low > 1 or claim.acceptance_of == "output":
+        return None
+    most = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
+    line = f"tau = {number(tau.value)} > 1 + {number(share.high)} x {claim.gamma} = {number(most)}"
+    if tau.low <= most or (claim.accepted is not None and tau.low <= most * COUNTED):
+        return None
+    if "acceptance" in claim.averaged and tau.low <= most * MEAN_OF_ACCEPTANCE:
+        return Outcome(SHARE, "doubtful", f"{line}, but this is a mean of acceptance over prompts")
+    pooled = f"a pooled acceptance of {number((tau.low - 1) / claim.gamma)} where {number(share.value)} is printed"
+    other = Assumption(name="acceptance", needs="an acceptance that is not of the drafted tokens")
+    return Outcome(SHARE, "broken", line, (Assumption(name="pooled", needs=pooled), other))
 
 
 def check_tau(claim: Claim, noise: float) -> Outcome | None:

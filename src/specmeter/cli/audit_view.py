@@ -25,7 +25,7 @@ _COLOURS: dict[Verdict, str] = {
 }
 MAX_ROWS = 1_000
 """Shown per source; more than anyone reads."""
-MAX_WORST = 20
+MAX_WORST = 10
 """Broken rows shown before what they rest on; the others follow with the rest."""
 _WIDE = 110
 _ROW = 24
@@ -74,7 +74,8 @@ def print_source(console: Console, audit: Audit, *, details: bool) -> None:
     from specmeter.cli.text import printable
 
     name = escape(printable(audit.source))
-    console.print(f"[bold]{name}[/bold]  {audit.format}  {tally(counts([audit]))}", highlight=False, soft_wrap=True)
+    console.print(f"[bold]{name}[/bold]  {audit.format}", highlight=False, soft_wrap=True)
+    console.print(f"{tally(counts([audit]))}\n", highlight=False)
     if not audit.rulings:
         console.print("nothing in it to audit\n", highlight=False)
         return

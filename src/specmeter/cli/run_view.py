@@ -13,19 +13,30 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from specmeter.answer import Answer
+    from specmeter.positions import ArmPositions
     from specmeter.reading import RunReport
     from specmeter.record import Estimate, Verdict
     from specmeter.summary import ArmSummary, KindSummary
 
 
-def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: bool = False) -> Verdict | None:
+def print_run(
+    folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: bool = False, with_positions: bool = False
+) -> Verdict | None:
     """Write the run's summary to stdout, as JSON or for people; returns its verdict, None where it was not checked."""
+    from specmeter.cli.positions_view import as_data, print_positions
+    from specmeter.positions import positions
     from specmeter.reading import read_run
+    from specmeter.store import RunStore
 
     report = read_run(folder, by_prompt=by_prompt)
     verdict = report.certificate.verdict if report.certificate else None
+    found: tuple[ArmPositions, ...] = ()
+    if with_positions:
+        with RunStore.open(folder, readonly=True) as store:
+            found = positions(store)
     if as_json:
-        click.echo(json.dumps(_json(report), indent=2, ensure_ascii=False))
+        more = {"positions": as_data(found)} if with_positions else {}
+        click.echo(json.dumps(_json(report) | more, indent=2, ensure_ascii=False))
         return verdict
     from rich.markup import escape
     from rich.padding import Padding
@@ -46,6 +57,9 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: 
         console.print(escape(sentence(answer)), highlight=False)
         for line in details(answer, words("en")):
             console.print(Padding(escape(line), (0, 0, 0, 2), expand=False), style="dim", highlight=False)
+    if with_positions:
+        console.print()
+        print_positions(console, found)
     _print_notes(console, report)
     console.print(f"\nrun folder: {escape(str(folder))}", highlight=False, soft_wrap=True)
     return verdict
@@ -88,7 +102,9 @@ def _table(report: RunReport, group: list[ArmSummary], *, by_kind: bool, wide: b
     arms = {arm.id: arm for arm in report.arms}
     table = Table(box=None, pad_edge=False)
     table.add_column(escape(arms[group[0].arm_id].target), overflow="fold", header_style="bold")
-    for column in ("tok/s", "speedup", "accepted", "tau", "requests"):
+    metered = any(arm.energy is not None and arm.energy.per_token is not None for arm in group)
+    energy = ("J/token", "energy") if metered else ()
+    for column in ("tok/s", "speedup", "accepted", "tau", *energy, "requests"):
         table.add_column(column, justify="right", no_wrap=True)
     for arm in group:
         limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
@@ -97,12 +113,16 @@ def _table(report: RunReport, group: list[ArmSummary], *, by_kind: bool, wide: b
         count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
         is_baseline = arm.role == "baseline"
         mark = _mark(report, arm.arm_id)
-        table.add_row(escape(label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide, mark), count)
+        joules = _energy(arm, is_baseline) if metered else ()
+        table.add_row(escape(label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide, mark), *joules, count)
         if by_kind:
             for kind, part in arm.kinds.items():
-                table.add_row(escape(f"  {kind}"), *_cells(part, is_baseline, wide, mark), "", style="dim")
+                cells = _cells(part, is_baseline, wide, mark)
+                table.add_row(escape(f"  {kind}"), *cells, *("" for _ in joules), "", style="dim")
         for prompt, speedup in (arm.prompts or {}).items():
-            table.add_row(escape(f"  {prompt}"), "", interval(speedup, 2) + mark, "", "", "", style="dim")
+            table.add_row(
+                escape(f"  {prompt}"), "", interval(speedup, 2) + mark, "", "", *("" for _ in joules), "", style="dim"
+            )
     return table
 
 
@@ -123,6 +143,14 @@ def _cells(part: KindSummary, is_baseline: bool, wide: bool, mark: str) -> tuple
     )
 
 
+def _energy(arm: ArmSummary, is_baseline: bool) -> tuple[str, str]:
+    """Joules per token, and with an interval over the baseline's."""
+    used = arm.energy
+    if used is None or used.per_token is None:
+        return "-", "-"
+    return f"{used.per_token.point:.3g}", "baseline" if is_baseline else interval(used.ratio, 2)
+
+
 def interval(estimate: Estimate | None, digits: int) -> str:
     """`1.93 [1.85, 2.01]`, `1.93 [?]` without an interval, or `-` without an estimate."""
     from specmeter.report.numbers import brackets
@@ -135,6 +163,7 @@ def _print_notes(console: Console, report: RunReport) -> None:
     from specmeter.cli.prediction_view import print_accuracy
 
     _print_verdict(console, report)
+    _print_energy(console, report)
     score = report.summary.balance.score
     if score is not None:
         console.print(
@@ -160,6 +189,33 @@ def _print_notes(console: Console, report: RunReport) -> None:
             highlight=False,
             markup=False,
         )
+
+
+def _print_energy(console: Console, report: RunReport) -> None:
+    """What the joules are of, and those above idle."""
+    from rich.markup import escape
+
+    from specmeter.report.sentence import label
+
+    found = [(arm, arm.energy) for arm in report.summary.arms if arm.energy is not None]
+    if not found:
+        return
+    used = found[0][1]
+    rest = "" if used.idle_w is None else f"; at rest the machine draws {used.idle_w:.1f} W"
+    console.print(
+        f"\nenergy: {' + '.join(used.sources)} over whole requests, prompts included; energy column: J/token over the "
+        f"baseline's{rest}",
+        style="dim",
+        highlight=False,
+    )
+    for arm, energy in found:
+        if energy.above_idle is not None and energy.power_w is not None:
+            told = f"{energy.power_w:.1f} W; above rest {interval(energy.above_idle, 3)} J/token"
+            if (ratio := energy.ratio_above_idle) is not None:
+                told += f", {interval(ratio, 2)} times the baseline's"
+        else:
+            told = energy.why or (f"{energy.power_w:.1f} W" if energy.power_w is not None else "")
+        console.print(escape(f"  {label(arm.arm_id)}: {told}"), style="dim", highlight=False)
 
 
 def _print_verdict(console: Console, report: RunReport) -> None:

@@ -61,14 +61,17 @@ def run_page(
         "models": tables.models(document),
         "parts": tables.parts(document),
         "predictions": tables.predictions(document),
+        "energy": tables.energy(document),
+        "memory": tables.memory(document),
     }
-    why = any(name in charts for name in ("parts", "yield", "lookahead", "cost", "union"))
+    why = any(name in charts for name in ("parts", "yield", "positions", "accepted", "lookahead", "cost", "union"))
     study = ["study"] if document.study else []
     sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
     return render(
         "run.html",
         languages,
         charts,
+        metered=next((arm.energy for arm in run.summary.arms if arm.energy), None),
         title=f"{printable(run.name)} · specmeter",
         document=document,
         tables=shown,
@@ -89,7 +92,7 @@ def run_page(
 def document_charts(document: Document) -> dict[str, Chart]:
     """All charts of a run, of the probes beside it, and of the document that it repeats."""
     of_study = document.study.charts if document.study else {}
-    return of_study | run_charts(document) | probe_charts(document.probes, document.model_names)
+    return of_study | run_charts(document) | probe_charts(document.probes, document.model_names, document.routing)
 
 
 def render(template: str, languages: Sequence[Language], charts: Mapping[str, Chart], **values: Any) -> str:
@@ -272,6 +275,7 @@ def _machine(host: Host) -> list[tuple[str, str | None]]:
         ("system", f"{host.os} {host.os_version}, {host.kernel} ({host.machine})"),
         ("container", host.container),
         ("power", host.power_source),
+        ("energy", ", ".join(host.power_meter.sources) or None if host.power_meter else None),
         ("governor", host.governor),
         ("python", host.python),
         ("specmeter", host.specmeter),

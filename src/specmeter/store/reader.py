@@ -30,9 +30,11 @@ from specmeter.record import (
     PromptTokens,
     Record,
     Request,
+    RequestEnergy,
     Session,
     StepProbe,
     Telemetry,
+    TextRouting,
 )
 from specmeter.schedule import Cell
 from specmeter.store.database import check, damaged, sqlite_errors, unreadable
@@ -217,6 +219,10 @@ class RunReader:
         """Samples in the order of time."""
         return self._documents(Telemetry, "telemetry", "ORDER BY at, id")
 
+    def energies(self) -> Iterator[RequestEnergy]:
+        """Energy of each request that was measured, in that order; none where the machine tells nothing."""
+        return self._documents(RequestEnergy, "energy", "ORDER BY seq")
+
     # --- what follows from it ----------------------------------------------------------------------------------------
 
     def margins(self) -> list[Margin]:
@@ -234,6 +240,10 @@ class RunReader:
     def profiled(self) -> Profiled | None:
         """Whether drafts read every text; None where none was asked to."""
         return next(self._documents(Profiled, "profiled"), None)
+
+    def routing(self) -> list[TextRouting]:
+        """Which experts the targets choose for the run's texts; empty in runs of early versions and of dense ones."""
+        return list(self._documents(TextRouting, "routing", "ORDER BY seq"))
 
     def certificate(self) -> Certificate | None:
         """The last one issued; None for a run that was never checked."""

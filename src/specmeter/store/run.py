@@ -32,9 +32,11 @@ from specmeter.record import (
     PromptTokens,
     Record,
     Request,
+    RequestEnergy,
     Session,
     StepProbe,
     Telemetry,
+    TextRouting,
 )
 from specmeter.store.database import create_database, is_older, is_run, open_to_read, open_to_write, sqlite_errors
 from specmeter.store.identity import RunIdentity, compare_identity
@@ -285,8 +287,10 @@ class RunStore(RunReader):
             if db.execute("UPDATE session SET json = ? WHERE id = ?", (text, session.id)).rowcount == 0:
                 raise StoreError(f"session {session.id}: is unknown", fix="add it with add_session first")
 
-    def add_request(self, request: Request, telemetry: Iterable[Telemetry] = ()) -> None:
-        """Store one request, durably when this returns, with the telemetry sampled meanwhile.
+    def add_request(
+        self, request: Request, telemetry: Iterable[Telemetry] = (), energy: RequestEnergy | None = None
+    ) -> None:
+        """Store one request, durably when this returns, with the telemetry sampled and the energy used meanwhile.
 
         Raises `StoreError` for a request that is not in the plan or has succeeded before. A retry of a failed one
         supersedes it; both are kept.
@@ -305,6 +309,8 @@ class RunStore(RunReader):
             except sqlite3.IntegrityError:
                 raise StoreError(f"{name}: is not in the plan", fix="measure only what missing() lists") from None
             _insert_telemetry(db, telemetry)
+            if energy is not None:
+                db.execute("INSERT INTO energy (json) VALUES (?)", (energy.model_dump_json(),))
 
     def add_telemetry(self, samples: Iterable[Telemetry]) -> None:
         """Store samples. Not while a request runs: an fsync is load, and a sampler's thread may not write."""
@@ -328,6 +334,12 @@ class RunStore(RunReader):
         """Keep whether every text was read."""
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO profiled VALUES (1, ?)", (profiled.model_dump_json(),))
+
+    def add_routing(self, routing: TextRouting) -> None:
+        """Keep which experts a target chooses; what is known of it already stays as it is."""
+        with self._transaction() as db:
+            row = (routing.target, routing.model_dump_json())
+            db.execute("INSERT OR IGNORE INTO routing (target, json) VALUES (?, ?)", row)
 
     def set_certificate(self, certificate: Certificate, findings: Iterable[Finding]) -> None:
         """Replace the certificate and all findings, in the database and as certificate.json beside it.

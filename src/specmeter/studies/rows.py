@@ -36,7 +36,7 @@ class RunRows:
     max_tokens: int | None
     """Of prompts that have no limit of their own."""
 
-    def results(self) -> Iterator[Result]:
+    def results(self, suite: str = "") -> Iterator[Result]:
         """Every request of the arms in question, in the order of measurement."""
         arms = {arm.id: arm for arm in self._arms()}
         verdicts = {arm_id: self._verdict(arm_id) for arm_id in arms}
@@ -50,6 +50,7 @@ class RunRows:
             verdict, why = verdicts[row.arm_id]
             yield Result(
                 **_identity(arm),
+                suite=suite,
                 prompt=names.get(row.prompt_id, row.prompt_id),
                 prompt_tokens=_prompt_tokens(prompt, row),
                 repeat=row.invocation * blocks + row.block,
@@ -98,6 +99,7 @@ class RunRows:
             claimed_speedup=withheld.point if withheld else None,
             acceptance=part.acceptance,
             tau=part.tau,
+            energy=getattr(part, "energy", None),
             verdict=verdict,
             why=why,
             comparison_only=comparison_only,
@@ -114,8 +116,9 @@ class RunRows:
         """Answers that leave plain decoding's where the target is sure, by the check that compares them."""
         certificate = self.report.certificate
         check = next((it for it in certificate.checks if it.check == _TEXTS), None) if certificate else None
-        unseen = check is None or any(it.arm_id in (arm.id, None) for it in check.unchecked)
-        if not arm.speculates or unseen or check.status == "skipped":
+        if check is None or check.status == "skipped" or not arm.speculates:
+            return None
+        if any(it.arm_id in (arm.id, None) for it in check.unchecked):
             return None
         found = [it.evidence for it in self.report.findings if it.check == _TEXTS and it.arm_id == arm.id]
         return sum(int(it.get("real") or 0) for it in found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from specmeter.studies.study import ModelUsed
 
 if TYPE_CHECKING:
-    from specmeter.record import Host, ModelIdentity
+    from specmeter.record import ExpertUnion, Host, ModelIdentity
 
 BENCH_NOTE = (
     "Bench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text is of "
@@ -40,8 +40,8 @@ def notes(models: Sequence[ModelIdentity]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def model_used(model: ModelIdentity) -> ModelUsed:
-    """A model as a run identified it."""
+def model_used(model: ModelIdentity, union: ExpertUnion | None = None) -> ModelUsed:
+    """A model as a run identified it, with the experts that its texts choose where they were read."""
     header, stand_in = model.header, model.origin in STAND_INS
     if header is None:
         return ModelUsed(
@@ -57,6 +57,7 @@ def model_used(model: ModelIdentity) -> ModelUsed:
         bytes_per_token=header.bytes_per_token,
         experts=header.experts,
         experts_used=header.experts_used,
+        union=union,
         quantization=quantization(model.reference) or header.quantization,
         stand_in=stand_in,
     )

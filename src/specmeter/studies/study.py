@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from specmeter.consumption import Consumption
+from specmeter.explain.memory import MemoryPrice
 from specmeter.quality import QualityReport
-from specmeter.record import Estimate, Host, Record
+from specmeter.record import Estimate, ExpertUnion, Host, Record
 
 if TYPE_CHECKING:
     from specmeter.machines import MachineTable
@@ -42,6 +44,8 @@ class Result(Record):
 
     config: str
     """The configuration: id of the arm, or the document's name for it."""
+    suite: str = ""
+    """The part of the study, where it has several experiments."""
     target: str
     """The study's name of the target."""
     draft: str | None = None
@@ -126,6 +130,8 @@ class ArmResult(Record):
     """A speedup that is impossible, implausible or was found invalid: shown as what was claimed, never used."""
     acceptance: Estimate | None = None
     tau: Estimate | None = None
+    energy: Consumption | None = None
+    """What its tokens cost in electric energy, where that was read; of lines over all prompts."""
     verdict: Standing | None = None
     why: str = ""
     """What makes the verdict worse than valid; or what is wrong with the comparison."""
@@ -175,6 +181,8 @@ class ModelUsed(Record):
     """Weights that decoding one token reads: of an MoE the chosen experts only."""
     experts: int | None = None
     experts_used: int | None = None
+    union: ExpertUnion | None = None
+    """Experts that consecutive tokens of the run's texts choose (`studies.experts`); None where they were not read."""
     quantization: str = ""
     stand_in: bool = False
     """One of specmeter's bench models, or simulated: not a model that the document names."""
@@ -220,6 +228,8 @@ class StudyData:
     """Of studies of quantization."""
     places: tuple[DraftPlace, ...] = ()
     """Of arms with a draft model, where that is known."""
+    memory: tuple[tuple[str, MemoryPrice], ...] = ()
+    """(part, what the draft of an arm takes) for every arm with a draft model."""
     hosts: tuple[Host, ...] = ()
     machine: str = ""
     """Device as the document names it; empty: `hosts`."""
@@ -303,7 +313,7 @@ class Point(Record):
     label: str = ""
     """For the tooltip."""
     name: str = ""
-    """Written beside the mark."""
+    """Written beside the mark: the name of a rung, its bits."""
     verdict: Standing | None = None
 
     @classmethod
@@ -315,6 +325,7 @@ class Point(Record):
         series: str = "",
         facet: str = "",
         label: str = "",
+        name: str = "",
         verdict: Standing | None = None,
     ) -> Point:
         """The point of an estimate, with its interval where it has one."""
@@ -326,6 +337,7 @@ class Point(Record):
             low=estimate.low,
             high=estimate.high,
             label=label,
+            name=name,
             verdict=verdict,
         )
 

@@ -37,6 +37,8 @@ LABELS = {
     "dense_9b": "Dense 9B",
     "draft_0.8b": "0.8B",
     "draft_2b": "2B",
+    "moe_draft": "MoE",
+    "moe_small": "small MoE",
 }
 """Names of models -> what the paper prints."""
 
