@@ -31,8 +31,8 @@ OVER: dict[Mark, tuple[str, str, int, float]] = {
     "implausible": ("strokeWidth", STROKE, 150, 0.9),
     "impossible": ("opacity", CROSS, 150, 1.6),
 }
-"""Kind -> (channel of its legend, shape, size, width of the line) of what is drawn over its symbol. The channels are such
-as Vega-Lite draws legends for."""
+"""Kind -> (channel of its legend, shape, size, width of the line) of what is drawn over its symbol. Vega-Lite draws
+legends for these channels."""
 APART_PX = 9.0
 """Between marks that would cover each other."""
 MOST_PX = 30.0
