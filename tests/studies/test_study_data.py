@@ -19,7 +19,8 @@ from specmeter.record import Request
 from specmeter.schedule import Cell
 from specmeter.studies import from_claims, setting
 from specmeter.studies.measured import from_run, merged
-from specmeter.studies.study import ArmResult, Ran
+from specmeter.studies.study import ArmResult, Ran, claimed_cell
+from specmeter.studies.telling import fallen
 
 
 class Silent:
@@ -172,16 +173,50 @@ def ruled(**fields: Any) -> Ruling:
     return judge(Claim(source="a paper", row="Table 1, row 1", label="a model, gamma 4", **fields))
 
 
-def test_an_impossible_row_supports_nothing() -> None:
-    ruling = ruled(method="draft-simple", gamma=4, acceptance=0.01, speedup=1.5, decode_rate=15.0, runs=3)
-    assert ruling.verdict == "impossible"
+_ABOVE_TAU: dict[str, Any] = {"gamma": 4, "acceptance": 0.01, "speedup": 1.5, "decode_rate": 15.0, "runs": 3}
+_FAILED: dict[str, Any] = {"steps": 177, "target_forwards": 40, "failed_forwards": 137}
+
+
+@pytest.mark.parametrize(
+    ("more", "word", "verdict"), [({}, "implausible", "implausible"), (_FAILED, "impossible", "invalid")]
+)
+def test_a_row_that_breaks_a_bound_supports_nothing(more: dict[str, Any], word: str, verdict: str) -> None:
+    """By counting it is impossible and struck out; by a bound with assumptions implausible, and they are named."""
+    ruling = ruled(method="draft-simple", **_ABOVE_TAU, **more)
+    assert ruling.verdict == word
     line = from_claims.arm(ruling, config="m/g4", target="m", draft="d")
-    assert line.verdict == "invalid"
+    assert line.verdict == verdict
+    assert not line.stands
     assert line.speedup is None
     assert line.claimed_speedup == 1.5
+    assert claimed_cell(line).struck == (word == "impossible")
     assert line.why.startswith(ruling.bound)
+    assert ("needs a forward over 5 tokens at 0.6" in line.why) == (word == "implausible")
     assert line.requests == 3
-    assert from_claims.result(ruling, target="m", prompt="code").verdict == "invalid"
+    assert from_claims.result(ruling, target="m", prompt="code").verdict == verdict
+
+
+def test_a_mean_is_as_good_as_the_worst_of_its_runs() -> None:
+    rows = [
+        from_claims.result(ruled(method="draft-simple", **_ABOVE_TAU, **more), target="m", prompt=prompt)
+        for prompt, more in (("code", {}), ("math", _FAILED))
+    ]
+    verdict, why = from_claims.worst_of(rows)
+    assert verdict == "invalid"
+    assert why.startswith("of 2 runs 1 impossible and 1 implausible; math: target-decode-failed")
+    assert from_claims.worst_of(rows[:1])[0] == "implausible"
+    assert from_claims.worst_of([]) == (None, "")
+
+
+def test_an_unlike_baseline_makes_the_comparison_false_and_leaves_the_rate() -> None:
+    line = ArmResult(
+        config="m/f16", target="m", method="ngram-cache", requests=10, verdict="invalid", claimed_speedup=0.84,
+        comparison_only=True, rate_verdict="valid", why="baseline-unlike: f16 against q8_0",
+    )  # fmt: skip
+    assert not line.stands
+    assert line.of_rate == "valid"
+    assert claimed_cell(line).struck
+    assert fallen([line], 3) == "1 of 3 is compared with what is unlike them: they support nothing."
 
 
 def test_a_possible_row_is_not_thereby_true() -> None:
@@ -224,5 +259,15 @@ def test_published_studies_are_told_row_by_row() -> None:
     only = list(from_claims.rulings("moe-306", "moe-306/tables.csv"))
     assert {ruling.claim.source for ruling in only} == {"moe-306/tables.csv"}
     lines: list[ArmResult] = [from_claims.arm(ruling) for ruling in only]
-    assert sum(line.verdict == "invalid" for line in lines) == 18
-    assert all(line.speedup is None for line in lines if line.verdict == "invalid")
+    assert sum(line.verdict == "implausible" for line in lines) == 18
+    assert all(line.speedup is None for line in lines if line.verdict == "implausible")
+
+
+@pytest.mark.parametrize("name", ["moe-306", "apple", "rtx3090-19"])
+def test_pages_and_audit_count_the_same(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from specmeter.cli import invoke
+
+    invoke(["audit", "--published", name])
+    counted = [line for line in capsys.readouterr().out.splitlines() if " rows: " in line]
+    assert counted
+    assert any(from_claims.tally(name) in line for line in counted)
