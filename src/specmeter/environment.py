@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, Session
+from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, PowerMeter, Session
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader
@@ -124,6 +124,7 @@ def _machine(host: Host) -> dict[str, str | None]:
         "instruction sets": " ".join(host.cpu_flags) or None,
         "clock policy": host.governor,
         "power": host.power_source,
+        "energy read": _energy(host.power_meter),
         "memory": f"{_size(host.memory_bytes)}, {_size(host.memory_available_bytes)} available at the start",
         "swap in use": None if host.swap_used_bytes is None else _size(host.swap_used_bytes),
         "operating system": f"{host.os} {host.os_version}",
@@ -133,6 +134,13 @@ def _machine(host: Host) -> dict[str, str | None]:
         "busy processes": ", ".join(host.busy_processes) or "none",
         "machine id": host.hostname_sha256[:16],
     }
+
+
+def _energy(meter: PowerMeter | None) -> str | None:
+    if meter is None:
+        return None
+    rest = "" if meter.idle_w is None else f"; {meter.idle_w:.1f} W at rest"
+    return "; ".join((f"{', '.join(meter.sources) or 'nothing'}{rest}", *meter.unread))
 
 
 def _engine(engine: EngineIdentity) -> dict[str, str | None]:

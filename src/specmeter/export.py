@@ -34,6 +34,7 @@ from specmeter.record import (
     Record,
     Reply,
     Request,
+    RequestEnergy,
     Session,
     Step,
     Telemetry,
@@ -78,6 +79,14 @@ class _StepOf(NamedTuple):
     request: Request
     number: int
     step: Step
+
+
+class _EnergyOf(NamedTuple):
+    """Source of a row of `energy`."""
+
+    energy: RequestEnergy
+    joules: float
+    tokens: int | None
 
 
 class _Placed(NamedTuple):
@@ -364,6 +373,13 @@ def _steps(store: RunReader) -> Iterator[_StepOf]:
             yield _StepOf(attempt, request, number, step)
 
 
+def _energies(store: RunReader) -> Iterator[_EnergyOf]:
+    tokens: dict[tuple[int, int, str, str], int | None] = {row.key: row.predicted_n for row in store.rows()}
+    for it in store.energies():
+        key = (it.invocation, it.block, it.arm_id, it.prompt_id)
+        yield _EnergyOf(it, sum(it.joules.values()), tokens.get(key))
+
+
 def _margins(store: RunReader) -> Iterator[Margin]:
     return iter(store.margins())
 
@@ -469,6 +485,20 @@ TABLES: dict[str, _Table] = {
     "telemetry": _Table(tuple(_columns_of(Telemetry, _itself)), RunReader.telemetry),
     "prompts": _Table(tuple(_columns_of(Prompt, _itself)), RunReader.prompts),
     "findings": _Table(tuple(_columns_of(Finding, _itself)), RunReader.findings),
+    "energy": _Table(
+        (
+            *_columns_of(RequestEnergy, lambda source: source.energy),
+            Column("energy_j", "number", "Joules of all sources together.", lambda source: source.joules),
+            Column("tokens", "integer", "Tokens generated, the first included.", lambda source: source.tokens),
+            Column(
+                "j_per_token",
+                "number",
+                "energy_j / tokens; empty where nothing was generated.",
+                lambda source: source.joules / source.tokens if source.tokens else None,
+            ),
+        ),
+        _energies,
+    ),
     "margins": _Table(tuple(_columns_of(Margin, _itself)), _margins),
     "predictions": _Table(_PREDICTIONS, _outcomes),
     "profiles": _Table(tuple(_columns_of(DraftLength, _itself)), _lengths),

@@ -183,6 +183,7 @@ def run(
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
     """
+    from specmeter.energy import EnergyMeter, Sources, find_sources
     from specmeter.environment import environment_of
     from specmeter.inspection import issue
     from specmeter.losslessness import measure_margins
@@ -199,16 +200,21 @@ def run(
         prompts=_distinct(work),
         arms=tuple(work.arms.values()),
     )
-    with _opened(folder, loaded, work, identity) as store:
+    with (
+        _opened(folder, loaded, work, identity) as store,
+        EnergyMeter(Sources() if work.simulated else find_sources()) as meter,
+    ):
         opened()
         # The order lies in the folder: a run that an earlier version began goes on as it was planned.
         work = replace(work, cells=store.cells())
-        store.set_host(prepared.host)
+        # A simulated run has no machine whose energy it could use.
+        meters = {} if work.simulated else {"power_meter": meter.at_rest()}
+        store.set_host(prepared.host.model_copy(update=meters))
         store.set_pairs(prepared.pairs)
         forecaster.scout = Scout(work, prepared.engine, store, None if work.simulated else prepared.host)
         interrupted, reason = False, None
         try:
-            measure(work, prepared.engine, store, observer, forecaster)
+            measure(work, prepared.engine, store, observer, forecaster, meter)
         except (KeyboardInterrupt, SystemExit):
             interrupted, reason = True, "interrupted"
             raise

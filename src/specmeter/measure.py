@@ -26,6 +26,7 @@ from specmeter.record import (
     PromptTokens,
     Reply,
     Request,
+    RequestEnergy,
     Session,
     Telemetry,
 )
@@ -33,6 +34,7 @@ from specmeter.schedule import Cell, item_order
 from specmeter.telemetry import TelemetrySampler
 
 if TYPE_CHECKING:
+    from specmeter.energy import EnergyMeter, Spent
     from specmeter.experiment import Experiment
     from specmeter.store import RunStore
 
@@ -102,16 +104,22 @@ class Work:
 
 
 def measure(
-    work: Work, engine: Engine, store: RunStore, observer: Observer, foresight: Foresight | None = None
+    work: Work,
+    engine: Engine,
+    store: RunStore,
+    observer: Observer,
+    foresight: Foresight | None = None,
+    meter: EnergyMeter | None = None,
 ) -> None:
-    """Measure everything that `store` does not hold yet; keep what `foresight` says of an arm before its first session.
+    """Measure everything that `store` does not hold yet; keep what `foresight` says of an arm before its first session,
+    and what `meter` says of every request.
 
     Engine failures are recorded with their requests and do not stop the run, unless engines fail to start again and
     again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context, and `ModelError` when a
     model is no longer the file that it was. Any other exception (Ctrl-C included) ends the session at hand and passes
     on. Everything measured before is in the store.
     """
-    bench = _Bench(work, engine, store, observer, foresight)
+    bench = _Bench(work, engine, store, observer, foresight, meter)
     done = store.done_keys()
     bench.recall()
     failures = 0
@@ -144,6 +152,7 @@ class _Bench:
     store: RunStore
     observer: Observer
     foresight: Foresight | None = None
+    meter: EnergyMeter | None = None
     predicted: set[str] = field(default_factory=set[str])
     """Arms whose prediction is on record."""
     begun: set[str] = field(default_factory=set[str])
@@ -318,16 +327,19 @@ class _Bench:
         prompt: Prompt,
         samples: SimpleQueue[Telemetry],
     ) -> None:
+        before = self.meter.now() if self.meter else None
         started_at = self.engine.clock()
         try:
             reply = session.generate(prompt, self._generation(prompt, cell))
         except EngineError as error:
             self._keep(_request(cell, session_id, item, prompt, started_at, error=error), _drain(samples))
             raise
-        self._keep(_request(cell, session_id, item, prompt, started_at, reply=reply), _drain(samples))
+        spent = self.meter.between(before, self.meter.now()) if self.meter else None
+        request = _request(cell, session_id, item, prompt, started_at, reply=reply)
+        self._keep(request, _drain(samples), _energy(request, spent))
 
-    def _keep(self, request: Request, samples: Sequence[Telemetry] = ()) -> None:
-        self.store.add_request(request, samples)
+    def _keep(self, request: Request, samples: Sequence[Telemetry] = (), energy: RequestEnergy | None = None) -> None:
+        self.store.add_request(request, samples, energy)
         if self.foresight is not None and self.expecting:
             self.foresight.saw((request,))
         self.observer.request_done(request)
@@ -376,6 +388,21 @@ def _request(
         status="ok" if error is None else "failed",
         error=None if error is None else str(error),
         reply=reply,
+    )
+
+
+def _energy(request: Request, spent: Spent | None) -> RequestEnergy | None:
+    """What the machine used during the request; None where nothing could be read."""
+    if spent is None:
+        return None
+    return RequestEnergy(
+        invocation=request.invocation,
+        block=request.block,
+        arm_id=request.arm_id,
+        prompt_id=request.prompt_id,
+        joules=dict(spent.joules),
+        seconds=spent.seconds,
+        unseen_s=spent.unseen_s,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specmeter.answer import Answer, answers
+from specmeter.consumption import energies_of
 from specmeter.prediction.outcomes import Outcome, outcomes
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
 from specmeter.store import RunReader, RunState, RunStore
@@ -66,7 +67,15 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         arms, models = tuple(store.arms()), tuple(store.models())
         timing_only = {model.name for model in models if model.timing_only}
         certificate, findings = _certified(store)
-        measured = summarize(store.rows(), arms, timing_only=timing_only, planned=store.planned(), by_prompt=by_prompt)
+        energies = energies_of(store)
+        measured = summarize(
+            store.rows(),
+            arms,
+            timing_only=timing_only,
+            planned=store.planned(),
+            by_prompt=by_prompt,
+            energies=energies,
+        )
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
         return RunReport(
@@ -121,5 +130,8 @@ def _believable(summary: RunSummary, invalid: frozenset[str]) -> RunSummary:
 def _without_speedup(arm: ArmSummary) -> ArmSummary:
     of_kind = ("speedup", "gain", "choice")
     kinds = {name: kind.model_copy(update=dict.fromkeys(of_kind)) for name, kind in arm.kinds.items()}
-    nothing = dict.fromkeys((*of_kind, "speedup_bootstrap", "speedup_range", "comparison", "units_advised", "prompts"))
+    of_arm = ("speedup_bootstrap", "speedup_range", "comparison", "units_advised", "prompts")
+    nothing: dict[str, object] = dict.fromkeys((*of_kind, *of_arm))
+    if arm.energy is not None:
+        nothing["energy"] = arm.energy.model_copy(update={"ratio": None, "ratio_above_idle": None})
     return arm.model_copy(update={**nothing, "kinds": kinds})

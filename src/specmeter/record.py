@@ -7,7 +7,7 @@ types. Units live in names (`decode_ms`, `size_bytes`); times of day are seconds
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -49,17 +49,39 @@ FlashAttention = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch
 ProbeSetting = Annotated[Literal["auto", "off"], BeforeValidator(_switch)]
 
 _ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?:([0-9]{1,5})")
+_RELAY = re.compile(r"relay:([0-9]{1,5}(?:\.[0-9]{1,6})?)ms(?:@([0-9]{1,7}(?:\.[0-9]{1,6})?)Mbit)?")
+
+
+class Network(NamedTuple):
+    """What lies between two machines."""
+
+    rtt_ms: float
+    """Round-trip time: there and back."""
+    mbit_per_s: float | None
+    """Bandwidth of each direction; None: unlimited."""
+
+
+def network_of(address: str) -> Network | None:
+    """The network of an address like `relay:0.5ms@1000Mbit`; None for the address of a machine."""
+    found = _RELAY.fullmatch(address)
+    if found is None:
+        return None
+    rate = float(found[2]) if found[2] else None
+    return None if rate == 0 else Network(float(found[1]), rate)
 
 
 def _address(value: str) -> str:
     found = _ADDRESS.fullmatch(value)
-    if found is None or not 0 < int(found.group(1)) < 65_536:
-        raise ValueError(f"{value[:100]!r} is not HOST:PORT, such as 192.168.0.103:50052")
+    if network_of(value) is None and (found is None or not 0 < int(found.group(1)) < 65_536):
+        raise ValueError(
+            f"{value[:100]!r} is not HOST:PORT, such as 192.168.0.103:50052, nor a relay, such as relay:0.5ms@1000Mbit"
+        )
     return value
 
 
 Address = Annotated[str, AfterValidator(_address)]
-"""`HOST:PORT`, the host a name or an IPv4 address (llama.cpp takes no other)."""
+"""`HOST:PORT`, the host a name or an IPv4 address (llama.cpp takes no other); or `relay:RTTms`, `relay:RTTms@RATEMbit`:
+this machine, behind a relay with that round-trip time and bandwidth."""
 
 
 class Record(BaseModel):
@@ -499,6 +521,38 @@ class GpuSample(Record):
     throttle_reasons: tuple[str, ...] = ()
 
 
+class PowerMeter(Record):
+    """What of a machine's electric energy can be read, and its power at rest."""
+
+    sources: tuple[str, ...] = ()
+    """`package-0` (a processor), `dram-0` (memory beside it), `gpu-0`, `chip` (a Mac's CPU, GPU and neural engine)."""
+    unread: tuple[str, ...] = ()
+    """What cannot be read, and how to allow it."""
+    idle_w: Annotated[float, Field(ge=0)] | None = None
+    """Power of all sources together before anything was started; None where that is not known."""
+    idle_cpu_percent: float | None = None
+    """Share of the processor that was busy meanwhile: at rest it is next to nothing."""
+
+
+class RequestEnergy(Record):
+    """Electric energy that the machine took during one request, its prompt included."""
+
+    invocation: int
+    """Of the request, as the next three."""
+    block: int
+    """Of the request."""
+    arm_id: str
+    """Of the request."""
+    prompt_id: str
+    """Of the request."""
+    joules: dict[str, Annotated[float, Field(ge=0)]]
+    """By source, see `PowerMeter`."""
+    seconds: Annotated[float, Field(gt=0)]
+    """From just before it was sent to just after its last token had come."""
+    unseen_s: Annotated[float, Field(ge=0)]
+    """Of them without a reading, of the source that covers the least: sensors that are slow, or were not answered."""
+
+
 class Gpu(Record):
     """One graphics processor."""
 
@@ -544,6 +598,8 @@ class Host(Record):
     load_average: tuple[float, float, float] | None = None
     busy_processes: tuple[str, ...] = ()
     """Names and CPU shares of other processes that were busy at the start."""
+    power_meter: PowerMeter | None = None
+    """What of its electric energy was read; None where nothing was asked."""
 
 
 # --- what can be believed -------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""A run's requests as columns of numbers: 112 bytes each, read once, sorted by arm; strings are numbered."""
+"""A run's requests as columns of numbers: 112 bytes each (136 with their energy), read once, sorted by arm; strings are
+numbered."""
 
 from __future__ import annotations
 
@@ -13,11 +14,17 @@ from specmeter.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from specmeter.record import RequestEnergy
+
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
 Part = tuple[float, float]
+Key = tuple[int, int, str, str]
+"""(invocation, block, arm id, prompt id) of a request."""
+
+_UNREAD = (float("nan"), 0.0, 0.0)
 
 
 class Row(Protocol):
@@ -58,11 +65,13 @@ class Row(Protocol):
 class RequestTable:
     """The rows as columns, sorted by arm; strings are numbered."""
 
-    def __init__(self, rows: Iterable[Row], arms: Mapping[str, int]) -> None:
+    def __init__(
+        self, rows: Iterable[Row], arms: Mapping[str, int], energy: Mapping[Key, RequestEnergy] | None = None
+    ) -> None:
         cells: dict[tuple[int, int], int] = {}
         prompts: dict[str, int] = {}
         self.kinds: dict[str, int] = {}
-        whole, real = array("q"), array("d")
+        whole, real, read = array("q"), array("d"), array("d")
         for row in rows:
             arm = arms.get(row.arm_id)
             if arm is None:
@@ -76,6 +85,9 @@ class RequestTable:
             whole.extend((arm, row.invocation, cell, prompt, kind, row.status == "ok", row.prompt_n or 0, tokens))
             whole.extend((row.draft_n or 0, row.draft_n_accepted or 0, row.target_forwards or 0))
             real.extend((row.started_at, row.prompt_ms or 0.0, row.predicted_ms or 0.0))
+            if energy:
+                used = energy.get((row.invocation, row.block, row.arm_id, row.prompt_id))
+                read.extend(_UNREAD if used is None else (sum(used.joules.values()), used.seconds, used.unseen_s))
         integers: Ints = np.array(whole, dtype=np.int64).reshape(-1, 11)
         floats: Floats = np.array(real, dtype=np.float64).reshape(-1, 3)
         order = np.argsort(integers[:, 0], kind="stable")
@@ -86,6 +98,13 @@ class RequestTable:
         self.started_at, self.prompt_ms, self.ms = reals
         self.ok: Bools = ok == 1
         self.decoded: Bools = self.ok & (self.tokens > 0) & (self.ms > 0)
+        # Of runs without energy, one row stands for all.
+        readings: Floats = np.array(read or _UNREAD, dtype=np.float64).reshape(-1, 3)
+        sorted_readings: Floats = readings[order] if read else np.broadcast_to(readings, (len(order), 3))
+        energies: list[Floats] = list(sorted_readings.T)
+        self.joules, self.seconds, self.unseen_s = energies
+        self.metered: Bools = self.decoded & np.isfinite(self.joules)
+        """Whose energy was read; `seconds` and `unseen_s` are of that reading."""
         self.cells = list(cells)
         """Number -> (invocation, block)."""
         self.invocations = {invocation for invocation, _ in cells}
@@ -104,7 +123,7 @@ class RequestTable:
         for arm, cell, started_at in zip(self.arm, self.cell, self.started_at, strict=True):
             yield arm_ids[int(arm)], int(cell), float(started_at)
 
-    def parts(self, rows: Ints, unit: Ints, counted: Ints, per: Ints | Floats) -> list[Part]:
+    def parts(self, rows: Ints, unit: Ints, counted: Ints | Floats, per: Ints | Floats) -> list[Part]:
         """(sum of `counted`, sum of `per`) of each unit where the latter is positive, in the order of the units."""
         if not len(rows):
             return []

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from specmeter.consumption import Consumption, Energies, consumption
 from specmeter.errors import UsageError
 from specmeter.family import Family, families
 from specmeter.gain import Gain, gain_of
@@ -129,6 +130,8 @@ class ArmSummary(KindSummary):
     kinds: dict[str, KindSummary]
     prompts: dict[str, Estimate] | None
     """Prompt -> speedup on it alone, in the order of the prompts; None where that was not asked for."""
+    energy: Consumption | None = None
+    """What its tokens cost in electric energy; None where none was read."""
 
 
 class RunSummary(Record):
@@ -159,11 +162,13 @@ def summarize(
     planned: Mapping[str, int] | None = None,
     level: float = 0.95,
     by_prompt: bool = False,
+    energies: Energies | None = None,
 ) -> RunSummary:
     """Summarise a run.
 
     `timing_only` names the models of the experiment that have random weights; `planned` gives for each arm the number
-    of requests that makes it complete; `by_prompt` asks for the speedup on every prompt. Raises `UsageError` for a
+    of requests that makes it complete; `by_prompt` asks for the speedup on every prompt; `energies` is what was read of
+    the machine's energy. Raises `UsageError` for a
     request of an unknown arm, and for an arm whose baseline is not among `arms`.
     """
     ids = {arm.id: index for index, arm in enumerate(arms)}
@@ -172,7 +177,7 @@ def summarize(
             raise UsageError(
                 f"arm {arm.id}: its baseline {arm.baseline_id!r} is not in the run", fix="measure the baseline as well"
             )
-    table = RequestTable(rows, ids)
+    table = RequestTable(rows, ids, energies.by_key if energies else None)
     choices = _that_drafted([arm for arm in arms if _is_choice(arm, timing_only)], table, ids)
     competing = families(table, [(ids[arm.id], ids[arm.baseline_id or ""]) for arm in choices])
     summaries = [
@@ -185,6 +190,7 @@ def summarize(
             planned=None if planned is None else planned.get(arm.id, 0),
             level=level,
             by_prompt=by_prompt,
+            energies=energies,
         )
         for arm in arms
     ]
@@ -214,6 +220,7 @@ def _summarize_arm(
     planned: int | None,
     level: float,
     by_prompt: bool,
+    energies: Energies | None,
 ) -> ArmSummary:
     number = ids[arm.id]
     rows = table.of_arm(number)
@@ -251,6 +258,11 @@ def _summarize_arm(
             if len(of_kind := rows[table.kind[rows] == code])
         },
         prompts=_speedups_by_prompt(table, rows, base, level) if by_prompt else None,
+        energy=consumption(
+            table, energies, (arm.id, rows), (arm.baseline_id, base) if arm.baseline_id is not None else None, level
+        )
+        if energies
+        else None,
     )
 
 

@@ -88,7 +88,7 @@ def test_one_row_has_everything_of_a_pair_and_marks_are_labelled_by_bits() -> No
     points = by_key["acceptance-by-perplexity"].points
     series = {point.series for point in points}
     assert series == {"formats of the draft 4B, with 4B_Q8", "formats of the target 4B, with small"}
-    assert {point.tag for point in points if "draft" in point.series} == {"5.1", "3.4"}
+    assert {point.name for point in points if "draft" in point.series} == {"5.1", "3.4"}
     assert len(by_key["rate-by-perplexity"].points) == 3, "made-up arms have no rate of their own"
 
 
@@ -106,7 +106,7 @@ def test_published_runs_stand_beside_the_published_ladder() -> None:
     assert [row[6].text for row in table.rows] == ["4B_Q2", "4B_Q3", "4B_Q4", "4B_Q6"]
     assert set(table.verdicts) == {"invalid"}
     assert {claim.ruling for claim in found.claims} == {"cannot tell"}
-    assert [point.tag for point in found.figures[0].points] == ["3.4", "4.3", "5.2", "6.6"]
+    assert [point.name for point in found.figures[0].points] == ["3.4", "4.3", "5.2", "6.6"]
 
 
 @pytest.mark.parametrize("variants", [(), ("bench",), ("bench", "quick")])

@@ -37,6 +37,7 @@ _LATER = {
     "step-probes": "SELECT json FROM step_probe ORDER BY seq",
     "profiles": "SELECT zlib_json FROM profile ORDER BY seq",
     "profiled": "SELECT json FROM profiled",
+    "energy": "SELECT json FROM energy ORDER BY seq",
     "routing": "SELECT target, json FROM routing ORDER BY seq",
 }
 """Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""

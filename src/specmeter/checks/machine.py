@@ -55,7 +55,7 @@ def host_busy(data: RunData) -> Findings:
     if not data.telemetry:
         yield unseen(None, "no telemetry was recorded")
         return
-    samples = _by_arm(data)
+    samples = loads_by_arm(data)
     fastest = _fastest_mhz(load for loads in samples.values() for load in loads)
     started = _first_sessions(data)
     for arm in data.arms.values():
@@ -70,7 +70,7 @@ def host_busy(data: RunData) -> Findings:
         yield from _memory(data, arm, loads)
 
 
-def _by_arm(data: RunData) -> dict[str, list[Load]]:
+def loads_by_arm(data: RunData) -> dict[str, list[Load]]:
     """Samples by the arm whose request was running, or had just ended."""
     rows = sorted((it.row.started_at, it.row.wall_ms or 0.0, it.row.arm_id) for it in data.requests)
     starts = [start for start, _, _ in rows]

@@ -17,6 +17,7 @@ import numpy as np
 
 from specmeter import __version__
 from specmeter.checks.printed import Printed, PrintedRequests
+from specmeter.consumption import Energies, energies_of
 from specmeter.differences import Text, find_differences, output_digest
 from specmeter.engines.llama_reply import UNKNOWN_TOKEN
 from specmeter.engines.traffic import RECEIVED, SENT
@@ -37,6 +38,7 @@ from specmeter.record import (
     Profiled,
     Prompt,
     Session,
+    StepProbe,
     Timings,
 )
 from specmeter.store import RequestKey, RequestRow
@@ -181,6 +183,8 @@ class RunData:
     predicted_at: Mapping[str, float] = field(default_factory=dict[str, float])
     """Arm id -> when its speedup was foretold; arms without a prediction are missing."""
     telemetry: Sequence[Load] = ()
+    energies: Energies | None = None
+    """Energy of the requests; None where none was read."""
     margins: tuple[Margin, ...] = ()
     left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
     """Greedy requests whose text differs from that of their reference (`specmeter.differences`) -> the first generated
@@ -192,6 +196,8 @@ class RunData:
     """(target, prompt id) -> the prompt as the engine tokenized it; empty in runs of early versions."""
     profiles: Mapping[ProfileKey, MatchProfile] = field(default_factory=dict["ProfileKey", MatchProfile])
     """Where drafts agree with texts."""
+    step_probes: tuple[StepProbe, ...] = ()
+    """What steps cost, as measured in the run before the arms that take them."""
     profiled: Profiled | None = None
     """Whether drafts read every text; None where none was asked to."""
     texts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
@@ -242,7 +248,13 @@ class RunData:
         """The estimates that the verdict is about."""
         timing_only = {name for name, model in self.models.items() if model.timing_only}
         rows = (request.row for request in self.requests)
-        return summarize(rows, tuple(self.arms.values()), timing_only=timing_only, planned=self.planned)
+        return summarize(
+            rows,
+            tuple(self.arms.values()),
+            timing_only=timing_only,
+            planned=self.planned,
+            energies=self.energies,
+        )
 
     @cached_property
     def speedups(self) -> dict[str, Estimate]:
@@ -278,10 +290,12 @@ def read_run_data(run: RunReader) -> RunData:
         predicted_at={it.arm_id: it.made_at for it in run.predictions() if it.speedup is not None},
         requests=requests,
         telemetry=tuple(_telemetry(run)),
+        energies=energies_of(run),
         margins=tuple(run.margins()),
         left_at=_left_at(run, arms, requests) if greedy else {},
         prompt_tokens={(it.target, it.prompt_id): it.token_ids for it in run.prompt_tokens()},
         profiles={key_of(profile): profile for profile in run.profiles()},
+        step_probes=tuple(run.probes()),
         profiled=run.profiled(),
         texts=texts,
     )

@@ -27,9 +27,11 @@ def command(ctx: click.Context, as_json: bool) -> None:
       SPECMETER_LLAMA_SERVER=~/llama.cpp/build/bin/llama-server specmeter doctor
     """
     from specmeter.doctor import can_measure, examine
+    from specmeter.energy import EnergyMeter, find_sources
     from specmeter.host import read_host
 
-    host = read_host()
+    with EnergyMeter(find_sources()) as meter:
+        host = read_host().model_copy(update={"power_meter": meter.facts()})
     diagnoses = examine(host)
     usable = can_measure(diagnoses)
     if as_json:

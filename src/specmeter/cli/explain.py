@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from specmeter.explain.account import Account, ArmAccount, PartName
+    from specmeter.explain.memory import MemoryPrice
     from specmeter.probe import Probe
     from specmeter.profile.figures import DraftLength
     from specmeter.reading import RunReport
@@ -30,16 +31,26 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Take what forwards cost from this probe; repeatable. Default: the newest of the run's models, if any.",
 )
+@click.option(
+    "--quality",
+    "reports",
+    multiple=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Say what a better quantization of the target is good for, by this report of `specmeter quality`; repeatable. "
+    "Default: kept ones that hold a target of the run.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
+def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], as_json: bool) -> int:
     """Explain why each arm of RUN is as fast as it is.
 
     The time of every token is split into drafting, verification, checkpoints and replays, sampling and the rest, by the
     engine's own step times where it has them, else by the server's statistics and a probe's cost curve. One sentence
     per arm names what decides. The speedup stands beside what was predicted before the measurement.
 
-    Where a draft model read the run's texts, a table says what every draft length would yield on them, by replay. Where
-    a mixture of experts read them, another says how many experts n tokens of them choose, beside uniform routing.
+    Where a draft model read the run's texts, a table says what every draft length would yield on them, by replay.
+    Another says what each draft takes in memory, and what better quantization of the target the same bytes would hold.
+    Where a mixture of experts read the texts, a third says how many experts n tokens of them choose, beside uniform
+    routing.
 
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
 
@@ -47,14 +58,17 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
     Examples:
       specmeter explain
       specmeter explain latest --probe probe.json
+      specmeter explain latest --quality report.json
       specmeter explain latest --json | jq '.arms[].sentence'
 
     \b
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run or probe.
     """
     from specmeter.explain.account import explain
+    from specmeter.explain.memory import memory_prices
     from specmeter.laboratory import find_run
     from specmeter.profile.figures import draft_lengths
+    from specmeter.quality.files import kept_reports, load_report
     from specmeter.reading import read_run
     from specmeter.store import RunStore
 
@@ -64,13 +78,18 @@ def command(run: str, probe_files: tuple[Path, ...], as_json: bool) -> int:
         probes, name = _probes(probe_files, store, report)
         account = explain(store, report, probes, name)
         lengths, routing = draft_lengths(store), store.routing()
+        targets = {arm.target for arm in report.arms}
+        hashes = {model.sha256 for model in report.models if model.name in targets}
+        kept = tuple(map(load_report, reports)) or kept_reports(hashes)
+        models = {model.name: model for model in report.models}
+        prices = memory_prices(report.arms, models, store.sessions(), kept)
     verdict = report.certificate.verdict if report.certificate else None
     if as_json:
-        data = _json(account, lengths, verdict, folder)
+        data = _json(account, lengths, prices, verdict, folder)
         data["routing"] = [it.model_dump(mode="json") for it in routing]
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        _print(account, lengths, routing, report)
+        _print(account, lengths, prices, routing, report)
     return 1 if verdict == "invalid" else 0
 
 
@@ -105,7 +124,14 @@ def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tup
     return found, ", ".join(sorted(names)) or None
 
 
-def _json(account: Account, lengths: Sequence[DraftLength], verdict: str | None, folder: Path) -> dict[str, Any]:
+def _json(
+    account: Account,
+    lengths: Sequence[DraftLength],
+    prices: Sequence[MemoryPrice],
+    verdict: str | None,
+    folder: Path,
+) -> dict[str, Any]:
+    from specmeter.cli.memory_view import as_data as memory_as_data
     from specmeter.cli.profile_view import as_data as lengths_as_data
     from specmeter.prediction.outcomes import accuracy, as_data
 
@@ -122,14 +148,22 @@ def _json(account: Account, lengths: Sequence[DraftLength], verdict: str | None,
         "probe": account.probe,
         "arms": arms,
         "draft_lengths": lengths_as_data(lengths),
+        "memory": memory_as_data(prices),
         "accuracy": None if found is None else found.model_dump(mode="json"),
     }
 
 
-def _print(account: Account, lengths: Sequence[DraftLength], routing: Sequence[TextRouting], report: RunReport) -> None:
+def _print(
+    account: Account,
+    lengths: Sequence[DraftLength],
+    prices: Sequence[MemoryPrice],
+    routing: Sequence[TextRouting],
+    report: RunReport,
+) -> None:
     from rich.markup import escape
     from rich.padding import Padding
 
+    from specmeter.cli.memory_view import print_memory
     from specmeter.cli.prediction_view import print_accuracy, print_sources
     from specmeter.cli.profile_view import print_draft_lengths
     from specmeter.cli.routing_view import print_routing
@@ -143,11 +177,15 @@ def _print(account: Account, lengths: Sequence[DraftLength], routing: Sequence[T
         console.print()
         for arm in group:
             if arm.sentence:
-                console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]", highlight=False)
+                doubt = "" if arm.verdict == "valid" else f" ({arm.verdict or 'not checked'})"
+                console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]{doubt}", highlight=False)
                 console.print(Padding(escape(printable(arm.sentence)), (0, 0, 0, 2), expand=False), highlight=False)
         console.print()
+    if any(arm.verdict in ("suspect", "invalid") for arm in account.arms):
+        console.print("`specmeter check` says what speaks against suspect and invalid arms\n", highlight=False)
     print_draft_lengths(console, lengths)
     print_routing(console, routing)
+    print_memory(console, prices)
     _print_means(console, account)
     outcomes = [arm.prediction for arm in account.arms if arm.prediction is not None]
     print_accuracy(console, outcomes)

@@ -102,7 +102,9 @@ def _table(report: RunReport, group: list[ArmSummary], *, by_kind: bool, wide: b
     arms = {arm.id: arm for arm in report.arms}
     table = Table(box=None, pad_edge=False)
     table.add_column(escape(arms[group[0].arm_id].target), overflow="fold", header_style="bold")
-    for column in ("tok/s", "speedup", "accepted", "tau", "requests"):
+    metered = any(arm.energy is not None and arm.energy.per_token is not None for arm in group)
+    energy = ("J/token", "energy") if metered else ()
+    for column in ("tok/s", "speedup", "accepted", "tau", *energy, "requests"):
         table.add_column(column, justify="right", no_wrap=True)
     for arm in group:
         limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
@@ -111,12 +113,16 @@ def _table(report: RunReport, group: list[ArmSummary], *, by_kind: bool, wide: b
         count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
         is_baseline = arm.role == "baseline"
         mark = _mark(report, arm.arm_id)
-        table.add_row(escape(label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide, mark), count)
+        joules = _energy(arm, is_baseline) if metered else ()
+        table.add_row(escape(label(arm.arm_id) + where + probe), *_cells(arm, is_baseline, wide, mark), *joules, count)
         if by_kind:
             for kind, part in arm.kinds.items():
-                table.add_row(escape(f"  {kind}"), *_cells(part, is_baseline, wide, mark), "", style="dim")
+                cells = _cells(part, is_baseline, wide, mark)
+                table.add_row(escape(f"  {kind}"), *cells, *("" for _ in joules), "", style="dim")
         for prompt, speedup in (arm.prompts or {}).items():
-            table.add_row(escape(f"  {prompt}"), "", interval(speedup, 2) + mark, "", "", "", style="dim")
+            table.add_row(
+                escape(f"  {prompt}"), "", interval(speedup, 2) + mark, "", "", *("" for _ in joules), "", style="dim"
+            )
     return table
 
 
@@ -137,6 +143,14 @@ def _cells(part: KindSummary, is_baseline: bool, wide: bool, mark: str) -> tuple
     )
 
 
+def _energy(arm: ArmSummary, is_baseline: bool) -> tuple[str, str]:
+    """Joules per token, and with an interval over the baseline's."""
+    used = arm.energy
+    if used is None or used.per_token is None:
+        return "-", "-"
+    return f"{used.per_token.point:.3g}", "baseline" if is_baseline else interval(used.ratio, 2)
+
+
 def interval(estimate: Estimate | None, digits: int) -> str:
     """`1.93 [1.85, 2.01]`, `1.93 [?]` without an interval, or `-` without an estimate."""
     from specmeter.report.numbers import brackets
@@ -149,6 +163,7 @@ def _print_notes(console: Console, report: RunReport) -> None:
     from specmeter.cli.prediction_view import print_accuracy
 
     _print_verdict(console, report)
+    _print_energy(console, report)
     score = report.summary.balance.score
     if score is not None:
         console.print(
@@ -174,6 +189,33 @@ def _print_notes(console: Console, report: RunReport) -> None:
             highlight=False,
             markup=False,
         )
+
+
+def _print_energy(console: Console, report: RunReport) -> None:
+    """What the joules are of, and those above idle."""
+    from rich.markup import escape
+
+    from specmeter.report.sentence import label
+
+    found = [(arm, arm.energy) for arm in report.summary.arms if arm.energy is not None]
+    if not found:
+        return
+    used = found[0][1]
+    rest = "" if used.idle_w is None else f"; at rest the machine draws {used.idle_w:.1f} W"
+    console.print(
+        f"\nenergy: {' + '.join(used.sources)} over whole requests, prompts included; energy column: J/token over the "
+        f"baseline's{rest}",
+        style="dim",
+        highlight=False,
+    )
+    for arm, energy in found:
+        if energy.above_idle is not None and energy.power_w is not None:
+            told = f"{energy.power_w:.1f} W; above rest {interval(energy.above_idle, 3)} J/token"
+            if (ratio := energy.ratio_above_idle) is not None:
+                told += f", {interval(ratio, 2)} times the baseline's"
+        else:
+            told = energy.why or (f"{energy.power_w:.1f} W" if energy.power_w is not None else "")
+        console.print(escape(f"  {label(arm.arm_id)}: {told}"), style="dim", highlight=False)
 
 
 def _print_verdict(console: Console, report: RunReport) -> None:

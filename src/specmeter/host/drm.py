@@ -42,16 +42,13 @@ def sample_card(index: int, device: Path, hwmon: Path | None) -> GpuSample:
     used = read_int(device / "mem_info_vram_used")
     if hwmon is None:
         return GpuSample(index=index, utilization_percent=busy, memory_used_bytes=used)
-    power = read_int(hwmon / "power1_average")
-    if power is None:
-        power = read_int(hwmon / "power1_input")
     return GpuSample(
         index=index,
         utilization_percent=busy,
         memory_used_bytes=used,
         sm_mhz=scaled(read_int(hwmon / "freq1_input"), 1e6),
         memory_mhz=scaled(read_int(hwmon / "freq2_input"), 1e6),
-        power_w=scaled(power, 1e6),
+        power_w=power_w(hwmon),
         celsius=scaled(read_int(hwmon / "temp1_input"), 1e3),
     )
 
@@ -66,6 +63,16 @@ class AmdCards:
     def samples(self) -> tuple[GpuSample, ...]:
         """What the cards do, now."""
         return tuple(sample_card(index, device, hwmon) for index, device, hwmon in self._cards)
+
+    def sensors(self) -> dict[int, Path]:
+        """Index -> folder with the sensors of each card that has any."""
+        return {index: hwmon for index, _, hwmon in self._cards if hwmon is not None}
+
+
+def power_w(hwmon: Path) -> float | None:
+    """Power of an AMD card, now."""
+    power = read_int(hwmon / "power1_average")
+    return scaled(read_int(hwmon / "power1_input") if power is None else power, 1e6)
 
 
 def _hwmon(device: Path) -> Path | None:

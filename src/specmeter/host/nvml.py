@@ -63,6 +63,14 @@ class Nvml:
         """What the GPUs do, now."""
         return tuple(self._sample(index, handle) for index, handle in enumerate(self._handles))
 
+    def energy_mj(self, index: int) -> int | None:
+        """Millijoules of a GPU since its driver was loaded; None before Volta, which has no such counter."""
+        return self._ask("nvmlDeviceGetTotalEnergyConsumption", self._handles[index])
+
+    def power_w(self, index: int) -> float | None:
+        """Power of a GPU, now."""
+        return scaled(self._ask("nvmlDeviceGetPowerUsage", self._handles[index]), 1000)
+
     def _gpu(self, index: int, handle: Any, driver: str | None, runtime: str | None) -> Gpu:
         memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
         limit_mw = self._ask("nvmlDeviceGetEnforcedPowerLimit", handle)

@@ -51,6 +51,18 @@ def compare(report: QualityReport) -> tuple[Row, ...]:
     )
 
 
+def perplexity_change(ours: ModelQuality, theirs: ModelQuality) -> Estimate | None:
+    """Perplexity of one model over another's, windows paired; None where they cannot be compared."""
+    if _incomparable(ours.perplexity, theirs.perplexity):
+        return None
+    return _change(ours.perplexity, theirs.perplexity)
+
+
+def speed_change(ours: ModelQuality, theirs: ModelQuality) -> Estimate | None:
+    """Rate of generation of one model over another's, at the smallest depth, blocks paired; None where not measured."""
+    return _speedup(generation(ours.rates), generation(theirs.rates))
+
+
 def generation(rates: Sequence[Rate]) -> Rate | None:
     """The generation at the smallest depth: what a model's speed is taken to be."""
     generations = [rate for rate in rates if rate.test.kind == "generate"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Collection
 from pathlib import Path
 
+from specmeter.errors import SpecmeterError
 from specmeter.quality import QualityReport
 from specmeter.record_files import read_record, write_record
 
 MAX_BYTES = 64 * 2**20
+MOST_LOOKED_AT = 50
 
 
 def quality_folder() -> Path:
@@ -30,6 +34,24 @@ def default_path(report: QualityReport) -> Path:
 def save_report(report: QualityReport, path: Path) -> None:
     """Write it, whole or not at all. Raises `UsageError` when that cannot be done."""
     write_record(report, path, what="report")
+
+
+def kept_reports(hashes: Collection[str]) -> tuple[QualityReport, ...]:
+    """Reports in the folder that hold one of these models (SHA-256), the newest first; only the newest are looked at.
+
+    What cannot be read is passed over: nobody named it.
+    """
+    try:
+        files = sorted(quality_folder().glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    except (OSError, SpecmeterError):
+        return ()
+    found: list[QualityReport] = []
+    for file in files[:MOST_LOOKED_AT]:
+        with contextlib.suppress(SpecmeterError):
+            report = load_report(file)
+            if any(model.model.sha256 in hashes for model in report.models):
+                found.append(report)
+    return tuple(found)
 
 
 def load_report(path: Path) -> QualityReport:

@@ -11,6 +11,7 @@ import numpy as np
 
 from specmeter.environment import private, render_environment
 from specmeter.explain.account import Account, explain
+from specmeter.explain.memory import MemoryPrice, memory_prices
 from specmeter.positions import ArmPositions, positions
 from specmeter.probe import Probe
 from specmeter.profile.figures import DraftLength, draft_lengths
@@ -82,6 +83,8 @@ class Document:
     requests."""
     lengths: tuple[DraftLength, ...]
     """What every draft length would yield on the run's texts; empty where no draft was replayed."""
+    memory: tuple[MemoryPrice, ...]
+    """What each draft model takes in memory, and what that would buy."""
     positions: tuple[ArmPositions, ...]
     """Acceptance by position and accepted lengths of every arm that drafted; empty for runs with more than
     `MOST_EXPLAINED` requests."""
@@ -131,6 +134,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
             account=explain(store, run, probes, name) if 0 < run.state.ok <= MOST_EXPLAINED else None,
             lengths=draft_lengths(store) if run.state.ok <= MOST_EXPLAINED else (),
+            memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions),
             positions=positions(store) if run.state.ok <= MOST_EXPLAINED else (),
             routing=tuple(store.routing()),
             study=document_of_run(run),

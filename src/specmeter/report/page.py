@@ -61,6 +61,8 @@ def run_page(
         "models": tables.models(document),
         "parts": tables.parts(document),
         "predictions": tables.predictions(document),
+        "energy": tables.energy(document),
+        "memory": tables.memory(document),
     }
     why = any(name in charts for name in ("parts", "yield", "positions", "accepted", "lookahead", "cost", "union"))
     study = ["study"] if document.study else []
@@ -69,6 +71,7 @@ def run_page(
         "run.html",
         languages,
         charts,
+        metered=next((arm.energy for arm in run.summary.arms if arm.energy), None),
         title=f"{printable(run.name)} · specmeter",
         document=document,
         tables=shown,
@@ -272,6 +275,7 @@ def _machine(host: Host) -> list[tuple[str, str | None]]:
         ("system", f"{host.os} {host.os_version}, {host.kernel} ({host.machine})"),
         ("container", host.container),
         ("power", host.power_source),
+        ("energy", ", ".join(host.power_meter.sources) or None if host.power_meter else None),
         ("governor", host.governor),
         ("python", host.python),
         ("specmeter", host.specmeter),

@@ -147,6 +147,73 @@ def parts(document: Document) -> Table:
     return Table("parts", columns, rows)
 
 
+def energy(document: Document) -> Table:
+    """What a token costs in electric energy, where that was read; without rows elsewhere."""
+    columns = (
+        Column("target"),
+        Column("arm"),
+        Column("j_per_token", "number"),
+        Column("energy_ratio", "number"),
+        Column("power_w", "number"),
+        Column("above_idle", "number"),
+        Column("ratio_above_idle", "number"),
+        Column("energy_why"),
+    )
+    rows: list[Row] = []
+    for arm in (arm for group in document.targets() for arm in group):
+        used = arm.energy
+        if used is None:
+            continue
+        cells = (
+            Cell(_target(document, arm.arm_id)),
+            Cell(label(arm.arm_id), code=True),
+            estimated(used.per_token, 3),
+            Cell(Phrase("cell.baseline")) if arm.role == "baseline" else estimated(used.ratio, 2),
+            Cell("-") if used.power_w is None else Cell(f"{used.power_w:.1f}", used.power_w),
+            estimated(used.above_idle, 3),
+            Cell(Phrase("cell.baseline")) if arm.role == "baseline" else estimated(used.ratio_above_idle, 2),
+            Cell(used.why or "-"),
+        )
+        rows.append(Row(cells, verdict(document, arm.arm_id)))
+    return Table("energy", columns, rows)
+
+
+def memory(document: Document) -> Table:
+    """What each draft model takes, and what quantization of the target the same bytes would hold."""
+    columns = (
+        Column("target"),
+        Column("draft"),
+        *(Column(f"memory_{name}", "number") for name in ("weights", "kv", "buffers", "target", "all", "share")),
+        Column("memory_bits"),
+        Column("memory_buys"),
+    )
+    rows = [
+        Row(
+            (
+                Cell(price.target),
+                Cell(price.draft),
+                *(
+                    Cell(size(value), float(value))
+                    for value in (
+                        price.weights_bytes,
+                        price.kv_bytes,
+                        price.buffers_bytes,
+                        price.target_bytes,
+                        price.total_bytes,
+                    )
+                ),
+                Cell(f"{price.share:.1%}", price.share),
+                Cell(f"{price.bits_now:.2f} / {price.bits_for_it:.2f}")
+                if price.bits_now is not None and price.bits_for_it is not None
+                else Cell("-"),
+                Cell(f"{price.buys.name} ({price.buys.bits_per_weight:.2f})" if price.buys else "-"),
+            )
+        )
+        for price in document.memory
+    ]
+    return Table("memory", columns, rows)
+
+
 def predictions(document: Document) -> Table:
     """What was predicted before the measurement, beside what was measured."""
     columns = (

@@ -132,6 +132,11 @@ def m005_step_probes(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE step_probe (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)")
 
 
+def m006_energy(db: sqlite3.Connection) -> None:
+    """Electric energy of each request, where it was read; none for requests that failed."""
+    db.execute("CREATE TABLE energy (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)")
+
+
 def m007_routing(db: sqlite3.Connection) -> None:
     """Which experts the targets choose for the run's texts; written once, never replaced."""
     db.execute("CREATE TABLE routing (seq INTEGER PRIMARY KEY, target TEXT NOT NULL UNIQUE, json TEXT NOT NULL)")
@@ -143,6 +148,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     m003_predictions,
     m004_profiles,
     m005_step_probes,
+    m006_energy,
     m007_routing,
 )
 

@@ -30,6 +30,7 @@ from specmeter.record import (
     PromptTokens,
     Record,
     Request,
+    RequestEnergy,
     Session,
     StepProbe,
     Telemetry,
@@ -217,6 +218,10 @@ class RunReader:
     def telemetry(self) -> Iterator[Telemetry]:
         """Samples in the order of time."""
         return self._documents(Telemetry, "telemetry", "ORDER BY at, id")
+
+    def energies(self) -> Iterator[RequestEnergy]:
+        """Energy of each request that was measured, in that order; none where the machine tells nothing."""
+        return self._documents(RequestEnergy, "energy", "ORDER BY seq")
 
     # --- what follows from it ----------------------------------------------------------------------------------------
 

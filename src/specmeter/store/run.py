@@ -32,6 +32,7 @@ from specmeter.record import (
     PromptTokens,
     Record,
     Request,
+    RequestEnergy,
     Session,
     StepProbe,
     Telemetry,
@@ -286,8 +287,10 @@ class RunStore(RunReader):
             if db.execute("UPDATE session SET json = ? WHERE id = ?", (text, session.id)).rowcount == 0:
                 raise StoreError(f"session {session.id}: is unknown", fix="add it with add_session first")
 
-    def add_request(self, request: Request, telemetry: Iterable[Telemetry] = ()) -> None:
-        """Store one request, durably when this returns, with the telemetry sampled meanwhile.
+    def add_request(
+        self, request: Request, telemetry: Iterable[Telemetry] = (), energy: RequestEnergy | None = None
+    ) -> None:
+        """Store one request, durably when this returns, with the telemetry sampled and the energy used meanwhile.
 
         Raises `StoreError` for a request that is not in the plan or has succeeded before. A retry of a failed one
         supersedes it; both are kept.
@@ -306,6 +309,8 @@ class RunStore(RunReader):
             except sqlite3.IntegrityError:
                 raise StoreError(f"{name}: is not in the plan", fix="measure only what missing() lists") from None
             _insert_telemetry(db, telemetry)
+            if energy is not None:
+                db.execute("INSERT INTO energy (json) VALUES (?)", (energy.model_dump_json(),))
 
     def add_telemetry(self, samples: Iterable[Telemetry]) -> None:
         """Store samples. Not while a request runs: an fsync is load, and a sampler's thread may not write."""

@@ -33,6 +33,7 @@ _MODULES = {
     "cross-device": "cross_device",
     "hardware-comparison": "hardware",
     "rtx3090-19": "rtx3090",
+    "open-questions": "open_questions",
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
+from specmeter.explain.memory import arm_prices
 from specmeter.quality import QualityReport
 from specmeter.reading import read_run
 from specmeter.store import RunState, RunStore
@@ -35,6 +36,8 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
         )
         hosts = tuple(store.hosts())
         places = tuple(draft_places(store))
+        models = {model.name: model for model in report.models}
+        memory = tuple((part, price) for price in arm_prices(report.arms, models, store.sessions()))
         unions = {routing.target: routing.union for routing in store.routing()}
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
     simulated = any(model.origin == "mock" for model in report.models)
@@ -42,10 +45,11 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
         study=name,
         origin="measured",
         title=setting.title(report.models),
-        results=tuple(rows.results()),
+        results=tuple(rows.results(part if several else "")),
         arms=tuple(map(_suite_namer(name), rows.lines(part if several else ""))),
         models=tuple(setting.model_used(model, unions.get(model.name)) for model in report.models),
         places=places,
+        memory=memory,
         hosts=setting.distinct(hosts),
         bandwidth_bytes_per_s=None if simulated else setting.bandwidth(hosts, on_gpu=on_gpu),
         parts=(ran(part, report.state, checked=report.certificate is not None),),
@@ -89,6 +93,7 @@ def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> S
         models=_distinct(model for data in parts for model in data.models),
         quality=tuple(report for data in parts for report in data.quality),
         places=tuple(place for data in parts for place in data.places),
+        memory=tuple(price for data in parts for price in data.memory),
         hosts=setting.distinct(host for data in parts for host in data.hosts),
         bandwidth_bytes_per_s=bandwidths.pop() if len(bandwidths) == 1 else None,
         parts=(*(ran for data in parts for ran in data.parts), *more),

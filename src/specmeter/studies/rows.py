@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _LENGTH = re.compile(r"length-(\d{1,9})$")
 """Kind of prompts of an exact length."""
 _MOST_REASONS = 2
+_TEXTS = "output-differs"
+OF_COMPARISON = frozenset({"baseline-unlike", "baseline-elsewhere"})
+"""Checks that find a comparison false, and leave the rate a rate."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class RunRows:
     max_tokens: int | None
     """Of prompts that have no limit of their own."""
 
-    def results(self) -> Iterator[Result]:
+    def results(self, suite: str = "") -> Iterator[Result]:
         """Every request of the arms in question, in the order of measurement."""
         arms = {arm.id: arm for arm in self._arms()}
         verdicts = {arm_id: self._verdict(arm_id) for arm_id in arms}
@@ -47,6 +50,7 @@ class RunRows:
             verdict, why = verdicts[row.arm_id]
             yield Result(
                 **_identity(arm),
+                suite=suite,
                 prompt=names.get(row.prompt_id, row.prompt_id),
                 prompt_tokens=_prompt_tokens(prompt, row),
                 repeat=row.invocation * blocks + row.block,
@@ -82,6 +86,7 @@ class RunRows:
         length = _LENGTH.match(kind) if kind is not None else None
         verdict, why = self._verdict(arm.id)
         withheld = self._withheld(arm.id, kind)
+        comparison_only = verdict == "invalid" and all(it.check in OF_COMPARISON for it in self.report.because(arm.id))
         return ArmResult(
             **_identity(arm),
             suite=suite,
@@ -94,9 +99,28 @@ class RunRows:
             claimed_speedup=withheld.point if withheld else None,
             acceptance=part.acceptance,
             tau=part.tau,
+            energy=getattr(part, "energy", None),
             verdict=verdict,
             why=why,
+            comparison_only=comparison_only,
+            rate_verdict=self._of_rate(arm.id) if comparison_only else None,
+            texts_apart=self._texts_apart(arm) if kind is None else None,
         )
+
+    def _of_rate(self, arm_id: str) -> Verdict:
+        """The verdict of an arm whose comparison alone is at fault, by what else was found."""
+        doubtful = (it for it in self.report.findings if it.arm_id in (arm_id, None) and it.severity == "suspect")
+        return "suspect" if any(doubtful) else "valid"
+
+    def _texts_apart(self, arm: Arm) -> int | None:
+        """Answers that leave plain decoding's where the target is sure, by the check that compares them."""
+        certificate = self.report.certificate
+        check = next((it for it in certificate.checks if it.check == _TEXTS), None) if certificate else None
+        unseen = check is None or any(it.arm_id in (arm.id, None) for it in check.unchecked)
+        if not arm.speculates or unseen or check.status == "skipped":
+            return None
+        found = [it.evidence for it in self.report.findings if it.check == _TEXTS and it.arm_id == arm.id]
+        return sum(int(it.get("real") or 0) for it in found)
 
     def _withheld(self, arm_id: str, kind: str | None) -> Estimate | None:
         if kind is None:

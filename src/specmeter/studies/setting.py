@@ -17,6 +17,8 @@ BENCH_NOTE = (
 )
 MOCK_NOTE = "Simulated: the engine was a mock; nothing here was measured."
 TIMING_NOTE = "Some models have random weights: what is said of their acceptance means nothing."
+STAND_INS = ("bench", "mock")
+"""Origins of models that no document names."""
 
 _QUANTIZATION = re.compile(r"(?:^|[-_.= ])((?:I?Q\d|F16|BF16|F32|MXFP4)(?:_[A-Z0-9]{1,3}){0,2})(?=[-_.&]|$)", re.I)
 
@@ -40,9 +42,11 @@ def notes(models: Sequence[ModelIdentity]) -> tuple[str, ...]:
 
 def model_used(model: ModelIdentity, union: ExpertUnion | None = None) -> ModelUsed:
     """A model as a run identified it, with the experts that its texts choose where they were read."""
-    header = model.header
+    header, stand_in = model.header, model.origin in STAND_INS
     if header is None:
-        return ModelUsed(name=model.name, reference=model.reference, size_bytes=model.size_bytes or None)
+        return ModelUsed(
+            name=model.name, reference=model.reference, size_bytes=model.size_bytes or None, stand_in=stand_in
+        )
     active = header.active_parameters or (None if header.experts else header.parameters)
     return ModelUsed(
         name=model.name,
@@ -55,6 +59,7 @@ def model_used(model: ModelIdentity, union: ExpertUnion | None = None) -> ModelU
         experts_used=header.experts_used,
         union=union,
         quantization=quantization(model.reference) or header.quantization,
+        stand_in=stand_in,
     )
 
 

@@ -122,7 +122,7 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
                     scaled(pair.line.acceptance, 100, "%"),
                     x=rung.perplexity.estimate.point,
                     series=series,
-                    tag=f"{rung.quality.bits_per_weight:.1f}",
+                    name=f"{rung.quality.bits_per_weight:.1f}",
                     label=_label(pair, rung),
                     verdict=pair.line.verdict,
                 )
@@ -321,7 +321,7 @@ def _rates(data: StudyData, ladder: Sequence[Rung]) -> list[Point]:
                 line.decode_rate,
                 x=rung.perplexity.estimate.point,
                 series=line.draft or "no draft",
-                tag=f"{rung.quality.bits_per_weight:.1f}" if line.draft is None else "",
+                name=f"{rung.quality.bits_per_weight:.1f}" if line.draft is None else "",
                 label=f"{line.target}{f' with {line.draft}' if line.draft else ''}",
                 verdict=line.verdict,
             )

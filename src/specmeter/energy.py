@@ -1,0 +1,363 @@
+"""Electric energy of a measurement: counters and power sensors, read by a thread and at the edges of each request.
+
+Every source tells joules since it was opened, and how far that can be trusted:
+
+- a *counter* (RAPL, NVIDIA GPUs since Volta) is read and unwrapped. What it says is as old as its last change;
+- a *power sensor* (AMD GPUs, older NVIDIA ones) is sampled, and energy is the area under straight lines between
+  samples. Where two of them are further apart than `LONGEST_GAP_S`, that time was not seen;
+- `powermetrics` (Mac) tells the mean power of intervals that follow each other.
+
+A request took the difference of two readings. Of its time, what no reading covers is `unseen`: the ages of the readings
+at both edges, and the gaps between. Where that is much of the time, the joules are not known (`consumption`).
+
+What is counted is the whole of processors, memory and GPUs, whoever uses them, and nothing of fans, disks, displays and
+the losses of a power supply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from specmeter.host.cpu_time import CpuTimer, share
+from specmeter.host.drm import AmdCards, power_w
+from specmeter.host.nvml import Nvml
+from specmeter.host.powermetrics import INTERVAL_MS, REFUSED, PowerMetrics
+from specmeter.host.rapl import Zone, find_zones
+from specmeter.host.virtual import read_container
+from specmeter.record import PowerMeter
+
+POLL_S = 0.1
+"""A counter of a GPU changes about so often; reading all sources takes far less than a millisecond."""
+LONGEST_GAP_S = 1.0
+"""Between two samples of a power sensor."""
+MOST_W = 2000.0
+"""No package draws more. A counter that was not read for as long as it needs to begin again at this power may have done
+so more than once."""
+IDLE_S = 3.0
+_JOIN_S = 2.0
+_FIRST_BLOCK_S = 3 * INTERVAL_MS / 1000 + 2.0
+
+
+class Reading(NamedTuple):
+    """What a source says at one moment, since it was opened."""
+
+    joules: float
+    age_s: float
+    """Since the source last said anything new."""
+    blind_s: float
+    """Time that no sample covers."""
+
+
+class Source(Protocol):
+    """Something that tells energy."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def prompt(self) -> bool:
+        """Whether a reading costs microseconds, so that the measuring thread may take one itself."""
+        ...
+
+    def poll(self, now: float) -> None:
+        """Look at it; about every `POLL_S`. Nothing is raised."""
+
+    def reading(self, now: float) -> Reading: ...
+
+
+class Counter:
+    """A counter of energy that begins again at zero beyond its range."""
+
+    def __init__(
+        self, name: str, read: Callable[[], int | None], unit_j: float, *, full: int | None = None, prompt: bool = False
+    ) -> None:
+        self.name, self.prompt = name, prompt
+        self._read, self._unit_j, self._full = read, unit_j, full
+        self._lock = threading.Lock()
+        self._last: int | None = None
+        self._read_at = self._changed_at = time.monotonic()
+        self._joules = self._blind_s = 0.0
+
+    def poll(self, now: float) -> None:
+        """Only a prompt counter is read under the lock, by two threads: a driver that hangs keeps the meter's alone."""
+        if self.prompt:
+            with self._lock:
+                self._take(self._read(), now)
+        else:
+            value = self._read()
+            with self._lock:
+                self._take(value, now)
+
+    def reading(self, now: float) -> Reading:
+        with self._lock:
+            return Reading(self._joules, max(0.0, now - self._changed_at), self._blind_s)
+
+    def _take(self, value: int | None, now: float) -> None:
+        if value is None:
+            return  # its age grows
+        since, self._read_at = now - self._read_at, now
+        before, self._last = self._last, value
+        if before is None or value != before or self.prompt:
+            # A prompt counter is renewed every millisecond: the same value means that nothing was used.
+            self._changed_at = now
+        if before is None:
+            return
+        gained = value - before
+        if self._may_have_wrapped(since) or (gained < 0 and self._full is None):
+            self._blind_s += since
+        else:
+            self._joules += (gained + (self._full or 0 if gained < 0 else 0)) * self._unit_j
+
+    def _may_have_wrapped(self, since_s: float) -> bool:
+        """Whether so much time is enough for more than a round of the counter."""
+        return self._full is not None and since_s * MOST_W > self._full * self._unit_j
+
+
+class Sensor:
+    """A sensor of power, integrated."""
+
+    prompt = False
+
+    def __init__(self, name: str, read: Callable[[], float | None]) -> None:
+        self.name = name
+        self._read = read
+        self._lock = threading.Lock()
+        self._last: tuple[float, float] | None = None
+        self._opened_at = time.monotonic()
+        self._joules = self._blind_s = 0.0
+
+    def poll(self, now: float) -> None:
+        watts = self._read()
+        if watts is None:
+            return
+        with self._lock:
+            if self._last is not None:
+                at, before = self._last
+                self._joules += (now - at) * (watts + before) / 2
+                if now - at > LONGEST_GAP_S:
+                    self._blind_s += now - at
+            self._last = now, watts
+
+    def reading(self, now: float) -> Reading:
+        """With what the power last seen makes of the time since."""
+        with self._lock:
+            if self._last is None:
+                return Reading(0.0, now - self._opened_at, 0.0)
+            at, watts = self._last
+            age = max(0.0, now - at)
+            return Reading(self._joules + age * watts, age, self._blind_s)
+
+
+class Intervals:
+    """Intervals that another program tells, one after the other."""
+
+    prompt = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        self._at = time.monotonic()
+        self._joules = self._blind_s = 0.0
+        self._watts: float | None = None
+
+    def add(self, seconds: float, joules: float) -> None:
+        """An interval that ends now."""
+        with self._lock:
+            now = time.monotonic()
+            if self._watts is not None and now - self._at > seconds + LONGEST_GAP_S:
+                self._blind_s += now - self._at - seconds
+            self._at, self._joules = now, self._joules + joules
+            self._watts = joules / seconds if seconds > 0 else self._watts
+
+    def poll(self, now: float) -> None:
+        """Nothing to do: they come by themselves."""
+
+    def reading(self, now: float) -> Reading:
+        with self._lock:
+            age = max(0.0, now - self._at)
+            return Reading(self._joules + age * (self._watts or 0.0), age, self._blind_s)
+
+
+class Spent(NamedTuple):
+    """Energy between two moments."""
+
+    joules: Mapping[str, float]
+    """By source."""
+    seconds: float
+    unseen_s: float
+    """Of the source that covers the least."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Readings of all sources at one moment."""
+
+    at: float
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What can be read on this machine."""
+
+    found: tuple[Source, ...] = ()
+    unread: tuple[str, ...] = ()
+    """What cannot be read, and how to allow it."""
+    close: Callable[[], None] = lambda: None
+
+
+class EnergyMeter:
+    """All sources, read from `__enter__` to `__exit__`; without any source it does nothing.
+
+        with EnergyMeter(find_sources()) as meter:
+            before = meter.now()
+            ...
+            spent = meter.between(before, meter.now())
+
+    Nothing is ever raised into the measurement: a source that stops answering grows old.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="energy", daemon=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the sources that can be read."""
+        return tuple(source.name for source in self._sources.found)
+
+    def __enter__(self) -> Self:
+        if self.names:
+            self._poll(time.monotonic())
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_S)
+        self._sources.close()
+
+    def now(self) -> Moment | None:
+        """Readings now; None where nothing can be read."""
+        if not self.names:
+            return None
+        now = time.monotonic()
+        for source in self._sources.found:
+            if source.prompt:
+                with contextlib.suppress(Exception):
+                    source.poll(now)
+        return Moment(now, tuple(source.reading(now) for source in self._sources.found))
+
+    def between(self, before: Moment | None, after: Moment | None) -> Spent | None:
+        """What was used from one moment to the other."""
+        if before is None or after is None or not after.at > before.at:
+            return None
+        pairs = list(zip(before.readings, after.readings, strict=True))
+        seconds = after.at - before.at
+        unseen = max(first.age_s + last.age_s + last.blind_s - first.blind_s for first, last in pairs)
+        joules = {
+            name: max(0.0, last.joules - first.joules) for name, (first, last) in zip(self.names, pairs, strict=True)
+        }
+        return Spent(joules, seconds, min(seconds, unseen))
+
+    def facts(self) -> PowerMeter:
+        """What is read here, and why other things are not."""
+        return PowerMeter(sources=self.names, unread=self._sources.unread)
+
+    def at_rest(self) -> PowerMeter:
+        """The same with the power of the machine while nothing is measured; takes `IDLE_S` seconds."""
+        if not self.names:
+            return self.facts()
+        timer = CpuTimer()
+        busy, before = timer.read(), self.now()
+        time.sleep(IDLE_S)
+        spent, used = self.between(before, self.now()), share(busy, timer.read())
+        trusted = spent is not None and spent.unseen_s < spent.seconds / 2
+        idle_w = sum(spent.joules.values()) / spent.seconds if spent is not None and trusted else None
+        return self.facts().model_copy(update={"idle_w": idle_w, "idle_cpu_percent": round(used.all_percent, 2)})
+
+    def _run(self) -> None:
+        while not self._stop.wait(POLL_S):
+            self._poll(time.monotonic())
+
+    def _poll(self, now: float) -> None:
+        for source in self._sources.found:
+            # Whatever goes wrong in a driver: the source grows old, and the measurement goes on.
+            with contextlib.suppress(Exception):
+                source.poll(now)
+
+
+def find_sources(root: Path = Path("/")) -> Sources:
+    """Everything here that tells energy. On a Mac this starts `powermetrics`; to be closed, as `EnergyMeter` does."""
+    if sys.platform == "darwin":
+        return _mac()
+    zones, closed = find_zones(root) if sys.platform == "linux" else ((), ())
+    nvml = Nvml()
+    gpus = _nvidia(nvml) + _amd(len(nvml), root)
+    found = (*map(_of_zone, zones), *gpus)
+    unread = [*closed, *(f"gpu-{index} tells neither energy nor power" for index in _mute(nvml))]
+    if not zones and not closed:
+        unread.append(_no_counter(root))
+    return Sources(found, tuple(unread), nvml.close)
+
+
+def _of_zone(zone: Zone) -> Counter:
+    return Counter(zone.name, zone.read_uj, 1e-6, full=zone.range_uj, prompt=True)
+
+
+def _nvidia(nvml: Nvml) -> tuple[Source, ...]:
+    found: list[Source] = []
+    for index in range(len(nvml)):
+        if nvml.energy_mj(index) is not None:
+            found.append(Counter(f"gpu-{index}", partial(nvml.energy_mj, index), 1e-3))
+        elif nvml.power_w(index) is not None:
+            found.append(Sensor(f"gpu-{index}", partial(nvml.power_w, index)))
+    return tuple(found)
+
+
+def _mute(nvml: Nvml) -> list[int]:
+    """GPUs of which the driver tells nothing that could be used (partitioned ones, for example)."""
+    return [index for index in range(len(nvml)) if nvml.energy_mj(index) is None and nvml.power_w(index) is None]
+
+
+def _amd(first: int, root: Path) -> tuple[Source, ...]:
+    sensors = AmdCards(first, root).sensors() if sys.platform == "linux" else {}
+    return tuple(
+        Sensor(f"gpu-{index}", partial(power_w, hwmon))
+        for index, hwmon in sensors.items()
+        if power_w(hwmon) is not None
+    )
+
+
+def _mac() -> Sources:
+    chip = Intervals("chip")
+    try:
+        running = PowerMetrics(chip.add)
+    except (OSError, subprocess.SubprocessError):
+        return Sources(unread=(REFUSED,))
+    if running.wait(_FIRST_BLOCK_S):
+        return Sources((chip,), (), running.close)
+    running.close()
+    return Sources(unread=(REFUSED,))
+
+
+def _no_counter(root: Path) -> str:
+    if sys.platform != "linux":
+        return f"the processor's energy cannot be read on {'Windows' if sys.platform == 'win32' else sys.platform}"
+    where = read_container(root)
+    return "the processor's energy cannot be read: Linux shows no counter (/sys/class/powercap)" + (
+        f"; virtual machines and containers seldom have one ({where})" if where else ""
+    )

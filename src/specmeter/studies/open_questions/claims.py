@@ -1,0 +1,290 @@
+"""open-questions: what the document expects where it did not measure, ruled from our runs.
+
+What decides is an interval, or an exact count, as in every study. Each question has a part of its own; the arms of two
+parts are compared by their intervals alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from specmeter.estimates import above, below, scaled
+from specmeter.record import Estimate
+from specmeter.studies.moe306.blocks import faster
+from specmeter.studies.moe306.lines import LEAST_EXACT, believable, label, listed, named
+from specmeter.studies.moe306.rules import acceptances, any_against, best_first, together, unanimous
+from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
+from specmeter.studies.telling import Found, quoted, ruling
+
+GAMMA, CONTEXTS, GREEDY, SAMPLED, MIXTURES = (
+    "open-gamma",
+    "open-contexts",
+    "open-greedy",
+    "open-sampled",
+    "open-moe-drafts",
+)
+LONGEST_OF_PAPER = 16
+CONTEXT_OF_PAPER = 1024
+"""The longest prompts of the paper, in tokens."""
+GIGABYTE = 1e9
+_NOT_MEASURED = "The part {part} was not measured."
+
+
+def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
+    """One for each question."""
+    return (
+        ruling(
+            "longer-drafts",
+            "Drafts of 32 tokens or more could gain further, since verification costs less than in proportion.",
+            "section 5.4, implication 3; section 5.5",
+            longer_drafts(part(data, GAMMA)),
+        ),
+        ruling(
+            "gamma-memory",
+            "Longer drafts are limited by the memory of the KV cache.",
+            "section 5.4, implication 3; section 5.5",
+            gamma_memory(data),
+        ),
+        ruling(
+            "longer-contexts",
+            "The gain is robust across contexts (measured from 32 to 1,024 tokens).",
+            "section 6, finding 4; section 4.8",
+            longer_contexts(part(data, CONTEXTS)),
+        ),
+        ruling(
+            "sampling",
+            "Above temperature 0, acceptance and speedup may be other than with greedy decoding.",
+            "section 5.5",
+            sampling(part(data, GREEDY), part(data, SAMPLED)),
+        ),
+        ruling(
+            "moe-drafts",
+            "A mixture of experts that matches the target's routing is accepted above 50 % and gives 3-5x.",
+            "section 5.4, implication 4; section 5.5",
+            mixtures(part(data, MIXTURES)),
+        ),
+        ruling(
+            "draft-memory",
+            "The draft costs about 1 GB of memory more.",
+            "section 5.4, implication 1",
+            draft_memory(data),
+        ),
+        ruling(
+            "free-energy",
+            'The gain is "free". (Asked here: does a token take no more energy?)',
+            "section 5.4, implication 1",
+            free_energy(data),
+        ),
+    )
+
+
+def part(data: StudyData, name: str) -> StudyData:
+    """One part by itself: arms of different parts have the same names."""
+    return replace(
+        data,
+        arms=tuple(line for line in data.arms if line.suite == name),
+        results=tuple(row for row in data.results if row.suite == name),
+    )
+
+
+def drafting(data: StudyData) -> tuple[ArmResult, ...]:
+    """Lines over all prompts that speculate."""
+    return tuple(line for line in data.arms if line.speculates and line.prompt is None and line.prompt_tokens is None)
+
+
+# --- gamma -----------------------------------------------------------------------------------------------------------
+
+
+def longer_drafts(data: StudyData) -> Found:
+    """Whether any length beyond the paper's gains more than its longest."""
+    curves = [curve for curve in by_target(believable(drafting(data))) if len(curve) > 1]
+    pairs = [
+        (short, longer)
+        for curve in curves
+        for short in curve
+        if short.gamma == LONGEST_OF_PAPER
+        for longer in curve
+        if (longer.gamma or 0) > LONGEST_OF_PAPER
+    ]
+    if not pairs:
+        return "cannot tell", _NOT_MEASURED.format(part=GAMMA)
+    gaining = [longer for short, longer in pairs if faster(data, longer, short, among=len(pairs))]
+    losing = [longer for short, longer in pairs if faster(data, short, longer, among=len(pairs))]
+    found: Finding = "supported" if gaining else "contradicted" if len(losing) == len(pairs) else "cannot tell"
+    shown = "; ".join(
+        f"{label(curve[0].target)} "
+        + ", ".join(f"gamma {line.gamma} {quoted(line.speedup, unit='x')}" for line in curve)
+        for curve in curves
+    )
+    return found, (
+        f"Of {len(pairs)} comparisons with gamma {LONGEST_OF_PAPER}, longer drafts are faster for certain in "
+        f"{len(gaining)} and slower in {len(losing)}: {shown}."
+    )
+
+
+def by_target(lines: Sequence[ArmResult]) -> list[tuple[ArmResult, ...]]:
+    """Lines of each pair of target and draft, by draft length."""
+    pairs = dict.fromkeys((line.target, line.draft) for line in lines)
+    return [
+        tuple(
+            sorted(
+                (line for line in lines if (line.target, line.draft) == pair and line.gamma is not None),
+                key=lambda line: line.gamma or 0,
+            )
+        )
+        for pair in pairs
+    ]
+
+
+def gamma_memory(data: StudyData) -> Found:
+    """Whether caches grow with the draft length: counted by the engine, so no interval is needed."""
+    prices = [price for name, price in data.memory if name == GAMMA and price.means == "printed by the engine"]
+    gammas = {line.config: line.gamma or 0 for line in drafting(part(data, GAMMA))}
+    told: list[str] = []
+    grown: list[bool] = []
+    for target in dict.fromkeys(price.target for price in prices):
+        own = sorted((gammas[it.arm_id], it) for it in prices if it.target == target and it.arm_id in gammas)
+        if len(own) < 2:
+            continue
+        (shortest, first), (longest, last) = own[0], own[-1]
+        grown.append(last.kv_bytes > first.kv_bytes)
+        more = last.buffers_bytes + last.target_bytes - first.buffers_bytes - first.target_bytes
+        told.append(
+            f"{label(target)}: the draft's KV cache takes {_mb(first.kv_bytes)} at gamma {shortest} and "
+            f"{_mb(last.kv_bytes)} at gamma {longest}, all other buffers {_mb(more)} more"
+        )
+    if not told:
+        return "cannot tell", "The engine printed no buffers for two draft lengths of one target."
+    found: Finding = "supported" if all(grown) else "cannot tell" if any(grown) else "contradicted"
+    why = "" if any(grown) else " The cache is made for the whole context at the start, however long drafts are."
+    return found, "; ".join(told) + "." + why
+
+
+# --- contexts --------------------------------------------------------------------------------------------------------
+
+
+def longer_contexts(data: StudyData) -> Found:
+    """Whether drafts gain at every length beyond the paper's."""
+    lines = [line for line in data.arms if line.speculates and line.prompt_tokens is not None]
+    beyond = believable(line for line in lines if (line.prompt_tokens or 0) > CONTEXT_OF_PAPER)
+    if not beyond:
+        return (
+            "cannot tell",
+            f"No prompt of more than {CONTEXT_OF_PAPER:,} tokens was measured with a baseline of its own.",
+        )
+    longest = max(line.prompt_tokens or 0 for line in beyond)
+    found = any_against(beyond, lambda line: above(line.speedup, 1), lambda line: below(line.speedup, 1))
+    shown = "; ".join(
+        f"{label(target)} "
+        + ", ".join(
+            f"{line.prompt_tokens:,} tokens {quoted(line.speedup, unit='x')}"
+            for line in sorted(believable(lines), key=lambda line: line.prompt_tokens or 0)
+            if line.target == target
+        )
+        for target in dict.fromkeys(line.target for line in beyond)
+    )
+    return found, f"Up to {longest:,} tokens: {shown}."
+
+
+# --- temperature -----------------------------------------------------------------------------------------------------
+
+
+def sampling(greedy: StudyData, sampled: StudyData) -> Found:
+    """Whether acceptance or speedup differ between the two temperatures."""
+    plain = {line.config: line for line in believable(drafting(greedy))}
+    pairs = [(plain[line.config], line) for line in believable(drafting(sampled)) if line.config in plain]
+    if not pairs:
+        return "cannot tell", _NOT_MEASURED.format(part=f"{GREEDY} or {SAMPLED}")
+    differ = [apart(a.acceptance, b.acceptance) or apart(a.speedup, b.speedup) for a, b in pairs]
+    found: Finding = "supported" if any(differ) else "cannot tell"
+    shown = "; ".join(
+        f"{named(cold)}: accepted {_percent(cold.acceptance)} greedy, {_percent(warm.acceptance)} at 0.8; "
+        f"speedup {quoted(cold.speedup, unit='x')} and {quoted(warm.speedup, unit='x')}"
+        for cold, warm in pairs
+    )
+    return found, f"For certain different in {sum(differ)} of {len(pairs)} pairs: {shown}."
+
+
+def apart(first: Estimate | None, second: Estimate | None) -> bool:
+    """Whether two intervals do not touch."""
+    if first is None or second is None:
+        return False
+    ends = (first.low, first.high, second.low, second.high)
+    if any(end is None for end in ends):
+        return False
+    return below(first, second.low or 0) or above(first, second.high or 0)
+
+
+# --- mixtures that draft ---------------------------------------------------------------------------------------------
+
+
+def mixtures(data: StudyData) -> Found:
+    """Acceptance and speedup of drafts that are mixtures themselves."""
+    experts = {model.name for model in data.models if model.experts}
+    lines = believable(line for line in drafting(data) if line.draft in experts and line.target in experts)
+    if not lines:
+        return "cannot tell", _NOT_MEASURED.format(part=f"{MIXTURES} with a mixture as draft")
+    accepted = unanimous(lines, lambda line: accepts_half(data, line), lambda line: below(line.acceptance, 0.5))
+    fast = unanimous(lines, lambda line: above(line.speedup, 3), lambda line: below(line.speedup, 3))
+    return together([accepted, fast]), (
+        f"Above 50 % ({accepted}): {acceptances(lines)} accepted. 3x or more ({fast}): {listed(best_first(lines), 4)}."
+    )
+
+
+def accepts_half(data: StudyData, line: ArmResult) -> bool:
+    """More than half of the drafts for certain: by the interval, or, where there is none, by every generation."""
+    shares = [row.acceptance for row in data.results if row.config == line.config and row.acceptance is not None]
+    exact = len(shares) >= LEAST_EXACT and all(share > 0.5 for share in shares)
+    bare = line.acceptance is not None and line.acceptance.low is None
+    return above(line.acceptance, 0.5) or (bare and exact)
+
+
+# --- memory and energy -----------------------------------------------------------------------------------------------
+
+
+def draft_memory(data: StudyData) -> Found:
+    """What the paper's draft takes, and what it would buy."""
+    from specmeter.explain.memory import sentence
+
+    price = max(
+        (price for _, price in data.memory if price.draft == "draft_0.8b"), key=lambda it: it.total_bytes, default=None
+    )
+    if price is None:
+        return "cannot tell", "The paper's draft was not measured."
+    text = (
+        f"Its weights, cache and buffers take {_mb(price.total_bytes)} ({price.means}), {price.share:.0%} of the "
+        f"file of {label(price.target)}: {sentence(price)}"
+    )
+    bench = any(model.reference.startswith("bench:") for model in data.models)
+    if bench:
+        return "cannot tell", f"The models are not the document's. {text}"
+    near = 0.8 * GIGABYTE <= price.total_bytes <= 1.25 * GIGABYTE
+    return ("supported" if near else "contradicted"), text
+
+
+def free_energy(data: StudyData) -> Found:
+    """Energy per token over the baseline's, where it was read."""
+    lines = [line for line in drafting(data) if line.energy is not None and line.energy.ratio is not None]
+    if not lines:
+        reasons = dict.fromkeys(
+            why for host in data.hosts if host.power_meter is not None for why in host.power_meter.unread
+        )
+        return "cannot tell", "No energy was read: " + ("; ".join(reasons) or "nothing here tells it") + "."
+
+    def ratio(line: ArmResult) -> Estimate | None:
+        return line.energy.ratio if line.energy is not None else None
+
+    found = unanimous(lines, lambda line: below(ratio(line), 1), lambda line: above(ratio(line), 1))
+    sources = " + ".join(lines[0].energy.sources) if lines[0].energy is not None else ""
+    shown = "; ".join(f"{line.suite}: {named(line)} {quoted(ratio(line), unit='x')}" for line in lines[:6])
+    more = f"; and {len(lines) - 6} more" if len(lines) > 6 else ""
+    return found, f"Energy per token over the baseline's ({sources}): {shown}{more}."
+
+
+def _percent(estimate: Estimate | None) -> str:
+    return "nothing" if estimate is None else quoted(scaled(estimate, 100), 1, " %")
+
+
+def _mb(size_bytes: float) -> str:
+    return f"{size_bytes / GIGABYTE:.2f} GB" if abs(size_bytes) >= 0.1 * GIGABYTE else f"{size_bytes / 1e6:.2f} MB"

@@ -1,0 +1,142 @@
+"""A whole run whose energy is read: a counter of files that counts like a processor, everything behind it real."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from specmeter import energy
+from specmeter.checks.hashes import hash_data
+from specmeter.cli import invoke
+from specmeter.energy import Sources, find_sources
+from specmeter.reading import read_run
+from specmeter.store import RunStore
+
+EXPERIMENT = """
+name: metered
+targets: {dense: bench:dense}
+drafts: {small: bench:draft-small}
+workloads: [{source: bench, name: text, kinds: [fact, code], per_kind: 1}]
+arms: [{draft: small, gamma: 4}]
+design: {blocks: 2, warmup: short}
+engine: {context: 512, threads: 1, stream_tokens: false}
+generation: {max_tokens: 64}
+"""
+WATTS = 30.0
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A tree of /sys with one package that draws 30 W for as long as the tests run, and begins again every 20 s."""
+    root = tmp_path_factory.mktemp("sysfs")
+    zone = root / "sys/class/powercap/intel-rapl:0"
+    zone.mkdir(parents=True)
+    (zone / "name").write_text("package-0\n")
+    (zone / "energy_uj").write_text("0\n")
+    (zone / "max_energy_range_uj").write_text(f"{round(WATTS * 20e6)}\n")
+    stop, start = threading.Event(), time.monotonic()
+
+    def count() -> None:
+        while not stop.wait(0.01):
+            new = zone / "new"
+            new.write_text(f"{round((time.monotonic() - start) * WATTS * 1e6) % round(WATTS * 20e6)}\n")
+            new.replace(zone / "energy_uj")
+
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    yield root
+    stop.set()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def run_folder(counting: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("metered")
+    file = folder / "metered.yaml"
+    file.write_text(EXPERIMENT, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(energy, "find_sources", lambda: find_sources(counting))
+        patch.setattr(energy, "IDLE_S", 0.5)
+        assert invoke(["run", str(file), "--out", str(folder / "run")]) in (0, 1)
+    return folder / "run"
+
+
+def test_joules_are_power_times_time(run_folder: Path) -> None:
+    report = read_run(run_folder)
+    base, arm = report.summary.arms
+    for summary in (base, arm):
+        assert summary.energy is not None
+        assert summary.energy.sources == ("package-0",)
+        assert summary.energy.requests == summary.energy.requests_ok == 4
+        assert summary.energy.power_w == pytest.approx(WATTS, rel=0.15)
+        assert summary.energy.idle_w == pytest.approx(WATTS, rel=0.15)
+    with RunStore.open(run_folder, readonly=True) as store:
+        rows = {row.key: row for row in store.rows()}
+        for used in store.energies():
+            row = rows[used.invocation, used.block, used.arm_id, used.prompt_id]  # type: ignore[index]
+            assert used.seconds >= (row.wall_ms or 0) / 1000 * 0.99
+            assert used.joules["package-0"] == pytest.approx(WATTS * used.seconds, abs=WATTS * 0.1)
+
+
+def test_every_view_has_them(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["show", str(run_folder)]) in (0, 1)
+    shown = capsys.readouterr().out
+    assert "J/token" in shown
+    assert "at rest the machine draws" in " ".join(shown.split())
+    assert invoke(["show", str(run_folder), "--json"]) in (0, 1)
+    told = json.loads(capsys.readouterr().out)["summary"]["arms"][1]["energy"]
+    assert told["ratio"]["of"] == "blocks"
+    out = tmp_path / "energy.csv"
+    assert invoke(["export", str(run_folder), "--table", "energy", "--out", str(out)]) == 0
+    rows = list(csv.DictReader(out.open(encoding="utf-8")))
+    assert len(rows) == 8
+    assert float(rows[0]["j_per_token"]) == pytest.approx(float(rows[0]["energy_j"]) / 64)
+    assert json.loads(rows[0]["joules"]).keys() == {"package-0"}
+    assert invoke(["report", str(run_folder), "--out", str(tmp_path / "page.html")]) in (0, 1)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Electric energy per token" in page
+    assert "Memory of drafts" in page
+    assert "energy read" in (run_folder / "BENCHMARK_ENV.md").read_text(encoding="utf-8")
+
+
+def test_they_are_certified(run_folder: Path) -> None:
+    with RunStore.open(run_folder, readonly=True) as store:
+        certificate = store.certificate()
+        assert certificate is not None
+        assert certificate.data["energy"] == hash_data(store)["energy"]
+        assert "energy-read" in {outcome.check for outcome in certificate.checks}
+
+
+def test_runs_of_early_versions_are_opened_and_their_certificates_hold(tmp_path: Path) -> None:
+    """A run without the table gets an empty one, which no hash speaks of."""
+    folder = tmp_path / "old"
+    with RunStore.create(folder, experiment_yaml="a: 1\n", experiment_json="{}", plan=[(0, 0, "a", "p")]) as store:
+        before = hash_data(store)
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db:
+        db.execute("DROP TABLE energy")
+        db.execute("DELETE FROM migration WHERE name = 'm006_energy'")
+        db.execute("PRAGMA user_version = 5")
+        db.commit()
+    with RunStore.open(folder, readonly=True) as store:
+        assert list(store.energies()) == []
+        assert "energy" not in before
+        assert hash_data(store) == before
+
+
+def test_a_machine_that_tells_nothing_measures_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "find_sources", lambda: Sources(unread=("no counter here",)))
+    file = tmp_path / "metered.yaml"
+    file.write_text(EXPERIMENT.replace("blocks: 2", "blocks: 1"), encoding="utf-8")
+    assert invoke(["run", str(file), "--out", str(tmp_path / "run")]) in (0, 1)
+    report = read_run(tmp_path / "run")
+    assert [arm.energy for arm in report.summary.arms] == [None, None]
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        assert [host.power_meter.unread for host in store.hosts() if host.power_meter] == [("no counter here",)]
