@@ -43,7 +43,7 @@ _DRAFTS, _TARGETS = "formats of the draft", "formats of the target"
 
 
 def published() -> StudyData:
-    """The document's ladder and its runs of self-speculation, put together; all of the runs are impossible."""
+    """The document's ladder and its runs of self-speculation, put together; none of the runs can be believed."""
     ladder, runs = quant_published.ladder(), apple_published.speculation("quant-acceptance", TARGET)
     (report,) = ladder.quality
     models = tuple(
@@ -209,7 +209,7 @@ def _steps(data: StudyData, pairs: Sequence[Pairing], ladder: Sequence[Rung]) ->
     rates = _by_prompt(data)
     found: list[_Step] = []
     for group in _drafts(pairs, ladder).values():
-        usable = [(pair, rung) for pair, rung in group if pair.line.verdict != "invalid"]
+        usable = [(pair, rung) for pair, rung in group if pair.line.stands]
         for (pair, rung), (other, heavier) in permutations(usable, 2):
             ratio = worse(rung, heavier)
             if ratio is not None and above(ratio, 1):
@@ -222,7 +222,7 @@ def _by_prompt(data: StudyData) -> dict[str, dict[str, float]]:
     """Arm -> prompt -> accepted / drafted over all repeats."""
     sums: dict[str, dict[str, list[int]]] = {}
     for row in data.results:
-        if row.drafted and row.accepted is not None and row.verdict != "invalid":
+        if row.drafted and row.accepted is not None and row.verdict not in ("invalid", "implausible"):
             both = sums.setdefault(row.config, {}).setdefault(row.prompt, [0, 0])
             both[0] += row.accepted
             both[1] += row.drafted
@@ -267,8 +267,8 @@ def _fewest(pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> Found:
 
 
 def _nothing(pairs: Sequence[Pairing], otherwise: str) -> str:
-    bad = sum(pair.line.verdict == "invalid" for pair in pairs)
-    return f"{bad} of {len(pairs)} arms are impossible or invalid." if bad else f"{otherwise}."
+    bad = sum(not pair.line.stands for pair in pairs)
+    return f"{bad} of {len(pairs)} arms are impossible, implausible or invalid." if bad else f"{otherwise}."
 
 
 # --- cells and points -------------------------------------------------------------------------------------------------
