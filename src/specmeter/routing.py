@@ -5,7 +5,7 @@ texts that the baseline generated go through the target once more, as prompts do
 tokens come to is what a verification of n tokens reads where its drafts are accepted; a rejected draft token is
 another token, whose experts are on record only where the engine itself recorded them (`engine.record_experts`).
 
-It may take a twentieth of the time that the run took. Nothing that goes wrong here fails the run.
+It may take a twentieth of the time that the run took, or ten seconds. Nothing that goes wrong here fails the run.
 """
 
 from __future__ import annotations
