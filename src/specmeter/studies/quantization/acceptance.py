@@ -42,7 +42,7 @@ _NAMES = {"Q8_0": "4B_Q8", "Q6_K": "4B_Q6", "Q4_K_M": "4B_Q4", "Q3_K_M": "4B_Q3"
 
 
 def published() -> StudyData:
-    """The document's ladder and its runs of self-speculation, put together; none of the runs can be believed."""
+    """The document's ladder and its runs of self-speculation, put together; the audit lets none of the runs stand."""
     ladder, runs = quant_published.ladder(), apple_published.speculation("quant-acceptance", TARGET)
     (report,) = ladder.quality
     models = tuple(
