@@ -96,7 +96,7 @@ def test_every_view_has_them(run_folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert told["ratio"]["of"] == "blocks"
     out = tmp_path / "energy.csv"
     assert invoke(["export", str(run_folder), "--table", "energy", "--out", str(out)]) == 0
-    rows = list(csv.DictReader(out.open(encoding="utf-8")))
+    rows = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines()))
     assert len(rows) == 8
     assert float(rows[0]["j_per_token"]) == pytest.approx(float(rows[0]["energy_j"]) / 64)
     assert json.loads(rows[0]["joules"]).keys() == {"package-0"}
