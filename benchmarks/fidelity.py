@@ -1,6 +1,6 @@
 """Does specmeter's baseline decode rate agree with bare forwards over the same tokens, and with llama-bench?
 
-    uv run python scripts/build_native.py                    once: llama-server and llama-bench of one build
+    specmeter engines build                                  once: llama-server and llama-bench of one build
     uv run python benchmarks/fidelity.py BIN_FOLDER [--model bench:dense-200m] [--pairs 9]
 
 llama-bench decodes random tokens and cannot be given others; a server generates text. On a mixture of experts these are

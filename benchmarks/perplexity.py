@@ -5,8 +5,8 @@
     uv run python benchmarks/perplexity.py --rates              pp and tg instead, both ways in turns
     uv run python benchmarks/perplexity.py --short --store tests/data/quality/native.json
 
-The tools are `llama-perplexity` and `llama-bench` beside the server that SPECMETER_LLAMA_SERVER names, or on PATH
-(scripts/build_native.py builds them). Both sides read the same file with the same windows and threads, each in a
+The tools are `llama-perplexity` and `llama-bench` of `specmeter engines build`, or beside the server that
+SPECMETER_LLAMA_SERVER names. Both sides read the same file with the same windows and threads, each in a
 process of its own; times are those of the whole process. `--store` writes what the native tool said, with its version
 and checksum: tests compare with it where the tool is not at hand.
 """

@@ -1,12 +1,12 @@
 """What a token drafted on another machine costs more than one drafted here, against latency and bandwidth.
 
-    export SPECMETER_LLAMA_SERVER=.../llama-server      # built with RPC, as by scripts/build_native.py
+    specmeter engines build                             # once: llama-server and ggml-rpc-server
     uv run python benchmarks/rpc_overhead.py [--rounds 4] [--tokens 64]
     uv run python benchmarks/rpc_overhead.py --target bench:shape/qwen3.5-2b --draft bench:shape/qwen3.5-0.8b \\
                                              --rounds 1 --tokens 16 --kinds fact
 
 Linux and root: the other machine is a network namespace, and the network a relay that adds latency and limits
-bandwidth (both from tests/rpc). All networks take turns in every round, each with a fresh session and an excluded
+bandwidth. All networks take turns in every round, each with a fresh session and an excluded
 warm-up. Two fits per round, with Student's interval over the rounds:
 
     ms per drafted token = a + k RTT         k: round trips that drafting waits for, per drafted token
@@ -31,11 +31,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+
 from rpc.far_machine import far_machine, missing  # noqa: E402
-from rpc.rpc_relay import Relay, relayed  # noqa: E402
 from specmeter import workloads  # noqa: E402
 from specmeter.engines import Launch  # noqa: E402
 from specmeter.engines.llama_native import NativeEngine  # noqa: E402
+from specmeter.engines.relay import Relay, relayed  # noqa: E402
 from specmeter.models.reference import resolve  # noqa: E402
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt  # noqa: E402
 from specmeter.stats import t_interval  # noqa: E402

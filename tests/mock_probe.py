@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hosts import HOST
 from specmeter.engines.mock import MockEngine, MockSpec, mock_model
-from specmeter.probe import ExpertUnion, Probe, UnionPoint
-from specmeter.record import EngineSettings, Estimate
+from specmeter.probe import Probe
+from specmeter.record import EngineSettings, Estimate, ExpertUnion, UnionPoint
 from specmeter.theory.curves import CostCurve
 
 TINY_MS = 1e-6

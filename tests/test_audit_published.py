@@ -12,14 +12,14 @@ import pytest
 
 from specmeter.audit import published
 from specmeter.audit.claim import Claim, Ruling
-from specmeter.audit.judge import judge
+from specmeter.audit.reading import published as audited
 from specmeter.errors import UsageError
 
 
 @cache
 def rulings(name: str) -> dict[tuple[str, str], Ruling]:
     """(source, row) -> ruling."""
-    return {(claim.source, claim.row): judge(claim) for claim in published.claims(name)}
+    return {(ruling.claim.source, ruling.claim.row): ruling for ruling in audited(name).rulings}
 
 
 def table(file: str) -> list[dict[str, str]]:
@@ -33,7 +33,7 @@ def verdicts(name: str, source: str) -> Counter[str]:
 
 def bounds_broken(ruling: Ruling) -> set[str]:
     broken = {line.partition(":")[0] for line in ruling.others if ": broken, " in line}
-    return broken | {ruling.bound} if ruling.verdict == "impossible" else broken
+    return broken | {ruling.bound} if ruling.broken else broken
 
 
 # --- the package -----------------------------------------------------------------------------------------------------
@@ -73,20 +73,20 @@ def moe(row: str) -> Ruling:
     return rulings("moe-306")[MOE_TABLE, row]
 
 
-def test_moe_q4_gamma_16_is_impossible() -> None:
+def test_moe_q4_gamma_16_is_implausible() -> None:
     ruling = moe("Table 5, row 3")
     assert (ruling.claim.speedup, ruling.claim.gamma, ruling.claim.acceptance) == (1.26, 16, pytest.approx(0.002))
     # 0.2 % may be up to 0.25 %: at most 1 + 0.0025 x 16 = 1.04 tokens per target forward, against 1.255.
     assert ruling.claim.speedup is not None
     assert ruling.claim.speedup - 0.005 > 1 + 0.0025 * 16
-    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-tau")
+    assert (ruling.verdict, ruling.bound) == ("implausible", "speedup-above-tau")
     assert "1.04" in ruling.arithmetic
 
 
-def test_moe_q4_gamma_4_is_impossible() -> None:
+def test_moe_q4_gamma_4_is_implausible() -> None:
     ruling = moe("Table 5, row 1")
     assert 1.15 - 0.005 > 1 + 0.0265 * 4
-    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-tau")
+    assert (ruling.verdict, ruling.bound) == ("implausible", "speedup-above-tau")
 
 
 def test_dense_4b_gamma_4_breaks_only_the_cost_bound() -> None:
@@ -97,7 +97,7 @@ def test_dense_4b_gamma_4_breaks_only_the_cost_bound() -> None:
     cost = 67.2 / 138.0
     assert (1 + 0.0305 * 4) / (1 + 4 * cost) < 0.4
     assert cost > 0.0305
-    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-cost-bound")
+    assert (ruling.verdict, ruling.bound) == ("implausible", "speedup-above-cost-bound")
     assert bounds_broken(ruling) == {"speedup-above-cost-bound"}
 
 
@@ -107,15 +107,15 @@ def test_each_row_of_table_5(number: int) -> None:
     speedup, gamma = float(row["speedup"]), int(row["gamma"])
     most_tau = 1 + (float(row["acceptance_percent"]) + 0.05) / 100 * gamma
     ruling = moe(f"Table 5, row {number}")
-    assert ruling.verdict == "impossible"
-    if speedup - 0.005 > most_tau * 1.01:
+    assert ruling.verdict == "implausible"
+    if speedup - 0.005 > most_tau * (1 + audited("moe-306").noise.share):
         assert ruling.bound == "speedup-above-tau"
         return
     # Every draft has gamma tokens (the counts of the runs say so), each at the cost of a forward of the draft model: a
     # loss of two per cent is still far more than such drafts permit.
     baseline = {"moe_q4": 55.3, "moe_q8": 49.9, "dense_4b": 67.2, "dense_9b": 33.4}[row["target"]]
     cost = baseline / {"draft_0.8b": 138.0, "draft_2b": 110.4}[row["draft"]]
-    assert speedup - 0.005 > 1.01 * most_tau / (1 + gamma * cost)
+    assert speedup - 0.005 > 1.06 * most_tau / (1 + gamma * cost)
     assert ruling.bound == "speedup-above-cost-bound"
 
 
@@ -134,7 +134,7 @@ def test_the_papers_own_bandwidth_is_above_the_machines() -> None:
     claimed = 20.6 / 0.0181
     assert claimed == pytest.approx(1138, abs=0.5)
     assert claimed > 800
-    assert (ruling.verdict, ruling.bound) == ("impossible", "bandwidth-bound")
+    assert (ruling.verdict, ruling.bound) == ("implausible", "bandwidth-bound")
 
 
 def test_the_papers_own_rounds_contradict_its_acceptance() -> None:
@@ -171,10 +171,11 @@ def test_no_run_below_full_acceptance_could_draft_in_its_time() -> None:
         claim = ruling.claim
         if source != "moe-306/runs.csv" or claim.method == "none" or row.startswith("F_"):
             continue
-        assert ruling.verdict == "impossible"
+        assert ruling.verdict == "implausible"
         if claim.drafted is not None and claim.predicted_ms is not None:
             draft = 138.0398 if "0.8B" in claim.label else 110.3962
-            too_long = 1000 * claim.drafted / draft > 1.01 * claim.predicted_ms
+            noise = audited("moe-306").noise.share
+            too_long = 1000 * claim.drafted / draft > (1 + noise) * claim.predicted_ms
             assert too_long == ("draft-time-bound" in bounds_broken(ruling))
 
 
@@ -202,10 +203,17 @@ def test_the_sweep_accepted_everything_and_still_gained_little() -> None:
 
 
 def test_verdicts_of_moe_306() -> None:
-    assert verdicts("moe-306", MOE_TABLE) == {"impossible": 18, "possible": 6}
-    assert verdicts("moe-306", "moe-306/summary.csv") == {"impossible": 18, "possible": 6}
-    assert verdicts("moe-306", "moe-306/runs.csv") == {"impossible": 216, "possible": 90}
-    assert verdicts("moe-306", "moe-306/paper") == {"impossible": 2}
+    assert verdicts("moe-306", MOE_TABLE) == {"implausible": 18, "possible": 6}
+    assert verdicts("moe-306", "moe-306/summary.csv") == {"implausible": 18, "possible": 6}
+    assert verdicts("moe-306", "moe-306/runs.csv") == {"implausible": 216, "possible": 90}
+    assert verdicts("moe-306", "moe-306/paper") == {"impossible": 1, "implausible": 1}
+
+
+def test_noise_is_that_of_each_study() -> None:
+    """Three repeats of 97 configurations, four prompts each; two repeats of 17; and nothing twice."""
+    assert audited("moe-306").noise.share == pytest.approx(0.025, abs=0.001)
+    assert audited("rtx3090-19").noise.share == 0.02
+    assert audited("apple").noise.share == 0.06
 
 
 # --- apple -----------------------------------------------------------------------------------------------------------
@@ -220,8 +228,8 @@ def apple(source: str, row: str) -> Ruling:
 def test_the_headline_gain_is_above_what_its_acceptance_permits() -> None:
     ruling = apple("page", "speculation, row 1")
     assert ruling.claim.speedup == pytest.approx(1.257)
-    assert 1.257 > (1 + 0.0335 * 4) * 1.01
-    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-tau")
+    assert 1.257 > (1 + 0.0335 * 4) * 1.06
+    assert (ruling.verdict, ruling.bound) == ("implausible", "speedup-above-tau")
 
 
 def test_gains_of_the_larger_draft_break_the_cost_bound() -> None:
@@ -239,7 +247,7 @@ def test_losses_of_the_variants_are_possible_as_a_table() -> None:
         assert ruling.verdict == "possible"
 
 
-def test_every_run_of_the_study_is_impossible() -> None:
+def test_every_run_of_the_study_is_broken() -> None:
     """201 tokens each, or 202; the drafts that were counted would take longer than the whole run."""
     drafts = {"0.8B_Q8": 140.19, "2B_Q8": 110.62, "4B_Q2": 72.77, "4B_Q3": 68.75, "4B_Q4": 58.47, "4B_Q6": 61.98}
     prompts = {"code": 27, "text": 10, "math": 20}
@@ -249,7 +257,7 @@ def test_every_run_of_the_study_is_impossible() -> None:
         seconds = (prompts[row["prompt_type"]] + 201) / float(row["eff_tps"])
         assert drafted / drafts[row["draft"]] > 1.1 * seconds
         ruling = apple("sd_runs.csv", f"line {number}")
-        assert ruling.verdict == "impossible"
+        assert ruling.verdict == ("impossible" if ruling.claim.failed_forwards else "implausible")
         assert "draft-time-bound" in bounds_broken(ruling)
 
 
@@ -338,10 +346,11 @@ def test_plain_decoding_is_possible() -> None:
 
 
 def test_verdicts_of_apple() -> None:
-    assert verdicts("apple", "apple/page") == {"possible": 18, "impossible": 4, "cannot tell": 1}
-    assert verdicts("apple", "apple/sd_runs.csv") == {"impossible": 30}
-    assert verdicts("apple", "apple/cross_first.csv") == {"impossible": 7, "cannot tell": 2}
-    assert verdicts("apple", "apple/cross_again.csv") == {"impossible": 7, "possible": 2}
+    """Impossible is what failed verifications or counters refute; the rest rests on the draft's printed rate."""
+    assert verdicts("apple", "apple/page") == {"possible": 18, "implausible": 4, "cannot tell": 1}
+    assert verdicts("apple", "apple/sd_runs.csv") == {"impossible": 3, "implausible": 27}
+    assert verdicts("apple", "apple/cross_first.csv") == {"impossible": 1, "implausible": 6, "cannot tell": 2}
+    assert verdicts("apple", "apple/cross_again.csv") == {"impossible": 3, "implausible": 4, "possible": 2}
     assert verdicts("apple", "apple/logs.csv") == {"impossible": 4}
     assert verdicts("apple", "apple/bench.csv") == {"possible": 10, "cannot tell": 10}
 

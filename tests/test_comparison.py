@@ -34,9 +34,16 @@ generation: {max_tokens: 24}
 
 
 def measured(
-    folder: Path, name: str, base_ms: float = 30, blocks: int = 4, faults: str = "faults: []", turns: str = "null"
+    folder: Path,
+    name: str,
+    base_ms: float = 30,
+    blocks: int = 4,
+    faults: str = "faults: []",
+    turns: str = "null",
+    tokens: int = 24,
 ) -> Path:
     text = EXPERIMENT.replace("BASE", str(base_ms)).replace("BLOCKS", str(blocks)).replace("FAULTS", faults)
+    text = text.replace("max_tokens: 24", f"max_tokens: {tokens}")
     text = text.replace("per_kind: 2", f"per_kind: 2, baseline_per_block: {turns}")
     file = folder / f"{name}.yaml"
     file.write_text(text, encoding="utf-8")
@@ -117,6 +124,15 @@ def test_a_slower_target_is_a_regression_of_rates_and_no_speedup_is_lost(runs: d
     assert by_speedup.of("regression") == ()
     assert next(arm.conclusion for arm in by_speedup.arms if arm.arm_id == "dense/none") is None
     assert [it.what for it in found.differences if it.what.startswith("model")] == ["model dense"]
+
+
+def test_a_loss_at_other_work_is_not_a_regression(runs: dict[str, Path], tmp_path: Path) -> None:
+    old, other = read_side(runs["old"]), read_side(measured(tmp_path, "longer", base_ms=36, tokens=32))
+    found = compare_runs(old, other)
+    assert [it.what for it in found.other_work] == ["generation.max_tokens"]
+    assert next(arm.conclusion for arm in found.arms if arm.arm_id == "dense/none") == "slower"
+    assert not found.failed
+    assert "(generation.max_tokens), so a loss is not called a regression" in comparison_sentence(found, words("en"))
 
 
 def test_a_run_and_its_copy_are_the_same_data(runs: dict[str, Path], tmp_path: Path) -> None:

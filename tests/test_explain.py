@@ -21,7 +21,7 @@ from specmeter.explain.parts import means_of, split
 from specmeter.explain.reason import Round, sentence, without
 from specmeter.explain.tally import TIMES, Tally, read_tallies, tally_of, total
 from specmeter.reading import read_run
-from specmeter.record import ModelHeader, ModelIdentity
+from specmeter.record import Estimate, ExpertUnion, ModelHeader, ModelIdentity, TextRouting, UnionPoint
 from specmeter.store import RequestRow, RunStore
 from test_measure import faults, measured, write
 
@@ -277,7 +277,26 @@ def test_routing_that_the_run_measured_comes_first() -> None:
     assert known.more(2) == (0.25, True)
     assert known.more(5)[1] is False
     pair = cycle(tau=1.5, drafted=1.0, accepted=0.5, verify=2.0)
-    assert "that 25% more experts are read explains 1.2 of them at most" in sentence(pair, known)[1]
+    measured = "5.0 of 32 in a layer in the run's steps, 7.5 by uniform routing"
+    assert f"that 25% more experts are read ({measured}) explains 1.2 of them at most" in sentence(pair, known)[1]
+
+
+def test_the_experts_of_the_run_s_own_texts_come_before_a_probe_s() -> None:
+    points = [
+        UnionPoint(tokens=n, union=Estimate(point=union, n=2, unit="experts", method="made up"))
+        for n, union in ((1, 4.0), (5, 8.0))
+    ]
+    texts = TextRouting(
+        target="moe", baseline_id="moe/none", union=ExpertUnion(experts=32, used=4, points=tuple(points))
+    )
+    known = experts_of(BENCH_MOE, None, mock_probe("moe"), {}, texts)
+    assert known is not None
+    assert known.where == "on the run's texts"
+    assert known.more(3) == (0.5, True)
+    assert known.told(3) == "6.0 of 32 in a layer on the run's texts, 10.6 by uniform routing"
+    assert known.told(9) == "routing was not measured", "no text tells of 9 tokens"
+    failed = texts.model_copy(update={"union": None, "failure": "no"})
+    assert experts_of(BENCH_MOE, None, None, {}, failed) == experts_of(BENCH_MOE)
 
 
 def test_computing_each_token_by_itself_is_the_most_that_a_dense_target_explains() -> None:

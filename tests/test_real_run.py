@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from specmeter import rates
 from specmeter.cli import invoke
 from specmeter.reading import read_run
 from specmeter.store import RunStore
+from specmeter.studies.experts import touched
+from specmeter.studies.measured import from_run
 
 EXPERIMENT = """
 name: real
@@ -99,6 +102,37 @@ def test_the_report_of_a_real_run(run_folder: Path) -> None:
     assert drafted.tau is not None
     assert drafted.speedup is not None
     assert drafted.speedup.n == 2
+
+
+def test_the_mixture_read_the_experts_of_its_texts(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunStore.open(run_folder, readonly=True) as store:
+        (routing,) = store.routing()
+        certificate = store.certificate()
+    assert (routing.target, routing.baseline_id, routing.failure) == ("moe", "moe/none", "")
+    assert (routing.texts, routing.tokens) == (3, 900)
+    assert routing.union is not None
+    points = {point.tokens: point.union for point in routing.union.points}
+    assert points[1].point == routing.union.used == 4
+    assert 4 < points[2].point <= 8
+    assert points[2].point < points[5].point < points[33].point <= 32
+    assert points[5].low is not None
+    for layer in routing.layers.values():
+        assert 4 <= layer[1] <= 8
+    assert certificate is not None
+    assert "routing" in certificate.data
+    assert invoke(["explain", str(run_folder)]) == 0
+    out = capsys.readouterr().out
+    assert "experts of a layer" in out
+    assert "on the run's texts" in out
+    assert "routing was not measured" not in out
+    assert invoke(["export", str(run_folder), "--table", "routing", "--format", "jsonl"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == len(points) * (1 + len(routing.layers))
+    (model,) = [it for it in from_run("moe-sd", run_folder).models if it.name == "moe"]
+    read = touched(model, 5)
+    assert read is not None
+    assert read.measured == points[5]
+    assert read.best < read.uniform
 
 
 @pytest.mark.parametrize(

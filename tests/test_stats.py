@@ -163,7 +163,9 @@ def test_pooled_rate_weighs_by_time() -> None:
     estimate = pooled_rate([Pool(100, 1000.0), Pool(100, 3000.0)])
     assert estimate.point == pytest.approx(50.0)  # not the mean of 100 and 33.3
     assert estimate.unit == "tok/s"
-    assert estimate.low == 0.0  # two blocks this far apart say next to nothing
+    low, high = bounds(estimate)
+    assert 0 < low < 5 < 500 < high  # two blocks this far apart say next to nothing, but a rate is never 0
+    assert low * high == pytest.approx(estimate.point**2)
 
 
 def test_ratio_of_equal_units_is_the_t_interval_of_their_mean() -> None:
@@ -437,12 +439,14 @@ def test_bootstrap_intervals_cover_from_eight_blocks_on() -> None:
     assert 0.92 <= np.mean([low <= 1 <= high for low, high in estimates]) <= 0.97
 
 
-def test_pooled_rates_cover() -> None:
+@pytest.mark.parametrize(("spread", "blocks"), [(0.03, 6), (0.3, 3)])
+def test_pooled_rates_cover(spread: float, blocks: int) -> None:
     rng = np.random.default_rng(3)
-    # Time per token varies by 3 % from block to block; tokens stay, as prompts and limits are the same.
-    times = 10 * (1 + 0.03 * rng.standard_normal((2000, 6)))
+    # Time per token varies from block to block; tokens stay, as prompts and limits are the same.
+    times = 10 * np.exp(spread * rng.standard_normal((2000, blocks)))
+    true = 100 / math.exp(spread**2 / 2)
     estimates = [bounds(pooled_rate([Pool(1000, 1000 * ms) for ms in row])) for row in times]
-    assert 0.93 <= np.mean([low <= 100 <= high for low, high in estimates]) <= 0.97
+    assert 0.93 <= np.mean([low <= true <= high for low, high in estimates]) <= 0.97
 
 
 # --- one hump or two -------------------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ class Difference(Record):
     """`engine version`, `model dense`, ..."""
     reference: str
     other: str
+    of_work: bool = False
+    """The runs were asked for different things: other lengths, or other sampling. A loss is then not a regression."""
 
 
 class RunComparison(Record):
@@ -86,7 +88,7 @@ class RunComparison(Record):
     other: str
     measure: Measure
     threshold: float
-    """A regression is a loss of more than this share."""
+    """A regression is a loss of more than this share, at the same work."""
     arms: tuple[ArmComparison, ...]
     differences: tuple[Difference, ...]
     only_reference: tuple[str, ...]
@@ -100,6 +102,11 @@ class RunComparison(Record):
     def of(self, conclusion: Conclusion) -> tuple[ArmComparison, ...]:
         """Arms with this conclusion."""
         return tuple(arm for arm in self.arms if arm.conclusion == conclusion)
+
+    @property
+    def other_work(self) -> tuple[Difference, ...]:
+        """In what the runs were asked to do different things."""
+        return tuple(difference for difference in self.differences if difference.of_work)
 
     @property
     def failed(self) -> bool:
@@ -197,6 +204,11 @@ def compare_runs(
     once = sum(len(ours & theirs) for ours, theirs in zip(*measured, strict=True))
     among = len(shared) if measure == "rate" else sum(mine[arm_id].baseline_id is not None for arm_id in shared)
     arms = [_compare_arm(reference, other, mine[arm_id], measure, threshold, level, max(1, among)) for arm_id in shared]
+    differences = tuple(_differences(reference, other, shared))
+    if any(difference.of_work for difference in differences):
+        arms = [
+            arm.model_copy(update={"conclusion": _OF_OTHER_WORK.get(arm.conclusion, arm.conclusion)}) for arm in arms
+        ]
     same_data = once > 0 and measured[0] == measured[1]
     if same_data:
         nothing = {"rate": None, "speedup": None, "conclusion": "same data"}
@@ -207,12 +219,16 @@ def compare_runs(
         measure=measure,
         threshold=threshold,
         arms=tuple(arms),
-        differences=tuple(_differences(reference, other, shared)),
+        differences=differences,
         only_reference=tuple(arm_id for arm_id in mine if arm_id not in theirs),
         only_other=tuple(arm_id for arm_id in theirs if arm_id not in mine),
         shared_requests=once,
         same_data=same_data,
     )
+
+
+_OF_OTHER_WORK: Mapping[Conclusion | None, Conclusion] = {"regression": "slower", "no regression": "undecided"}
+"""What is left to say of two runs that did different things: which of them is faster."""
 
 
 def conclude(ratio: Estimate | None, threshold: float) -> Conclusion:
@@ -325,7 +341,12 @@ def _differences(reference: Side, other: Side, shared: Sequence[str]) -> list[Di
     sides = (_facts(reference, shared), _facts(other, shared))
     names = dict.fromkeys([*sides[0], *sides[1]])
     return [
-        Difference(what=name, reference=sides[0].get(name, "-"), other=sides[1].get(name, "-"))
+        Difference(
+            what=name,
+            reference=sides[0].get(name, "-"),
+            other=sides[1].get(name, "-"),
+            of_work=name.startswith("generation.") and name != "generation.seed",
+        )
         for name in names
         if sides[0].get(name) != sides[1].get(name)
     ]

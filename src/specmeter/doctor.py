@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from specmeter.engine_probe import Probe, probe_embedded, probe_libllama, probe_native
+from specmeter.engines.native_tools import BINARY_VARIABLE, BUILD_COMMAND, Program, find_program
 from specmeter.errors import SpecmeterError
 from specmeter.record import Gpu, Host, PowerMeter
 
@@ -34,7 +35,14 @@ _BACKEND_VENDORS: Mapping[str, tuple[str, ...]] = {
     "SYCL": ("Intel",),
     "Vulkan": ("NVIDIA", "AMD", "Intel", "Qualcomm", "Apple", "unknown"),
 }
-_BUILD_FLAGS: Mapping[str, str] = {"NVIDIA": "CUDA", "AMD": "HIP", "Apple": "METAL"}
+_BUILD_FLAGS: Mapping[str, str] = {"NVIDIA": "--cuda", "AMD": "--hip", "Apple": "--metal"}
+_USES: Mapping[Program, str] = {
+    "llama-quantize": "K-quants",
+    "llama-perplexity": "a second opinion on perplexity",
+    "llama-bench": "a second opinion on rates",
+    "ggml-rpc-server": "drafts on other machines",
+}
+"""Of llama.cpp's programs beside the server."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ def examine(host: Host) -> tuple[Diagnosis, ...]:
     embedded, native = probe_embedded(), probe_native()
     return (
         diagnose_embedded(embedded, host),
-        diagnose_native(native),
+        diagnose_native(native, native_programs(native)),
         diagnose_libllama(probe_libllama()),
         *diagnose_devices([probe for probe in (embedded, native) if probe.works], host.gpus),
         *diagnose_models(),
@@ -75,7 +83,7 @@ def diagnose_embedded(probe: Probe, host: Host) -> Diagnosis:
             "missing",
             probe.problem,
             "reinstall specmeter's dependencies; the wheel needs a processor with AVX2 (x86) or ARMv8: on an older one "
-            "build llama-server from source and set SPECMETER_LLAMA_SERVER to its path",
+            f"build llama-server (`{BUILD_COMMAND} --tuned`) and use engine.kind: native",
         )
     unused = [flag for flag in host.cpu_flags if flag not in probe.features]
     if unused and not probe.gpu_devices:
@@ -89,23 +97,34 @@ def diagnose_embedded(probe: Probe, host: Host) -> Diagnosis:
             "embedded",
             "limited",
             f"{probe.version}, built without {' '.join(unused)} of this processor: {cost}",
-            "fine for comparisons within a run; for the machine's full speed build llama.cpp here "
-            "(cmake -DGGML_NATIVE=ON) and set SPECMETER_LLAMA_SERVER to its llama-server",
+            f"fine for comparisons within a run; for the machine's full speed `{BUILD_COMMAND} --tuned`, "
+            "then engine.kind: native",
         )
     return Diagnosis("engines", "embedded", "ok", probe.version)
 
 
-def diagnose_native(probe: Probe) -> Diagnosis:
-    """A `llama-server` binary of the user's."""
-    if probe.works:
-        return Diagnosis("engines", "native", "ok", f"{probe.version} ({probe.path})")
-    return Diagnosis(
-        "engines",
-        "native",
-        "missing",
-        probe.problem,
-        "only needed to measure a build of your own: put llama-server on PATH, or set SPECMETER_LLAMA_SERVER",
-    )
+def native_programs(probe: Probe) -> dict[Program, Path | None]:
+    """llama.cpp's other programs, and where each is found, beside the server or elsewhere."""
+    beside = Path(probe.path) if probe.works else None
+    return {name: find_program(name, beside=beside) for name in _USES}
+
+
+def diagnose_native(probe: Probe, programs: Mapping[Program, Path | None]) -> Diagnosis:
+    """A `llama-server` binary, built by specmeter or the user's, and the programs that go with it."""
+    if not probe.works:
+        return Diagnosis(
+            "engines",
+            "native",
+            "missing",
+            probe.problem,
+            f"only needed for {', '.join(_USES.values())}, and for GPUs that the wheel does not drive: "
+            f"`{BUILD_COMMAND}` makes all of them; or put llama-server on PATH, or set {BINARY_VARIABLE}",
+        )
+    there = ", ".join(name for name, path in programs.items() if path is not None)
+    told = f"{probe.version} ({probe.path})" + (f", with {there}" if there else "")
+    lacking = [f"{name} ({_USES[name]})" for name, path in programs.items() if path is None]
+    fix = f"`{BUILD_COMMAND}` makes what is not there: {', '.join(lacking)}" if lacking else ""
+    return Diagnosis("engines", "native", "ok", told, fix)
 
 
 def diagnose_libllama(probe: Probe) -> Diagnosis:
@@ -157,8 +176,7 @@ def _idle_gpu(gpu: Gpu) -> Diagnosis:
         wheel = {"NVIDIA": "CUDA", "AMD": "ROCm (Linux) or Vulkan"}.get(gpu.vendor, "Vulkan")
         fix = (
             f"install the {wheel} wheel of xllamacpp in the version that is installed now (section Installation of its "
-            f"README), or set SPECMETER_LLAMA_SERVER to a llama-server built with "
-            f"-DGGML_{_BUILD_FLAGS.get(gpu.vendor, 'VULKAN')}=ON"
+            f"README), or build a llama-server for it (`{BUILD_COMMAND} {_BUILD_FLAGS.get(gpu.vendor, '--vulkan')}`)"
         )
     return Diagnosis("devices", f"GPU {gpu.index}", "missing", detail, fix)
 

@@ -47,7 +47,7 @@ def probe_embedded() -> Probe:
 
 
 def probe_native() -> Probe:
-    """The `llama-server` that `SPECMETER_LLAMA_SERVER` names, or the first one on `PATH`."""
+    """The `llama-server` that `SPECMETER_LLAMA_SERVER` names, that was built last, or the first one on `PATH`."""
     from specmeter.engines.llama_native import NativeEngine
 
     try:

@@ -59,7 +59,8 @@ class EngineSpec(EngineSettings):
     """`embedded`: llama.cpp's server from the installed wheel; `native`: a llama-server binary; `libllama`: specmeter's
     own loop on the wheel's library, every step timed; `mock`: simulated."""
     binary: str | None = None
-    """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then the PATH."""
+    """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then what
+    `specmeter engines build` made, then the PATH."""
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
     """Longest time a model may take to load."""
     idle_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0

@@ -20,11 +20,13 @@ from typing import IO, Annotated, Any, Literal, NamedTuple, Union, cast, get_arg
 
 from specmeter import rates
 from specmeter.errors import UsageError
+from specmeter.positions import AcceptedLength, ArmPositions, PositionRate, positions
 from specmeter.prediction.outcomes import Outcome
 from specmeter.profile.figures import DraftLength, draft_lengths
 from specmeter.record import (
     EngineIdentity,
     Estimate,
+    ExpertUnion,
     Finding,
     Margin,
     Prediction,
@@ -36,10 +38,12 @@ from specmeter.record import (
     Session,
     Step,
     Telemetry,
+    TextRouting,
     Timings,
     Verdict,
 )
 from specmeter.store import RunReader, RunStore
+from specmeter.theory.experts import expected_union
 from specmeter.verdicts import request_verdicts, worst
 from specmeter.whole_file import whole_file
 
@@ -83,6 +87,32 @@ class _EnergyOf(NamedTuple):
     energy: RequestEnergy
     joules: float
     tokens: int | None
+
+
+class _Placed(NamedTuple):
+    """Source of a row of `positions` or `accepted_lengths`; without an item where the engine shows no steps."""
+
+    arm: ArmPositions
+    item: PositionRate | AcceptedLength | None
+
+
+class _Union(NamedTuple):
+    """Source of a row of `routing`; without an estimate where it was not read."""
+
+    routing: TextRouting
+    layer: int | None
+    tokens: int | None
+    union: Estimate | None
+
+    @property
+    def of(self) -> ExpertUnion | None:
+        return self.routing.union
+
+    @property
+    def uniform(self) -> float | None:
+        if self.of is None or self.tokens is None:
+            return None
+        return expected_union(float(self.tokens), self.of.experts, self.of.used)
 
 
 class _Table(NamedTuple):
@@ -364,8 +394,33 @@ def _lengths(store: RunReader) -> Iterator[DraftLength]:
     return iter(draft_lengths(store))
 
 
-def _of_outcome(name: str, kind: ColumnType, description: str, read: Callable[[Outcome], Any]) -> Column:
-    return Column(name, kind, description, read)
+def _placed(store: RunReader) -> Iterator[_Placed]:
+    for arm in positions(store):
+        yield from (_Placed(arm, place) for place in arm.positions or (None,))
+
+
+def _accepted_lengths(store: RunReader) -> Iterator[_Placed]:
+    for arm in positions(store):
+        yield from (_Placed(arm, length) for length in arm.lengths or (None,))
+
+
+def _unions(store: RunReader) -> Iterator[_Union]:
+    for routing in store.routing():
+        if routing.union is None:
+            yield _Union(routing, None, None, None)
+            continue
+        for place, point in enumerate(routing.union.points):
+            yield _Union(routing, None, point.tokens, point.union)
+            for layer, unions in routing.layers.items():
+                mean = Estimate(point=unions[place], n=point.union.n, unit="experts", method="mean over texts")
+                yield _Union(routing, layer, point.tokens, mean)
+
+
+def _estimated(name: str, description: str, get: Callable[[Any], Estimate | None]) -> Iterator[Column]:
+    """An estimate and the ends of its interval."""
+    yield Column(name, "number", description, lambda source: _end(get(source), "point"))
+    yield Column(f"{name}_low", "number", "Lower end of its interval.", lambda source: _end(get(source), "low"))
+    yield Column(f"{name}_high", "number", "Upper end.", lambda source: _end(get(source), "high"))
 
 
 def _end(estimate: Estimate | None, end: Literal["point", "low", "high"]) -> float | None:
@@ -374,19 +429,42 @@ def _end(estimate: Estimate | None, end: Literal["point", "low", "high"]) -> flo
 
 _PREDICTIONS = (
     *_columns_of(Prediction, lambda outcome: outcome.prediction, leave={"speedup"}),
-    _of_outcome("predicted", "number", "Predicted speedup.", lambda it: _end(it.prediction.speedup, "point")),
-    _of_outcome("predicted_low", "number", "Lower end of its interval.", lambda it: _end(it.prediction.speedup, "low")),
-    _of_outcome("predicted_high", "number", "Upper end.", lambda it: _end(it.prediction.speedup, "high")),
-    _of_outcome(
-        "measured",
-        "number",
-        "Measured speedup; empty where there is none that can be believed.",
-        lambda it: _end(it.measured, "point"),
+    *_estimated("predicted", "Predicted speedup.", lambda it: it.prediction.speedup),
+    *_estimated(
+        "measured", "Measured speedup; empty where there is none that can be believed.", lambda it: it.measured
     ),
-    _of_outcome("measured_low", "number", "Lower end of its interval.", lambda it: _end(it.measured, "low")),
-    _of_outcome("measured_high", "number", "Upper end.", lambda it: _end(it.measured, "high")),
-    _of_outcome("error", "number", "predicted / measured - 1.", lambda it: it.error),
-    _of_outcome("inside", "boolean", "Whether what was measured lies in the predicted interval.", lambda it: it.inside),
+    Column("error", "number", "predicted / measured - 1.", lambda it: it.error),
+    Column("inside", "boolean", "Whether what was measured lies in the predicted interval.", lambda it: it.inside),
+)
+
+_POSITIONS = (
+    *_columns_of(ArmPositions, lambda it: it.arm, leave={"positions", "lengths"}),
+    *_columns_of(PositionRate, lambda it: it.item, leave={"conditional", "unconditional"}),
+    *_estimated(
+        "conditional",
+        "Accepted / reached, interval over prompts; empty where no step got so far.",
+        lambda it: it.item and it.item.conditional,
+    ),
+    *_estimated(
+        "unconditional", "Accepted / drafted, interval over prompts.", lambda it: it.item and it.item.unconditional
+    ),
+)
+
+_ACCEPTED_LENGTHS = (
+    *_columns_of(ArmPositions, lambda it: it.arm, leave={"positions", "lengths"}),
+    *_columns_of(AcceptedLength, lambda it: it.item, leave={"share"}),
+    *_estimated("share", "Of the steps that had a draft, interval over prompts.", lambda it: it.item and it.item.share),
+)
+
+_ROUTING = (
+    *_columns_of(TextRouting, lambda it: it.routing, leave={"tokens", "union", "layers"}),
+    Column("read_tokens", "integer", "Tokens of these texts.", lambda it: it.routing.tokens),
+    Column("layer", "integer", "Number of the layer; empty for the mean over all.", lambda it: it.layer),
+    Column("tokens", "integer", "n: consecutive tokens.", lambda it: it.tokens),
+    *_estimated("union", "Distinct experts of a layer that n tokens choose.", lambda it: it.union),
+    Column("uniform", "number", "The same if routing were uniform.", lambda it: it.uniform),
+    Column("experts", "integer", "Experts of a layer to choose from.", lambda it: it.of and it.of.experts),
+    Column("used", "integer", "Experts chosen for a token.", lambda it: it.of and it.of.used),
 )
 
 
@@ -424,6 +502,9 @@ TABLES: dict[str, _Table] = {
     "margins": _Table(tuple(_columns_of(Margin, _itself)), _margins),
     "predictions": _Table(_PREDICTIONS, _outcomes),
     "profiles": _Table(tuple(_columns_of(DraftLength, _itself)), _lengths),
+    "positions": _Table(_POSITIONS, _placed),
+    "accepted_lengths": _Table(_ACCEPTED_LENGTHS, _accepted_lengths),
+    "routing": _Table(_ROUTING, _unions),
 }
 
 

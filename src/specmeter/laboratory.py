@@ -174,7 +174,7 @@ def run(
     opened: Callable[[], None] = lambda: None,
 ) -> RunState:
     """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ, read the
-    texts with the drafts, check everything and certify it.
+    texts with the drafts, and the experts of MoE targets, check everything and certify it.
 
     What is expected of each arm is written down before it is measured, by `probes` (name and what it says) or by
     whatever else is known. `opened` is called once the folder is known to be usable for it. Raises `UsageError` for a
@@ -188,6 +188,7 @@ def run(
     from specmeter.inspection import issue
     from specmeter.losslessness import measure_margins
     from specmeter.profile.run import profile_run
+    from specmeter.routing import measure_routing
     from specmeter.scout import Scout
 
     work, loaded = prepared.work, prepared.loaded
@@ -225,6 +226,7 @@ def run(
             store.write_environment(environment_of(store))
         measure_margins(work, prepared.engine, store)
         profile_run(work, store)
+        measure_routing(work, store)
         issue(store, measured_now=True)
         return store.state()
 

@@ -7,7 +7,7 @@ types. Units live in names (`decode_ms`, `size_bytes`); times of day are seconds
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -49,17 +49,39 @@ FlashAttention = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch
 ProbeSetting = Annotated[Literal["auto", "off"], BeforeValidator(_switch)]
 
 _ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?:([0-9]{1,5})")
+_RELAY = re.compile(r"relay:([0-9]{1,5}(?:\.[0-9]{1,6})?)ms(?:@([0-9]{1,7}(?:\.[0-9]{1,6})?)Mbit)?")
+
+
+class Network(NamedTuple):
+    """What lies between two machines."""
+
+    rtt_ms: float
+    """Round-trip time: there and back."""
+    mbit_per_s: float | None
+    """Bandwidth of each direction; None: unlimited."""
+
+
+def network_of(address: str) -> Network | None:
+    """The network of an address like `relay:0.5ms@1000Mbit`; None for the address of a machine."""
+    found = _RELAY.fullmatch(address)
+    if found is None:
+        return None
+    rate = float(found[2]) if found[2] else None
+    return None if rate == 0 else Network(float(found[1]), rate)
 
 
 def _address(value: str) -> str:
     found = _ADDRESS.fullmatch(value)
-    if found is None or not 0 < int(found.group(1)) < 65_536:
-        raise ValueError(f"{value[:100]!r} is not HOST:PORT, such as 192.168.0.103:50052")
+    if network_of(value) is None and (found is None or not 0 < int(found.group(1)) < 65_536):
+        raise ValueError(
+            f"{value[:100]!r} is not HOST:PORT, such as 192.168.0.103:50052, nor a relay, such as relay:0.5ms@1000Mbit"
+        )
     return value
 
 
 Address = Annotated[str, AfterValidator(_address)]
-"""`HOST:PORT`, the host a name or an IPv4 address (llama.cpp takes no other)."""
+"""`HOST:PORT`, the host a name or an IPv4 address (llama.cpp takes no other); or `relay:RTTms`, `relay:RTTms@RATEMbit`:
+this machine, behind a relay with that round-trip time and bandwidth."""
 
 
 class Record(BaseModel):
@@ -754,6 +776,45 @@ class Estimate(Record):
     """`x`, `tok/s`, `1`, ..."""
     method: str
     """How point and interval were obtained."""
+
+
+class UnionPoint(Record):
+    """Experts that so many consecutive tokens choose."""
+
+    tokens: int
+    """n: consecutive tokens of real text."""
+    union: Estimate
+    """Distinct experts of a layer, mean over layers and places of the text."""
+
+
+class ExpertUnion(Record):
+    """U(n) of an MoE target, measured on text."""
+
+    experts: int
+    """Experts of a layer to choose from."""
+    used: int
+    """Experts chosen for a token."""
+    points: tuple[UnionPoint, ...]
+
+
+class TextRouting(Record):
+    """Which experts an MoE target chooses for the texts of a run, read by the target itself when they had been
+    generated; or openly not."""
+
+    target: str
+    """Name of the target in the experiment."""
+    baseline_id: str
+    """The arm whose texts were read, one for each prompt."""
+    texts: int = 0
+    """Texts that were read."""
+    tokens: int = 0
+    """Their tokens."""
+    union: ExpertUnion | None = None
+    """Experts of windows of consecutive tokens, intervals over texts; None: `failure` says why."""
+    layers: dict[int, tuple[float, ...]] = {}
+    """Number of a layer -> its distinct experts at each point of `union`."""
+    failure: str = ""
+    """Why nothing is known; empty where something is."""
 
 
 class StepRound(Record):

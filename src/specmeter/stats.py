@@ -364,8 +364,17 @@ def bootstrap_speedup(pairs: Sequence[Pair], *, level: float = 0.95, resamples: 
 
 
 def pooled_rate(pools: Sequence[Pool], *, of: str = "blocks", level: float = 0.95) -> Estimate:
-    """An arm's decode rate in tok/s: all tokens over all time, with an interval over the units (blocks)."""
-    return pooled_ratio(pools, unit="tok/s", scale=1000, of=of, level=level)
+    """An arm's decode rate in tok/s: all tokens over all time, with an interval over the units (blocks).
+
+    The ratio estimator's error, taken on the logarithm: R exp(+- t(n - 1) * standard error / R). A rate cannot be
+    negative, and few unequal blocks would push the lower end of a symmetric interval below 0. Raises as `pooled_ratio`.
+    """
+    plain = pooled_ratio(pools, unit="tok/s", scale=1000, of=of, level=level)
+    if plain.high is None or plain.point <= 0:
+        return plain
+    relative = min((plain.high - plain.point) / plain.point, UNBOUNDED)
+    ends = {"low": plain.point * math.exp(-relative), "high": plain.point * math.exp(relative)}
+    return plain.model_copy(update={**ends, "method": f"{plain.method}, on logarithms"})
 
 
 def pooled_ratio(

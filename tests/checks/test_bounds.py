@@ -36,7 +36,7 @@ from specmeter.checks.bounds import (
 from specmeter.checks.hashes import PARTS
 from specmeter.checks.judge import judge
 from specmeter.checks.run_data import RunData, Steps
-from specmeter.record import Arm, DeviceUse, Gpu
+from specmeter.record import Arm, DeviceUse, Gpu, StepProbe, StepRound
 
 CLEAN = run_data()
 GB = 1_000_000_000
@@ -109,6 +109,35 @@ def test_forwards_cheaper_than_was_ever_seen_are_doubtful() -> None:
 def test_on_a_gpu_cheap_forwards_are_doubtful_unless_steps_were_timed() -> None:
     assert [it.severity for it in found(speedup_above_tau, on_gpu(paced(0.7)))] == ["suspect"]
     assert [it.severity for it in found(speedup_above_tau, stepped(on_gpu(paced(0.7))))] == ["note"]
+
+
+def probed(data: RunData, step_ms: float, drafting_ms: float | None = 2.0) -> RunData:
+    """With a probe of its steps: a plain token takes 40 ms, one that drafts 4 tokens and keeps none `step_ms`."""
+    arm = data.arms[SD]
+    probe = StepProbe(
+        baseline_id=BASE,
+        target=arm.target,
+        draft=arm.draft,
+        engine=arm.engine,
+        gamma=4,
+        started_at=0.0,
+        ended_at=1.0,
+        rounds=(StepRound(plain_ms=40.0, step_ms={1: step_ms, 4: step_ms + 20}, drafting_ms=drafting_ms),),
+    )
+    return replace(data, step_probes=(probe,))
+
+
+def test_what_forwards_may_cost_is_read_from_the_steps_that_the_run_probed() -> None:
+    """0.4 of a plain token is less than was ever seen, and on this machine it is what forwards take."""
+    assert [it.severity for it in found(speedup_above_tau, paced(0.4))] == ["suspect"]
+    (finding,) = found(speedup_above_tau, probed(paced(0.4), step_ms=2 + 16))
+    assert finding.severity == "note"
+    assert finding.evidence["forward_probed"] == pytest.approx(0.4)
+    assert "the cheapest that was probed before took 0.40" in finding.message
+    (finding,) = found(speedup_above_tau, probed(paced(0.7), step_ms=2 + 38))
+    assert finding.severity == "suspect"
+    (finding,) = found(speedup_above_tau, probed(paced(0.7), step_ms=2 + 38, drafting_ms=None))
+    assert finding.severity == "note"  # of a draft model whose part is not known nothing follows
 
 
 def test_steps_that_took_longer_than_decoding_make_a_speedup_false() -> None:

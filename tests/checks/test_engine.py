@@ -269,6 +269,13 @@ def test_remote_devices_are_numbered_anew_on_each_machine() -> None:
     assert finding.evidence == {"draft_devices": "CPU, not RPC1"}
 
 
+def test_behind_relays_devices_carry_the_address_that_was_connected_to() -> None:
+    two = {"rpc": ("relay:1ms", "relay:2ms@100Mbit"), "draft_devices": ("RPC1",)}
+    held = (DeviceUse(device="RPC0[127.0.0.1:4002]", model_buffer_bytes=1),)
+    argv = ("llama-server", "--rpc", "127.0.0.1:4001,127.0.0.1:4002", "--port", "1")
+    assert found(flag_inert, with_sessions(asking(**two), SD, draft_devices=held, argv=argv)) == []
+
+
 def test_no_device_is_the_processor() -> None:
     assert found(flag_inert, asking(devices=("none",))) == []
     base, sd = found(flag_inert, with_sessions(asking(devices=("none",)), devices=GPU))

@@ -17,6 +17,7 @@ from specmeter.doctor import (
     diagnose_libllama,
     diagnose_models,
     diagnose_native,
+    native_programs,
 )
 from specmeter.engine_probe import (
     Device,
@@ -87,7 +88,7 @@ def test_the_wheel_is_limited_where_the_processor_can_do_more() -> None:
     assert slow.state == "limited"
     assert "AVX512 AVX512_VNNI" in slow.detail
     assert "8 %" in slow.detail
-    assert "SPECMETER_LLAMA_SERVER" in slow.fix
+    assert "specmeter engines build --tuned" in slow.fix
     broken = diagnose_embedded(Probe("embedded", problem="ended by signal 4"), host())
     assert (broken.state, broken.detail) == ("missing", "ended by signal 4")
 
@@ -97,8 +98,8 @@ def test_gpus_that_no_engine_uses() -> None:
     amd = Gpu(index=1, name="MI300", vendor="AMD", driver="amdgpu")
     cpu_only = diagnose_devices([WHEEL], [nvidia, amd])
     assert states(cpu_only) == {"CPU": "ok", "GPU 0": "missing", "GPU 1": "missing"}
-    assert "GGML_CUDA" in cpu_only[1].fix
-    assert "GGML_HIP" in cpu_only[2].fix
+    assert "specmeter engines build --cuda" in cpu_only[1].fix
+    assert "specmeter engines build --hip" in cpu_only[2].fix
     cuda = Probe("native", "b1", devices=(Device("CUDA0", "H200"),))
     assert states(diagnose_devices([WHEEL, cuda], [nvidia, amd])) == {"CPU": "ok", "CUDA0": "ok", "GPU 1": "missing"}
     (no_driver,) = diagnose_devices([], [Gpu(index=0, name="card", vendor="NVIDIA")])
@@ -142,7 +143,7 @@ def test_a_named_server_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", str(tmp_path / "absent"))
     missing = probe_native()
     assert "absent" in missing.problem
-    assert diagnose_native(missing).state == "missing"
+    assert diagnose_native(missing, {}).state == "missing"
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", sys.executable)
     assert "llama-server" in probe_native().problem
 
@@ -153,10 +154,21 @@ def test_a_server_that_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     server.write_text(f"#!/bin/sh\ncat <<'END'\n{VERSION}{DEVICES}END\n")
     server.chmod(0o755)
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", str(server))
+    monkeypatch.setattr("specmeter.engines.native_tools.builds", list)
     probe = probe_native()
     assert probe.version == "llama-server 7166 (eec1e33a9)"
     assert [device.name for device in probe.gpu_devices] == ["CUDA0"]
-    assert diagnose_native(probe).state == "ok"
+    alone = diagnose_native(probe, native_programs(probe))
+    assert alone.state == "ok"
+    assert "ggml-rpc-server (drafts on other machines)" in alone.fix
+    for program in ("llama-quantize", "rpc-server"):  # as older builds call it
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
+    found = diagnose_native(probe, native_programs(probe))
+    assert "with llama-quantize, ggml-rpc-server" in found.detail
+    assert "specmeter engines build" in found.fix
+    assert "llama-perplexity" in found.fix
+    assert "quantize" not in found.fix
 
 
 def test_the_installed_wheel_answers() -> None:

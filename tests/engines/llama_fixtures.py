@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from specmeter.engines import Launch
+from specmeter.engines.native_tools import BINARY_VARIABLE, Program, builds, find_program
 from specmeter.models.cores import shipped
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
 
@@ -105,5 +106,14 @@ def gone_within(pids: tuple[int, ...] | list[int], seconds: float) -> bool:
     return not alive(pids)
 
 
-NATIVE = os.environ.get("SPECMETER_LLAMA_SERVER")
+def native(program: Program) -> Path | None:
+    """One of llama.cpp's programs, where SPECMETER_LLAMA_SERVER names its server or `specmeter engines build` made it.
+
+    One that merely lies on PATH may be of any age.
+    """
+    return find_program(program) if os.environ.get(BINARY_VARIABLE) or builds() else None
+
+
+NATIVE = native("llama-server")
 """A real native llama-server, where the machine has one."""
+NO_NATIVE = "there is no native llama-server (`specmeter engines build` makes one)"

@@ -109,8 +109,9 @@ def test_a_binary_that_does_not_exist(tmp_path: Path) -> None:
         NativeEngine(tmp_path / "nothing")
 
 
-def test_no_binary_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_binary_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path))
     monkeypatch.delenv("SPECMETER_LLAMA_SERVER", raising=False)
     with pytest.raises(EngineStartError, match="no llama-server on PATH"):
         NativeEngine()

@@ -1,16 +1,16 @@
-"""A real native llama-server, where SPECMETER_LLAMA_SERVER names one."""
+"""A real native llama-server, where there is one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from llama_fixtures import NATIVE, arm, gone_within, greedy, launch, prompt
+from llama_fixtures import NATIVE, NO_NATIVE, arm, gone_within, greedy, launch, prompt
 
 from specmeter.engines.llama_embedded import EmbeddedEngine
 from specmeter.engines.llama_native import NativeEngine
 
-pytestmark = pytest.mark.skipif(NATIVE is None, reason="SPECMETER_LLAMA_SERVER names no llama-server")
+pytestmark = pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE)
 
 
 def test_speculation_through_a_native_server(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def harness(tmp_path: Path, kind: str, binary: Path | None, tokens: int = 2000) 
 def launcher(kind: str, tmp_path: Path) -> Path | None:
     if kind == "embedded":
         return None
-    return Path(NATIVE) if NATIVE else faulty_binary(tmp_path, "hangs")
+    return NATIVE or faulty_binary(tmp_path, "hangs")
 
 
 def family(parent: subprocess.Popen[str]) -> list[int]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader, dequantize
 
+from engines.llama_fixtures import NO_NATIVE, native
 from specmeter.errors import EngineError, ModelError
 from specmeter.models.cores import shipped
 from specmeter.models.facts import read_facts
@@ -17,8 +18,7 @@ from specmeter.models.requantize import make
 
 CORE = shipped()["draft-small"].path
 """2 layers of 96; matrices in F16, norms in F32."""
-NATIVE = os.environ.get("SPECMETER_LLAMA_SERVER")
-TOOL = Path(NATIVE or "").parent / "llama-quantize"
+TOOL = native("llama-quantize")
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def test_a_tool_that_fails_is_quoted(tmp_path: Path) -> None:
         make(CORE, "Q2_K", tool(tmp_path, "pass"))
 
 
-@pytest.mark.skipif(NATIVE is None or not TOOL.is_file(), reason="SPECMETER_LLAMA_SERVER has no llama-quantize")
+@pytest.mark.skipif(TOOL is None, reason=NO_NATIVE)
 def test_the_real_tool() -> None:
     made = make(shipped()["dense"].path, "Q4_K_M", TOOL)
     types = {share.type: share.tensors for share in read_facts(made.path).weights.quantization}

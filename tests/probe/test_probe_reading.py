@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from probe.probes import curve, model, probe
-from specmeter.probe import ExpertUnion, UnionPoint
 from specmeter.probe.reading import break_even, fits, sentence, told_apart
-from specmeter.record import Estimate, ModelHeader
+from specmeter.record import Estimate, ExpertUnion, ModelHeader, UnionPoint
 from specmeter.theory.acceptance import tokens_per_step
 from specmeter.theory.curves import CostCurve
 from specmeter.theory.experts import union_of_draws

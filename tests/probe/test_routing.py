@@ -19,6 +19,7 @@ from specmeter.probe.routing import (
     read_routing,
     save_routing,
     summarize,
+    text_unions,
     unions,
 )
 from specmeter.record import EngineSettings
@@ -81,6 +82,17 @@ def test_tokens_that_choose_alike_are_seen_as_one() -> None:
 def test_neighbours_that_share_half_have_a_third_of_either() -> None:
     ids = np.array([[[0, 1], [1, 2], [2, 3]]], dtype=np.uint8)
     assert summarize(Routing(8, (0,), ids, (3,))).neighbours == pytest.approx(1 / 3)
+
+
+def test_texts_of_any_length_weigh_alike_where_they_are_long_enough() -> None:
+    long, short = drawn(2, 12, 2, 8, 1), drawn(2, 4, 2, 8, 2)
+    union, layers = text_unions(Routing(8, (3, 5), np.concatenate([long, short], axis=1), (12, 4)), (1, 2, 5, 13))
+    assert [point.tokens for point in union.points] == [1, 2, 5], "no text has 13 tokens"
+    assert union.points[1].union.point == pytest.approx((by_windows(long, 2) + by_windows(short, 2)) / 2)
+    assert union.points[2].union.point == pytest.approx(by_windows(long, 5))
+    assert (union.points[1].union.n, union.points[2].union.n) == (2, 1)
+    assert layers.keys() == {3, 5}
+    assert layers[5][2] == pytest.approx(by_windows(long[1:], 5), abs=1e-4)
 
 
 def test_windows_longer_than_the_text_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""llama.cpp's own tools: found, asked, read; the real ones where SPECMETER_LLAMA_SERVER names a server beside them."""
+"""llama.cpp's own tools: found, asked, read; the real ones where there are any."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engines.llama_fixtures import NATIVE
+from engines.llama_fixtures import NO_NATIVE, native
 from quality.cores import model, short_text
+from specmeter.engines.native_tools import Program
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
 from specmeter.quality import Perplexity, SpeedTest
 from specmeter.quality.native import bench_options, find_tool, native_perplexity, native_times
@@ -143,6 +144,7 @@ def test_tools_are_found_beside_the_server_or_on_the_path(tmp_path: Path, monkey
     for name in ("llama-server", "llama-perplexity"):
         (tmp_path / name).write_text("#!/bin/sh\n", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", str(tmp_path / "llama-server"))
     assert find_tool("llama-perplexity", "auto") == tmp_path / "llama-perplexity"
@@ -156,16 +158,14 @@ def test_tools_are_found_beside_the_server_or_on_the_path(tmp_path: Path, monkey
         find_tool("llama-bench", str(tmp_path / "absent"))
 
 
-def real(tool: str) -> Path:
-    return Path(NATIVE or "").parent / tool
+def real(tool: Program) -> Path:
+    found = native(tool)
+    assert found is not None
+    return found
 
 
-needs_perplexity = pytest.mark.skipif(
-    NATIVE is None or not real("llama-perplexity").is_file(), reason="SPECMETER_LLAMA_SERVER has no llama-perplexity"
-)
-needs_bench = pytest.mark.skipif(
-    NATIVE is None or not real("llama-bench").is_file(), reason="SPECMETER_LLAMA_SERVER has no llama-bench"
-)
+needs_perplexity = pytest.mark.skipif(native("llama-perplexity") is None, reason=NO_NATIVE)
+needs_bench = pytest.mark.skipif(native("llama-bench") is None, reason=NO_NATIVE)
 
 
 @needs_perplexity

@@ -192,3 +192,19 @@ def test_ratio_axes_show_all_points_and_never_two_ticks_at_one_place() -> None:
         assert 1 in ticks
         assert all(low <= tick <= high for tick in ticks)
         assert all(b / a > (high / low) ** (1 / 10) for a, b in pairwise(ticks))
+
+
+def test_steps_and_routing_become_charts(real: Path) -> None:
+    document = read_document(real)
+    charts = document_charts(document)
+    shares: dict[str, float] = {}
+    for datum in charts["accepted"].data:
+        shares[str(datum["arm"])] = shares.get(str(datum["arm"]), 0.0) + float(datum["share"] or 0.0)
+    assert set(shares) == {datum["arm"] for datum in charts["positions"].data}
+    assert list(shares.values()) == pytest.approx([1.0] * 4)
+    measured = [datum for datum in charts["union"].data if not datum["reference"]]
+    assert {datum["model"] for datum in measured} == {"moe"}, "the run's own texts, without any probe"
+    assert measured[0]["point"] == 4
+    page = run_page(document, ("en",))
+    for name in ("positions", "accepted", "union"):
+        assert f'id="figure-{name}"' in page

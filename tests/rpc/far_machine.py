@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from engines.llama_fixtures import NO_NATIVE, native
 from specmeter.engines.process import EngineProcess
 
 PORT = 50_052
@@ -32,11 +33,8 @@ exec "{server}" -H {far_address} -p {port} -t {threads}
 
 
 def rpc_server() -> Path | None:
-    """`ggml-rpc-server` beside the llama-server that `SPECMETER_LLAMA_SERVER` names."""
-    named = os.environ.get("SPECMETER_LLAMA_SERVER")
-    found = shutil.which(named) if named else None
-    server = Path(found).with_name("ggml-rpc-server") if found else None
-    return server if server is not None and os.access(server, os.X_OK) else None
+    """`ggml-rpc-server` of the native llama-server that tests use."""
+    return native("ggml-rpc-server")
 
 
 def missing() -> str | None:
@@ -44,7 +42,7 @@ def missing() -> str | None:
     if not sys.platform.startswith("linux"):
         return "network namespaces are Linux's"
     if rpc_server() is None:
-        return "SPECMETER_LLAMA_SERVER names no llama-server with ggml-rpc-server beside it"
+        return NO_NATIVE
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare", "sh"))):
         return "a network namespace needs root, ip and unshare"
     alone = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)

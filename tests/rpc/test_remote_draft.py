@@ -14,9 +14,9 @@ import yaml
 
 from engines.llama_fixtures import arm, greedy, launch, prompt
 from rpc.far_machine import far_machine, missing
-from rpc.rpc_relay import relayed
 from specmeter.cli import invoke
 from specmeter.engines.llama_native import NativeEngine
+from specmeter.engines.relay import relayed
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.errors import EngineStartError
 from specmeter.reading import RunReport, read_run

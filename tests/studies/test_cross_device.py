@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from claims_of import rulings, said
 
+from engines.llama_fixtures import NO_NATIVE, native
 from rpc.far_machine import far_machine, missing
-from rpc.rpc_relay import relayed
 from specmeter.cli import invoke
+from specmeter.engines.relay import relayed
 from specmeter.experiment_file import load
-from specmeter.record import Estimate, Verdict
+from specmeter.record import Estimate, Verdict, network_of
 from specmeter.studies import findings
 from specmeter.studies.cross_device import needs, published
 from specmeter.studies.cross_device.costs import WITHDRAWN, backends
@@ -206,6 +208,7 @@ def test_the_complete_design_has_the_documents_nine_requests() -> None:
     ("changes", "says"),
     [
         ([], "the embedded engine has no RPC"),
+        (["engine.kind=native", "remotes.remote1=relay:1ms"], "/nowhere/llama-server"),
         (["engine.kind=native"], "no address is given"),
         (["engine.kind=native", "remotes.remote1=127.0.0.1:1"], "127.0.0.1:1"),
     ],
@@ -215,7 +218,7 @@ def test_what_keeps_remote_arms_away(changes: list[str], says: str, monkeypatch:
     loaded = load("cross-device", changes, variants=["bench"])
     told = needs("cross-device", loaded, loaded.experiment.expand())
     assert set(told) == {"9B_Q8/remote1", "9B_Q8/remote2"}
-    expected = "/nowhere/llama-server" if "127.0.0.1" in says else says
+    expected = "/nowhere/llama-server" if "127.0.0.1" in says else says  # the binary is looked for first
     assert expected in told["9B_Q8/remote1"]
 
 
@@ -252,3 +255,39 @@ def test_with_remote_machines_it_is_told_where_drafts_ran(tmp_path: Path) -> Non
     assert min(second.place.block_ms) > 2 * 4.0
     report = json.loads((tmp_path / "s" / "study.json").read_text(encoding="utf-8"))
     assert all(not part["left_out"] for part in report["parts"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(native("ggml-rpc-server") is None, reason=NO_NATIVE)
+def test_relays_make_other_machines_of_this_one_and_a_latency_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole by one command, without root and without another machine; then the model by the next one."""
+    order = ["study", "run", "cross-device", "--variant", "bench", "--variant", "quick", "--variant", "relay"]
+    assert invoke([*order, "--out", str(tmp_path / "s")]) == 0
+    data = StudyFolder(tmp_path / "s").data()
+    local, *remote = backends(data)
+    assert [backend.name for backend in remote] == ["remote1", "remote2", "far", "narrow"]
+    assert not local.proven
+    for backend in remote:
+        assert backend.line.verdict != "invalid", backend.line.why
+        assert any(device.startswith("RPC0[127.0.0.1:") for device in backend.place.held_by)
+        if sys.platform == "linux":  # elsewhere no bytes are counted
+            assert backend.proven
+        # Each drafted token waits for one round trip at least.
+        network = network_of(backend.place.machine)
+        assert network is not None
+        assert min(backend.place.block_ms) > network.rtt_ms
+        assert backend.same_acceptance() == (6, 6)
+    assert "networks" in [table.key for table in findings("cross-device", data).tables]
+    capsys.readouterr()
+    assert invoke(["latency", str(tmp_path / "s"), "--rtt", "1,100", "--bandwidth", "1000", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["measured"]
+    # A forward for each drafted token and one more per step of four or fewer, each an answer that is waited for.
+    assert 1.0 < told["model"]["round_trips"]["point"] < 2.0
+    assert told["bytes_fitted"]
+    near, far = told["forecasts"]
+    assert (near["extrapolated"], far["extrapolated"]) == (False, True)
+    assert far["speedup"]["point"] < near["speedup"]["point"]
+    assert [end["than"] for end in told["faster_below"]] == ["plain decoding", "drafting on this machine"]

@@ -6,6 +6,7 @@ import pytest
 from claims_of import rulings, said
 from quant_data import SIZES, ladder
 
+from engines.llama_fixtures import NO_NATIVE, native
 from specmeter.quality.plan import load_plan
 from specmeter.quality.planned import measure_plan
 from specmeter.record import Estimate
@@ -142,3 +143,18 @@ def test_the_quick_variant_for_real() -> None:
     assert next(ran for ran in found.data.parts if ran.part.endswith("Q2_K")).status == "skipped"
     files = {row[0].text: row[2].text for row in found.tables[1].rows}
     assert files["Q4_0"] == "50 Q4_0, 29 F32"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(native("llama-quantize") is None, reason=NO_NATIVE)
+def test_the_whole_ladder_where_llama_quantize_is_found() -> None:
+    """Nothing names the tool: it is found, and every rung of the document is made, none stands in."""
+    only = ["threads=1", "repeats=1", "windows=1"]
+    loaded = load_plan("apple-quant-ladder", only, variants=["bench", "quick"])
+    report = measure_plan(loaded, progress=lambda *_: None, keep=lambda _: None)
+    assert [model.model.name for model in report.models] == list(GOOD)
+    assert not report.skipped
+    found = findings("apple-quant-ladder", from_quality("apple-quant-ladder", report, part="apple-quant-ladder"))
+    files = {row[0].text: row[2].text for row in found.tables[1].rows}
+    assert "Q4_K" in files["Q4_K_M"], "a K-quant is what its name says"
+    assert "Q2_K" in files["Q2_K"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from engines.llama_fixtures import NATIVE, NO_NATIVE
 from specmeter.engines import Launch
 from specmeter.engines.llama_methods import server_options
 from specmeter.engines.llama_options import known_flags, to_flags
@@ -133,10 +132,9 @@ def test_methods_that_a_server_does_not_have() -> None:
         flags(eagle, AUTUMN_2026)
 
 
-@pytest.mark.skipif("SPECMETER_LLAMA_SERVER" not in os.environ, reason="SPECMETER_LLAMA_SERVER names no llama-server")
+@pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE)
 def test_the_server_of_this_machine_knows_every_flag() -> None:
-    binary: Any = os.environ["SPECMETER_LLAMA_SERVER"]
-    said = subprocess.run([binary, "--help"], capture_output=True, text=True, check=False, timeout=60)
+    said = subprocess.run([str(NATIVE), "--help"], capture_output=True, text=True, check=False, timeout=60)
     for arm in arms().values():
         line = flags(arm, said.stdout + said.stderr)
         assert f"--spec-type {'+'.join(arm.methods)}" in line

@@ -126,7 +126,7 @@ def test_the_quick_variant_on_the_real_engine(measured: Path) -> None:
     assert len(data.results) == 38
     assert all(result.decode_rate for result in data.results)
     known, found = lines(data), findings("rtx3090-19", data)
-    assert {table.key for table in found.tables} == {"summary", "controls", "saturation", "requests"}
+    assert {table.key for table in found.tables} == {"summary", "controls", "saturation", "requests", "experts"}
     assert len(found.figures) == 3
     for name, check in ((OTHER_VOCABULARY, "vocab-mismatch"), (F16, "baseline-unlike")):
         line = known[name]

@@ -1,12 +1,15 @@
-"""What somebody claims, and what is to be said about it: the two records that importers and the judge speak."""
+"""What somebody claims, and what is to be said about it: the records that importers and the judge speak."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from specmeter.record import Record
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -26,8 +29,19 @@ class Claim(Record):
     """Where in the file: `line 7`, `run 2`, `Table 3, row 4`."""
     label: str = ""
     """What the source calls it."""
+    target: str | None = None
+    """The model that is decoded, as the source names it."""
+    draft: str | None = None
+    """The draft model; None where the source names none."""
+    engine: str | None = None
+    """What ran the models."""
+    conditions: dict[str, str] = Field(default={})
+    """Prompt, task, temperature and the like: name -> text. Rows that are alike in these and in all that says what was
+    run are repeats of one configuration."""
     method: str | None = None
     """How drafts were made, where it is said; `none` for a baseline."""
+    tree: bool | None = None
+    """Whether drafts are trees, of which one path can be accepted. None: not said, and the method's name decides."""
     synthetic: bool = False
     """Acceptance was decided by dice."""
     runs: Annotated[int, Field(ge=1)] | None = None
@@ -41,8 +55,16 @@ class Claim(Record):
     """Tokens per second claimed for this configuration."""
     decode_rate_sd: Annotated[float, Field(ge=0)] | None = None
     """Standard deviation of the rates that `decode_rate` is the mean of."""
+    samples: tuple[Positive, ...] = ()
+    """Those rates themselves, in tokens per second, where the source has them."""
     baseline_rate: Positive | None = None
     """Tokens per second of the target by itself, from wherever the source has it."""
+    baseline_rate_sd: Annotated[float, Field(ge=0)] | None = None
+    """Standard deviation of the rates that `baseline_rate` is the mean of."""
+    baseline_from: str | None = None
+    """Where `baseline_rate` comes from when it does not stand in the row itself: `line 3`, `mean of 4 rows`."""
+    baseline_device: str | None = None
+    """The machine of that baseline, where it is another than the row's."""
     draft_rate: Positive | None = None
     """Tokens per second of the draft model by itself."""
     speed_ratio: Positive | None = None
@@ -57,8 +79,13 @@ class Claim(Record):
     p_min: Annotated[float, Field(ge=0, le=1)] | None = None
     """Drafting stops early when the draft is less sure than this; 0: every draft has gamma tokens. None: not said, and
     taken for 0."""
-    acceptance: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Accepted / drafted tokens."""
+    cheapest_forward: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Least time of a target forward over up to gamma + 1 tokens over that of one over a single token, as measured.
+    None: not measured, and taken for 1."""
+    acceptance: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    """Accepted / drafted tokens. Above 1 it contradicts itself, which is for the judge to say."""
+    acceptance_of: Literal["drafted", "output"] | None = None
+    """What the engine is known to divide accepted tokens by; None: not said, and taken for `drafted`."""
     tau: Annotated[float, Field(ge=1)] | None = None
     """Tokens emitted per target forward (mean accepted length + 1)."""
     drafted: Count | None = None
@@ -103,22 +130,85 @@ class Claim(Record):
     rounding: dict[str, float] = Field(default={})
     """Field -> half a unit of its last printed digit, in the field's own unit; or more, where the source itself gives
     an uncertainty or several values."""
+    averaged: tuple[str, ...] = ()
+    """Fields that the source says are means over prompts or requests, each of its own value."""
+    pooled: tuple[str, ...] = ()
+    """Fields that are sums over all prompts, divided by sums."""
     unit_unsaid: tuple[str, ...] = ()
-    """Shares that the source gives without saying whether they are fractions or percent; read as fractions."""
+    """Fields that can be read in two ways. A share without a unit is read as a fraction and may be percent; a `tau` is
+    read as including the target's own token and may leave it out."""
     notes: tuple[str, ...] = ()
     """Things the importer saw that a reader should know (log lines, sampling settings)."""
     problem: str | None = None
     """Why this row could not be read; such a claim carries no numbers and is ruled `cannot tell`."""
 
 
+Verdict = Literal["impossible", "implausible", "possible", "cannot tell"]
+VERDICTS: tuple[Verdict, ...] = ("impossible", "implausible", "possible", "cannot tell")
+"""The worst first."""
+
+
+class Assumption(Record):
+    """Something that a broken bound rests on. Where one of them fails by as much as it `needs`, the bound holds."""
+
+    name: str
+    """By the names of `specmeter.audit.laws.ASSUMPTIONS`."""
+    needs: str
+    """How far it would have to be wrong for the claim to be true: `a forward over 17 tokens at 0.71 of the time of
+    one`."""
+
+
 class Ruling(Record):
     """What is to be said about a claim."""
 
     claim: Claim
-    verdict: Literal["possible", "impossible", "cannot tell"]
+    verdict: Verdict
     bound: str
     """Name of the bound or law that decides, by the names of the checks: `speedup-above-tau`, `conservation`, ..."""
     arithmetic: str
     """The deciding calculation in one line, with its numbers."""
+    rests_on: tuple[Assumption, ...] = ()
+    """What an implausible claim is ruled by; nothing else is."""
+    also_broken: tuple[str, ...] = ()
+    """Names of further bounds that are broken: what explains one of them need not explain the others."""
+    contradictions: tuple[str, ...] = ()
+    """Numbers of the row that do not go together, each in one line, whatever was ruled."""
     others: tuple[str, ...] = ()
     """Further bounds that were tried, each in one line, broken ones first."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether a bound is broken: such a number supports nothing."""
+        return self.verdict in {"impossible", "implausible"}
+
+    @property
+    def reason(self) -> str:
+        """The arithmetic, and what would have to be wrong for the claim to be true."""
+        needs = " or ".join(assumption.needs for assumption in self.rests_on)
+        also = f"; also breaks {', '.join(self.also_broken)}" if self.also_broken else ""
+        return f"{self.arithmetic}{f'; needs {needs}' if needs else ''}{also}"
+
+
+def claim_of(**fields: Any) -> Claim:
+    """The claim, or one with a `problem` in plain words where a value cannot be what its field says."""
+    try:
+        return Claim(**fields)
+    except ValidationError as error:
+        place = {key: fields[key] for key in ("source", "row", "label") if key in fields}
+        return Claim(**place, problem=_in_words(error.errors(include_url=False)[0]))
+
+
+def _in_words(fault: ErrorDetails) -> str:
+    name = str(fault["loc"][0]) if fault["loc"] else "a value"
+    limits = fault.get("ctx", {})
+    wanted = next((f"it must be {words} {limits[key]:g}" for key, words in _LIMITS.items() if key in limits), None)
+    return f"{name} is {str(fault['input'])[:40]}: {wanted or _KINDS.get(fault['type'], 'it cannot be read')}"
+
+
+_LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+_KINDS = {
+    "finite_number": "it must be finite",
+    "int_from_float": "it must be a whole number",
+    "int_parsing": "it must be a whole number",
+    "float_parsing": "it must be a number",
+}

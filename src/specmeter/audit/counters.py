@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from specmeter.audit.claim import Assumption
+from specmeter.audit.methods import may_be_tree
 from specmeter.audit.outcome import Outcome, decoded_tokens, is_baseline
 from specmeter.audit.printed import number, printed
-from specmeter.audit.speedup import speedup_range
+from specmeter.audit.speedup import disagreement, speedup_range
 from specmeter.theory import bounds
 
 if TYPE_CHECKING:
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 FAILED, CONSERVATION, WINDOW = "target-decode-failed", "conservation", "window-mismatch"
 FEW_FAILURES = 0.01
 """Share of failed forwards that a rate may survive: more of them, and what came out is neither text nor time of it."""
+SHORTEST = 16
+"""Tokens of a mean generation, at least, where a source does not say how many it sums up."""
 MANY_DRAFTS = 50
 """Fewer drafted tokens than this can all be accepted by luck."""
 
@@ -53,12 +58,18 @@ def check_conservation(claim: Claim) -> Iterator[Outcome]:
     accepted, drafted, steps, gamma = claim.accepted, claim.drafted, claim.steps, claim.gamma
     if accepted is not None and drafted is not None and accepted > drafted:
         yield Outcome(CONSERVATION, "broken", f"{accepted} accepted > {drafted} drafted")
-    if drafted and steps and gamma is not None and drafted > gamma * steps:
+    share = printed(claim, "acceptance")
+    if share is not None and share.low > 1 + 1e-9:
+        yield Outcome(CONSERVATION, "broken", f"an acceptance of {number(100 * share.value)} % > 100 %")
+    own = _share_of_counts(claim)
+    if own is not None and claim.runs == 1:
+        yield Outcome(CONSERVATION, "broken", own)
+    if drafted and steps and gamma is not None and drafted > gamma * steps and not may_be_tree(claim):
         yield Outcome(
             CONSERVATION, "broken", f"{drafted} drafted > gamma x steps = {gamma} x {steps} = {gamma * steps}"
         )
     tau = printed(claim, "tau")
-    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9):
+    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9) and not may_be_tree(claim):
         yield Outcome(CONSERVATION, "broken", f"tau = {number(tau.value)} > 1 + gamma = {1 + gamma}")
     yield from _law(claim)
 
@@ -67,7 +78,8 @@ def _law(claim: Claim) -> Iterator[Outcome]:
     decoded, accepted, gamma = decoded_tokens(claim), claim.accepted, claim.gamma
     if decoded is None or accepted is None or (claim.concurrency or 1) > 1:
         return  # a forward that serves several requests emits a token for each
-    runs = claim.runs or 1
+    # A source that does not say how many generations it sums up may sum up many, each with a first token of its own.
+    runs = claim.runs or max(1, (claim.predicted_n or 0) // SHORTEST)
     # At a stop or limit at most one draft per generation is cut off; sources that count the first token differently
     # are one off per generation.
     cut = None if gamma is None else max(1, gamma) * runs + (claim.restores or 0)
@@ -75,21 +87,40 @@ def _law(claim: Claim) -> Iterator[Outcome]:
     if forwards is not None:
         gap = bounds.conservation_gap(decoded, accepted, forwards)
         sides = f"{decoded} tokens after the first, {accepted} accepted + {forwards} forwards = {accepted + forwards}"
-        if gap > 0:
+        if gap > (0 if claim.runs else runs - 1):
             yield Outcome(CONSERVATION, "broken", f"{sides}: {gap} tokens without a successful forward")
+        elif gap > 0:
+            line = (
+                f"{sides}: {gap} tokens without a successful forward, unless they are the first of as many generations"
+            )
+            yield Outcome(CONSERVATION, "doubtful", line)
         elif cut is not None and -gap > cut:
             yield Outcome(CONSERVATION, "broken", f"{sides}: {-gap} too many, more than a cut draft explains")
         else:
             yield Outcome(CONSERVATION, "holds", sides)
-    elif cut is not None and runs == 1:
+    elif cut is not None:
         least = accepted + (claim.steps or 0)
         if least - decoded > cut:
             steps = f" + {claim.steps} steps" if claim.steps else ""
             yield Outcome(CONSERVATION, "broken", f"{accepted} accepted{steps} > {decoded} tokens after the first")
 
 
+def _share_of_counts(claim: Claim) -> str | None:
+    """A printed acceptance that the row's own counts do not give, in words."""
+    said = printed(claim, "acceptance")
+    if said is None or claim.accepted is None or not claim.drafted or claim.acceptance_of == "output":
+        return None
+    share = claim.accepted / claim.drafted
+    if said.low - 0.005 <= share <= said.high + 0.005:
+        return None
+    return f"acceptance {number(said.value)} is printed, its counts give {number(share)}"
+
+
 def check_window(claim: Claim) -> Outcome | None:
-    """Whether the row's own count and time give its rate; None where one of them is missing."""
+    """Whether the row's own count and time give its rate; None where one of them is missing.
+
+    The time of a whole run holds more than decoding, so that a rate above what it gives is nothing to wonder about.
+    """
     rate = printed(claim, "decode_rate")
     times = {field: printed(claim, field) for field in ("predicted_ms", "prompt_ms", "wall_ms")}
     if rate is None or not claim.predicted_n or (times["predicted_ms"] is None and times["wall_ms"] is None):
@@ -108,21 +139,25 @@ def check_window(claim: Claim) -> Outcome | None:
             return Outcome(WINDOW, "weak", f"{number(rate.value)} tok/s = {name}")
     ways = ", ".join(f"{name} = {number(value)}" for name, value in nominal.items() if value > 0)
     line = f"{number(rate.value)} tok/s is none of: {ways}"
+    factor = max(rate.low / max(fastest.values()), min(slowest.values()) / rate.high)
+    if factor <= 1 or (times["predicted_ms"] is None and rate.low > max(fastest.values())):
+        return Outcome(WINDOW, "undecided", f"{line}; it may be of another part of the run")
     if claim.runs == 1:
         return Outcome(WINDOW, "broken", line)
-    if rate.high >= min(slowest.values()) and rate.low <= max(fastest.values()) * _most_by_averaging(claim):
-        return Outcome(WINDOW, "undecided", f"{line}; a mean of several rates may lie above them")
-    return Outcome(WINDOW, "doubtful", f"{line}: count, time and rate do not belong together")
+    if factor <= _most_by_averaging(claim) or (claim.runs or 1) > 1 or (claim.concurrency or 1) > 1:
+        return Outcome(WINDOW, "undecided", f"{line}; a mean of several rates may lie beside them")
+    spread = f"rates that vary by {math.sqrt(factor - 1):.0%} behind this mean, or another count or time than the row's"
+    return Outcome(WINDOW, "broken", line, (Assumption(name="one-window", needs=spread),))
 
 
 def _most_by_averaging(claim: Claim) -> float:
-    """Most by which the mean of several rates may exceed the rate of their mean time.
+    """Most by which the mean of several rates may differ from the rate of their mean time.
 
     The mean of 1/t is at least 1 / mean of t, and about 1 + (relative standard deviation)^2 times that; the factor 4
-    and the denominator leave room for few and skewed values.
+    and the denominator leave room for few and skewed values. Where nothing is said of a spread, half the rate is taken.
     """
     if claim.decode_rate_sd is None or claim.decode_rate is None:
-        return 1.5
+        return 1.25
     spread = min(0.9, claim.decode_rate_sd / claim.decode_rate)
     return 1 + TOLERANCE + 4 * spread**2 / (1 - spread)
 
@@ -153,7 +188,10 @@ def remarks(claim: Claim) -> Iterator[str]:
             yield f"baseline-unstable: the rates behind this mean vary by {spread:.0%}"
     if claim.failed_draft_forwards:
         yield f"draft-decode-failed: {claim.failed_draft_forwards} draft forwards failed"
-    if claim.acceptance is not None and claim.accepted is not None and claim.drafted:
-        share, said = claim.accepted / claim.drafted, printed(claim, "acceptance")
-        if said is not None and not said.low - 0.005 <= share <= said.high + 0.005:
-            yield f"acceptance {number(said.value)} is printed, its counts give {number(share)}"
+
+
+def contradictions(claim: Claim) -> Iterator[str]:
+    """Numbers of the row that do not go together."""
+    for line in (disagreement(claim), _share_of_counts(claim)):
+        if line is not None:
+            yield line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from specmeter.audit.judge import NOISE
 from specmeter.audit.reading import Given
 from specmeter.errors import UsageError
 from specmeter.importers import numbers
@@ -20,6 +19,7 @@ def from_options(
     device: str | None = None,
     bandwidth: str | None = None,
     bytes_per_token: str | None = None,
+    cheapest_forward: float | None = None,
 ) -> Given:
     """What was given. Raises `UsageError` naming the option for a number that is none, or has the wrong unit."""
     given = Given()
@@ -31,6 +31,8 @@ def from_options(
     ):
         if text is not None:
             given.values[field], given.rounding[field] = _quantity(option, text, units)
+    if cheapest_forward is not None:
+        given.values["cheapest_forward"] = cheapest_forward
     if gamma is not None:
         given.values["gamma"] = gamma
     if device is not None:
@@ -39,10 +41,13 @@ def from_options(
     return given
 
 
-def noise_share(text: str | None) -> float:
-    """Timing noise as a share, from percent. Raises `UsageError` for anything that is not between 0 and 50 %."""
+def noise_share(text: str | None) -> float | None:
+    """Timing noise as a share, from percent; None where nothing is given, and the source itself says it.
+
+    Raises `UsageError` for anything that is not between 0 and 50 %.
+    """
     if text is None:
-        return NOISE
+        return None
     value, _ = _quantity("--noise", text, {"": 0.01, "%": 0.01}, lowest=0.0)
     if value > 0.5:
         raise UsageError(f"--noise {text}: more than 50 %", fix="give the percentage by which repeated timings differ")

@@ -1,91 +1,137 @@
 """The judge: a claim in, a ruling out. Pure.
 
-Every bound for which the claim has data is tried, with each printed number taken where it favours the claim. A claim
-is *impossible* when one bound is broken beyond rounding and noise; *possible* when a bound that could have been broken
-was not; else *cannot tell*, with what is missing. Possible does not mean true.
+Every bound for which the claim has data is tried, with each printed number taken where it favours the claim.
 
-Noise. Two timings of one configuration on a quiet machine seldom agree better than a percent, and a baseline is a
-timing too. A speedup that exceeds a bound by less than `NOISE` is not called impossible, and a speedup within `NOISE`
-of 1 is no gain that would need an explanation.
+    impossible    breaks arithmetic or counting, whatever the machine
+    implausible   breaks a bound that rests on named assumptions; the ruling says how far they would have to be wrong
+    possible      a bound that could have been broken was not, which does not mean true
+    cannot tell   something is missing, and the ruling says what; or noise or a mean that is said to be one explains it
+
+Noise. Two timings of one configuration differ, and a baseline is a timing too. A speedup that exceeds a bound by less
+than the noise is not ruled, and a speedup within the noise of 1 is no gain that would need an explanation.
+`specmeter.audit.noise` finds what it is for a whole table. A row that drafted nothing compares plain decoding with
+itself: its speedup is noise, and never more than `cannot tell`.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
-from specmeter.audit.claim import Claim, Ruling
-from specmeter.audit.counters import check_conservation, check_failed_forwards, check_window, remarks
+from specmeter.audit.claim import VERDICTS, Claim, Ruling, Verdict
+from specmeter.audit.counters import check_conservation, check_failed_forwards, check_window, contradictions, remarks
+from specmeter.audit.laws import STRENGTH
 from specmeter.audit.memory import check_bandwidth
-from specmeter.audit.outcome import Outcome, is_baseline, speculates
+from specmeter.audit.methods import may_be_tree
+from specmeter.audit.noise import USUAL, of_row
+from specmeter.audit.outcome import Outcome, drafted_nothing, is_baseline, speculates
 from specmeter.audit.printed import number
 from specmeter.audit.speedup import (
     acceptance_range,
     check_cost,
     check_drafting_time,
+    check_ratio,
+    check_share,
     check_tau,
-    disagreement,
     speedup_range,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOISE = 0.01
-"""Relative difference that two timings of the same thing may show."""
-
-STRENGTH = (
-    "synthetic-on",
-    "target-decode-failed",
-    "conservation",
-    "speedup-above-tau",
-    "draft-time-bound",
-    "speedup-above-cost-bound",
-    "window-mismatch",
-    "bandwidth-bound",
-)
-"""Bounds and laws, the strongest first: what needs the fewest assumptions decides."""
+NOTHING_DRAFTED = "nothing-drafted"
+"""Decides about rows without drafts where no bound does."""
 
 
-def judge(claim: Claim, *, noise: float = NOISE) -> Ruling:
-    """What is to be said about a claim; never raises for what a claim contains.
+def judge(claim: Claim, *, noise: float = USUAL) -> Ruling:
+    """What is to be said about a claim; never raises for what a claim contains. `noise` is a share.
 
-    A share whose unit the source does not say is read both ways; where the verdict depends on it, nothing is ruled.
+    A number that can be read in two ways is read in both; where the verdict depends on it, nothing is ruled.
     """
     if claim.problem is not None:
         return Ruling(claim=claim, verdict="cannot tell", bound="unreadable", arithmetic=claim.problem)
-    ruling = _rule(claim, noise)
-    if "acceptance" in claim.unit_unsaid and claim.acceptance is not None:
-        return _with_both_units(claim, ruling, noise)
-    return ruling
-
-
-def _with_both_units(claim: Claim, as_fraction: Ruling, noise: float) -> Ruling:
-    percent = {"acceptance": (claim.acceptance or 0) / 100}
-    rounding = claim.rounding | {"acceptance": claim.rounding.get("acceptance", 0.0) / 100}
-    as_percent = _rule(claim.model_copy(update={**percent, "rounding": rounding}), noise)
-    if as_percent.verdict == as_fraction.verdict:
-        return as_fraction
-    share = number(claim.acceptance or 0)
-    arithmetic = (
-        f"acceptance {share} may be {number((claim.acceptance or 0) * 100)} % ({as_fraction.verdict}) or {share} % "
-        f"({as_percent.verdict}): the unit decides"
+    noise = of_row(claim, noise)
+    readings = [(words, _rule(read, noise)) for words, read in _readings(claim)]
+    if len(readings) == 1:
+        return readings[0][1]
+    # A reading that contradicts itself by counting is none, as long as another does not.
+    sound = [item for item in readings if item[1].verdict != "impossible"] or readings
+    rulings = [ruling for _, ruling in sound]
+    if len({ruling.broken for ruling in rulings}) == 1 and (
+        rulings[0].broken or len({ruling.verdict for ruling in rulings}) == 1
+    ):
+        mildest = max(rulings, key=lambda ruling: VERDICTS.index(ruling.verdict))
+        return mildest.model_copy(update={"claim": claim})
+    arithmetic = "; ".join(f"{words}: {ruling.verdict}" for words, ruling in sound)
+    lines = [f"{words}: {ruling.arithmetic}" for words, ruling in sound]
+    return Ruling(
+        claim=claim,
+        verdict="cannot tell",
+        bound="unit",
+        arithmetic=f"what is printed can be read in several ways ({arithmetic})",
+        contradictions=rulings[0].contradictions,
+        others=(*lines, *rulings[0].others),
     )
-    others = (as_fraction.arithmetic, as_percent.arithmetic, *as_fraction.others)
-    return Ruling(claim=claim, verdict="cannot tell", bound="unit", arithmetic=arithmetic, others=others)
+
+
+def _readings(claim: Claim) -> Iterator[tuple[str, Claim]]:
+    """(words, claim) for everything that its numbers may mean; the claim itself first."""
+    choices: list[list[tuple[str, dict[str, float], dict[str, float]]]] = []
+    if "acceptance" in claim.unit_unsaid and claim.acceptance is not None:
+        share, half = claim.acceptance, claim.rounding.get("acceptance", 0.0)
+        as_percent = {"acceptance": share / 100}, {"acceptance": half / 100}
+        choices.append(
+            [
+                (f"acceptance of {number(100 * share)} %", {"acceptance": share}, {}),
+                (f"of {number(share)} %", *as_percent),
+            ]
+        )
+    if "tau" in claim.unit_unsaid and claim.tau is not None:
+        choices.append(
+            [
+                (f"tau = {number(claim.tau)} with the target's own token", {"tau": claim.tau}, {}),
+                (f"{number(claim.tau + 1)} with it", {"tau": claim.tau + 1}, {}),
+            ]
+        )
+    for chosen in product(*choices):
+        update: dict[str, object] = {}
+        rounding = dict(claim.rounding)
+        for _, values, halves in chosen:
+            update |= values
+            rounding |= halves
+        words = ", ".join(words for words, _, _ in chosen)
+        yield words, claim.model_copy(update={**update, "rounding": rounding}) if chosen else claim
 
 
 def _rule(claim: Claim, noise: float) -> Ruling:
     outcomes = sorted(_outcomes(claim, noise), key=lambda outcome: STRENGTH.index(outcome.bound))
+    impossible = [outcome for outcome in outcomes if outcome.impossible]
     broken = [outcome for outcome in outcomes if outcome.result == "broken"]
     doubtful = [outcome for outcome in outcomes if outcome.result == "doubtful"]
+    if impossible:
+        return _ruling(claim, "impossible", impossible[0], outcomes)
     if broken:
-        return _ruling(claim, "impossible", broken[0], outcomes)
+        return _ruling(claim, "implausible", broken[0], outcomes)
     if doubtful:
         return _ruling(claim, "cannot tell", doubtful[0], outcomes)
+    if drafted_nothing(claim) and (plain := _plain_against_plain(claim, noise)) is not None:
+        verdict, outcome = plain
+        return _ruling(claim, verdict, outcome, outcomes)
     held = _deciding(claim, outcomes, noise)
     if held is not None:
         return _ruling(claim, "possible", held, outcomes)
     return _ruling(claim, "cannot tell", _missing(claim, outcomes), outcomes)
+
+
+def _plain_against_plain(claim: Claim, noise: float) -> tuple[Verdict, Outcome] | None:
+    """A speedup without drafts: noise, or two things that are not alike; None where there is no speedup."""
+    speedup = speedup_range(claim)
+    if speedup is None:
+        return None
+    line = f"S = {number(speedup.value)}, and nothing was drafted: plain decoding against itself"
+    if speedup.low <= 1 + noise and speedup.high >= 1 / (1 + noise):
+        return "possible", Outcome(NOTHING_DRAFTED, "holds", f"{line}, within a noise of {noise:.1%}")
+    return "cannot tell", Outcome(NOTHING_DRAFTED, "undecided", f"{line}, further apart than a noise of {noise:.1%}")
 
 
 def _outcomes(claim: Claim, noise: float) -> Iterator[Outcome]:
@@ -95,6 +141,8 @@ def _outcomes(claim: Claim, noise: float) -> Iterator[Outcome]:
         )
     for outcome in (
         check_failed_forwards(claim),
+        check_ratio(claim),
+        check_share(claim),
         check_tau(claim, noise),
         check_drafting_time(claim, noise),
         check_cost(claim, noise),
@@ -122,7 +170,7 @@ _RELEVANCE = ("conservation", "bandwidth-bound", "speedup-above-tau", "speedup-a
 def _missing(claim: Claim, outcomes: list[Outcome]) -> Outcome:
     """What would have to be known to say more, as the reason for saying nothing."""
     memory = [outcome for outcome in outcomes if outcome.bound == "bandwidth-bound" and outcome.result == "undecided"]
-    if is_baseline(claim) or not (speculates(claim) or speedup_range(claim)):
+    if drafted_nothing(claim) or not (speculates(claim) or speedup_range(claim)):
         if claim.decode_rate is None and claim.token_interval_ms is None:
             return Outcome("bandwidth-bound", "undecided", "no decode rate")
         return memory[0] if memory else Outcome("bandwidth-bound", "undecided", "nothing to hold the rate against")
@@ -130,7 +178,9 @@ def _missing(claim: Claim, outcomes: list[Outcome]) -> Outcome:
     if tau:
         line = tau[0].line
         if tau[0].result == "weak":
-            line += ": draft length alone permits nearly anything, the acceptance is missing"
+            tree = claim.acceptance is not None and may_be_tree(claim)
+            lacking = "its acceptance may be a share of a tree's nodes" if tree else "the acceptance is missing"
+            line += f": draft length alone permits nearly anything, {lacking}"
         return Outcome("speedup-above-tau", "undecided", line)
     lacking = ["no speedup or baseline rate"]
     if acceptance_range(claim) is None and claim.tau is None:
@@ -140,22 +190,27 @@ def _missing(claim: Claim, outcomes: list[Outcome]) -> Outcome:
     return Outcome("speedup-above-tau", "undecided", "; ".join(lacking))
 
 
-def _ruling(claim: Claim, verdict: str, decides: Outcome, outcomes: list[Outcome]) -> Ruling:
+def _ruling(claim: Claim, verdict: Verdict, decides: Outcome, outcomes: list[Outcome]) -> Ruling:
     order = ("broken", "doubtful", "holds", "undecided", "weak")
     rest = sorted(
         (o for o in outcomes if o is not decides and o.line != decides.line), key=lambda o: order.index(o.result)
     )
-    others = [f"{outcome.bound}: {_WORDS[outcome.result]}{outcome.line}" for outcome in rest]
-    others += [line for line in (*remarks(claim), disagreement(claim)) if line is not None]
-    return Ruling.model_validate(
-        {
-            "claim": claim,
-            "verdict": verdict,
-            "bound": decides.bound,
-            "arithmetic": decides.line,
-            "others": tuple(others),
-        }
+    others = [f"{outcome.bound}: {_WORDS[outcome.result]}{outcome.line}{_needs(outcome)}" for outcome in rest]
+    also = (outcome.bound for outcome in rest if outcome.result == "broken" and outcome.bound != decides.bound)
+    return Ruling(
+        claim=claim,
+        verdict=verdict,
+        bound=decides.bound,
+        arithmetic=decides.line,
+        rests_on=decides.rests_on,
+        also_broken=tuple(dict.fromkeys(also)),
+        contradictions=tuple(line for line in contradictions(claim) if line != decides.line),
+        others=(*others, *remarks(claim)),
     )
+
+
+def _needs(outcome: Outcome) -> str:
+    return f"; needs {' or '.join(item.needs for item in outcome.rests_on)}" if outcome.rests_on else ""
 
 
 _WORDS = {"broken": "broken, ", "doubtful": "in doubt, ", "holds": "", "undecided": "open, ", "weak": ""}

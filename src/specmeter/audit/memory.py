@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specmeter.audit.claim import Assumption
 from specmeter.audit.outcome import Outcome, is_baseline, speculates
 from specmeter.audit.printed import Range, number, printed
 from specmeter.audit.speedup import most_tau
@@ -37,7 +38,8 @@ def check_bandwidth(claim: Claim, noise: float) -> Iterator[Outcome]:
     if claimed is not None and peak is not None:
         above = claimed.low > peak.high * (1 + noise)
         line = f"{_speed(claimed.value)} claimed {'>' if above else '<='} {peak.text}"
-        yield Outcome(BANDWIDTH, "broken" if above else "weak", line)
+        rests_on = (_memory(claimed.value, peak),) if above else ()
+        yield Outcome(BANDWIDTH, "broken" if above else "weak", line, rests_on)
     if claim.bytes_per_token is None and claim.size_bytes is None:
         yield Outcome(BANDWIDTH, "undecided", "no bytes per token or file size")
         return
@@ -72,13 +74,21 @@ def _traffic(claim: Claim, rate: Range, tau: float, peak: _Peak, noise: float) -
         if exact is None and mixture is None:
             line = f"{sum_} > {peak.text}, unless the model is a mixture of experts: bytes per token decide"
             return Outcome(BANDWIDTH, "undecided", line)
-        return Outcome(BANDWIDTH, "broken", f"{sum_} > {peak.text}")
+        weights = (
+            f"weights of {_bytes(size.value * peak.high / nominal)} per forward where {_bytes(size.value)} are taken"
+        )
+        rests_on = (_memory(nominal, peak), Assumption(name="weights", needs=weights))
+        return Outcome(BANDWIDTH, "broken", f"{sum_} > {peak.text}", rests_on)
     if nominal > peak.low:
         reason = "less than rounding, noise and what a file holds besides may explain"
         if peak.low != peak.high:
             reason = "which of these devices decides"
         return Outcome(BANDWIDTH, "undecided", f"{sum_} is near or above {peak.text}: {reason}")
     return Outcome(BANDWIDTH, "holds", f"{sum_} <= {peak.text}")
+
+
+def _memory(speed: float, peak: _Peak) -> Assumption:
+    return Assumption(name="bandwidth", needs=f"{_speed(speed)} of a memory of {number(peak.high / 1e9)}")
 
 
 def _forward_rate(claim: Claim) -> tuple[Range, float] | None:

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from specmeter.audit.claim import Claim
-
-SEQUENTIAL = frozenset({"draft-simple"})
-"""Methods whose drafts are known to cost one forward of the draft model per token."""
+    from specmeter.audit.claim import Assumption, Claim
 
 
 @dataclass(frozen=True)
@@ -17,17 +14,29 @@ class Outcome:
     """One bound, tried."""
 
     bound: str
-    """By the names of the checks."""
+    """By the names of `specmeter.audit.laws`."""
     result: Literal["broken", "doubtful", "holds", "weak", "undecided"]
     """`doubtful`: broken by less than noise explains, or by numbers that may mean something else; `weak`: holds, but
     nearly anything would; `undecided`: something is missing."""
     line: str
     """The arithmetic, or what is missing."""
+    rests_on: tuple[Assumption, ...] = ()
+    """Of a broken bound: what would make it hold again. Empty where nothing would: arithmetic."""
+
+    @property
+    def impossible(self) -> bool:
+        """Broken, whatever the machine."""
+        return self.result == "broken" and not self.rests_on
 
 
 def is_baseline(claim: Claim) -> bool:
     """Plain decoding, said so."""
     return claim.method == "none"
+
+
+def drafted_nothing(claim: Claim) -> bool:
+    """Plain decoding, whatever it is called: nothing was drafted, or could be."""
+    return is_baseline(claim) or claim.gamma == 0 or claim.drafted == 0
 
 
 def speculates(claim: Claim) -> bool:
@@ -36,11 +45,6 @@ def speculates(claim: Claim) -> bool:
         return claim.method != "none"
     signs = (claim.gamma, claim.acceptance, claim.tau, claim.drafted, claim.accepted, claim.steps, claim.draft_rate)
     return any(sign is not None for sign in (*signs, claim.speed_ratio))
-
-
-def drafts_one_by_one(claim: Claim) -> bool:
-    """Whether each draft token cost one forward of a draft model: `draft-simple`, or a method that is not named."""
-    return claim.method is None or claim.method in SEQUENTIAL
 
 
 def decoded_tokens(claim: Claim) -> int | None:

@@ -27,14 +27,14 @@ class Range:
 
 
 def printed(claim: Claim, field: str) -> Range | None:
-    """The range of a field of the claim, None where it is absent. A share stays within 0 and 1, a rate above 0."""
+    """The range of a field of the claim, None where it is absent. Rounding takes no share past 0 or 1, no rate to 0."""
     value = getattr(claim, field)
     if value is None:
         return None
     half = max(0.0, claim.rounding.get(field, 0.0))
     low, high = value - half, value + half
     if field == "acceptance":
-        low, high = max(0.0, low), min(1.0, high)
+        low, high = max(0.0, low), min(max(1.0, value), high)
     elif low <= 0 < value:
         low = value / 2
     return Range(low, value, high)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter.audit.judge import NOISE, judge
+from specmeter.audit import across
+from specmeter.audit.judge import judge
+from specmeter.audit.noise import Noise, noise_of
 from specmeter.importers import detect, load
 
 if TYPE_CHECKING:
@@ -35,10 +38,13 @@ class Given:
         if not missing:
             return claim
         rounding = claim.rounding | {name: half for name, half in self.rounding.items() if name in missing}
-        return claim.model_copy(update={**missing, "rounding": rounding})
+        update: dict[str, object] = {**missing, "rounding": rounding}
+        if "baseline_rate" in missing:
+            update["baseline_from"] = "--baseline-rate"
+        return claim.model_copy(update=update)
 
 
-_OF_DRAFTING = frozenset({"baseline_rate", "draft_rate", "gamma"})
+_OF_DRAFTING = frozenset({"baseline_rate", "draft_rate", "gamma", "cheapest_forward"})
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,10 @@ class Audit:
     source: str
     format: str
     rulings: tuple[Ruling, ...]
+    noise: Noise
+    """What timing noise was taken to explain."""
+    notes: tuple[str, ...] = ()
+    """What stands out in the source as a whole; never a verdict."""
 
     def count(self, verdict: str) -> int:
         """How many rulings have that verdict."""
@@ -67,7 +77,23 @@ def read_claims(path: Path, format_name: str | None, options: TableOptions) -> t
     return name, load(name).read(path)
 
 
-def rule(claims: Iterator[Claim], source: str, format_name: str, given: Given, noise: float = NOISE) -> Audit:
-    """All claims of a source, completed and judged."""
-    rulings = tuple(judge(given.complete(claim), noise=noise) for claim in claims)
-    return Audit(source, format_name, rulings)
+def rule(
+    claims: Iterable[Claim], source: str, format_name: str, given: Given | None = None, noise: float | None = None
+) -> Audit:
+    """All claims of a source, completed and judged, with `noise` (a share) or the one that the source itself shows."""
+    given = given or Given()
+    whole = [given.complete(claim) for claim in claims]
+    told = noise_of(whole) if noise is None else Noise(noise, "as given")
+    rulings = tuple(judge(claim, noise=told.of(claim)) for claim in whole)
+    return Audit(source, format_name, rulings, told, across.notes(whole))
+
+
+@cache
+def published(name: str) -> Audit:
+    """A published data set that comes with specmeter, judged. Raises `UsageError` for an unknown name.
+
+    Its pages and `specmeter audit --published` both have their verdicts from here.
+    """
+    from specmeter.audit.published import claims
+
+    return rule(claims(name), name, "published")

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specmeter.audit.outcome import Outcome, decoded_tokens, drafts_one_by_one, is_baseline
+from specmeter.audit.claim import Assumption
+from specmeter.audit.methods import drafts_one_by_one, family_of, may_be_tree
+from specmeter.audit.needs import MEAN_OF_ACCEPTANCE, Limit, explained, needs
+from specmeter.audit.outcome import Outcome, decoded_tokens, drafted_nothing
 from specmeter.audit.printed import Range, number, printed
 from specmeter.theory import bounds
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
 
-TAU, COST, TIME = "speedup-above-tau", "speedup-above-cost-bound", "draft-time-bound"
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A bound with the arithmetic that gives it."""
-
-    value: float
-    text: str
-    weak: bool = False
+RATES, SHARE, TAU = "speedup-not-its-rates", "tau-not-its-acceptance", "speedup-above-tau"
+COST, TIME = "speedup-above-cost-bound", "draft-time-bound"
+COUNTED = 1.02
+"""Factor by which tau may lie above what counts give: engines count the first and the last step differently."""
+SAME_RATIO = 1.05
+"""Factor by which a printed speedup and the ratio of printed rates may differ without a word: means of other things."""
+UNLIKELY_RATIO, WRONG_RATIO = 1.3, 1.5
+"""Factors from which on they are implausible, and wrong: exp(s^2) for speedups that spread over prompts by s = 0.51 and
+0.64, where the demo's spread by 0.2 to 0.3."""
 
 
 def speedup_range(claim: Claim) -> Range | None:
@@ -38,12 +41,46 @@ def speedup_range(claim: Claim) -> Range | None:
     return Range(low, said.value, max(said.high, rates.high))
 
 
-def disagreement(claim: Claim) -> str | None:
-    """A printed speedup that the row's own rates do not give."""
-    said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None or (said.low <= rates.high * 1.005 and rates.low <= said.high * 1.005):
+def check_ratio(claim: Claim) -> Outcome | None:
+    """Whether a printed speedup is what its rates give; None where both are not there, or where it is nearly so."""
+    factor = _disagreement(claim)
+    if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
-    return f"printed speedup {number(said.value)}, but its rates give {number(rates.value)}"
+    line = disagreement(claim) or ""
+    if claim.window == "with prompt" or (claim.concurrency or 1) > 1:
+        return Outcome(RATES, "undecided", line)
+    means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
+    spread = math.sqrt(math.log(factor))
+    words = f"a mean over prompts whose speedups spread by {spread:.2f} in their logarithm"
+    rests_on = (Assumption(name="pooled", needs=words),)
+    if claim.baseline_from is not None:
+        if factor <= WRONG_RATIO:
+            return Outcome(RATES, "undecided", line)
+        wanted = f"{number((claim.decode_rate or 0) / (claim.speedup or 1))} tok/s, not that of {claim.baseline_from}"
+        rests_on = (Assumption(name="baseline", needs=f"a baseline of {wanted}"), *rests_on)
+    elif claim.runs == 1 or (factor > WRONG_RATIO and not means):
+        rests_on = ()
+    return Outcome(RATES, "broken", line, rests_on)
+
+
+def disagreement(claim: Claim) -> str | None:
+    """A printed speedup that the row's own rates do not give, in words."""
+    said, rates = printed(claim, "speedup"), _ratio(claim)
+    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO:
+        return None
+    where = "" if claim.baseline_from is None else f" with the baseline of {claim.baseline_from}"
+    return (
+        f"printed speedup {number(said.value)}, but its rates give {number(claim.decode_rate or 0)} / "
+        f"{number(claim.baseline_rate or 0)} = {number(rates.value)}{where}"
+    )
+
+
+def _disagreement(claim: Claim) -> float:
+    """Least factor between the printed speedup and the ratio of the rates; 1 where they agree or one is missing."""
+    said, rates = printed(claim, "speedup"), _ratio(claim)
+    if said is None or rates is None:
+        return 1.0
+    return max(1.0, said.low / rates.high, rates.low / said.high)
 
 
 def most_tau(claim: Claim) -> Limit | None:
@@ -51,27 +88,43 @@ def most_tau(claim: Claim) -> Limit | None:
     found: list[Limit] = []
     decoded = decoded_tokens(claim)
     if decoded is not None and claim.target_forwards and (claim.concurrency or 1) <= 1:
-        value = max(1.0, decoded / claim.target_forwards)
-        found.append(Limit(value, f"{decoded} / {claim.target_forwards} = {number(value)}"))
+        found.append(_tau(decoded / claim.target_forwards, f"{decoded} / {claim.target_forwards}"))
     if claim.accepted is not None and claim.steps:
         value = bounds.tau_from_counts(claim.accepted, claim.steps)
-        found.append(Limit(value, f"1 + {claim.accepted} / {claim.steps} = {number(value)}"))
+        found.append(_tau(value, f"1 + {claim.accepted} / {claim.steps}"))
     if decoded is not None and claim.accepted is not None:
         forwards = bounds.fewest_forwards(decoded, claim.accepted, claim.gamma)
-        value = decoded / forwards
-        found.append(Limit(value, f"{decoded} / {number(forwards)} = {number(value)}"))
+        found.append(_tau(decoded / forwards, f"{decoded} / {number(forwards)}"))
     said = printed(claim, "tau")
     if said is not None:
-        found.append(Limit(said.high, number(said.high)))
-    share = acceptance_range(claim)
-    if claim.gamma is not None and share is not None:
-        value = bounds.tau_from_acceptance(share.high, claim.gamma)
-        # A printed tau above this speaks another language of acceptance (per position, of a tree): then only tau holds.
-        if said is None or said.low <= value:
-            found.append(Limit(value, f"1 + {number(share.high)} x {claim.gamma} = {number(value)}"))
+        found.append(Limit(said.high, number(said.high), said.high, ("tau",)))
+    found += _from_share(claim, said)
     if claim.gamma is not None and not found:
-        found.append(Limit(1.0 + claim.gamma, f"1 + {claim.gamma} = {claim.gamma + 1}", weak=claim.gamma > 0))
+        return _tau(1.0 + claim.gamma, f"1 + {claim.gamma}", weak=claim.gamma > 0)
     return min(found, key=lambda limit: limit.value, default=None)
+
+
+def _from_share(claim: Claim, said: Range | None) -> list[Limit]:
+    """What acceptance permits; nothing where it may be a share of a tree's nodes, or speaks of something else."""
+    share = acceptance_range(claim)
+    if share is None or share.low > 1:
+        return []
+    if claim.acceptance_of == "output" and claim.accepted is None:
+        return (
+            [_tau(1 / (1 - share.high), f"1 / (1 - {number(share.high)})", ("acceptance",))] if share.high < 1 else []
+        )
+    if claim.gamma is None or may_be_tree(claim):
+        return []
+    value = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
+    # A printed tau above this speaks another language of acceptance (per position, of a tree): then only tau holds.
+    if said is not None and said.low > value:
+        return []
+    return [_tau(value, f"1 + {number(share.high)} x {claim.gamma}", ("acceptance",))]
+
+
+def _tau(value: float, text: str, fields: tuple[str, ...] = (), *, weak: bool = False) -> Limit:
+    value = max(1.0, value)
+    return Limit(value, f"{text} = {number(value)}", value, fields, weak=weak)
 
 
 def acceptance_range(claim: Claim) -> Range | None:
@@ -82,27 +135,71 @@ def acceptance_range(claim: Claim) -> Range | None:
     return printed(claim, "acceptance")
 
 
+def check_share(claim: Claim) -> Outcome | None:
+    """tau <= 1 + a gamma, where drafts are chains for sure; None where they may be trees, or a number is missing."""
+    tau, share = printed(claim, "tau"), acceptance_range(claim)
+    chain = claim.tree is False or family_of(claim) == "model"
+    if tau is None or share is None or not claim.gamma or not chain or share.low > 1 or claim.acceptance_of == "output":
+        return None
+    most = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
+    line = f"tau = {number(tau.value)} > 1 + {number(share.high)} x {claim.gamma} = {number(most)}"
+    if tau.low <= most or (claim.accepted is not None and tau.low <= most * COUNTED):
+        return None
+    if "acceptance" in claim.averaged and tau.low <= most * MEAN_OF_ACCEPTANCE:
+        return Outcome(SHARE, "doubtful", f"{line}, but this is a mean of acceptance over prompts")
+    pooled = f"a pooled acceptance of {number((tau.low - 1) / claim.gamma)} where {number(share.value)} is printed"
+    other = Assumption(name="acceptance", needs="an acceptance that is not of the drafted tokens")
+    return Outcome(SHARE, "broken", line, (Assumption(name="pooled", needs=pooled), other))
+
+
 def check_tau(claim: Claim, noise: float) -> Outcome | None:
-    """S <= tau; None where no speedup is claimed."""
+    """S <= tau / m; None where no speedup is claimed, or nothing was drafted."""
     speedup = speedup_range(claim)
-    if speedup is None or is_baseline(claim):
+    if speedup is None or drafted_nothing(claim):
         return None
     limit = most_tau(claim)
     if limit is None:
         if speedup.low <= 1 + noise:
             return Outcome(TAU, "holds", f"{_said(claim, speedup)} <= 1 <= tau" + _slack(speedup, 1.0))
-        return Outcome(TAU, "undecided", f"{_said(claim, speedup)}: no acceptance and draft length, tau or counts")
-    return _compare(TAU, claim, speedup, Limit(limit.value, f"tau = {limit.text}", limit.weak), noise)
+        return Outcome(TAU, "undecided", f"{_said(claim, speedup)}: {_gamma_needed(claim, speedup)}")
+    return _compare(TAU, claim, speedup, _with_cheap_forwards(claim, limit, "tau"), noise)
+
+
+def _with_cheap_forwards(claim: Claim, limit: Limit, name: str) -> Limit:
+    m = claim.cheapest_forward
+    if m is None or m == 1:
+        return replace(limit, text=f"{name} = {limit.text}")
+    value = bounds.tau_bound(limit.tau, m)
+    return replace(limit, value=value, text=f"{name} / m = {number(limit.tau)} / {number(m)} = {number(value)}")
+
+
+def _gamma_needed(claim: Claim, speedup: Range) -> str:
+    """What is missing; of draft lengths how long they would have to be."""
+    share = acceptance_range(claim)
+    if share is None or not 0 < share.high <= 1:
+        return "no acceptance and draft length, tau or counts"
+    if may_be_tree(claim):
+        return "no tau or counts, and its acceptance may be a share of a tree's nodes"
+    cost = draft_cost(claim) if _drafts_cost(claim) else None
+    spare = share.high - speedup.low * (cost.low if cost is not None else 0.0)
+    if spare <= 0:
+        return f"no draft length is enough at an acceptance of {number(share.high)}"
+    gamma = math.ceil((speedup.low - 1) / spare - 1e-9)
+    return f"no draft length; at an acceptance of {number(share.high)} it needs a gamma of at least {gamma:,}"
 
 
 def check_cost(claim: Claim, noise: float) -> Outcome | None:
-    """S <= tau / (1 + g c); None where no speedup is claimed, or drafting is not known to cost time in a row."""
+    """S <= tau / (m + g c); None where no speedup is claimed, or drafting is not known to cost time in a row."""
     speedup = speedup_range(claim)
     cost = draft_cost(claim)
-    if speedup is None or cost is None or is_baseline(claim) or claim.draft_elsewhere or not drafts_one_by_one(claim):
+    if speedup is None or cost is None or drafted_nothing(claim) or not _drafts_cost(claim):
         return None
     limit = _cost_limit(claim, cost)
     return None if limit is None else _compare(COST, claim, speedup, limit, noise)
+
+
+def _drafts_cost(claim: Claim) -> bool:
+    return drafts_one_by_one(claim) and not claim.draft_elsewhere
 
 
 def check_drafting_time(claim: Claim, noise: float) -> Outcome | None:
@@ -112,8 +209,8 @@ def check_drafting_time(claim: Claim, noise: float) -> Outcome | None:
         return None
     times = [time for field in ("predicted_ms", "wall_ms") if (time := printed(claim, field)) is not None]
     decode = printed(claim, "decode_rate")
-    if not times and decode is not None and claim.predicted_n:
-        times = [Range(1e3 / decode.high, 1e3 / decode.value, 1e3 / decode.low).times(claim.predicted_n)]
+    if decode is not None and claim.predicted_n and (not times or claim.runs != 1):
+        times.append(Range(1e3 / decode.high, 1e3 / decode.value, 1e3 / decode.low).times(claim.predicted_n))
     if not times:
         return None
     time = max(times, key=lambda time: time.high)
@@ -123,7 +220,10 @@ def check_drafting_time(claim: Claim, noise: float) -> Outcome | None:
         f"{claim.drafted} drafts / {number(rate.value)} tok/s = {number(least / 1e3)} s "
         f"{'>' if broken else '<='} {number(time.value / 1e3)} s of the run"
     )
-    return Outcome(TIME, "broken" if broken else "weak", line)
+    if not broken:
+        return Outcome(TIME, "weak", line)
+    faster = f"a draft {least / time.high:.3g} times as fast as its own printed rate"
+    return Outcome(TIME, "broken", line, (Assumption(name="draft-rate", needs=faster),))
 
 
 def draft_cost(claim: Claim) -> Range | None:
@@ -140,8 +240,9 @@ def draft_cost(claim: Claim) -> Range | None:
 
 
 def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
+    m = claim.cheapest_forward or 1.0
+    one, c = number(m), number(cost.low)
     decoded = decoded_tokens(claim)
-    c = number(cost.low)
     if claim.accepted is not None and claim.drafted is not None:
         forwards = None
         if decoded is not None:
@@ -151,25 +252,38 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
             forwards, decoded = claim.steps, claim.steps + claim.accepted
         if forwards and decoded:
             tau, drafted = max(1.0, decoded / forwards), claim.drafted / forwards
-            value = bounds.cost_bound(tau, drafted, cost.low)
-            text = f"{number(tau)} / (1 + {number(drafted)} x {c}) = {number(value)}"
-            return Limit(value, f"tau / (1 + g c) = {text}")
+            value = bounds.cost_bound(tau, drafted, cost.low, m)
+            text = f"tau / ({one} + g c) = {number(tau)} / ({one} + {number(drafted)} x {c}) = {number(value)}"
+            return Limit(value, text, tau, (), drafted, cost.low)
     share = acceptance_range(claim)
-    if share is None or claim.gamma is None:
+    if share is None or share.low > 1 or claim.acceptance_of == "output":
         return None
-    tau = bounds.tau_from_acceptance(share.high, claim.gamma)
-    at_full_length = f"{number(tau)} / (1 + {claim.gamma} x {c})"
+    most = min(1.0, share.high)
+    if claim.gamma is None:
+        value = max(1.0, most / cost.low)
+        text = f"max(1, a / c) = max(1, {number(most)} / {c}) = {number(value)}, whatever the draft length"
+        # (1 + a g) / (1 + g c) lies between 1 and a / c; one draft per step stands for the length that is not known.
+        return (
+            Limit(value, text, 1 + most, ("acceptance",), 1.0, cost.low, any_length=True, weak=True) if m == 1 else None
+        )
+    tau = bounds.tau_from_acceptance(most, claim.gamma)
+    at_full_length = f"{number(tau)} / ({one} + {claim.gamma} x {c})"
     if not claim.p_min:
-        value = bounds.cost_bound(tau, claim.gamma, cost.low)
-        return Limit(value, f"tau / (1 + gamma c) = {at_full_length} = {number(value)}")
-    value = bounds.cost_bound_any_length(share.high, claim.gamma, cost.low)
-    return Limit(value, f"max(1, {at_full_length}) = {number(value)}")
+        value = bounds.cost_bound(tau, claim.gamma, cost.low, m)
+        text = f"tau / ({one} + gamma c) = {at_full_length} = {number(value)}"
+        return Limit(value, text, tau, ("acceptance",), claim.gamma, cost.low, full_length=True)
+    value = bounds.cost_bound_any_length(most, claim.gamma, cost.low, m)
+    return Limit(value, f"max(1, {at_full_length}) = {number(value)}", tau, ("acceptance",), claim.gamma, cost.low)
 
 
 def _compare(bound: str, claim: Claim, speedup: Range, limit: Limit, noise: float) -> Outcome:
     said = _said(claim, speedup)
     if speedup.low > limit.value * (1 + noise):
-        return Outcome(bound, "broken", f"{said} > {limit.text}")
+        line = f"{said} > {limit.text}"
+        excuse = explained(claim, speedup.low, limit)
+        if excuse is not None:
+            return Outcome(bound, "doubtful", f"{line}, but {excuse}")
+        return Outcome(bound, "broken", line, tuple(needs(claim, speedup.low, limit)))
     if speedup.low > limit.value and speedup.low > 1 + noise:
         excess = speedup.low / limit.value - 1
         line = f"{said} > {limit.text}, but by {excess:.2%} only: timing noise may be {noise:.1%}"

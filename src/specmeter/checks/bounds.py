@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from statistics import median
 from typing import NamedTuple
 
 from specmeter.checks.check import Check, Findings, about_arm, about_request
@@ -25,6 +26,8 @@ TOLERANCE = OWN_WORK
 CHEAP_FORWARD = 0.5
 """Forwards over several tokens are believed to cost as little as this, in forwards over one: with weights in Q8_0 on
 CPUs 0.67 was seen (T(2) 16 ms, T(1) 24), and a quarter of that is left to other machines and to noise."""
+PROBED = 0.15
+"""By how much a forward may have been cheaper than the run's own probe measured it."""
 LEVEL = 0.99
 """Of the interval that has to lie above a bound: many arms are checked, and none may be accused by chance."""
 CACHE_BYTES = 256 * 1024 * 1024
@@ -161,9 +164,9 @@ def speedup_above_tau(data: RunData) -> Findings:
     """S <= tau / m: a step costs at least one target forward, and that at least the cheapest.
 
     A speedup above tau needs forwards over several tokens that take less time than one over a single token. CPUs have
-    such, so that this alone is a `note`; it is `suspect` where they would have to be cheaper than was ever seen, or
-    where neither the run's own steps nor a CPU makes them plausible. `invalid` it is only where the engine's own steps
-    took longer than the decode time that the speedup is made from.
+    such, so that this alone is a `note`; it is `suspect` where they would have to be cheaper than the run's own probe
+    shows, or without one cheaper than was ever seen, or where neither its steps nor a CPU makes them plausible.
+    `invalid` it is only where the engine's own steps took longer than the decode time that the speedup is made from.
     """
     for arm, requests in answered(data):
         excess = _excess(data, arm, requests) if arm.speculates else None
@@ -182,7 +185,10 @@ def _above_tau(data: RunData, arm: Arm, requests: Sequence[RequestData], excess:
             f" (the run's own steps took {seen.ms:.1f} ms each, drafting included, and a plain token "
             f"{excess.plain_ms:.1f})"
         )
-    severity = "invalid" if seen.beyond_ms > 0 else _doubt(data, requests, excess, seen)
+    probed = _probed_forward(data, arm, longest - 1)
+    if probed is not None:
+        needs += f"; the cheapest that was probed before took {probed:.2f}"
+    severity = "invalid" if seen.beyond_ms > 0 else _doubt(data, arm, requests, excess, seen)
     if severity == "invalid":
         needs += ", and by the engine's own clock the steps took longer than all of decoding"
         remedy = "the engine's decode time is false: use another build of it"
@@ -208,6 +214,7 @@ def _above_tau(data: RunData, arm: Arm, requests: Sequence[RequestData], excess:
         excess_low=excess.ratio.low,
         excess_high=excess.ratio.high,
         forward_needed=excess.needed,
+        forward_probed=probed,
         step_ms=seen.ms,
         steps_beyond_decode_ms=seen.beyond_ms or None,
         level=LEVEL,
@@ -216,8 +223,33 @@ def _above_tau(data: RunData, arm: Arm, requests: Sequence[RequestData], excess:
     )
 
 
-def _doubt(data: RunData, requests: Sequence[RequestData], excess: _Excess, seen: _Seen) -> Severity:
-    """Whether the forwards that a speedup needs can be believed: those of a CPU, or those whose steps were timed."""
+def _probed_forward(data: RunData, arm: Arm, longest: int) -> float | None:
+    """Time of the cheapest forward over several tokens that the run's own probe of such steps shows, in plain tokens.
+
+    A step that drafts d tokens and has nothing accepted is a forward over d + 1 tokens and the drafting of d. None
+    where no such steps were probed, or where a draft model's part of them is not known.
+    """
+    found: list[float] = []
+    for probe in data.step_probes:
+        if (probe.baseline_id, probe.target, probe.draft) != (arm.baseline_id, arm.target, arm.draft):
+            continue
+        for drafted in {count for it in probe.rounds for count in it.step_ms if 0 < count <= longest}:
+            forwards = [
+                (it.step_ms[drafted] - drafted * (it.drafting_ms or 0.0)) / it.plain_ms
+                for it in probe.rounds
+                if drafted in it.step_ms and (it.drafting_ms is not None or probe.draft is None)
+            ]
+            if forwards:
+                found.append(median(forwards))
+    return min(found, default=None)
+
+
+def _doubt(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess, seen: _Seen) -> Severity:
+    """Whether the forwards that a speedup needs can be believed: those that the run probed, where it did; else those of
+    a CPU, or those whose steps were timed."""
+    probed = _probed_forward(data, arm, longest_draft(arm, next(iter(used_sessions(data, requests)), None)))
+    if probed is not None:
+        return "note" if excess.needed >= probed * (1 - PROBED) else "suspect"
     sessions = used_sessions(data, requests)
     held = [use.device for session in sessions for use in session.devices if use.model_buffer_bytes]
     on_cpu = bool(held) and all(name.upper().startswith(_CPU_BUFFERS) for name in held)
@@ -237,7 +269,7 @@ def speedup_above_cost_bound(data: RunData) -> Findings:
         elif excess.certain:
             yield about_arm(
                 "speedup-above-cost-bound",
-                _doubt(data, requests, excess, _own_steps(requests)),
+                _doubt(data, arm, requests, excess, _own_steps(requests)),
                 arm.id,
                 f"a speedup of {excess.speedup.point:.2f} is above {excess.bound:.2f}, which remains of tau when each "
                 f"drafted token takes {least.ms:.3f} ms or more"
@@ -414,13 +446,14 @@ CHECKS: tuple[Check, ...] = (
         "faster than tokens per target forward allow",
         "invalid",
         speedup_above_tau,
-        saw=("requests", "replies", "arms", "sessions"),
+        saw=("requests", "replies", "arms", "sessions", "step-probes"),
         assumes=(
             "an engine's own steps end within its decode time: arithmetic, and all that makes it invalid. The bound "
             "itself assumes that no forward over several tokens takes less time than one over a single token"
         ),
         otherwise=(
-            "CPUs have such forwards: a note that says how cheap they would have to be. Suspect where that is below "
+            "CPUs have such forwards: a note that says how cheap they would have to be. Suspect where that is more "
+            f"than {PROBED:.0%} below what the run's own probe shows; without one, where it is below "
             f"{CHEAP_FORWARD:g} of a plain token, or where there is neither a CPU nor a timed step to make it plausible"
         ),
     ),

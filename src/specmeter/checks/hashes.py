@@ -38,6 +38,7 @@ _LATER = {
     "profiles": "SELECT zlib_json FROM profile ORDER BY seq",
     "profiled": "SELECT json FROM profiled",
     "energy": "SELECT json FROM energy ORDER BY seq",
+    "routing": "SELECT target, json FROM routing ORDER BY seq",
 }
 """Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""
 _RUN = {"run": "SELECT created_at, started_at, finished_at, interrupted, reason, state FROM run"}

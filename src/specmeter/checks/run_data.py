@@ -38,6 +38,7 @@ from specmeter.record import (
     Profiled,
     Prompt,
     Session,
+    StepProbe,
     Timings,
 )
 from specmeter.store import RequestKey, RequestRow
@@ -195,6 +196,8 @@ class RunData:
     """(target, prompt id) -> the prompt as the engine tokenized it; empty in runs of early versions."""
     profiles: Mapping[ProfileKey, MatchProfile] = field(default_factory=dict["ProfileKey", MatchProfile])
     """Where drafts agree with texts."""
+    step_probes: tuple[StepProbe, ...] = ()
+    """What steps cost, as measured in the run before the arms that take them."""
     profiled: Profiled | None = None
     """Whether drafts read every text; None where none was asked to."""
     texts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
@@ -292,6 +295,7 @@ def read_run_data(run: RunReader) -> RunData:
         left_at=_left_at(run, arms, requests) if greedy else {},
         prompt_tokens={(it.target, it.prompt_id): it.token_ids for it in run.prompt_tokens()},
         profiles={key_of(profile): profile for profile in run.profiles()},
+        step_probes=tuple(run.probes()),
         profiled=run.profiled(),
         texts=texts,
     )

@@ -7,6 +7,7 @@ are printed and it alone is missing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -198,7 +199,9 @@ def _settings(arm: Arm, session: Session) -> Iterator[Value]:
     for name in ("kv_type_k", "kv_type_v"):
         if getattr(asked, name) is not None:
             yield Value(name, getattr(asked, name), read.get(name))
-    yield from _placement("", asked.gpu_layers, asked.devices, session.layers_offloaded, session.devices, asked.rpc)
+    # Behind a relay, the address that was connected to is another one than was asked for.
+    remote = _connected(session) or asked.rpc
+    yield from _placement("", asked.gpu_layers, asked.devices, session.layers_offloaded, session.devices, remote)
     if arm.draft is None:
         return
     for name in ("draft_kv_type_k", "draft_kv_type_v"):
@@ -210,7 +213,7 @@ def _settings(arm: Arm, session: Session) -> Iterator[Value]:
         asked.draft_devices,
         session.draft_layers_offloaded,
         session.draft_devices,
-        asked.rpc,
+        remote,
     )
 
 
@@ -231,6 +234,12 @@ def _placement(
     for device in devices:
         used = any(_same_device(device, name, remote) for name in holding)
         yield Value(f"{prefix}devices", device, (device if used else ", ".join(holding)) if holding else None)
+
+
+def _connected(session: Session) -> tuple[str, ...]:
+    """Addresses of remote machines, as the engine was given them."""
+    given = dict(itertools.pairwise(session.argv)).get("--rpc", "")
+    return tuple(given.split(",")) if given else ()
 
 
 def _same_device(asked: str, holding: str, remote: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +23,12 @@ _HELP = f"""Say which rows of somebody's results can be true.
 
 FILE is a table (CSV, TSV, Markdown, JSON or JSON Lines), a benchmark's output or an engine's log; `-` reads standard
 input. Each row is held against what arithmetic and hardware permit, with every printed number taken where it favours
-the row: impossible when a bound is broken, possible when one could have been and was not, else cannot tell. Possible
-does not mean true.
+the row: impossible when it breaks arithmetic or counting, implausible when it breaks a bound that rests on assumptions
+(they are printed, with how far they would have to be wrong), possible when a bound could have been broken and was not,
+else cannot tell. Possible does not mean true.
 
-Ends with exit code 1 when a row is impossible.
+Exit codes: 0 nothing is broken, 1 a row is impossible, 2 a file cannot be read, 4 a row is implausible and none is
+impossible.
 
 \b
 Examples:
@@ -58,10 +60,18 @@ Columns of tables, any of them, also under other names (see the documentation):
     "--bandwidth", metavar="GB/S", help="Its peak memory bandwidth, for devices that specmeter does not know."
 )
 @click.option("--bytes-per-token", metavar="SIZE", help="Weights that one token reads, like 1.9GB: the active ones.")
+@click.option(
+    "--cheapest-forward",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="RATIO",
+    help="Least time of a target forward over several tokens over that of one, as measured; 1 if not given.",
+)
 @click.option("--percent", multiple=True, metavar="COLUMN", help="The values of this column are percent.")
 @click.option("--fraction", multiple=True, metavar="COLUMN", help="The values of this column are fractions.")
 @click.option("--column", multiple=True, metavar="NAME=HEADING", help="Read the column NAME from this heading.")
-@click.option("--noise", metavar="PERCENT", help="What timing noise may explain; 1 if not given.")
+@click.option(
+    "--noise", metavar="PERCENT", help="What timing noise may explain; taken from the table's own repeats if not given."
+)
 @click.option("--details", is_flag=True, help="Also show the other bounds that were tried, and notes on each row.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
@@ -76,6 +86,7 @@ def command(
     device: str | None,
     bandwidth: str | None,
     bytes_per_token: str | None,
+    cheapest_forward: float | None,
     percent: tuple[str, ...],
     fraction: tuple[str, ...],
     column: tuple[str, ...],
@@ -98,6 +109,7 @@ def command(
         device=device,
         bandwidth=bandwidth,
         bytes_per_token=bytes_per_token,
+        cheapest_forward=cheapest_forward,
     )
     share = noise_share(noise)
     options = _table_options(percent, fraction, column)
@@ -122,7 +134,14 @@ def command(
             unread += 1
             click.echo(f"error: {printable_lines(str(error))}", err=True)
     print_audits(audits, as_json=as_json, details=details)
-    ctx.exit(2 if unread else 1 if any(audit.count("impossible") for audit in audits) else 0)
+    ctx.exit(2 if unread else _exit_code(audits))
+
+
+def _exit_code(audits: Sequence[Audit]) -> int:
+    """3 is an engine that failed, in all commands; so what only assumptions refute has 4."""
+    if any(audit.count("impossible") for audit in audits):
+        return 1
+    return 4 if any(audit.count("implausible") for audit in audits) else 0
 
 
 def _table_options(percent: tuple[str, ...], fraction: tuple[str, ...], columns: tuple[str, ...]) -> TableOptions:
@@ -170,7 +189,7 @@ def _published_names() -> tuple[str, ...]:
     return published.names()
 
 
-def _audit_published(name: str, names: tuple[str, ...], given: Given, noise: float) -> Audit:
+def _audit_published(name: str, names: tuple[str, ...], given: Given, noise: float | None) -> Audit:
     from specmeter.audit import published
     from specmeter.audit.reading import rule
     from specmeter.errors import UsageError

@@ -1,4 +1,4 @@
-"""Prints rulings: one table per source, notes below it, and how many rows there are of each verdict."""
+"""Prints rulings of each source: the count, the worst rows and what they rest on, then the others and notes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specmeter.audit.claim import VERDICTS
+from specmeter.audit.laws import ASSUMPTIONS
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specmeter.audit.claim import Ruling
+    from specmeter.audit.claim import Ruling, Verdict
     from specmeter.audit.reading import Audit
 
-VERDICTS = ("impossible", "possible", "cannot tell")
-_COLOURS = {"impossible": "red", "possible": "green", "cannot tell": "yellow"}
+_COLOURS: dict[Verdict, str] = {
+    "impossible": "red",
+    "implausible": "magenta",
+    "possible": "green",
+    "cannot tell": "yellow",
+}
 MAX_ROWS = 1_000
-"""Shown per source; nobody reads more."""
+"""Shown per source; more than anyone reads."""
+MAX_WORST = 10
+"""Broken rows shown before what they rest on; the others follow with the rest."""
 _WIDE = 110
 _ROW = 24
 _LABEL = 30
@@ -31,11 +40,15 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
                 {
                     "source": audit.source,
                     "format": audit.format,
+                    "counts": counts([audit]),
+                    "noise": {"share": round(audit.noise.share, 4), "origin": audit.noise.origin},
+                    "notes": list(audit.notes),
                     "rulings": [ruling.model_dump(mode="json", exclude_none=True) for ruling in audit.rulings],
                 }
                 for audit in audits
             ],
-            "counts": _counts(audits),
+            "counts": counts(audits),
+            "assumptions": {name: assumed.states for name, assumed in ASSUMPTIONS.items()},
         }
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
@@ -46,7 +59,7 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
     for audit in audits:
         print_source(console, audit, details=details)
     if len(audits) > 1:
-        console.print("all together: " + _tally(_counts(audits)), highlight=False)
+        console.print("all together: " + tally(counts(audits)), highlight=False)
 
 
 def print_names(names: Sequence[str], *, as_json: bool) -> None:
@@ -55,23 +68,38 @@ def print_names(names: Sequence[str], *, as_json: bool) -> None:
 
 
 def print_source(console: Console, audit: Audit, *, details: bool) -> None:
-    """One source: its rulings as a table, notes below it, and the count."""
+    """One source: the count, the worst rows with their reasons, what these rest on, then the others and notes."""
     from rich.markup import escape
 
     from specmeter.cli.text import printable
 
     name = escape(printable(audit.source))
     console.print(f"[bold]{name}[/bold]  {audit.format}", highlight=False, soft_wrap=True)
+    console.print(f"{tally(counts([audit]))}\n", highlight=False)
     if not audit.rulings:
         console.print("nothing in it to audit\n", highlight=False)
         return
     shared = _shared_notes(audit.rulings)
-    _print_table(console, audit.rulings, shared, details=details)
-    if len(audit.rulings) > MAX_ROWS:
+    bad = sorted((r for r in audit.rulings if r.broken or r.contradictions), key=lambda r: VERDICTS.index(r.verdict))
+    rest = [ruling for ruling in audit.rulings if not (ruling.broken or ruling.contradictions)]
+    worst = bad if details else bad[:MAX_WORST]
+    if worst:
+        _print_table(console, worst[:MAX_ROWS], shared, details=details)
+        if len(worst) < len(bad):
+            console.print(f"and {len(bad) - len(worst)} more, which --details shows", highlight=False)
+        _print_assumptions(console, worst)
+    if rest:
+        if worst:
+            console.print()
+        _print_table(console, rest[: MAX_ROWS - len(worst[:MAX_ROWS])], shared, details=details)
+    if len(worst) + len(rest) > MAX_ROWS:
         console.print(f"only the first {MAX_ROWS:,} rows are shown; --json prints all", highlight=False)
+    console.print(f"noise: {audit.noise.share:.1%}, {escape(audit.noise.origin)}", highlight=False)
+    for line in audit.notes:
+        console.print(f"note: {escape(printable(line))}", highlight=False)
     for note, where in shared.items():
         console.print(f"note{where}: {escape(printable(note))}", highlight=False)
-    console.print(_tally(_counts([audit])) + "\n", highlight=False)
+    console.print()
 
 
 def _print_table(console: Console, rulings: Sequence[Ruling], shared: dict[str, str], *, details: bool) -> None:
@@ -84,20 +112,27 @@ def _print_table(console: Console, rulings: Sequence[Ruling], shared: dict[str, 
     if labelled:
         table.add_column("claim", overflow="fold", max_width=_LABEL if wide else 18)
     table.add_column("verdict", no_wrap=True)
-    if wide:
-        table.add_column("bound", no_wrap=True)
-    table.add_column("arithmetic", overflow="fold")
-    for ruling in rulings[:MAX_ROWS]:
-        lines = [_styled(ruling.arithmetic if wide else f"{ruling.bound}: {ruling.arithmetic}", "")]
+    table.add_column("why", overflow="fold")
+    for ruling in rulings:
+        lines = [_styled(ruling.reason, "")]
+        lines += [_styled(f"contradiction: {line}", "bold") for line in ruling.contradictions]
         if details:
             notes = [note for note in ruling.claim.notes if note not in shared]
-            lines += [_styled(line, "dim") for line in (*ruling.others, *notes)]
+            lines += [_styled(line, "dim") for line in (f"decided by {ruling.bound}", *ruling.others, *notes)]
         cells = [_styled(ruling.claim.row, "")]
         cells += [_styled(ruling.claim.label, "")] if labelled else []
         cells.append(_styled(ruling.verdict, _COLOURS[ruling.verdict]))
-        cells += [_styled(ruling.bound, "")] if wide else []
         table.add_row(*cells, "\n".join(lines))
     console.print(table)
+
+
+def _print_assumptions(console: Console, rulings: Sequence[Ruling]) -> None:
+    """What the implausible rows rest on, each once."""
+    names = dict.fromkeys(item.name for ruling in rulings for item in ruling.rests_on)
+    if names:
+        console.print("\nimplausible rests on these, of which one would have to be wrong by what the row needs:")
+        for name in names:
+            console.print(f"  [bold]{name}[/bold]: {ASSUMPTIONS[name].states}", highlight=False)
 
 
 def _styled(text: str, style: str) -> str:
@@ -126,11 +161,13 @@ def _shared_notes(rulings: Sequence[Ruling]) -> dict[str, str]:
     }
 
 
-def _counts(audits: Sequence[Audit]) -> dict[str, int]:
+def counts(audits: Sequence[Audit]) -> dict[str, int]:
+    """Verdict -> rows, the worst first."""
     return {verdict: sum(audit.count(verdict) for audit in audits) for verdict in VERDICTS}
 
 
-def _tally(counts: dict[str, int]) -> str:
-    total = sum(counts.values())
-    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    return f"{total} {'row' if total == 1 else 'rows'}: {parts}"
+def tally(counted: dict[str, int]) -> str:
+    """`24 rows: 18 implausible, 6 possible`."""
+    total = sum(counted.values())
+    parts = ", ".join(f"{count} {verdict}" for verdict, count in counted.items() if count)
+    return f"{total} {'row' if total == 1 else 'rows'}{f': {parts}' if parts else ''}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from specmeter.probe import Probe
     from specmeter.profile.figures import DraftLength
     from specmeter.reading import RunReport
+    from specmeter.record import TextRouting
     from specmeter.store import RunReader
 
 
@@ -48,6 +49,8 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
 
     Where a draft model read the run's texts, a table says what every draft length would yield on them, by replay.
     Another says what each draft takes in memory, and what better quantization of the target the same bytes would hold.
+    Where a mixture of experts read the texts, a third says how many experts n tokens of them choose, beside uniform
+    routing.
 
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
 
@@ -74,7 +77,7 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     with RunStore.open(folder, readonly=True) as store:
         probes, name = _probes(probe_files, store, report)
         account = explain(store, report, probes, name)
-        lengths = draft_lengths(store)
+        lengths, routing = draft_lengths(store), store.routing()
         targets = {arm.target for arm in report.arms}
         hashes = {model.sha256 for model in report.models if model.name in targets}
         kept = tuple(map(load_report, reports)) or kept_reports(hashes)
@@ -82,9 +85,11 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
         prices = memory_prices(report.arms, models, store.sessions(), kept)
     verdict = report.certificate.verdict if report.certificate else None
     if as_json:
-        click.echo(json.dumps(_json(account, lengths, prices, verdict, folder), indent=2, ensure_ascii=False))
+        data = _json(account, lengths, prices, verdict, folder)
+        data["routing"] = [it.model_dump(mode="json") for it in routing]
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
-        _print(account, lengths, prices, report)
+        _print(account, lengths, prices, routing, report)
     return 1 if verdict == "invalid" else 0
 
 
@@ -148,13 +153,20 @@ def _json(
     }
 
 
-def _print(account: Account, lengths: Sequence[DraftLength], prices: Sequence[MemoryPrice], report: RunReport) -> None:
+def _print(
+    account: Account,
+    lengths: Sequence[DraftLength],
+    prices: Sequence[MemoryPrice],
+    routing: Sequence[TextRouting],
+    report: RunReport,
+) -> None:
     from rich.markup import escape
     from rich.padding import Padding
 
     from specmeter.cli.memory_view import print_memory
     from specmeter.cli.prediction_view import print_accuracy, print_sources
     from specmeter.cli.profile_view import print_draft_lengths
+    from specmeter.cli.routing_view import print_routing
     from specmeter.cli.text import output_console, printable
 
     console = output_console()
@@ -165,10 +177,14 @@ def _print(account: Account, lengths: Sequence[DraftLength], prices: Sequence[Me
         console.print()
         for arm in group:
             if arm.sentence:
-                console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]", highlight=False)
+                doubt = "" if arm.verdict == "valid" else f" ({arm.verdict or 'not checked'})"
+                console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]{doubt}", highlight=False)
                 console.print(Padding(escape(printable(arm.sentence)), (0, 0, 0, 2), expand=False), highlight=False)
         console.print()
+    if any(arm.verdict in ("suspect", "invalid") for arm in account.arms):
+        console.print("`specmeter check` says what speaks against suspect and invalid arms\n", highlight=False)
     print_draft_lengths(console, lengths)
+    print_routing(console, routing)
     print_memory(console, prices)
     _print_means(console, account)
     outcomes = [arm.prediction for arm in account.arms if arm.prediction is not None]

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 TABLES = (
-    "requests", "sessions", "steps", "telemetry", "prompts", "findings", "energy", "margins", "predictions", "profiles",
-)  # fmt: skip
+    *("requests", "sessions", "steps", "telemetry", "prompts", "findings", "energy", "margins", "predictions"),
+    *("profiles", "positions", "accepted_lengths", "routing"),
+)
 FORMATS = ("csv", "jsonl", "parquet")
 
 

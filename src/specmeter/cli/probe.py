@@ -89,6 +89,7 @@ def command(
     from specmeter.cli.progress import error_console
     from specmeter.cli.text import printable
     from specmeter.errors import UsageError
+    from specmeter.host import read_host
     from specmeter.probe import make
     from specmeter.record import EngineSettings
 
@@ -96,6 +97,10 @@ def command(
     counts = parse_tokens(tokens) if tokens is not None else ()
     settings = EngineSettings(threads=threads, gpu_layers=gpu_layers, draft_gpu_layers=gpu_layers if draft else None)
     console = error_console()
+    host = read_host()
+    if host.busy_processes:
+        busy = escape(printable(", ".join(host.busy_processes)))
+        console.print(f"warning: other programs are busy: {busy}; times will be too long", soft_wrap=True)
     if routing:
         for flag, given in (("--draft", draft), ("--tokens", tokens), ("--binary", binary), ("--repeats", repeats)):
             if given is not None:
@@ -107,7 +112,6 @@ def command(
         print_routing(model, summary, path, as_json=as_json)
         return
 
-    from specmeter.host import read_host
     from specmeter.probe.files import save_probe
 
     request = make.Request(
@@ -121,10 +125,6 @@ def command(
         text=text,
         binary=binary,
     )
-    host = read_host()
-    if host.busy_processes:
-        busy = escape(printable(", ".join(host.busy_processes)))
-        console.print(f"warning: other programs are busy: {busy}; times will be too long", soft_wrap=True)
     with _progress(console) as progress:
         probe = make.make_probe(request, host, progress)
     if missing := sorted(set(counts or make.TOKENS[source]) - {point.tokens for point in probe.target_ms.points}):

@@ -83,7 +83,8 @@ def command(
     other models. MODEL is a model reference (see `specmeter models`).
 
     A plan names models, text and tests in a file, and makes quantizations of a model where a llama-quantize is found;
-    what cannot be had is left out with the reason. Bundled: apple-quant-ladder, qat-vs-ptq, hardware-comparison.
+    what cannot be had is left out with the reason. Bundled: apple-quant-ladder, qat-vs-ptq,
+    hardware-comparison, quant-perplexity.
     With --out, an interrupted plan goes on where it was.
 
     \b

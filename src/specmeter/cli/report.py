@@ -79,8 +79,8 @@ def command(
     RUN is a run folder or a study folder, the name of one under specmeter-runs/, or `latest` (the default: the latest
     run). The page holds everything it shows and loads nothing. Figures need `pip install 'specmeter[figures]'`.
 
-    With --published, the page shows what a document printed: which of its numbers are impossible, what they say about
-    each of its claims, and its tables and figures drawn from them.
+    With --published, the page shows what a document printed: which of its numbers are impossible or implausible, what
+    they say about each of its claims, and its tables and figures drawn from them.
 
     \b
     Examples:

@@ -13,19 +13,30 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from specmeter.answer import Answer
+    from specmeter.positions import ArmPositions
     from specmeter.reading import RunReport
     from specmeter.record import Estimate, Verdict
     from specmeter.summary import ArmSummary, KindSummary
 
 
-def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: bool = False) -> Verdict | None:
+def print_run(
+    folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: bool = False, with_positions: bool = False
+) -> Verdict | None:
     """Write the run's summary to stdout, as JSON or for people; returns its verdict, None where it was not checked."""
+    from specmeter.cli.positions_view import as_data, print_positions
+    from specmeter.positions import positions
     from specmeter.reading import read_run
+    from specmeter.store import RunStore
 
     report = read_run(folder, by_prompt=by_prompt)
     verdict = report.certificate.verdict if report.certificate else None
+    found: tuple[ArmPositions, ...] = ()
+    if with_positions:
+        with RunStore.open(folder, readonly=True) as store:
+            found = positions(store)
     if as_json:
-        click.echo(json.dumps(_json(report), indent=2, ensure_ascii=False))
+        more = {"positions": as_data(found)} if with_positions else {}
+        click.echo(json.dumps(_json(report) | more, indent=2, ensure_ascii=False))
         return verdict
     from rich.markup import escape
     from rich.padding import Padding
@@ -46,6 +57,9 @@ def print_run(folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: 
         console.print(escape(sentence(answer)), highlight=False)
         for line in details(answer, words("en")):
             console.print(Padding(escape(line), (0, 0, 0, 2), expand=False), style="dim", highlight=False)
+    if with_positions:
+        console.print()
+        print_positions(console, found)
     _print_notes(console, report)
     console.print(f"\nrun folder: {escape(str(folder))}", highlight=False, soft_wrap=True)
     return verdict

@@ -9,8 +9,9 @@ import click
 @click.argument("run", default="latest")
 @click.option("--by-kind", is_flag=True, help="Also show every kind of prompt by itself.")
 @click.option("--by-prompt", is_flag=True, help="Also show the speedup on every single prompt.")
+@click.option("--positions", is_flag=True, help="Also show acceptance by position and accepted lengths.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(run: str, by_kind: bool, by_prompt: bool, as_json: bool) -> int:
+def command(run: str, by_kind: bool, by_prompt: bool, positions: bool, as_json: bool) -> int:
     """Show what RUN found: rates, speedups with their intervals, acceptance, and the answer.
 
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished run is shown
@@ -20,6 +21,7 @@ def command(run: str, by_kind: bool, by_prompt: bool, as_json: bool) -> int:
     Examples:
       specmeter show
       specmeter show specmeter-runs/demo-20261121-101500 --by-kind
+      specmeter show --positions
       specmeter show latest --json | jq '.answers'
 
     \b
@@ -28,5 +30,5 @@ def command(run: str, by_kind: bool, by_prompt: bool, as_json: bool) -> int:
     from specmeter.cli.run_view import print_run
     from specmeter.laboratory import find_run
 
-    verdict = print_run(find_run(run), as_json=as_json, by_kind=by_kind, by_prompt=by_prompt)
+    verdict = print_run(find_run(run), as_json=as_json, by_kind=by_kind, by_prompt=by_prompt, with_positions=positions)
     return 1 if verdict == "invalid" else 0

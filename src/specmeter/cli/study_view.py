@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from specmeter.studies.runner import Ready
     from specmeter.studies.study import ClaimRuling, Ran, StudyCell, StudyFindings, StudyTable
 
-_RULINGS = {"supported": "green", "contradicted": "red", "cannot tell": "yellow"}
+_RULINGS = {"supported": "green", "contradicted": "red", "cannot tell": "yellow", "does not apply here": "dim"}
 _STATUS = {"measured": "green", "incomplete": "yellow", "skipped": "red"}
 
 
@@ -290,7 +290,9 @@ def _print_claims(console: Console, claims: Sequence[ClaimRuling]) -> None:
     for claim in claims:
         table.add_row(
             Text(f"{printable(claim.claim)} [{printable(claim.where)}]"),
-            Text(claim.ruling, style=_RULINGS[claim.ruling]),
+            Text(claim.ruling, style=_RULINGS[claim.ruling]).append(
+                f"\nby {claim.rests_on}" if claim.rests_on else "", style="dim"
+            ),
             Text(printable(claim.found)),
         )
     console.print(table)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,10 +20,10 @@ from specmeter.engines.llama_methods import remote_machines, server_options
 from specmeter.engines.llama_options import known_flags, to_flags
 from specmeter.engines.llama_server import LlamaSession
 from specmeter.engines.llama_start import Command, clean_environment, default_threads, start_session
+from specmeter.engines.native_tools import BINARY_VARIABLE, BUILD_COMMAND, executable, find_program
 from specmeter.errors import EngineStartError
-from specmeter.record import EngineIdentity
+from specmeter.record import EngineIdentity, network_of
 
-BINARY_VARIABLE = "SPECMETER_LLAMA_SERVER"
 _PROBE_TIMEOUT_S = 60.0
 _MEET_TIMEOUT_S = 5.0
 """How long a remote machine may take to accept a connection."""
@@ -32,19 +33,19 @@ _ESSENTIAL = frozenset({"--model", "--port", "--host", "--metrics", "--ctx-size"
 class NativeEngine:
     """Starts sessions on a native server.
 
-    The binary is the one given, or else the one that `SPECMETER_LLAMA_SERVER` names, or else `llama-server` on `PATH`.
-    Raises `EngineStartError` when there is none.
+    The binary is the one given, or else the one that `SPECMETER_LLAMA_SERVER` names, or else what `specmeter engines
+    build` made last, or else `llama-server` on `PATH`. Raises `EngineStartError` when there is none.
     """
 
     def __init__(self, binary: Path | None = None) -> None:
-        named = str(binary) if binary is not None else os.environ.get(BINARY_VARIABLE)
-        found = shutil.which(os.path.expanduser(named) if named else "llama-server")  # noqa: PTH111
+        found = executable(binary) if binary is not None else find_program("llama-server")
         if found is None:
+            named = str(binary) if binary is not None else os.environ.get(BINARY_VARIABLE)
             raise EngineStartError(
-                f"{named}: is no executable file" if named else "there is no llama-server on PATH",
-                fix=f"give the path of a llama-server binary, set {BINARY_VARIABLE}, or use the embedded engine",
+                f"{named}: is no executable file" if named else "there is no llama-server on PATH, and none built",
+                fix=f"build one ({BUILD_COMMAND}), give its path, set {BINARY_VARIABLE}, or use the embedded engine",
             )
-        self.binary = Path(found).absolute()
+        self.binary = found
         self._versions: dict[str, str] = {}
         """SHA-256 of the binary -> what it prints for `--version`."""
 
@@ -70,20 +71,28 @@ class NativeEngine:
     def start(self, launch: Launch) -> LlamaSession:
         """Start a session and wait until it is ready. Raises `EngineStartError`, or `ExperimentError` for an arm that
         llama.cpp cannot honour."""
-        options = server_options(launch, default_threads())
-        if remote := remote_machines(launch):
-            self.meet(remote)
-            # Left to itself, llama.cpp would spread the target over the remote devices too.
-            options.setdefault("devices", self._local_gpus or ["none"])
-        flags = to_flags(options, self._flags)
+        settings = launch.arm.engine
+        with ExitStack() as stack:
+            remote, pids = self._opened(remote_machines(launch), stack, settings.threads or default_threads())
+            if remote:
+                settings = settings.model_copy(update={"rpc": remote})
+                launch = replace(launch, arm=launch.arm.model_copy(update={"engine": settings}))
+                self._meet(remote)
+            options = server_options(launch, default_threads())
+            if remote:
+                # Left to itself, llama.cpp would spread the target over the remote devices too.
+                options.setdefault("devices", self._local_gpus or ["none"])
+            flags = to_flags(options, self._flags)
 
-        def command(port: int, api_key: str) -> Command:
-            argv = (str(self.binary), *flags, "--host", LOOPBACK, "--port", str(port), *launch.arm.engine.extra_flags)
-            # Through the environment, because command lines are readable by everybody.
-            env = clean_environment(trace=launch.arm.engine.trace_steps) | {"LLAMA_API_KEY": api_key}
-            return Command(argv=argv, shown=argv, env=env)
+            def command(port: int, api_key: str) -> Command:
+                argv = (str(self.binary), *flags, "--host", LOOPBACK, "--port", str(port), *settings.extra_flags)
+                # Through the environment, because command lines are readable by everybody.
+                env = clean_environment(trace=settings.trace_steps) | {"LLAMA_API_KEY": api_key}
+                return Command(argv=argv, shown=argv, env=env)
 
-        return start_session(launch, command)
+            session = start_session(launch, command)
+            session.take_along(stack.pop_all(), pids)
+        return session
 
     def clock(self) -> float:
         """Seconds since the epoch."""
@@ -104,14 +113,36 @@ class NativeEngine:
 
     def meet(self, machines: tuple[str, ...]) -> None:
         """Raise `EngineStartError` when the binary was built without RPC, or a remote machine does not answer or offers
-        no device.
+        no device; one behind a relay is started for it.
 
         llama.cpp would abort in its own words, and older builds would go on without the machine.
         """
+        with ExitStack() as stack:
+            self._meet(self._opened(machines, stack, default_threads())[0])
+
+    def _opened(
+        self, machines: tuple[str, ...], stack: ExitStack, threads: int
+    ) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """(addresses to connect to, processes that play other machines); `stack` ends these."""
+        from specmeter.engines.far import FarMachine
+
+        found: list[str] = []
+        pids: list[int] = []
+        for machine in machines:
+            if (network := network_of(machine)) is None:
+                found.append(machine)
+                continue
+            far = FarMachine(network, self.binary, threads)
+            stack.callback(far.close)
+            found.append(far.address)
+            pids += far.pids
+        return tuple(found), tuple(pids)
+
+    def _meet(self, machines: tuple[str, ...]) -> None:
         if "--rpc" not in self._flags:
             raise EngineStartError(
                 f"{self.binary} was built without RPC: nothing can be placed on another machine",
-                fix="build one with -DGGML_RPC=ON; in specmeter's repository: python scripts/build_native.py",
+                fix=f"`{BUILD_COMMAND}` makes one that has it; in a build of your own, -DGGML_RPC=ON",
             )
         for address in machines:
             host, _, port = address.rpartition(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.client
 import time
 from collections.abc import Mapping
@@ -45,6 +46,8 @@ class LlamaSession:
         self._process = process
         self._client = client
         self._facts = facts
+        self._beside = contextlib.ExitStack()
+        """What was started for this session alone and ends with it."""
         self._token_ids_of: dict[str, tuple[int, ...]] = {}
         self._drafted: Mapping[str, Drafting] | None = {}
         """The server's statistics at the end of the last request; None where that was not seen."""
@@ -52,6 +55,11 @@ class LlamaSession:
     @property
     def facts(self) -> SessionFacts:
         return self._facts
+
+    def take_along(self, beside: contextlib.ExitStack, pids: tuple[int, ...]) -> None:
+        """End `beside` with the session. Its processes `pids` play other machines, and their load is the session's."""
+        self._beside = beside
+        self._facts = dataclasses.replace(self._facts, pids=(*self._facts.pids, *pids))
 
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
         """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`.
@@ -132,7 +140,10 @@ class LlamaSession:
 
     def close(self) -> None:
         """End the server and everything it started; safe to call twice."""
-        self._process.close()
+        try:
+            self._process.close()
+        finally:
+            self._beside.close()
 
     def __enter__(self) -> Self:
         return self

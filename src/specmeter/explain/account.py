@@ -109,7 +109,7 @@ def explain(
     verdicts = report.certificate.arms if report.certificate else {}
     speedups = {arm.arm_id: arm.speedup for arm in (*report.summary.arms, *report.summary.controls)}
     predictions = {outcome.prediction.arm_id: outcome for outcome in report.predictions}
-    unions = _unions(report.arms, tallies)
+    unions, texts = _unions(report.arms, tallies), {it.target: it for it in run.routing()}
     found: list[ArmAccount] = []
     for arm in report.arms:
         if arm.id not in tallies:
@@ -120,7 +120,7 @@ def explain(
             arm,
             tallies[arm.id],
             tallies.get(arm.baseline_id or "", {}),
-            experts_of(model.header, model, probe, unions[arm.target]),
+            experts_of(model.header, model, probe, unions[arm.target], texts.get(arm.target)),
             probe,
             verdict=verdict,
             several=report.summary.invocations > 1,

@@ -130,8 +130,7 @@ def _because(it: Round, experts: Experts | None) -> str:
     else:
         more, measured = experts.more(it.verified)
         most = experts.most(it.verified)
-        cause = f"{more:.0%} more experts are read" if measured else f"up to {more:.0%} more experts are read"
-        cause += "" if measured else " (routing was not measured)"
+        cause = f"{'' if measured else 'up to '}{more:.0%} more experts are read ({experts.told(it.verified)})"
     if it.verification <= SAME * most:
         return f" because {cause}"
     return f"; that {cause} explains {most:.1f} of them at most, the rest is unexplained"

@@ -67,7 +67,7 @@ def make(source: Path, kind: str, quantizer: Path | None, progress: Progress | N
     if kind not in OWN_TYPES:
         raise ModelError(
             f"{kind} needs a native llama-quantize",
-            fix="build it (scripts/build_native.py) and set SPECMETER_LLAMA_SERVER, or give the file itself",
+            fix="`specmeter engines build` makes that tool; or give the file itself",
         )
     return _here(parts, kind, stored, progress)
 

@@ -9,27 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity, Record
+from specmeter.record import EngineIdentity, EngineSettings, Estimate, ExpertUnion, Host, ModelIdentity, Record
 from specmeter.theory.curves import CostCurve
-
-
-class UnionPoint(Record):
-    """Experts that so many consecutive tokens choose."""
-
-    tokens: int
-    """n: consecutive tokens of real text."""
-    union: Estimate
-    """Distinct experts of a layer, mean over layers and places of the text."""
-
-
-class ExpertUnion(Record):
-    """U(n) of an MoE target, measured on text."""
-
-    experts: int
-    """Experts of a layer to choose from."""
-    used: int
-    """Experts chosen for a token."""
-    points: tuple[UnionPoint, ...]
 
 
 class Probe(Record):

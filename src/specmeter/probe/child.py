@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from specmeter.engines.apart import Heard, read_result, run_apart, serve
-from specmeter.probe.routing import RoutingOrder, read_routing, save_routing
+from specmeter.probe.routing import (
+    ContinuationsOrder,
+    RoutingOrder,
+    read_continuations,
+    read_routing,
+    save_routing,
+)
 from specmeter.probe.sweep import Samples, Sweep, sweep
 from specmeter.record import Record
 
@@ -17,7 +23,7 @@ SAMPLES, ROUTING = "samples.json", "routing.npz"
 
 class _Order(Record):
     job: Literal["sweep", "routing"]
-    order: Sweep | RoutingOrder
+    order: Sweep | RoutingOrder | ContinuationsOrder
 
 
 def measure_sweep(
@@ -34,9 +40,16 @@ def measure_sweep(
     return Samples.model_validate_json(read_result(folder / SAMPLES))
 
 
-def measure_routing(order: RoutingOrder, folder: Path, done: Callable[[int], None]) -> Path:
-    """`read_routing` in a child: the file of what it saw. Raises what `read_routing` raises."""
-    run_apart(__name__, _Order(job="routing", order=order), folder, lambda parts, _: done(parts))
+def measure_routing(
+    order: RoutingOrder | ContinuationsOrder,
+    folder: Path,
+    done: Callable[[int], None] = lambda _: None,
+    *,
+    limit_s: float | None = None,
+) -> Path:
+    """`read_routing` or `read_continuations` in a child: the file of what it saw. Raises what they raise, and
+    `EngineHungError` after `limit_s`."""
+    run_apart(__name__, _Order(job="routing", order=order), folder, lambda parts, _: done(parts), limit_s=limit_s)
     return folder / ROUTING
 
 
@@ -52,7 +65,8 @@ def _carry_out(given: str, folder: Path, heard: Heard) -> None:
     if isinstance(order, Sweep):
         (folder / SAMPLES).write_text(sweep(order, done).model_dump_json(), encoding="utf-8")
     else:
-        save_routing(read_routing(order, done), folder / ROUTING)
+        read = read_routing(order, done) if isinstance(order, RoutingOrder) else read_continuations(order, done)
+        save_routing(read, folder / ROUTING)
 
 
 if __name__ == "__main__":

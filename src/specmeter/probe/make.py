@@ -18,9 +18,8 @@ from specmeter.telemetry import TelemetrySampler
 from specmeter.theory.curves import CostCurve, CostPoint
 
 if TYPE_CHECKING:
-    from specmeter.probe import ExpertUnion
     from specmeter.probe.routing import Routing
-    from specmeter.record import EngineIdentity, Estimate, Host
+    from specmeter.record import EngineIdentity, Estimate, ExpertUnion, Host
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is measured, parts done, parts in all)."""

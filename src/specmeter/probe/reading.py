@@ -12,8 +12,8 @@ from specmeter.theory.experts import fit_union
 from specmeter.theory.fitting import CostFit, compare_fits
 
 if TYPE_CHECKING:
-    from specmeter.probe import ExpertUnion, Probe
-    from specmeter.record import Estimate
+    from specmeter.probe import Probe
+    from specmeter.record import Estimate, ExpertUnion
     from specmeter.theory.arguments import Floats
 
 TYPICAL_GAMMA = 4

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import io
 import math
+import time
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,9 +29,8 @@ import numpy as np
 from pydantic import Field
 
 from specmeter.errors import UsageError
-from specmeter.probe import ExpertUnion, UnionPoint
 from specmeter.probe.random_tokens import TokenTimes, draw, time_both
-from specmeter.record import EngineSettings, Estimate, Record
+from specmeter.record import EngineSettings, Estimate, ExpertUnion, Record, UnionPoint
 from specmeter.stats import median_estimate, t_interval
 from specmeter.whole_file import write_whole
 
@@ -51,7 +51,7 @@ take a megabyte per token."""
 _FIRST = 128
 _HOTTEST = 5
 _MAX_FILE_BYTES = 2**32
-_MOST_EXPERTS = 65_536
+MOST_EXPERTS = 65_536
 
 
 class RoutingOrder(Record):
@@ -60,13 +60,27 @@ class RoutingOrder(Record):
     target: str
     """Path of the model file."""
     settings: EngineSettings
-    experts: Annotated[int, Field(ge=1, le=_MOST_EXPERTS)]
+    experts: Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
     """Experts of a layer, as the file's header has it."""
     text: str
     most_tokens: Annotated[int, Field(ge=1)]
     """Longer texts are cut there."""
     random: bool = False
     """Whether random tokens are looked at beside the text."""
+
+
+class ContinuationsOrder(Record):
+    """The experts of texts that were generated are to be read; `specmeter.probe.child` does it."""
+
+    target: str
+    """Path of the model file."""
+    settings: EngineSettings
+    experts: Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
+    """Experts of a layer, as the file's header has it."""
+    texts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    """Token ids of (prompt, what was generated after it)."""
+    limit_s: float
+    """Seconds after which no further text is begun, the first one excepted."""
 
 
 @dataclass(frozen=True)
@@ -207,18 +221,55 @@ def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
         if drawn:
             with Context(model, settings, threads=threads, rows=1) as context:
                 times = time_both(context, text, drawn)
+    layers, ids = _stacked(order, parts)
+    ids, of_random = np.split(ids, [sum(lengths)], axis=1)
+    return Routing(order.experts, layers, ids, lengths, of_random if drawn else None, times)
+
+
+def read_continuations(order: ContinuationsOrder, done: Callable[[int], None]) -> Routing:
+    """Decode prompts and what was generated after them, and keep the experts of the latter: a segment for each text.
+
+    Calls `done` with the number of texts that are complete. Raises `UsageError` for a model without experts,
+    `EngineError` when llama.cpp fails.
+    """
+    from specmeter.engines.libllama.context import Context
+    from specmeter.engines.libllama.model import Model
+    from specmeter.engines.libllama.routing import RoutingTap
+
+    tap, settings = RoutingTap(), order.settings
+    parts: list[dict[int, Any]] = []
+    with (
+        Model(Path(order.target), gpu_layers=settings.gpu_layers, devices=settings.devices) as model,
+        Context(model, settings, threads=settings.threads or 1, rows=_CHUNK, tap=tap) as context,
+    ):
+        ends_at = time.monotonic() + order.limit_s  # loading does not count
+        for prompt, text in order.texts:
+            if parts and time.monotonic() > ends_at:
+                break
+            context.cut(0)
+            context.extend(prompt)
+            tap.take()
+            size = min(_CHUNK, context.batch_size)
+            for start in range(0, len(text), size):
+                context.decode(text[start : start + size], "all")
+            parts.append(tap.take())
+            done(len(parts))
+    layers, ids = _stacked(order, parts)
+    return Routing(order.experts, layers, ids, tuple(len(text) for _, text in order.texts[: len(parts)]))
+
+
+def _stacked(order: RoutingOrder | ContinuationsOrder, parts: Sequence[dict[int, Any]]) -> tuple[tuple[int, ...], Ids]:
+    """(numbers of the layers that have experts, the experts of all segments)."""
     layers = tuple(sorted(parts[0]))
     if not layers:
         raise UsageError(f"{order.target}: no layer of this model chooses experts", fix="name an MoE model")
-    kind = np.uint8 if order.experts <= 256 else np.uint16
     ids = np.stack([np.concatenate([part[layer] for part in parts]) for layer in layers])
     if int(ids.max()) >= order.experts:
         raise UsageError(
             f"{order.target}: chose expert {int(ids.max())}, and its header says {order.experts} experts",
             fix="check the file with `specmeter models inspect`",
         )
-    ids, of_random = np.split(ids.astype(kind), [sum(lengths)], axis=1)
-    return Routing(order.experts, layers, ids, lengths, of_random if drawn else None, times)
+    return layers, ids.astype(np.uint8 if order.experts <= 256 else np.uint16)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -339,6 +390,29 @@ def _union(routing: Routing, ids: Ids, windows: Sequence[int]) -> ExpertUnion:
     return ExpertUnion(experts=routing.experts, used=routing.used, points=points)
 
 
+def text_unions(routing: Routing, windows: Sequence[int] = WINDOWS) -> tuple[ExpertUnion, dict[int, tuple[float, ...]]]:
+    """(U(n) over texts of any lengths, number of a layer -> the same of that layer alone).
+
+    Each n over the texts that are so long, which weigh alike; an n that is longer than all texts is left out.
+    """
+    parts = _segments(routing, routing.ids)
+    able = [n for n in windows if n <= max(routing.segments)]
+    # (texts, layers, windows), NaN where a text is shorter than a window.
+    found = np.full((len(parts), len(routing.layers), len(able)), np.nan)
+    for text, ids in enumerate(parts):
+        here = [n for n in able if n <= ids.shape[1]]
+        for layer in range(len(routing.layers)):
+            found[text, layer, : len(here)] = unions(ids[layer : layer + 1], here)
+    means = found.mean(axis=1)
+    points = tuple(
+        UnionPoint(tokens=n, union=_estimate(column[np.isfinite(column)], "texts"))
+        for n, column in zip(able, means.T, strict=True)
+    )
+    layers = np.nanmean(found, axis=0).round(4)
+    by_layer = {number: tuple(row) for number, row in zip(routing.layers, layers.tolist(), strict=True)}
+    return ExpertUnion(experts=routing.experts, used=routing.used, points=points), by_layer
+
+
 def unions(ids: Ids, windows: Sequence[int]) -> Floats:
     """Mean distinct experts in all windows of n consecutive tokens, over layers too, for each n of `windows`.
 
@@ -348,7 +422,7 @@ def unions(ids: Ids, windows: Sequence[int]) -> Floats:
     layers, length, used = ids.shape
     layer = np.repeat(np.arange(layers, dtype=np.int64), length * used)
     token: Whole = np.tile(np.repeat(np.arange(length, dtype=np.int64), used), layers)
-    expert: Whole = layer * _MOST_EXPERTS + ids.ravel()
+    expert: Whole = layer * MOST_EXPERTS + ids.ravel()
     # Choices of one expert of one layer stand together, in the order of their tokens.
     order = np.lexsort((token, expert))
     expert, token = expert[order], token[order]
@@ -368,16 +442,16 @@ def _segments(routing: Routing, ids: Ids) -> Sequence[Ids]:
     return np.split(ids, ends, axis=1)
 
 
-def _estimate(means: Floats) -> Estimate:
-    """Mean over segments, with Student's interval where there are two segments that differ."""
+def _estimate(means: Floats, of: str = "segments") -> Estimate:
+    """Mean over segments (or texts), with Student's interval where there are two that differ."""
     n = len(means)
-    point, method = float(means.mean()), f"mean over {n} segments of text, their windows and layers"
+    what = f"{n} segments of text" if of == "segments" else f"{n} {of}"
+    point, method = float(means.mean()), f"mean over {what}, their windows and layers"
     if n < 2 or float(np.ptp(means)) <= 1e-12 * point:
-        return Estimate(point=point, n=n, unit="experts", method=f"{method}; no interval")
+        return Estimate(point=point, n=n, of=of, unit="experts", method=f"{method}; no interval")
     _, low, high = t_interval(means)
-    return Estimate(
-        point=point, low=float(low), high=float(high), n=n, unit="experts", method=f"{method}; Student t over segments"
-    )
+    method = f"{method}; Student t over {of}"
+    return Estimate(point=point, low=float(low), high=float(high), n=n, of=of, unit="experts", method=method)
 
 
 def _shares(routing: Routing) -> Floats:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 import time
@@ -20,8 +18,8 @@ from typing import Any, Literal, cast
 from pydantic import ValidationError
 
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of
-from specmeter.engines.llama_native import BINARY_VARIABLE
 from specmeter.engines.llama_start import clean_environment
+from specmeter.engines.native_tools import BINARY_VARIABLE, BUILD_COMMAND, executable, find_program
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
 from specmeter.quality import Perplexity, SpeedTest
@@ -46,25 +44,25 @@ _NORMAL = 1.959964
 
 
 def find_tool(tool: Tool, given: str) -> Path:
-    """The binary: `given`, or for `auto` the one beside the llama-server that the environment names, or on `PATH`.
+    """The binary: `given`, or for `auto` the one that `engines.native_tools` finds.
 
     Raises `EngineStartError` when there is none.
     """
     flag = "--native-" + tool.removeprefix("llama-")
-    fix = f"give its path with {flag}, or build it (scripts/build_native.py) and set {BINARY_VARIABLE}"
+    fix = f"`{BUILD_COMMAND}` makes it; or give its path with {flag}"
     if given != AUTO:
-        found = shutil.which(os.path.expanduser(given))  # noqa: PTH111
+        found = executable(given)
         if found is None:
             raise EngineStartError(f"{flag} {given}: is no executable file", fix=fix)
-        return Path(found).absolute()
-    server = shutil.which(os.path.expanduser(os.environ.get(BINARY_VARIABLE, "")) or "llama-server")  # noqa: PTH111
-    beside = shutil.which(tool, path=str(Path(server).absolute().parent)) if server else None
-    found = beside or shutil.which(tool)
+        return found
+    found = find_program(tool)
     if found is None:
         raise EngineStartError(
-            f"{flag} auto: there is no {tool} beside the server that {BINARY_VARIABLE} names, and none on PATH", fix=fix
+            f"{flag} auto: there is no {tool} beside the server that {BINARY_VARIABLE} names, none built, and none on "
+            "PATH",
+            fix=fix,
         )
-    return Path(found).absolute()
+    return found
 
 
 def native_perplexity(

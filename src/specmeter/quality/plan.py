@@ -107,15 +107,15 @@ class QualityPlan(Record):
     repeats: Annotated[int, Field(ge=1, le=1000)] = 6
     """Blocks in which all models take turns."""
     engine: Literal["libllama", "native", "mlx"] = "libllama"
-    """`libllama`: the library of the installed wheel; `native`: `llama-perplexity` and `llama-bench` beside the server
-    that SPECMETER_LLAMA_SERVER names, or on PATH; `mlx`: rates of models in MLX's format, by `mlx_lm`."""
+    """`libllama`: the library of the installed wheel; `native`: `llama-perplexity` and `llama-bench`, of
+    `specmeter engines build` or of your own; `mlx`: rates of models in MLX's format, by `mlx_lm`."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Default: all physical cores."""
     gpu_layers: Annotated[int, Field(ge=0, le=100_000)] | None = None
     """Layers to offload; default: the engine decides."""
     quantizer: str = "auto"
     """Path of the `llama-quantize` that makes models; `auto`: the one beside the server that SPECMETER_LLAMA_SERVER
-    names, or on PATH; `none`: only types that specmeter makes itself."""
+    names, that of `specmeter engines build`, or the one on PATH; `none`: only types that specmeter makes itself."""
     without_mlx: Name | None = None
     """Variant that takes the plan's place where its engine is `mlx` and there is none."""
     variants: Annotated[Variants, Field(default_factory=dict)]

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from specmeter import preflight
+from specmeter.engines.native_tools import BUILD_COMMAND
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.host import read_host
 from specmeter.models.facts import read_header
@@ -104,7 +105,7 @@ def find_quantizer(plan: QualityPlan) -> tuple[Path | None, str]:
     try:
         return find_tool("llama-quantize", plan.quantizer), ""
     except SpecmeterError as error:
-        return None, "there is none beside the server or on PATH" if plan.quantizer == "auto" else error.message
+        return None, "there is none here" if plan.quantizer == "auto" else error.message
 
 
 def wanted(plan: QualityPlan, quantizer: Path | None) -> dict[str, PlannedModel]:
@@ -169,7 +170,7 @@ class _Shelf:
         if quantizer is None and model.type not in OWN_TYPES:
             raise UsageError(
                 f"{model.type} is made by llama-quantize only, and {without}",
-                fix=f"build it with scripts/build_native.py, or give a file: --set models.{name}.reference=FILE",
+                fix=f"`{BUILD_COMMAND}` makes that tool; or give a file: --set models.{name}.reference=FILE",
             )
         made = make(Path(source.path), model.type, quantizer, partial(self.fetching, name))
         identity = resolve(name, str(made.path), base_dir=self.base_dir)

@@ -19,11 +19,12 @@ def comparison_sentence(found: RunComparison, words: Words) -> str:
     said = {"reference": found.reference, "other": found.other, "threshold": f"{100 * found.threshold:g}%"}
     if found.same_data:
         return words("compare.copy", reference=found.reference, other=found.other, count=found.shared_requests)
-    told = _compared(found, words, said)
-    if not found.shared_requests:
-        return told
-    partly = words("compare.partly_copy", reference=found.reference, other=found.other, count=found.shared_requests)
-    return f"{told}. {partly}"
+    told = [_compared(found, words, said)]
+    if found.other_work:
+        told.append(words("compare.other_work", what=words.listed(one.what for one in found.other_work[:_SHOWN])))
+    if found.shared_requests:
+        told.append(words("compare.partly_copy", **said, count=found.shared_requests))
+    return ". ".join(told)
 
 
 def _compared(found: RunComparison, words: Words, said: dict[str, str]) -> str:
@@ -36,6 +37,9 @@ def _compared(found: RunComparison, words: Words, said: dict[str, str]) -> str:
         more = words("compare.more", count=len(regressed) - _SHOWN) if len(regressed) > _SHOWN else ""
         return words("compare.regression", **said, count=len(regressed), all=len(judged), arms=arms, more=more)
     unsure = sum(arm.conclusion in ("undecided", "slower") for arm in judged)
+    if found.other_work:
+        counts = {word: len(found.of(word)) for word in ("faster", "slower", "same", "undecided")}
+        return words("compare.unlike", **said, **counts)
     return words("compare.undecided" if unsure else "compare.none", **said, count=unsure, all=len(judged))
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from specmeter.environment import private, render_environment
 from specmeter.explain.account import Account, explain
 from specmeter.explain.memory import MemoryPrice, memory_prices
+from specmeter.positions import ArmPositions, positions
 from specmeter.probe import Probe
 from specmeter.profile.figures import DraftLength, draft_lengths
 from specmeter.reading import RunReport, read_run
-from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session
+from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session, TextRouting
 from specmeter.report.probes import probes_of
 from specmeter.report.study_document import StudyDocument, document_of_run
 from specmeter.store import RequestRow, RunStore
@@ -84,6 +85,11 @@ class Document:
     """What every draft length would yield on the run's texts; empty where no draft was replayed."""
     memory: tuple[MemoryPrice, ...]
     """What each draft model takes in memory, and what that would buy."""
+    positions: tuple[ArmPositions, ...]
+    """Acceptance by position and accepted lengths of every arm that drafted; empty for runs with more than
+    `MOST_EXPLAINED` requests."""
+    routing: tuple[TextRouting, ...]
+    """Which experts the MoE targets choose for the run's texts."""
     study: StudyDocument | None
     """What the run says about the document that its experiment repeats; None for other experiments."""
 
@@ -129,6 +135,8 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             account=explain(store, run, probes, name) if 0 < run.state.ok <= MOST_EXPLAINED else None,
             lengths=draft_lengths(store) if run.state.ok <= MOST_EXPLAINED else (),
             memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions),
+            positions=positions(store) if run.state.ok <= MOST_EXPLAINED else (),
+            routing=tuple(store.routing()),
             study=document_of_run(run),
         )
 

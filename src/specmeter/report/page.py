@@ -64,7 +64,7 @@ def run_page(
         "energy": tables.energy(document),
         "memory": tables.memory(document),
     }
-    why = any(name in charts for name in ("parts", "yield", "lookahead", "cost", "union"))
+    why = any(name in charts for name in ("parts", "yield", "positions", "accepted", "lookahead", "cost", "union"))
     study = ["study"] if document.study else []
     sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
     return render(
@@ -92,7 +92,7 @@ def run_page(
 def document_charts(document: Document) -> dict[str, Chart]:
     """All charts of a run, of the probes beside it, and of the document that it repeats."""
     of_study = document.study.charts if document.study else {}
-    return of_study | run_charts(document) | probe_charts(document.probes, document.model_names)
+    return of_study | run_charts(document) | probe_charts(document.probes, document.model_names, document.routing)
 
 
 def render(template: str, languages: Sequence[Language], charts: Mapping[str, Chart], **values: Any) -> str:

@@ -1,4 +1,4 @@
-"""The charts of probes: what a forward over n tokens costs, and how many experts it touches."""
+"""The charts of forwards over n tokens: what they cost by probes, and how many experts they touch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from specmeter.theory.experts import expected_union
 
 if TYPE_CHECKING:
     from specmeter.probe import Probe
-    from specmeter.record import Estimate, ModelIdentity
+    from specmeter.record import Estimate, ExpertUnion, ModelIdentity, TextRouting
     from specmeter.report.style import Palette
     from specmeter.report.words import Words
     from specmeter.theory.curves import CostCurve
 
 
-def probe_charts(probes: Sequence[Probe], names: Mapping[str, str]) -> dict[str, Chart]:
+def probe_charts(
+    probes: Sequence[Probe], names: Mapping[str, str], routing: Sequence[TextRouting] = ()
+) -> dict[str, Chart]:
     """The cost curves of all models, and the union of experts of those that have experts.
 
-    `names` says how the run calls the models: SHA-256 of the file -> name.
+    `names` says how the run calls the models: SHA-256 of the file -> name. `routing` is that of the run's own texts,
+    which comes before a probe's.
     """
-    made = [cost(probes, names), union(probes, names)]
+    of_probes = {called(probe.target, names): probe.union for probe in probes}
+    made = [cost(probes, names), union(of_probes | {it.target: it.union for it in routing if it.union is not None})]
     return {chart.name: chart for chart in made if chart is not None}
 
 
@@ -44,17 +48,15 @@ def cost(probes: Sequence[Probe], names: Mapping[str, str]) -> Chart | None:
     return Chart("cost", data, _curves("axis.ms", data)) if data else None
 
 
-def union(probes: Sequence[Probe], names: Mapping[str, str]) -> Chart | None:
-    """Distinct experts that n consecutive tokens chose, and what uniform routing would choose."""
+def union(unions: Mapping[str, ExpertUnion | None]) -> Chart | None:
+    """Distinct experts that n consecutive tokens chose, and what uniform routing would choose; by name of the model."""
     data: list[Datum] = []
-    for probe in probes:
-        if probe.union is None or not probe.union.points:
+    for name, found in unions.items():
+        if found is None or not found.points:
             continue
-        name = called(probe.target, names)
-        data += [_point(name, point.tokens, point.union, 1) for point in probe.union.points]
-        for tokens in range(1, max(point.tokens for point in probe.union.points) + 1):
-            expected = expected_union(float(tokens), probe.union.experts, probe.union.used)
-            data.append(_reference(name, tokens, expected))
+        data += [_point(name, point.tokens, point.union, 1) for point in found.points]
+        for tokens in range(1, max(point.tokens for point in found.points) + 1):
+            data.append(_reference(name, tokens, expected_union(float(tokens), found.experts, found.used)))
     return Chart("union", data, _curves("axis.experts", data)) if data else None
 
 

@@ -10,6 +10,7 @@ from specmeter.explain.account import PartName
 from specmeter.printable import printable
 from specmeter.report import charts
 from specmeter.report.charts import Chart, Datum, Spec, arm_name, quantity, ratio, ratio_axis, rows, shown, tooltip
+from specmeter.report.position_charts import accepted, positions
 from specmeter.report.profile_charts import lookahead
 from specmeter.report.sentence import label
 from specmeter.stats import MARGIN
@@ -37,6 +38,8 @@ def run_charts(document: Document) -> dict[str, Chart]:
         gamma,
         acceptance,
         yielded,
+        positions,
+        accepted,
         lookahead,
         footprint,
         kinds,

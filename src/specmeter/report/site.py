@@ -30,6 +30,7 @@ from specmeter.report.tables import verdict, verdict_cell
 from specmeter.report.words import LANGUAGES, Language
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
 from specmeter.studies.folder import StudyFolder, exists
+from specmeter.studies.study import FINDINGS
 
 if TYPE_CHECKING:
     from specmeter.answer import Answer
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 DATA = "data"
 """Folder of downloads beside each page."""
-RULINGS = ("supported", "contradicted", "cannot tell")
 
 _KEPT = (ENVIRONMENT_NAME, CERTIFICATE_NAME)
 """Files of a run folder that readers may want as they are."""
@@ -265,7 +265,7 @@ def _index(entries: Sequence[Run | Study], left_out: Sequence[LeftOut], language
         runs=runs,
         studies=studies,
         left_out=left_out,
-        rulings=RULINGS,
+        rulings=FINDINGS,
         tables=[table for table in (_claims(studies), _answers(runs)) if table.rows],
     )
 
@@ -275,7 +275,7 @@ def _claims(studies: Sequence[Study]) -> Table:
     columns = (
         Column("study"),
         Column("state"),
-        *(Column(ruling.replace(" ", "_"), "number") for ruling in RULINGS),
+        *(Column(ruling.replace(" ", "_"), "number") for ruling in FINDINGS),
         Column("runs_verdict"),
     )
     return Table("site_claims", columns, [_counts(study) for study in studies])
@@ -285,7 +285,7 @@ def _counts(study: Study) -> Row:
     cells = (
         Cell(printable(study.document.title)),
         Cell(Phrase(f"state.{study.state}" if study.state else "study.origin.published")),
-        *(counted(study.document.counts[ruling]) for ruling in RULINGS),
+        *(counted(study.document.counts[ruling]) for ruling in FINDINGS),
         Cell(Phrase(f"verdict.{study.verdict}") if study.verdict else "-"),
     )
     return Row(cells)

@@ -1,7 +1,7 @@
-"""Figures of studies as charts: points, lines and bars with intervals, in panels, and false numbers as hollow crosses.
+"""Figures of studies as charts: points, lines and bars with intervals, in panels, and what is known against each.
 
-A number that is false stands where the document claims it, as a cross that no line and no interval touches: so that a
-reader sees which points of a published figure cannot be.
+A number that is false stands where the document claims it, with the symbol of its series and a cross over it, and no
+line and no interval touches it: so that a reader sees which points of a published figure cannot be.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from specmeter.printable import printable
 from specmeter.report import charts
 from specmeter.report.charts import Chart, Datum, Spec, ratio_axis
-from specmeter.report.style import CROSS
+from specmeter.report.study_marks import Extent, Mark, bars, dodges, lanes, mark_of, names, strokes, symbols
 from specmeter.report.words import LANGUAGES, words
 
 if TYPE_CHECKING:
@@ -32,6 +32,12 @@ MOST_LABELS = 10
 """With so few false numbers in a panel each is written beside its cross, where there is room."""
 _ROOM = (0.08, 0.07)
 """What a label needs beside and above its point, as shares of the plane."""
+_NEAR = 0.02
+"""Marks whose places along the plane differ by less stand over each other."""
+_HALF_MARK = (0.012, 0.025)
+"""Half a mark along the plane and up it, as shares of it."""
+_CLAIMED = ("invalid", "implausible")
+"""Verdicts of numbers that are only claimed: their value is written beside the mark."""
 
 
 class Panel(NamedTuple):
@@ -61,7 +67,10 @@ def drawn(figure: StudyFigure, origin: Origin, name: str) -> Drawn:
     panels: list[Panel] = []
     for facet in dict.fromkeys(point.facet for point in figure.points):
         shown = [point for point in figure.points if point.facet == facet]
-        data = [_datum(point, look, judged, claimed=look.has_room(point, shown)) for point in shown]
+        data = [
+            {**_datum(point, look, judged, claimed=look.has_room(point, shown)), **place}
+            for point, place in zip(shown, look.places(shown), strict=True)
+        ]
         named = f"{name}-{len(panels) + 1}" if any(point.facet for point in figure.points) else name
         panels.append(Panel(Chart(named, data, look.drawing(data, printable(facet))), facet))
     marked = any(datum["mark"] != "solid" for panel in panels for datum in panel.chart.data)
@@ -82,9 +91,7 @@ def verdict_word(verdict: str | None, origin: Origin) -> str:
 
 def _datum(point: Point, look: _Look, judged: bool, *, claimed: bool) -> Datum:
     word = verdict_word(point.verdict, look.origin)
-    mark = (
-        "impossible" if point.verdict == "invalid" else "solid" if point.verdict == "valid" or not judged else "hollow"
-    )
+    mark = mark_of(point.verdict, judged=judged)
     told: Datum = {f"told_{language}": words(language)(f"verdict.{word}") for language in LANGUAGES} if judged else {}
     certain = mark != "impossible"
     return {
@@ -96,6 +103,7 @@ def _datum(point: Point, look: _Look, judged: bool, *, claimed: bool) -> Datum:
         "claimed": _short(point.y) if claimed else None,
         "series": printable(point.series),
         "label": printable(point.label),
+        "named": printable(point.name) or None,
         "mark": mark,
         **told,
     }
@@ -158,7 +166,8 @@ class _Look:
 
     def has_room(self, point: Point, panel: Sequence[Point]) -> bool:
         """Whether a false number can be written beside its cross."""
-        if point.verdict != "invalid" or sum(other.verdict == "invalid" for other in panel) > MOST_LABELS:
+        claimed = [other for other in panel if other.verdict in _CLAIMED]
+        if point.verdict not in _CLAIMED or len(claimed) > MOST_LABELS or point.name:
             return False
         if self.rows:
             return True
@@ -174,6 +183,33 @@ class _Look:
             ):
                 return False
         return True
+
+    def places(self, panel: Sequence[Point]) -> list[Datum]:
+        """For each point what keeps it from covering another: pixels to the side, or a line of its own in its row."""
+        if not self.rows:
+            return [{"dodge": moved} for moved in dodges(self._extents(panel), near=_NEAR, room=_HALF_MARK[1])]
+        found: list[Datum] = [{} for _ in panel]
+        extents = self._extents(panel, across=True)
+        cells: dict[tuple[str, str], list[int]] = {}
+        for place, point in enumerate(panel):
+            cells.setdefault((_name(point.x), printable(point.series)), []).append(place)
+        for (_, series), members in cells.items():
+            free = [0] * len(members)
+            if self.figure.kind != "bars":
+                free = lanes([extents[place] for place in members], room=_HALF_MARK[0])
+            for place, lane in zip(members, free, strict=True):
+                found[place] = {"lane": f"{self.series.index(series):04d}.{lane:04d}"}
+        return found
+
+    def _extents(self, panel: Sequence[Point], *, across: bool = False) -> list[Extent]:
+        """Where marks and their intervals lie; `across`: the number alone decides, names stand in rows."""
+        shown = [_ends(point) for point in self.figure.points]
+        up = _share([end for ends in shown for end in ends], logarithmic=self.figure.y.log)
+        along = _share([self._at(point.x) for point in self.figure.points], logarithmic=self.figure.x.log)
+        return [
+            (0.0 if across else along(self._at(point.x)), up(min(_ends(point))), up(max(_ends(point))))
+            for point in panel
+        ]
 
     def _at(self, x: float | str) -> float:
         return float(self.names.index(_name(x))) if self.names else float(x)
@@ -192,10 +228,11 @@ class _Look:
         shown = [name for name in self.names if any(datum["arm"] == name for datum in data)]
         x = self._number_axis("point", self.figure.y, [point.y for point in self.figure.points], ends=True)
         y: Spec = {"field": "arm", "type": "nominal", "scale": {"domain": shown}, "sort": None, "axis": {"title": None}}
-        grouped = len({(datum["arm"], datum["series"]) for datum in data}) > len(shown)
+        lines = sorted({str(datum["lane"]) for datum in data})
+        grouped = len({(datum["arm"], datum["lane"]) for datum in data}) > len(shown)
         offset: Mapping[str, Spec] = {}
         if grouped:
-            offset = {"yOffset": {"field": "series", "type": "nominal", "scale": {"domain": list(self.series)}}}
+            offset = {"yOffset": {"field": "lane", "type": "nominal", "scale": {"domain": lines}}}
         look = self._series(palette)
         around = {"x": x, "y": y, **offset}
         layer = self._ones(palette, x=x)
@@ -204,11 +241,13 @@ class _Look:
         tips = self._tips(words, data, named=True)
         if self.figure.kind == "bars":
             rule["encoding"]["color"] = {"value": palette.ink}
-            layer += _bars({**around, "color": look["color"], "tooltip": tips}, data, thick=9 if grouped else 12)
+            layer += bars({**around, "color": look["color"], "tooltip": tips}, data, thick=9 if grouped else 12)
             layer.append(rule)
         else:
-            layer += [rule, *_marks({**around, **look, "tooltip": tips}, data)]
-        layer += self._crosses({**around, "color": look["color"], "tooltip": tips}, data, words, palette)
+            layer += [rule, *symbols({**around, **look, "tooltip": tips}, data, move=False)]
+        crossed = {**around, "color": look["color"], "tooltip": tips}
+        layer += strokes(crossed, data, palette, self._meaning(words), move=False, rows=True)
+        layer += names(around, data, palette, move=False)
         height: Spec = {"step": 12, "for": "offset"} if grouped else {"step": 26}
         return {"height": height, "layer": layer}
 
@@ -228,13 +267,17 @@ class _Look:
         if self.figure.kind == "lines":
             line: Spec = {
                 "transform": [{"filter": "datum.mark != 'impossible'"}],
-                "mark": {"type": "line", "clip": True, "strokeWidth": 1.5},
+                "mark": {"type": "line", "clip": True, "strokeWidth": 1.5, "xOffset": {"expr": "datum.dodge"}},
                 "encoding": {"x": x, "y": y, "color": look["color"]},
             }
             layer.append(line)
-        layer.append(charts.interval_rule(y, x, look["color"], across=False))
-        layer += _marks({"x": x, "y": y, **look, "tooltip": tips}, data)
-        layer += self._crosses({"x": x, "y": y, "color": look["color"], "tooltip": tips}, data, words, palette)
+        rule = charts.interval_rule(y, x, look["color"], across=False)
+        rule["mark"]["xOffset"] = {"expr": "datum.dodge"}
+        layer.append(rule)
+        layer += symbols({"x": x, "y": y, **look, "tooltip": tips}, data, move=True)
+        crossed = {"x": x, "y": y, "color": look["color"], "tooltip": tips}
+        layer += strokes(crossed, data, palette, self._meaning(words), move=True, rows=False)
+        layer += names({"x": x, "y": y}, data, palette, move=True)
         return {"height": 300 if len(self.series) > 6 else 260, "layer": layer}
 
     def _number_axis(self, field: str, axis: Axis, values: Sequence[float], *, ends: bool = False) -> Spec:
@@ -242,9 +285,7 @@ class _Look:
         spread: list[float] = list(values)
         if ends:
             for point in self.figure.points:
-                room = [max(point.y / 2.5, point.low)] if point.low is not None and point.verdict != "invalid" else []
-                far = [min(point.y * 2.5, point.high)] if point.high is not None and point.verdict != "invalid" else []
-                spread += [*room, *far] if point.y > 0 else []
+                spread += _ends(point) if point.y > 0 else ()
         low, high = min(spread), max(spread)
         title, logarithmic = printable(axis.title), axis.log and low > 0
         if axis.ratio and logarithmic:
@@ -303,39 +344,26 @@ class _Look:
         told = f"told_{words.language}"
         return tips + ([tip(told, words("column.verdict"))] if told in data[0] else [])
 
-    def _crosses(self, around: Spec, data: Sequence[Datum], words: Words, palette: Palette) -> list[Spec]:
-        """False numbers, where they are claimed, and what their mark means."""
-        false = [datum for datum in data if datum["mark"] == "impossible"]
-        if not false:
-            return []
-        kept = [{"filter": "datum.mark == 'impossible'"}]
-        told = words(f"mark.{verdict_word('invalid', self.origin)}")
-        meaning: Spec = {
-            "field": "mark",
-            "type": "nominal",
-            "scale": {"domain": ["impossible"], "range": [1]},
-            "legend": {
-                "title": None,
-                "labelExpr": f"'{told}'",
-                "symbolType": CROSS,
-                "symbolStrokeColor": palette.bad,
-                "symbolSize": 120,
-                "labelColor": palette.bad,
-            },
-        }
-        mark: Spec = {"type": "point", "shape": CROSS, "size": 150, "filled": False, "strokeWidth": 1.6, "clip": False}
-        layers: list[Spec] = [{"transform": kept, "mark": mark, "encoding": {**around, "opacity": meaning}}]
-        if any(datum["claimed"] for datum in false):
-            beside: Spec = {"dx": -10, "align": "right"} if self.rows else {"dy": -12, "align": "center"}
-            text: Spec = {"type": "text", "color": palette.bad, "fontSize": 11, "baseline": "middle", **beside}
-            place = {key: around[key] for key in ("x", "y", "yOffset") if key in around}
-            place["text"] = {"field": "claimed", "type": "nominal"}
-            layers.append({"transform": [{"filter": "isValid(datum.claimed)"}], "mark": text, "encoding": place})
-        return layers
+    def _meaning(self, words: Words) -> Callable[[Mark], str]:
+        """What a mark says of its number."""
+
+        def told(kind: Mark) -> str:
+            return words(f"mark.{verdict_word('invalid' if kind == 'impossible' else kind, self.origin)}")
+
+        return told
 
 
 def _name(x: float | str) -> str:
     return printable(x) if isinstance(x, str) else f"{x:g}"
+
+
+def _ends(point: Point) -> tuple[float, float]:
+    """What a mark covers: its interval as far as an axis is sure to show it, where it is drawn."""
+    if point.low is None or point.high is None or point.verdict == "invalid":
+        return point.y, point.y
+    if point.y <= 0:
+        return point.low, point.high
+    return max(point.y / 2.5, point.low), min(point.y * 2.5, point.high)
 
 
 def _share(values: Sequence[float], *, logarithmic: bool) -> Callable[[float], float]:
@@ -356,34 +384,3 @@ def _apart(values: Sequence[float], *, logarithmic: bool) -> bool:
         return True
     at = [log10(value) for value in values] if logarithmic else list(values)
     return min(b - a for a, b in pairwise(at)) >= 0.05 * (at[-1] - at[0])
-
-
-def _marks(encoding: Spec, data: Sequence[Datum]) -> list[Spec]:
-    """Numbers: filled where they are valid, hollow where they may not mean what they say."""
-    mark: Spec = {"type": "point", "size": 80, "strokeWidth": 2, "clip": True, "opacity": 1}
-    return [
-        {"transform": [{"filter": f"datum.mark == '{kind}'"}], "mark": {**mark, "filled": filled}, "encoding": encoding}
-        for kind, filled in (("solid", True), ("hollow", False))
-        if any(datum["mark"] == kind for datum in data) or (kind == "hollow" and _all_false(data))
-    ]
-
-
-def _all_false(data: Sequence[Datum]) -> bool:
-    """Whether nothing but false numbers is to be drawn: the legend then still needs the look of the others."""
-    return all(datum["mark"] == "impossible" for datum in data)
-
-
-def _bars(encoding: Spec, data: Sequence[Datum], *, thick: int) -> list[Spec]:
-    """Bars: filled where they are valid, an outline where they may not mean what they say."""
-    mark: Spec = {"type": "bar", "height": thick}
-    looks: dict[str, Spec] = {"solid": {"opacity": 0.75}, "hollow": {"fillOpacity": 0.18, "strokeWidth": 1.5}}
-    outline: Spec = {"stroke": {**encoding["color"], "legend": None}}
-    return [
-        {
-            "transform": [{"filter": f"datum.mark == '{kind}'"}],
-            "mark": {**mark, **look},
-            "encoding": encoding | (outline if kind == "hollow" else {}),
-        }
-        for kind, look in looks.items()
-        if any(datum["mark"] == kind for datum in data) or (kind == "hollow" and _all_false(data))
-    ]

@@ -26,6 +26,7 @@ GROUPS = {
         "qat-vs-ptq",
         "apple-sd",
         "self-speculation",
+        "quant-acceptance",
         "moe-sd",
         "cross-device",
         "hardware-comparison",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.environment import private
@@ -10,13 +11,13 @@ from specmeter.record import Estimate
 from specmeter.report.numbers import size
 from specmeter.report.study_charts import slug, verdict_word
 from specmeter.report.table import Cell, Column, Phrase, Row, Table, counted, estimated
+from specmeter.studies.study import claimed_cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specmeter.record import Verdict
     from specmeter.report.study_charts import Origin
-    from specmeter.studies.study import ArmResult, ClaimRuling, StudyCell, StudyData, StudyTable
+    from specmeter.studies.study import ArmResult, ClaimRuling, Standing, StudyCell, StudyData, StudyTable
 
 
 def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
@@ -32,7 +33,7 @@ def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
     for place, cells in enumerate(table.rows):
         verdict = table.verdicts[place] if place < len(table.verdicts) else None
         strike = verdict == "invalid" and not any(cell.struck for cell in cells)
-        made = [_cell(cell, strike=strike) for cell in cells[:width]]
+        made = [_cell(cell, strike=strike, printed=origin == "published") for cell in cells[:width]]
         made += [Cell("-")] * (width - len(made))
         rows.append(Row((*made, _verdict(verdict, origin)) if told else tuple(made), verdict))
     if told:
@@ -67,15 +68,23 @@ def configurations(data: StudyData) -> Table:
         Column("why"),
     )
     kept = [place for place, column in enumerate(columns) if optional.get(column.key, True)]
-    rows = [Row(tuple(_line(line, data.origin)[place] for place in kept), line.verdict) for line in lines]
+    rows = [Row(tuple(_line(line, data.origin)[place] for place in kept), line.of_rate) for line in lines]
     return Table("configurations", tuple(columns[place] for place in kept), rows)
 
 
 def rulings(claims: Sequence[ClaimRuling]) -> Table:
     """Every claim, what was found, and what that says about it."""
-    columns = (Column("claim"), Column("where"), Column("ruling"), Column("found"))
+    columns = (Column("claim"), Column("where"), Column("ruling"), Column("rests_on"), Column("found"))
     rows = [
-        Row((Cell(claim.claim), Cell(claim.where), Cell(Phrase(f"ruling.{claim.ruling}")), Cell(claim.found)))
+        Row(
+            (
+                Cell(claim.claim),
+                Cell(claim.where),
+                Cell(Phrase(f"ruling.{claim.ruling}")),
+                Cell(Phrase(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
+                Cell(claim.found),
+            )
+        )
         for claim in claims
     ]
     return Table("claims", columns, rows)
@@ -117,22 +126,23 @@ def models(data: StudyData) -> Table:
     return Table("study_models", columns, rows)
 
 
-def _cell(cell: StudyCell, *, strike: bool) -> Cell:
+def _cell(cell: StudyCell, *, strike: bool, printed: bool) -> Cell:
     if cell.value is None:
         return Cell(printable(cell.text) or "-", struck=cell.struck)
     if isinstance(cell.value, Estimate):
-        return estimated(cell.value, cell.digits, struck=cell.struck or strike)
+        return replace(estimated(cell.value, cell.digits, struck=cell.struck or strike), printed=printed)
     # Whole numbers are counts and settings, which an invalid measurement leaves as they are.
     counts = cell.digits == 0
     text = f"{cell.value:.{cell.digits}f}"
-    return Cell(text, float(cell.value), digits=cell.digits, struck=cell.struck or (strike and not counts))
+    struck = cell.struck or (strike and not counts)
+    return Cell(text, float(cell.value), digits=cell.digits, struck=struck, printed=printed)
 
 
 def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
-    invalid = line.verdict == "invalid"
+    invalid, printed = line.of_rate == "invalid", origin == "published"
     speedup = estimated(line.speedup, 2, struck=invalid)
     if line.claimed_speedup is not None:
-        speedup = Cell(f"{line.claimed_speedup:.2f}", line.claimed_speedup, struck=True)
+        speedup = _cell(claimed_cell(line), strike=False, printed=printed)
     elif not line.speculates and line.speedup is None:
         speedup = Cell(Phrase("cell.baseline"))
     return (
@@ -141,17 +151,17 @@ def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
         Cell(line.config, code=True),
         Cell(line.prompt or "-"),
         counted(line.prompt_tokens),
-        estimated(line.decode_rate, 1, struck=invalid),
+        replace(estimated(line.decode_rate, 1, struck=invalid), printed=printed),
         speedup,
-        estimated(line.acceptance, 1, scale=100, struck=invalid),
-        estimated(line.tau, 2, struck=invalid),
+        replace(estimated(line.acceptance, 1, scale=100, struck=invalid), printed=printed),
+        replace(estimated(line.tau, 2, struck=invalid), printed=printed),
         counted(line.requests),
-        _verdict(line.verdict, origin),
+        _verdict(line.of_rate, origin),
         Cell(line.why or "-"),
     )
 
 
-def _verdict(verdict: Verdict | None, origin: Origin) -> Cell:
+def _verdict(verdict: Standing | None, origin: Origin) -> Cell:
     return Cell(Phrase(f"verdict.{verdict_word(verdict, origin)}"))
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.report.numbers import bound, brackets
 
 if TYPE_CHECKING:
-    from specmeter.record import Estimate, Verdict
+    from specmeter.record import Estimate
+    from specmeter.studies.study import Standing
 
 Kind = Literal["text", "number"]
 
@@ -35,6 +36,8 @@ class Cell:
     """Shown = estimate * scale (100 for percent)."""
     struck: bool = False
     """The number is false: shown struck out."""
+    printed: bool = False
+    """A document printed it: false or not, files that hold its numbers have it."""
     code: bool = False
     """An identifier."""
     checks: tuple[str, ...] = ()
@@ -80,7 +83,7 @@ class Column:
 @dataclass(frozen=True)
 class Row:
     cells: tuple[Cell, ...]
-    verdict: Verdict | None = None
+    verdict: Standing | None = None
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,8 @@ def markdown(table: Table, words: Words) -> str:
 
 
 def csv_text(table: Table, words: Words) -> str:
-    """CSV with full digits; each estimate has columns for its ends, level and n. False numbers are left out: their
-    row's verdict says so."""
+    """CSV with full digits; each estimate has columns for its ends, level and n. False numbers of ours are left out:
+    their row's verdict says so. Those that a document printed stay, beside the same verdict."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     estimated = [
@@ -115,14 +115,15 @@ FORMATS: dict[str, Callable[[Table, Words], str]] = {"md": markdown, "csv": csv_
 
 def _values(cell: Cell, words: Words, *, is_number: bool, is_estimated: bool) -> Iterator[str]:
     """The fields of a cell; a number that is none (a dash, `baseline`, a false one) is empty."""
-    estimate = None if cell.struck else cell.estimate
+    left_out = cell.struck and not cell.printed
+    estimate = None if left_out else cell.estimate
     if estimate is not None:
         low = "" if estimate.low is None else repr(estimate.low)
         high = "" if estimate.high is None else repr(estimate.high)
         yield from (repr(estimate.point), low, high, repr(estimate.level), str(estimate.n), estimate.of)
         return
     if is_number:
-        yield "" if cell.value is None or cell.struck else _number(cell.value)
+        yield "" if cell.value is None or left_out else _number(cell.value)
     else:
         yield "" if cell.text == "-" else _cell(_text(cell, words))
     if is_estimated:

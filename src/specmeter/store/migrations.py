@@ -137,6 +137,11 @@ def m006_energy(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE energy (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)")
 
 
+def m007_routing(db: sqlite3.Connection) -> None:
+    """Which experts the targets choose for the run's texts; written once, never replaced."""
+    db.execute("CREATE TABLE routing (seq INTEGER PRIMARY KEY, target TEXT NOT NULL UNIQUE, json TEXT NOT NULL)")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     m001_run,
     m002_validity,
@@ -144,6 +149,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     m004_profiles,
     m005_step_probes,
     m006_energy,
+    m007_routing,
 )
 
 

@@ -34,6 +34,7 @@ from specmeter.record import (
     Session,
     StepProbe,
     Telemetry,
+    TextRouting,
 )
 from specmeter.schedule import Cell
 from specmeter.store.database import check, damaged, sqlite_errors, unreadable
@@ -239,6 +240,10 @@ class RunReader:
     def profiled(self) -> Profiled | None:
         """Whether drafts read every text; None where none was asked to."""
         return next(self._documents(Profiled, "profiled"), None)
+
+    def routing(self) -> list[TextRouting]:
+        """Which experts the targets choose for the run's texts; empty in runs of early versions and of dense ones."""
+        return list(self._documents(TextRouting, "routing", "ORDER BY seq"))
 
     def certificate(self) -> Certificate | None:
         """The last one issued; None for a run that was never checked."""

@@ -36,6 +36,7 @@ from specmeter.record import (
     Session,
     StepProbe,
     Telemetry,
+    TextRouting,
 )
 from specmeter.store.database import create_database, is_older, is_run, open_to_read, open_to_write, sqlite_errors
 from specmeter.store.identity import RunIdentity, compare_identity
@@ -333,6 +334,12 @@ class RunStore(RunReader):
         """Keep whether every text was read."""
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO profiled VALUES (1, ?)", (profiled.model_dump_json(),))
+
+    def add_routing(self, routing: TextRouting) -> None:
+        """Keep which experts a target chooses; what is known of it already stays as it is."""
+        with self._transaction() as db:
+            row = (routing.target, routing.model_dump_json())
+            db.execute("INSERT OR IGNORE INTO routing (target, json) VALUES (?, ?)", row)
 
     def set_certificate(self, certificate: Certificate, findings: Iterable[Finding]) -> None:
         """Replace the certificate and all findings, in the database and as certificate.json beside it.

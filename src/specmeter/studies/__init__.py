@@ -5,6 +5,7 @@
     rows        requests and arms of a run in the words of studies
     from_claims data of a study from published rows, with what the audit rules about each
     setting     models, machines, bandwidth, and what has to be known of them
+    experts     experts that a forward reads, as measured, beside the uniform formula
     NAME        one module per document: its parts, claims, tables and figures
 
 A module of a study has `TITLE`, `SOURCE` (the document), `PARTS` (what is measured), `published()` (the document's own
@@ -27,6 +28,7 @@ _MODULES = {
     "qat-vs-ptq": "quantization.qat_ptq",
     "apple-sd": "speed_ratio.apple_sd",
     "self-speculation": "speed_ratio.self_speculation",
+    "quant-acceptance": "quantization.acceptance",
     "moe-sd": "speed_ratio.moe_sd",
     "cross-device": "cross_device",
     "hardware-comparison": "hardware",
@@ -74,8 +76,12 @@ def find(name: str) -> Study:
 
 
 def findings(name: str, data: StudyData) -> StudyFindings:
-    """Everything a study says about data. Raises `UsageError` for an unknown study."""
+    """Everything a study says about data, and which experts its targets read where that was measured.
+
+    Raises `UsageError` for an unknown study.
+    """
+    from specmeter.studies import experts
     from specmeter.studies.study import StudyFindings
 
     found = find(name)
-    return StudyFindings(data, found.claims(data), found.tables(data), found.figures(data))
+    return StudyFindings(data, found.claims(data), (*found.tables(data), *experts.tables(data)), found.figures(data))

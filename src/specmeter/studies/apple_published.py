@@ -10,11 +10,14 @@ Rates of models by themselves come from `llama-bench` with the standard deviatio
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from specmeter.audit.published import table
 from specmeter.record import Estimate
-from specmeter.studies.from_claims import printed_rate, result, rulings
+from specmeter.studies.from_claims import printed_rate, result, rulings, worst_of
 from specmeter.studies.study import ArmResult, ModelUsed, StudyData
 
 if TYPE_CHECKING:
@@ -101,10 +104,9 @@ def _line(config: str, rows: Sequence[Result], prompt: str | None = None) -> Arm
     """The mean over prompts that the page prints, and the worst verdict of the runs behind it."""
     first = rows[0]
     rate = fmean(row.decode_rate for row in rows if row.decode_rate is not None)
-    bad = [row for row in rows if row.verdict == "invalid"]
+    verdict, why = worst_of(rows)
     baseline = next(line.decode_rate for line in _plain() if line.target == first.target)
     claimed = rate / baseline.point if baseline is not None else None
-    why = f"{len(bad)} of {len(rows)} runs are impossible; {bad[0].prompt}: {bad[0].why}" if bad else ""
     return ArmResult(
         config=config,
         target=first.target,
@@ -114,11 +116,11 @@ def _line(config: str, rows: Sequence[Result], prompt: str | None = None) -> Arm
         prompt=prompt,
         requests=len(rows),
         decode_rate=_mean(rate, len(rows), "tok/s"),
-        speedup=None if bad or claimed is None else _mean(claimed, len(rows), "x"),
-        claimed_speedup=claimed if bad else None,
+        speedup=None if verdict or claimed is None else _mean(claimed, len(rows), "x"),
+        claimed_speedup=claimed if verdict else None,
         acceptance=_mean(fmean(row.acceptance for row in rows if row.acceptance is not None), len(rows), "1"),
         tau=_mean(fmean(row.tau for row in rows if row.tau is not None), len(rows), "tokens/forward"),
-        verdict="invalid" if bad else None,
+        verdict=verdict,
         why=why,
     )
 
@@ -130,6 +132,53 @@ def _per_prompt(rows: Sequence[Result]) -> Iterator[ArmResult]:
 
 def _mean(value: float, n: int, unit: str) -> Estimate:
     return Estimate(point=value, n=n, unit=unit, method=f"mean of {n} printed values; no interval")
+
+
+# --- raw logs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RawLog:
+    """One raw log of a speculative run, by the counts in it."""
+
+    run: str
+    """Name of the log."""
+    models: str
+    asked: int
+    """Verifications that the loop asked for."""
+    took_place: int
+    rate: float
+    """tok/s as it prints them."""
+    acceptance: float
+    repeated: float
+    """Share of the words that are the word before once more."""
+
+    @property
+    def failed(self) -> int:
+        """Verifications that failed."""
+        return self.asked - self.took_place
+
+
+@cache
+def raw_logs() -> tuple[RawLog, ...]:
+    """The raw logs that were published with the document."""
+    words = {row["log"]: int(row["words_repeated"]) / int(row["words"]) for row in table.rows("apple_logs.csv")}
+    return tuple(
+        RawLog(
+            run=claim.row,
+            models=claim.label,
+            asked=claim.target_forwards + claim.failed_forwards,
+            took_place=claim.target_forwards,
+            rate=claim.decode_rate,
+            acceptance=claim.acceptance,
+            repeated=words[claim.row],
+        )
+        for ruling in rulings("apple", "apple/logs.csv")
+        if (claim := ruling.claim).target_forwards is not None
+        and claim.failed_forwards is not None
+        and claim.decode_rate is not None
+        and claim.acceptance is not None
+    )
 
 
 # --- models by themselves ---------------------------------------------------------------------------------------------

@@ -1,25 +1,28 @@
 """Published rows in the words of studies, with what the audit rules about each.
 
 *Impossible* makes a row invalid: its speedup becomes a claimed one, which is shown struck out and supports nothing.
-*Possible* means that no bound refutes it, which is not the same as true: such a row has no verdict, and nothing is said
-against it. Where the audit *cannot tell*, the row has no verdict either, and `why` says what is missing.
+The speedup of an *implausible* row is a claimed one as well, and supports nothing; it is not struck out, since it may
+be true where an assumption fails, which `why` names. *Possible* means that no bound refutes it, which is not the same
+as true: such a row has no verdict, and nothing is said against it. Where the audit *cannot tell*, the row has no
+verdict either, and `why` says what is missing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from specmeter.audit.judge import judge
-from specmeter.audit.published import claims
+from specmeter.audit import reading
+from specmeter.audit.claim import VERDICTS
 from specmeter.record import Estimate
 from specmeter.stats import t_critical
 from specmeter.studies.study import ArmResult, Result
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim, Ruling
-    from specmeter.record import Verdict
+    from specmeter.studies.study import Standing
 
 
 class Names(TypedDict, total=False):
@@ -43,16 +46,41 @@ def rulings(published: str, *sources: str) -> Iterator[Ruling]:
 
     A source is the claim's own: `moe-306/tables.csv`. Raises `UsageError` for an unknown study.
     """
-    return (judge(claim) for claim in claims(published) if not sources or claim.source in sources)
+    ruled = reading.published(published).rulings
+    return (ruling for ruling in ruled if not sources or ruling.claim.source in sources)
 
 
-def verdict_of(ruling: Ruling) -> tuple[Verdict | None, str]:
+def tally(published: str, *sources: str) -> str:
+    """How many rows of a published study the audit rules how, in its own words, as `specmeter audit` counts them."""
+    counts = Counter(ruling.verdict for ruling in rulings(published, *sources))
+    told = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
+    return f"{counts.total()} rows: {told}"
+
+
+def verdict_of(ruling: Ruling) -> tuple[Standing | None, str]:
     """(verdict, why) of a ruled claim."""
-    if ruling.verdict == "impossible":
-        return "invalid", f"{ruling.bound}: {ruling.arithmetic}"
-    if ruling.verdict == "possible":
+    told = f"{ruling.bound}: {ruling.reason}"
+    match ruling.verdict:
+        case "impossible":
+            return "invalid", told
+        case "implausible":
+            return "implausible", told
+        case "possible":
+            return None, ""
+        case _:
+            return None, f"cannot tell ({ruling.bound}): {ruling.arithmetic}"
+
+
+def worst_of(rows: Sequence[Result]) -> tuple[Standing | None, str]:
+    """(verdict, why) of a line made from single rows: a mean is as good as the worst of what it is a mean of."""
+    false = [row for row in rows if row.verdict == "invalid"]
+    unlikely = [row for row in rows if row.verdict == "implausible"]
+    worst = next(iter((*false, *unlikely)), None)
+    if worst is None:
         return None, ""
-    return None, f"cannot tell ({ruling.bound}): {ruling.arithmetic}"
+    told = [f"{len(found)} {word}" for found, word in ((false, "impossible"), (unlikely, "implausible")) if found]
+    runs = "run" if len(rows) == 1 else f"{len(rows)} runs"
+    return worst.verdict, f"of {runs} {' and '.join(told)}; {worst.prompt}: {worst.why}"
 
 
 def result(ruling: Ruling, **names: Unpack[Names]) -> Result:
@@ -80,13 +108,14 @@ def arm(ruling: Ruling, **names: Unpack[Names]) -> ArmResult:
     verdict, why = verdict_of(ruling)
     requests = claim.runs or 1
     speedup = None if claim.method == "none" else printed_speedup(claim)
+    broken = verdict in ("invalid", "implausible")
     return ArmResult.model_validate(
         {
             **_identity(claim),
             "requests": requests,
             "decode_rate": printed_rate(claim),
-            "speedup": None if verdict == "invalid" else speedup,
-            "claimed_speedup": speedup.point if verdict == "invalid" and speedup is not None else None,
+            "speedup": None if broken else speedup,
+            "claimed_speedup": speedup.point if broken and speedup is not None else None,
             "acceptance": _printed(claim.acceptance, "1", requests),
             "tau": _printed(claim.tau if claim.tau is not None else _tau(claim), "tokens/forward", requests),
             "verdict": verdict,

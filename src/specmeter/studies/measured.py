@@ -14,7 +14,7 @@ from specmeter.store import RunState, RunStore
 from specmeter.studies import find, setting
 from specmeter.studies.draft_places import draft_places
 from specmeter.studies.rows import RunRows
-from specmeter.studies.study import ArmResult, Ran, StudyData
+from specmeter.studies.study import ArmResult, ModelUsed, Ran, StudyData
 
 
 def from_run(name: str, folder: Path, *, part: str | None = None, several: bool = False) -> StudyData:
@@ -38,6 +38,7 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
         places = tuple(draft_places(store))
         models = {model.name: model for model in report.models}
         memory = tuple((part, price) for price in arm_prices(report.arms, models, store.sessions()))
+        unions = {routing.target: routing.union for routing in store.routing()}
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
     simulated = any(model.origin == "mock" for model in report.models)
     return StudyData(
@@ -46,7 +47,7 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
         title=setting.title(report.models),
         results=tuple(rows.results(part if several else "")),
         arms=tuple(map(_suite_namer(name), rows.lines(part if several else ""))),
-        models=tuple(map(setting.model_used, report.models)),
+        models=tuple(setting.model_used(model, unions.get(model.name)) for model in report.models),
         places=places,
         memory=memory,
         hosts=setting.distinct(hosts),
@@ -89,7 +90,7 @@ def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> S
         title="; ".join(titles) or "nothing measured",
         results=tuple(result for data in parts for result in data.results),
         arms=tuple(line for data in parts for line in data.arms),
-        models=tuple({(model.name, model.reference): model for data in parts for model in data.models}.values()),
+        models=_distinct(model for data in parts for model in data.models),
         quality=tuple(report for data in parts for report in data.quality),
         places=tuple(place for data in parts for place in data.places),
         memory=tuple(price for data in parts for price in data.memory),
@@ -98,6 +99,16 @@ def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> S
         parts=(*(ran for data in parts for ran in data.parts), *more),
         notes=tuple(dict.fromkeys(note for data in parts for note in data.notes)),
     )
+
+
+def _distinct(models: Iterable[ModelUsed]) -> tuple[ModelUsed, ...]:
+    """Each model once, with its experts where any part has read them."""
+    found: dict[tuple[str, str], ModelUsed] = {}
+    for model in models:
+        key = (model.name, model.reference)
+        if key not in found or found[key].union is None:
+            found[key] = model
+    return tuple(found.values())
 
 
 def _suite_namer(name: str) -> Callable[[ArmResult], ArmResult]:

@@ -54,6 +54,7 @@ def plan_problem(loaded: LoadedPlan, *, offline: bool = False) -> str:
 def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[str], dict[str, str]]:
     """(models of a plan that will be measured here, others -> why not), as far as that can be told before anything is
     made or fetched."""
+    from specmeter.engines.native_tools import BUILD_COMMAND
     from specmeter.models.requantize import OWN_TYPES
     from specmeter.quality.planned import find_quantizer, wanted
 
@@ -64,7 +65,7 @@ def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[s
         if model.reference is None and model.made_from in missing:
             missing[name] = f"{model.made_from}, which it is made from, is not there"
         elif model.reference is None and quantizer is None and model.type not in OWN_TYPES:
-            missing[name] = f"{model.type} is made by llama-quantize only, and {without}"
+            missing[name] = f"{model.type} is made by llama-quantize only, and {without} (`{BUILD_COMMAND}` makes it)"
     return [name for name, model in models.items() if not model.only_source and name not in missing], missing
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _LENGTH = re.compile(r"length-(\d{1,9})$")
 """Kind of prompts of an exact length."""
 _MOST_REASONS = 2
+_TEXTS = "output-differs"
+OF_COMPARISON = frozenset({"baseline-unlike", "baseline-elsewhere"})
+"""Checks that find a comparison false, and leave the rate a rate."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class RunRows:
         length = _LENGTH.match(kind) if kind is not None else None
         verdict, why = self._verdict(arm.id)
         withheld = self._withheld(arm.id, kind)
+        comparison_only = verdict == "invalid" and all(it.check in OF_COMPARISON for it in self.report.because(arm.id))
         return ArmResult(
             **_identity(arm),
             suite=suite,
@@ -98,7 +102,25 @@ class RunRows:
             energy=getattr(part, "energy", None),
             verdict=verdict,
             why=why,
+            comparison_only=comparison_only,
+            rate_verdict=self._of_rate(arm.id) if comparison_only else None,
+            texts_apart=self._texts_apart(arm) if kind is None else None,
         )
+
+    def _of_rate(self, arm_id: str) -> Verdict:
+        """The verdict of an arm whose comparison alone is at fault, by what else was found."""
+        doubtful = (it for it in self.report.findings if it.arm_id in (arm_id, None) and it.severity == "suspect")
+        return "suspect" if any(doubtful) else "valid"
+
+    def _texts_apart(self, arm: Arm) -> int | None:
+        """Answers that leave plain decoding's where the target is sure, by the check that compares them."""
+        certificate = self.report.certificate
+        check = next((it for it in certificate.checks if it.check == _TEXTS), None) if certificate else None
+        unseen = check is None or any(it.arm_id in (arm.id, None) for it in check.unchecked)
+        if not arm.speculates or unseen or check.status == "skipped":
+            return None
+        found = [it.evidence for it in self.report.findings if it.check == _TEXTS and it.arm_id == arm.id]
+        return sum(int(it.get("real") or 0) for it in found)
 
     def _withheld(self, arm_id: str, kind: str | None) -> Estimate | None:
         if kind is None:

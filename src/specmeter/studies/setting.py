@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from specmeter.studies.study import ModelUsed
 
 if TYPE_CHECKING:
-    from specmeter.record import Host, ModelIdentity
+    from specmeter.record import ExpertUnion, Host, ModelIdentity
 
 BENCH_NOTE = (
     "Bench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text is of "
@@ -17,6 +17,8 @@ BENCH_NOTE = (
 )
 MOCK_NOTE = "Simulated: the engine was a mock; nothing here was measured."
 TIMING_NOTE = "Some models have random weights: what is said of their acceptance means nothing."
+STAND_INS = ("bench", "mock")
+"""Origins of models that no document names."""
 
 _QUANTIZATION = re.compile(r"(?:^|[-_.= ])((?:I?Q\d|F16|BF16|F32|MXFP4)(?:_[A-Z0-9]{1,3}){0,2})(?=[-_.&]|$)", re.I)
 
@@ -38,11 +40,13 @@ def notes(models: Sequence[ModelIdentity]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def model_used(model: ModelIdentity) -> ModelUsed:
-    """A model as a run identified it."""
-    header = model.header
+def model_used(model: ModelIdentity, union: ExpertUnion | None = None) -> ModelUsed:
+    """A model as a run identified it, with the experts that its texts choose where they were read."""
+    header, stand_in = model.header, model.origin in STAND_INS
     if header is None:
-        return ModelUsed(name=model.name, reference=model.reference, size_bytes=model.size_bytes or None)
+        return ModelUsed(
+            name=model.name, reference=model.reference, size_bytes=model.size_bytes or None, stand_in=stand_in
+        )
     active = header.active_parameters or (None if header.experts else header.parameters)
     return ModelUsed(
         name=model.name,
@@ -53,7 +57,9 @@ def model_used(model: ModelIdentity) -> ModelUsed:
         bytes_per_token=header.bytes_per_token,
         experts=header.experts,
         experts_used=header.experts_used,
+        union=union,
         quantization=quantization(model.reference) or header.quantization,
+        stand_in=stand_in,
     )
 
 

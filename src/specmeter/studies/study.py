@@ -16,12 +16,27 @@ from pydantic import Field
 from specmeter.consumption import Consumption
 from specmeter.explain.memory import MemoryPrice
 from specmeter.quality import QualityReport
-from specmeter.record import Estimate, Host, Record, Verdict
+from specmeter.record import Estimate, ExpertUnion, Host, Record
 
 if TYPE_CHECKING:
     from specmeter.machines import MachineTable
 
-Finding = Literal["supported", "contradicted", "cannot tell"]
+Finding = Literal["supported", "contradicted", "cannot tell", "does not apply here"]
+"""What data say about a claim. `does not apply here`: it is about named models or machines; others were measured."""
+
+FINDINGS: tuple[Finding, ...] = ("supported", "contradicted", "cannot tell", "does not apply here")
+
+RestsOn = Literal["intervals", "counts", "printed values", ""]
+"""What makes a ruling; empty where there is none:
+
+    intervals       of estimates, each of which lies on one side as a whole
+    counts          exact numbers (tokens, verifications, bytes), and arithmetic with printed ones to their last digit
+    printed values  all values of a table, for what its document says about that very table
+"""
+
+Standing = Literal["valid", "suspect", "implausible", "invalid"]
+"""The verdict about a number. Ours come from the checks of a run. Of published ones nothing is ever shown to be valid:
+`invalid` is *impossible* by arithmetic or counting, `implausible` breaks a bound that rests on named assumptions."""
 
 
 class Result(Record):
@@ -58,9 +73,9 @@ class Result(Record):
     """Draft tokens that were counted."""
     accepted: int | None = None
     """Those of them that were accepted."""
-    verdict: Verdict | None = None
-    """Whether the number can be believed: of our arm by the checks; of a published row `invalid` where it is
-    impossible, None where nothing decides."""
+    verdict: Standing | None = None
+    """Whether the number can be believed: of our arm by the checks, of a published row by the audit; None where nothing
+    decides."""
     why: str = ""
     """What makes the verdict worse than valid."""
 
@@ -112,18 +127,35 @@ class ArmResult(Record):
     one_by_one: Requests | None = None
     """Its requests, where a document sums them up and does not print each."""
     claimed_speedup: float | None = None
-    """A speedup that is impossible or was found invalid: shown struck out, never used."""
+    """A speedup that is impossible, implausible or was found invalid: shown as what was claimed, never used."""
     acceptance: Estimate | None = None
     tau: Estimate | None = None
     energy: Consumption | None = None
     """What its tokens cost in electric energy, where that was read; of lines over all prompts."""
-    verdict: Verdict | None = None
+    verdict: Standing | None = None
     why: str = ""
+    """What makes the verdict worse than valid; or what is wrong with the comparison."""
+    comparison_only: bool = False
+    """Only the comparison with the baseline is at fault (`why`): the speedup is none, the rate is a rate."""
+    rate_verdict: Standing | None = None
+    """Of the rate by itself, where the comparison alone is at fault."""
+    texts_apart: int | None = None
+    """Answers that leave plain decoding's where the target is sure; None where that was not found out."""
 
     @property
     def speculates(self) -> bool:
         """Whether anything is drafted."""
         return self.method != "none"
+
+    @property
+    def stands(self) -> bool:
+        """Whether its numbers may be used: neither impossible, nor implausible, nor found invalid."""
+        return self.verdict not in ("invalid", "implausible") and not self.comparison_only
+
+    @property
+    def of_rate(self) -> Standing | None:
+        """The verdict about its rate by itself."""
+        return self.rate_verdict if self.comparison_only else self.verdict
 
 
 class Ran(Record):
@@ -149,7 +181,11 @@ class ModelUsed(Record):
     """Weights that decoding one token reads: of an MoE the chosen experts only."""
     experts: int | None = None
     experts_used: int | None = None
+    union: ExpertUnion | None = None
+    """Experts that consecutive tokens of the run's texts choose (`studies.experts`); None where they were not read."""
     quantization: str = ""
+    stand_in: bool = False
+    """One of specmeter's bench models, or simulated: not a model that the document names."""
 
 
 class DraftPlace(Record):
@@ -205,6 +241,11 @@ class StudyData:
     notes: tuple[str, ...] = ()
     """What a reader has to know before any number."""
 
+    @property
+    def stands_in(self) -> bool:
+        """Whether other models than the document's were measured."""
+        return any(model.stand_in for model in self.models)
+
 
 # --- what is said about it -------------------------------------------------------------------------------------------
 
@@ -221,6 +262,8 @@ class ClaimRuling(Record):
     ruling: Finding
     found: str
     """What was found, with numbers and intervals: one or two sentences."""
+    rests_on: RestsOn = ""
+    """What makes the ruling; empty where nothing does."""
 
 
 class StudyCell(Record):
@@ -234,6 +277,13 @@ class StudyCell(Record):
     """The number is false."""
 
 
+def claimed_cell(line: ArmResult, digits: int = 2) -> StudyCell:
+    """The speedup that a line only claims: struck out where it is false, and as it is where it is implausible."""
+    value = line.claimed_speedup
+    struck = value is not None and (line.verdict == "invalid" or line.comparison_only)
+    return StudyCell(value=value, text="-", digits=digits, struck=struck)
+
+
 class StudyTable(Record):
     """A table of the document, made from data."""
 
@@ -245,7 +295,7 @@ class StudyTable(Record):
     columns: tuple[str, ...]
     """Headings with units."""
     rows: tuple[tuple[StudyCell, ...], ...]
-    verdicts: tuple[Verdict | None, ...] = ()
+    verdicts: tuple[Standing | None, ...] = ()
     """One per row; empty: none are known."""
 
 
@@ -262,7 +312,9 @@ class Point(Record):
     high: float | None = None
     label: str = ""
     """For the tooltip."""
-    verdict: Verdict | None = None
+    name: str = ""
+    """Written beside the mark: the name of a rung, its bits."""
+    verdict: Standing | None = None
 
     @classmethod
     def of(
@@ -273,7 +325,8 @@ class Point(Record):
         series: str = "",
         facet: str = "",
         label: str = "",
-        verdict: Verdict | None = None,
+        name: str = "",
+        verdict: Standing | None = None,
     ) -> Point:
         """The point of an estimate, with its interval where it has one."""
         return cls(
@@ -284,6 +337,7 @@ class Point(Record):
             low=estimate.low,
             high=estimate.high,
             label=label,
+            name=name,
             verdict=verdict,
         )
 

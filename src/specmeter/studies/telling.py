@@ -1,9 +1,28 @@
-"""How findings are put into words."""
+"""How findings are put into words, and the one rule of what counts for them.
+
+A claim is *supported* or *contradicted* by numbers, and by these only:
+
+    intervals       every number that decides has an interval, and each lies wholly on one side (`estimates.above`,
+                    `below`, `exceeds`). Ours are over blocks; of printed numbers from their spread and their runs
+    counts          exact numbers, and arithmetic with printed ones: true to half a unit of their last digit
+    printed values  what a document says about its own table holds or falls by every value of that table (`denied_by`)
+
+Numbers that do not stand (impossible, implausible, invalid) support nothing. They can deny what their own document
+says about them: a claim that its own table refutes falls, whatever the table is worth. A bound that rests on
+assumptions contradicts nothing by itself: it makes numbers implausible. What is claimed of named models or machines
+does not apply where others were measured (`only_of`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from specmeter.record import Estimate
-from specmeter.studies.study import ClaimRuling, Finding
+from specmeter.studies.study import ClaimRuling, Finding, RestsOn
+
+if TYPE_CHECKING:
+    from specmeter.studies.study import ArmResult, StudyData
 
 Found = tuple[Finding, str]
 """A ruling, and what was found, in words."""
@@ -11,9 +30,61 @@ FAR = 1e4
 """Ends of intervals beyond this are not printed: such an interval says nothing."""
 
 
+class _Resting(tuple[Finding, str]):
+    """A finding that rests on something else than intervals."""
+
+    rests_on: RestsOn
+
+
+def resting_on(what: RestsOn, found: Found) -> Found:
+    """A finding with what makes it, where that is not intervals."""
+    made = _Resting(found)
+    made.rests_on = what
+    return made
+
+
+def by_counts(ruling: Finding, told: str) -> Found:
+    """A finding from exact numbers."""
+    return resting_on("counts", (ruling, told))
+
+
+def by_values(ruling: Finding, told: str) -> Found:
+    """A finding from all values of a printed table."""
+    return resting_on("printed values", (ruling, told))
+
+
 def ruling(identity: str, claim: str, where: str, found: Found) -> ClaimRuling:
     """A claim with what was found: the one place where a study's claims are made, each stated beside its ruling."""
-    return ClaimRuling(id=identity, claim=claim, where=where, ruling=found[0], found=found[1])
+    rests_on: RestsOn = found.rests_on if isinstance(found, _Resting) else "intervals"
+    decided = found[0] in ("supported", "contradicted")
+    return ClaimRuling(
+        id=identity, claim=claim, where=where, ruling=found[0], found=found[1], rests_on=rests_on if decided else ""
+    )
+
+
+def only_of(data: StudyData, named: str, found: Found) -> Found:
+    """What was found, of a claim about `named` models or machines; where others were measured it does not apply."""
+    if not data.stands_in or data.origin == "published":
+        return found
+    return "does not apply here", f"Claimed of {named}; other models were measured here. {found[1]}"
+
+
+def denied_by(values: Sequence[float], *, most: float, last_digit: float) -> list[float]:
+    """Values that deny a claim of `at most` so much, beyond half a unit of its own last digit."""
+    return [value for value in values if value > most + last_digit / 2]
+
+
+def fallen(lines: Sequence[ArmResult], among: int) -> str:
+    """How many of `among` lines do not stand, and why: `2 of 4 are false, 2 implausible: they support nothing.`"""
+    unlike = sum(line.comparison_only for line in lines)
+    counts = {
+        "false": sum(line.verdict == "invalid" and not line.comparison_only for line in lines),
+        "implausible": sum(line.verdict == "implausible" for line in lines),
+        "compared with what is unlike them": unlike,
+    }
+    (first, count), *more = [(word, count) for word, count in counts.items() if count]
+    told = ", ".join([f"{count} of {among} are {first}", *(f"{number} {word}" for word, number in more)])
+    return f"{told}: they support nothing."
 
 
 def quoted(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:

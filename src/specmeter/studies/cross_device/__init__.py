@@ -21,7 +21,7 @@ TITLE = "Drafts on other machines: llama.cpp's RPC over a local network"
 PARTS = ("cross-device",)
 
 _NO_ADDRESS = "no address is given (--set remotes.NAME=HOST:PORT)"
-_NO_RPC = "the embedded engine has no RPC (--variant rpc, with a llama-server that was built with it)"
+_NO_RPC = "the embedded engine has no RPC (--variant relay or rpc, with what `specmeter engines build` makes)"
 
 
 def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, str]:  # noqa: ARG001

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.estimates import above, below
 from specmeter.studies.cross_device.costs import Backend, backends, shared_acceptance
-from specmeter.studies.telling import quoted, ruling, share
+from specmeter.studies.telling import by_counts, by_values, fallen, only_of, quoted, ruling, share
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -24,6 +24,7 @@ _PER_OPERATION = 10
 """A forward has at least so many operations: fewer answers than that are no call for each."""
 _WIDE = 10
 """An interval that reaches so many times the point says nothing."""
+_NAMED = "drafts of 0.8B on an M1 Max and an M2 Pro, over 1 Gbit/s"
 _PAGE = "project page, finding 6 and table of cross-device speculation"
 
 
@@ -34,13 +35,16 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
     withdrawn = [backend for backend in backends(data, withdrawn=True) if backend.remote]
     return (
         ruling(
-            "reduction", "A draft by RPC costs 79 to 83 % of the throughput with a local draft.", _PAGE, _cost(remote)
+            "reduction",
+            "A draft by RPC costs 79 to 83 % of the throughput with a local draft.",
+            _PAGE,
+            only_of(data, _NAMED, _cost(remote)),
         ),
         ruling(
             "overhead-per-token",
             "Each token drafted by RPC takes 51 to 57 ms more than on the remote machine by itself.",
             f"{_PAGE}; data, `rpc_overhead_per_token_ms`",
-            _overhead(remote),
+            only_of(data, _NAMED, _overhead(remote)),
         ),
         ruling(
             "per-operation-calls",
@@ -53,7 +57,7 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
             "first-runs-local",
             "The first results (-2 %) are invalid: their drafts ran on the local machine, silently.",
             _PAGE,
-            _first_runs(withdrawn),
+            _first_runs(data, withdrawn),
         ),
         ruling(
             "acceptance-tells",
@@ -86,7 +90,7 @@ def _cost(remote: Sequence[Backend]) -> Found:
 
 
 def _overhead(remote: Sequence[Backend]) -> Found:
-    known = [backend for backend in remote if backend.overhead_ms is not None and backend.line.verdict != "invalid"]
+    known = [backend for backend in remote if backend.overhead_ms is not None and backend.line.stands]
     if not known:
         return _printed_overhead(remote)
     shown = "; ".join(f"{backend.name} {quoted(backend.overhead_ms, 2, ' ms')}" for backend in known)
@@ -114,7 +118,7 @@ def _printed_overhead(remote: Sequence[Backend]) -> Found:
         if row.why.startswith("draft-time-bound")
     ]
     if against:
-        return (
+        return by_values(
             "contradicted",
             f"By its own rates it is {rates}; and at those rates drafting alone takes longer than runs did: "
             f"{'; '.join(against)}.",
@@ -138,7 +142,9 @@ def _calls(remote: Sequence[Backend]) -> Found:
     )
     most = max(backend.other_answers or 0.0 for backend in known)
     if most < _PER_OPERATION:
-        return "contradicted", f"{shown}. A forward is one command with one answer, not a call for each operation."
+        return by_counts(
+            "contradicted", f"{shown}. A forward is one command with one answer, not one for each operation."
+        )
     return "cannot tell", f"{shown}."
 
 
@@ -175,18 +181,21 @@ def _least_transfer(data: StudyData) -> str:
     )
 
 
-def _first_runs(withdrawn: Sequence[Backend]) -> Found:
+def _first_runs(data: StudyData, withdrawn: Sequence[Backend]) -> Found:
     """By what logs say of the runs; their rates beside the local draft's decide nothing."""
     if not withdrawn:
-        return "cannot tell", "These runs are the document's own; none of them is in this data."
+        told = "These runs are the document's own; none of them is in this data."
+        return ("cannot tell" if data.origin == "published" else "does not apply here"), told
     rates = "; ".join(f"{backend.name.partition(' (')[0]} {_change(backend.to_local)}" for backend in withdrawn)
     logged = [backend for backend in withdrawn if backend.place.held_by]
     went = [backend for backend in logged if any(it.startswith("RPC") for it in backend.place.held_by)]
     told = "; ".join(f"{it.name.partition(' (')[0]}: {', '.join(it.place.held_by)}" for it in went or logged)
     if went:
-        return "contradicted", f"Drafts lay on the other machine ({told}). Rates beside the local draft: {rates}."
+        return by_counts(
+            "contradicted", f"Drafts lay on the other machine ({told}). Rates beside the local draft: {rates}."
+        )
     if logged:
-        return (
+        return by_counts(
             "supported",
             f"A log says so ({told}); it is of one of the runs, the others have none. Rates beside the local draft: "
             f"{rates}.",
@@ -199,7 +208,7 @@ def _acceptance(remote: Sequence[Backend]) -> Found:
     same = [(backend, both) for backend, both in proven if both[1] and both[0] == both[1]]
     if same:
         shown = "; ".join(f"{backend.name}: {both[0]} of {both[1]} requests" for backend, both in same)
-        return (
+        return by_counts(
             "contradicted",
             f"These drafts ran on the other machine, by buffers and bytes, with the local draft's acceptance to the "
             f"token: {shown}. Greedy drafts are the same wherever they are made.",
@@ -208,7 +217,7 @@ def _acceptance(remote: Sequence[Backend]) -> Found:
         other = sum(both[1] - both[0] for _, both in proven)
         compared = sum(both[1] for _, both in proven)
         if compared and other == compared:
-            return (
+            return by_counts(
                 "supported",
                 f"All of {compared} requests drafted there have another acceptance than those drafted here.",
             )
@@ -220,7 +229,7 @@ def _acceptance(remote: Sequence[Backend]) -> Found:
         first, second = remote[:2]
         equal, compared = shared_acceptance(first.rows, second.rows)
         if compared and equal == compared:
-            return (
+            return by_counts(
                 "contradicted",
                 f"In the document's second runs {first.name} and {second.name}, two machines, have identical "
                 f"acceptance on {equal} of {compared} prompts: identical numbers do not mean one machine. That they "
@@ -231,7 +240,7 @@ def _acceptance(remote: Sequence[Backend]) -> Found:
 
 
 def _viable(remote: Sequence[Backend]) -> Found:
-    known = [backend for backend in remote if backend.line.speedup is not None and backend.line.verdict != "invalid"]
+    known = [backend for backend in remote if backend.line.speedup is not None and backend.line.stands]
     if not known:
         return "cannot tell", _nothing(remote)
     shown = "; ".join(f"{backend.name} {quoted(backend.line.speedup)}" for backend in known)
@@ -244,12 +253,12 @@ def _viable(remote: Sequence[Backend]) -> Found:
 def _nothing(remote: Sequence[Backend]) -> str:
     if not remote:
         return "No draft was made on another machine here."
-    bad = [backend for backend in remote if backend.line.verdict == "invalid"]
+    bad = [backend for backend in remote if not backend.line.stands]
     if bad:
-        return f"{len(bad)} of {len(remote)} arms with a remote draft are invalid. {bad[0].name}: {bad[0].line.why}."
+        return f"{fallen([it.line for it in bad], len(remote))} {bad[0].name}: {bad[0].line.why}."
     local = remote[0].local
-    if local is not None and local.line.verdict == "invalid":
-        return f"The local draft that they are compared with is invalid: {local.line.why}."
+    if local is not None and not local.line.stands:
+        return f"The local draft that they are compared with does not stand: {local.line.why}."
     return f"{len(remote)} arms with a remote draft have no number for it."
 
 

@@ -48,14 +48,14 @@ class Backend:
     @property
     def believable(self) -> bool:
         """Whether nothing refutes the arm or the local one that it is compared with."""
-        return self.line.verdict != "invalid" and (self.local is None or self.local.line.verdict != "invalid")
+        return self.line.stands and (self.local is None or self.local.line.stands)
 
     @property
     def proven(self) -> bool:
         """Whether buffers and traffic both say that the draft ran on the other machine."""
         place = self.place
         return (
-            self.line.verdict != "invalid"
+            self.line.stands
             and any(device.startswith("RPC") for device in place.held_by)
             and bool(place.received_bytes)
         )

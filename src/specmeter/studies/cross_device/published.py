@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
 from specmeter.studies.cross_device.costs import WITHDRAWN
-from specmeter.studies.from_claims import printed_rate, result, rulings
+from specmeter.studies.from_claims import printed_rate, result, rulings, worst_of
 from specmeter.studies.study import ArmResult, DraftPlace, ModelUsed, StudyData
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _line(config: str, rows: Sequence[tuple[Result, Ruling]], suite: str) -> Arm
     """The mean over prompts that the page prints, as good as the worst of its runs."""
     told = [row for row, _ in rows if row.decode_rate is not None]
     rate = fmean(row.decode_rate or 0.0 for row in told)
-    bad = [row for row in told if row.verdict == "invalid"]
+    verdict, why = worst_of(told)
     baseline = rows[0][1].claim.baseline_rate or next(
         ruling.claim.baseline_rate for _, ruling in rows if ruling.claim.baseline_rate
     )
@@ -102,11 +102,11 @@ def _line(config: str, rows: Sequence[tuple[Result, Ruling]], suite: str) -> Arm
         gamma=4,
         requests=len(rows),
         decode_rate=_mean(rate, len(told), "tok/s"),
-        speedup=None if bad else _mean(speedup, len(told), "x"),
-        claimed_speedup=speedup if bad else None,
+        speedup=None if verdict else _mean(speedup, len(told), "x"),
+        claimed_speedup=speedup if verdict else None,
         acceptance=_mean(fmean(row.acceptance or 0.0 for row in told), len(told), "1"),
-        verdict="invalid" if bad else None,
-        why=f"{len(bad)} of {len(told)} runs are impossible; {bad[0].prompt}: {bad[0].why}" if bad else "",
+        verdict=verdict,
+        why=why,
     )
 
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.errors import UsageError
 from specmeter.record import Estimate
 from specmeter.studies.cross_device.costs import Backend, backends
-from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
+from specmeter.studies.cross_device.latency import Fitted, fitted
+from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable, claimed_cell
+from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
+    from specmeter.record import Network
     from specmeter.studies.study import StudyData
+    from specmeter.theory.latency import LatencyModel
 
 
 def tables(data: StudyData) -> tuple[StudyTable, ...]:
-    """The document's table, where the drafts ran, and its withdrawn runs."""
+    """The document's table, where the drafts ran, what networks cost them, and its withdrawn runs."""
     found, withdrawn = backends(data), backends(data, withdrawn=True)
     made = [_summary(found)] if found else []
     if any(backend.place.held_by or backend.place.received_bytes is not None for backend in found):
         made.append(_proof(found))
+    if (model := _model(found)) is not None:
+        made.append(_networks(model, found))
     if withdrawn:
         made.append(_first(withdrawn))
     return tuple(made)
@@ -104,6 +111,43 @@ def _proof(found: Sequence[Backend]) -> StudyTable:
     )
 
 
+def _model(found: Sequence[Backend]) -> Fitted | None:
+    try:
+        return fitted(found)
+    except UsageError:  # no known networks, or too few
+        return None
+
+
+def _networks(model: Fitted, found: Sequence[Backend]) -> StudyTable:
+    by_name = {backend.name: backend for backend in found}
+    fixed = quoted(model.estimate(lambda it: it.fixed_ms, "ms"), 2, " ms")
+    trips = quoted(model.estimate(lambda it: it.trips, "1"), 2, "")
+    size = quoted(model.estimate(lambda it: it.bytes_ / 1e3, "kB"), 1, " kB")
+    return StudyTable(
+        key="networks",
+        title="What the network costs a drafted token",
+        about="Not in the document. The other machine was this one behind relays, so both ends share a processor. "
+        f"Fitted: {fixed} + {trips} round trips + {size} / bandwidth. `specmeter latency` says what follows for other "
+        "networks, vocabularies and models.",
+        columns=("draft runs on", "RTT, ms", "bandwidth, Mbit/s", "more than here, ms", "by the model, ms"),
+        rows=tuple(
+            (
+                StudyCell(text=point.name),
+                StudyCell(value=point.network.rtt_ms, digits=1),
+                StudyCell(value=point.network.mbit_per_s, text="unlimited", digits=0),
+                StudyCell(value=by_name[point.name].overhead_ms, text="-"),
+                StudyCell(value=model.estimate(_through(point.network), "ms")),
+            )
+            for point in model.points
+        ),
+        verdicts=tuple(by_name[point.name].line.verdict for point in model.points),
+    )
+
+
+def _through(network: Network) -> Callable[[LatencyModel], float]:
+    return lambda model: model.overhead_ms(network.rtt_ms, network.mbit_per_s)
+
+
 def _first(withdrawn: Sequence[Backend]) -> StudyTable:
     return StudyTable(
         key="withdrawn",
@@ -134,7 +178,7 @@ def _speedup(backend: Backend) -> StudyCell:
     line = backend.line
     if line.speedup is not None:
         return StudyCell(value=line.speedup)
-    return StudyCell(value=line.claimed_speedup, text="-", struck=line.claimed_speedup is not None)
+    return claimed_cell(line)
 
 
 def _traffic(backend: Backend) -> tuple[StudyCell, StudyCell]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.audit.published.table import half_digit
-from specmeter.estimates import quotient, scaled
+from specmeter.estimates import above, below, quotient, scaled
 from specmeter.studies.hardware.table import DENSE, PRINTED, document_name, documented, machine_table, plain
-from specmeter.studies.telling import quoted, ruling
+from specmeter.studies.telling import by_counts, by_values, quoted, ruling
 
 if TYPE_CHECKING:
     from specmeter.machines import MachineLine, MachineTable
@@ -20,7 +20,8 @@ HALF = 0.5
 """Utilisation above which reading takes most of the time."""
 FAITHFUL = 0.9
 """Share of the bandwidths' ratio that a rate has to reach for going with bandwidth."""
-CLAIMED_RATIO = 3.3
+CLAIMED_RATIO, LAST_DIGIT = 3.3, 0.05
+"""As printed, and half a unit of its last digit."""
 
 
 def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
@@ -59,17 +60,19 @@ def _memory_bound(table: MachineTable | None) -> Found:
     known = [(line, line.utilisation) for line in plain(table) if line.utilisation is not None]
     if not known:
         return "cannot tell", "No rate of generation with a known bandwidth: give it (--bandwidth) or measure it."
-    over = [(line, share) for line, share in known if _low(share) > HALF]
-    under = [(line, share) for line, share in known if _high(share) < HALF]
-    if not under and len(over) == len(known):
+    over = [(line, share) for line, share in known if above(share, HALF)]
+    under = [(line, share) for line, share in known if below(share, HALF)]
+    single = [(line, share) for line, share in known if share.low is None]
+    rest = f" Without an interval, and not counted: {_named(single)}." if single else ""
+    if known and len(over) == len(known):
         return "supported", f"Reading weights takes more than half of the time everywhere: {_named(over)}."
     if under:
         true = f" It does for {_named(over)}." if over else ""
         return (
             "contradicted",
-            f"Reading all weights at full bandwidth takes less than half of the time of {_named(under)}.{true}",
+            f"Reading all weights at full bandwidth takes less than half of the time of {_named(under)}.{true}{rest}",
         )
-    return "cannot tell", f"Intervals reach across one half: {_named(known)}."
+    return "cannot tell", f"No interval lies below one half, and not all lie above it: {_named(known)}."
 
 
 def _machine_ratio(table: MachineTable | None) -> Found:
@@ -80,12 +83,17 @@ def _machine_ratio(table: MachineTable | None) -> Found:
         ratios = dict(_ratios(table, here["M2 Ultra"], here["M2 Pro"]))
     if DENSE not in ratios:
         names = ", ".join(machine.device for machine in table.machines) if table is not None else ""
-        return "cannot tell", f"The claim is about two machines; measured on {names or 'none'}."
+        if not names:
+            return "cannot tell", "Nothing was measured."
+        return "does not apply here", f"The claim is about two machines; measured on {names}."
     said = "; ".join(f"{subject} {quoted(ratio)}" for subject, ratio in ratios.items())
     ratio = ratios[DENSE]
-    if round(ratio.point, 1) == CLAIMED_RATIO or _low(ratio) <= CLAIMED_RATIO <= _high(ratio):
-        return "supported", f"For the 9B model of the table it is; smaller ones gain less: {said}."
-    return "contradicted", f"{said}."
+    told = f"For the 9B model of its table; smaller ones gain less: {said}."
+    if ratio.low is not None and ratio.high is not None:
+        inside = ratio.low >= CLAIMED_RATIO - LAST_DIGIT and ratio.high <= CLAIMED_RATIO + LAST_DIGIT
+        outside = above(ratio, CLAIMED_RATIO + LAST_DIGIT) or below(ratio, CLAIMED_RATIO - LAST_DIGIT)
+        return ("supported" if inside else "contradicted" if outside else "cannot tell"), told
+    return by_values("supported" if round(ratio.point, 1) == CLAIMED_RATIO else "contradicted", told)
 
 
 def _scales(table: MachineTable | None) -> Found:
@@ -106,13 +114,14 @@ def _scales(table: MachineTable | None) -> Found:
         return "cannot tell", f"Nothing was measured on both {fast.name} and {slow.name}."
     said = "; ".join(f"{subject} {quoted(ratio)}" for subject, ratio in ratios.items())
     head = f"{fast.name} has {times:.2f} times the bandwidth of {slow.name} and generates so many times as fast: {said}"
-    if all(_low(ratio) >= FAITHFUL * times for ratio in ratios.values()):
+    least = FAITHFUL * times
+    less = f"{head}: less than bandwidth gives, and the less the smaller the model, where something else takes time."
+    if all(above(ratio, least) for ratio in ratios.values()):
         return "supported", f"{head}."
-    if any(_high(ratio) < FAITHFUL * times for ratio in ratios.values()):
-        return (
-            "contradicted",
-            f"{head}: less than bandwidth gives, and the less the smaller the model, where something else takes time.",
-        )
+    if any(below(ratio, least) for ratio in ratios.values()):
+        return "contradicted", less
+    if all(ratio.low is None and ratio.point < least for ratio in ratios.values()):
+        return by_values("contradicted", less)
     return "cannot tell", f"{head}; intervals do not decide."
 
 
@@ -133,29 +142,21 @@ def _utilisation(table: MachineTable | None) -> Found:
     known = list(documented(table))
     if not known:
         shares = [(line, line.utilisation) for line in plain(table) if line.utilisation is not None]
-        here = f" Here: {_named(shares)}." if shares else ""
-        return "cannot tell", f"The claim is about three machines, none of which is here.{here}"
+        told = "The claim is about three machines, none of which is here."
+        return ("does not apply here", f"{told} Here: {_named(shares)}.") if shares else ("cannot tell", told)
     said = ", ".join(f"{_percent(share)} on {name}" for name, share in known)
     if not all(_printed_right(name, share) for name, share in known):
-        return (
+        return by_counts(
             "contradicted",
             f"Rate times bytes of the file over bandwidth is {said}. The page's figures are those with GiB in the "
             "place of GB; the document's own data prints others again (69.1, 70.9, 82.4 %).",
         )
-    return "supported", f"{said}."
+    return by_counts("supported", f"{said}.")
 
 
 def _printed_right(machine: str, share: Estimate) -> bool:
     """Whether the page's figure is what follows, to the last digit that it prints."""
     return abs(100 * share.point - PRINTED[machine][0]) <= half_digit("64")
-
-
-def _low(estimate: Estimate) -> float:
-    return estimate.low if estimate.low is not None else estimate.point
-
-
-def _high(estimate: Estimate) -> float:
-    return estimate.high if estimate.high is not None else estimate.point
 
 
 def _percent(share: Estimate) -> str:

@@ -1,7 +1,7 @@
 """moe-306: the paper's contributions, findings and advice, ruled from data.
 
-What decides is always an interval, or an exact count. Speedups that are impossible or were found invalid count for
-nothing; where the paper's condition (acceptance under 4 %) does not hold in the data, that is said.
+What decides is said in `specmeter.studies.telling`. Speedups that do not stand count for nothing; where the paper's
+condition (acceptance under 4 %) does not hold in the data, that is said.
 """
 
 from __future__ import annotations
@@ -18,6 +18,16 @@ from specmeter.studies.moe306.dependence import (
 )
 from specmeter.studies.moe306.gain import always_enable, better_drafts, low_acceptance, works_for_moe
 from specmeter.studies.moe306.mechanism import amortization, equation_2, moe_tax, verification_cost
+from specmeter.studies.moe306.particulars import (
+    architecture,
+    cause_of_decline,
+    compute_bound,
+    draft_cost,
+    gain_range,
+    lossless,
+    round_length,
+    slower_than_dense,
+)
 from specmeter.studies.study import ClaimRuling, StudyData
 from specmeter.studies.telling import ruling
 
@@ -116,6 +126,54 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
             "Verification cost grows sub-linearly: verifying 16 tokens costs only about 1.5 times as much as 4.",
             "section 4.4; summary page",
             verification_cost(data),
+        ),
+        ruling(
+            "range",
+            "On the mixtures speculation delivers 1.18-1.30x.",
+            "abstract; section 1, contribution 2; section 6, finding 1",
+            gain_range(data),
+        ),
+        ruling(
+            "lossless",
+            "There is no quality degradation: the target's output distribution is preserved.",
+            "section 5.4, implication 1",
+            lossless(data),
+        ),
+        ruling(
+            "draft-cost",
+            "The 0.8B draft costs 2.5 times less than the 2B one, which is why it gains more.",
+            "section 4.5",
+            draft_cost(data),
+        ),
+        ruling(
+            "moe-slower",
+            "With fewer active parameters the mixtures (55.3 and 49.9 tok/s) are slower than the dense 4B (67.2).",
+            "section 4.1, Table 4; summary page",
+            slower_than_dense(data),
+        ),
+        ruling(
+            "compute-bound",
+            "Dense models of 4B and below are bound by arithmetic, not by memory.",
+            "section 5.1; section 4.6, Figure 3",
+            compute_bound(data),
+        ),
+        ruling(
+            "figure-5-cause",
+            "The speedup declines on longer prompts because reading the prompt costs relatively more.",
+            "section 4.8, Figure 5",
+            cause_of_decline(data),
+        ),
+        ruling(
+            "section-5-2",
+            "At gamma 16, 256 tokens take about 16 rounds of 229 ms, each of which loads the weights once.",
+            "section 5.2",
+            round_length(data),
+        ),
+        ruling(
+            "experts",
+            "The mixture has 128 experts, of which a token uses 2.",
+            "section 2.3",
+            architecture(data),
         ),
         ruling(
             "section-5-3",

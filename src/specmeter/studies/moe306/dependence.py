@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from specmeter.estimates import above, below
 from specmeter.studies.moe306.blocks import faster, mean_ratio
@@ -24,9 +24,12 @@ from specmeter.studies.moe306.lines import (
     named,
     speculative,
 )
-from specmeter.studies.moe306.rules import any_against, best_first, gains, in_the_mean, together, undecided
+from specmeter.studies.moe306.rules import any_against, best_first, gains, in_the_mean, together, undecided, without
 from specmeter.studies.study import ArmResult, Finding, StudyData
-from specmeter.studies.telling import Found, quoted
+from specmeter.studies.telling import Found, by_values, quoted, resting_on
+
+LAST_DIGIT = 0.01
+"""Of printed speedups: two of them differ where they are further apart than each was rounded by, together."""
 
 
 def total_parameters(data: StudyData) -> Found:
@@ -45,8 +48,11 @@ def total_parameters(data: StudyData) -> Found:
     apart = [(a, b) for a, of_a in usable for b, of_b in usable if of_b > of_a]
     against = [(a, b) for a, b in apart if faster(data, a, b, among=len(apart))]
     if rows and not usable:
-        ruling, found = undecided([line for line, _ in rows])
-    elif len({total for _, total in usable}) < 3:
+        ruling, found = _printed_against([(line, total, line.claimed_speedup or 0) for line, total in rows]) or (
+            undecided([line for line, _ in rows])
+        )
+        return resting_on("printed values", (ruling, found))
+    if len({total for _, total in usable}) < 3:
         ruling, found = "cannot tell", "Three sizes of targets with a speedup that can be believed are needed."
     else:
         ruling: Finding = "supported" if all(faster(data, b, a) for a, b in steps) else "cannot tell"
@@ -56,6 +62,22 @@ def total_parameters(data: StudyData) -> Found:
             ruling = "contradicted"
             found += f" {named(more)} has more parameters than {label(fewer.target)}, and gains less for certain."
     return ruling, found
+
+
+def _printed_against(rows: Sequence[tuple[ArmResult, float, float]]) -> Found | None:
+    """What printed speedups of targets say against the claim themselves: more parameters, and less gain."""
+    against = [
+        (fewer, more) for fewer, more in permutations(rows, 2) if more[1] > fewer[1] and more[2] < fewer[2] - LAST_DIGIT
+    ]
+    if not against:
+        return None
+    (few, _, high), (many, _, low) = max(against, key=lambda pair: pair[0][2] - pair[1][2])
+    shown = ", ".join(f"{label(it.target)} {total / 1e9:.3g}e9 {value:.2f}x" for it, total, value in rows)
+    return "contradicted", (
+        f"The paper's own values at gamma 8 deny it: {label(many.target)} has more parameters than "
+        f"{label(few.target)} and gains less, {low:.2f}x against {high:.2f}x ({shown}). "
+        f"{without([it for it, *_ in rows])}"
+    )
 
 
 def hierarchy(data: StudyData) -> Found:
@@ -207,7 +229,7 @@ def _rising(data: StudyData, targets: Sequence[str]) -> Found:
             if len(curve) > 1:
                 curves.append(curve)
     if not curves:
-        return undecided(lines)
+        return _printed_falls(data, targets) or undecided(lines)
     steps = sum(len(curve) - 1 for curve in curves)
     rising = [
         curve for curve in curves if len(curve) == len(GAMMAS) and all(faster(data, b, a) for a, b in pairwise(curve))
@@ -228,7 +250,31 @@ def _rising(data: StudyData, targets: Sequence[str]) -> Found:
     return ruling, found + in_the_mean(mean, "; from the smallest gamma to the largest the rate changes by") + "."
 
 
+def _printed_falls(data: StudyData, targets: Sequence[str]) -> Found | None:
+    """Curves of printed speedups that fall from one gamma to the next, by more than rounding; None where none does."""
+    curves = [
+        [line for gamma in GAMMAS if (line := at(data, target, draft, gamma)) is not None and line.claimed_speedup]
+        for target in targets
+        for draft in (SMALL, LARGE)
+    ]
+    curves = [curve for curve in curves if len(curve) > 1]
+    falling = [curve for curve in curves if any(_claimed(b) < _claimed(a) - LAST_DIGIT for a, b in pairwise(curve))]
+    if not falling:
+        return None
+    return by_values(
+        "contradicted",
+        f"The paper's own Table 5 denies it: of {len(curves)} curves {len(falling)} fall from one gamma to the next "
+        f"({'; '.join(map(_curve, falling))}). {without([line for curve in curves for line in curve])}",
+    )
+
+
+def _claimed(line: ArmResult) -> float:
+    return line.claimed_speedup or 0.0
+
+
 def _curve(lines: Sequence[ArmResult]) -> str:
     """`MoE Q4 with draft 0.8B: gamma 4 0.88, gamma 16 0.65`."""
-    shown = ", ".join(f"gamma {line.gamma} {line.speedup.point:.2f}" for line in lines if line.speedup is not None)
+    shown = ", ".join(
+        f"gamma {line.gamma} {line.speedup.point if line.speedup else _claimed(line):.2f}" for line in lines
+    )
     return f"{label(lines[0].target)} with draft {label(lines[0].draft or '')}: {shown}"

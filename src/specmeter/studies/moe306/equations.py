@@ -27,7 +27,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specmeter.estimates import product, quotient, scaled
-from specmeter.studies.moe306.lines import baseline_of, believable, draft_rate, model, overall, speculative
+from specmeter.studies.moe306.lines import (
+    OtherFormat,
+    baseline_of,
+    believable,
+    draft_rate,
+    model,
+    other_format,
+    overall,
+    speculative,
+)
 from specmeter.theory import bounds
 from specmeter.theory.acceptance import alpha_from_acceptance_rate
 from specmeter.theory.cost import classical_speedup
@@ -53,7 +62,12 @@ class Equations:
     classical: float | None
     """Eq. 1."""
     permitted: float | None
-    """tau / (1 + gamma c): nothing faster is possible at this acceptance."""
+    """tau / (1 + gamma c): nothing faster is possible at this acceptance, where a forward over many tokens is not
+    cheaper than over one."""
+    permitted_at_most: float | None
+    """The same with a draft as fast as its own number format permits, where it was measured in another one."""
+    format: OtherFormat | None
+    """That other format."""
     claimed: Estimate | float | None
     """Eq. 2; without an interval where the speedup is one that was only claimed."""
     nothing_accepted: Estimate | None
@@ -83,6 +97,8 @@ def evaluate(data: StudyData, line: ArmResult) -> Equations | None:
     cost = None
     if base is not None and base.decode_rate is not None and draft is not None:
         cost = base.decode_rate.point / draft.point
+    other = other_format(data, line.draft)
+    least = None if cost is None else cost / (other.at_most if other else 1.0)
     return Equations(
         line=line,
         tau=tau,
@@ -91,6 +107,8 @@ def evaluate(data: StudyData, line: ArmResult) -> Equations | None:
         draft_cost=cost,
         classical=None if cost is None else classical_speedup(alpha, gamma, cost),
         permitted=None if cost is None else bounds.cost_bound(max(1.0, tau), gamma, cost),
+        permitted_at_most=None if least is None else bounds.cost_bound(max(1.0, tau), gamma, least),
+        format=other,
         claimed=_eq2(line, gamma, tau),
         nothing_accepted=nothing_accepted(line),
     )
@@ -113,7 +131,7 @@ def at_acceptance(line: ArmResult, acceptance: float) -> Estimate | None:
 
 def step_ms(line: ArmResult) -> Estimate | None:
     """Time of a step: tau / rate, drafts and rest included; None unless both were measured and can be believed."""
-    if line.verdict == "invalid" or line.tau is None or line.decode_rate is None:
+    if not line.stands or line.tau is None or line.decode_rate is None:
         return None
     return scaled(quotient(line.tau, line.decode_rate, unit="ms", method="tau / decode rate"), 1000)
 

@@ -6,7 +6,6 @@ from specmeter.estimates import above, below
 from specmeter.studies.moe306.equations import at_acceptance
 from specmeter.studies.moe306.lines import (
     GAMMAS,
-    LEAST_EXACT,
     MOE,
     SMALL,
     at,
@@ -18,17 +17,19 @@ from specmeter.studies.moe306.lines import (
 )
 from specmeter.studies.moe306.mechanism import LOW_ACCEPTANCE, by_bounds
 from specmeter.studies.moe306.rules import acceptance_of, acceptances, best_first, gains, percent, unanimous, without
-from specmeter.studies.study import ArmResult, Finding, StudyData
-from specmeter.studies.telling import Found, quoted
+from specmeter.studies.study import Finding, StudyData
+from specmeter.studies.telling import Found, by_values, denied_by, only_of, quoted
 
 # --- acceptance ------------------------------------------------------------------------------------------------------
 
 
 def low_acceptance(data: StudyData) -> Found:
     """Contribution 1."""
+    if data.origin == "published":
+        return _printed_acceptance(data)
     lines = [line for line in overall(data, "B", "D", "F") if line.speculates and line.acceptance is not None]
-    usable = [line for line in lines if line.verdict != "invalid"]
-    over = [line for line in usable if _surely_above(data, line, LOW_ACCEPTANCE)]
+    usable = [line for line in lines if line.stands]
+    over = [line for line in usable if above(line.acceptance, LOW_ACCEPTANCE)]
     if over:
         ruling: Finding = "contradicted"
     elif usable and len(usable) == len(lines) and all(below(line.acceptance, LOW_ACCEPTANCE) for line in usable):
@@ -36,31 +37,29 @@ def low_acceptance(data: StudyData) -> Found:
     else:
         ruling = "cannot tell"
     found = without(lines) if not usable else f"Above 4 % for certain: {len(over)} of {len(lines)} configurations. "
-    if over:
-        worst = max(over, key=acceptance_of)
-        requests = _drafting(data, worst)
-        found += f"The highest: {named(worst)} (suite {worst.suite}) {percent(worst.acceptance)}"
-        if requests and all(share == requests[0] for share in requests):
-            found += f", the same in all {len(requests)} of its generations"
-        found += "."
-    elif usable:
-        found += "The highest: " + percent(max(usable, key=acceptance_of).acceptance) + "."
-    refuted = [line for line in lines if line.verdict == "invalid"]
-    if refuted and usable:
-        found += f" {len(refuted)} more are invalid and were not counted."
-    return ruling, found
+    if usable:
+        worst = max(over or usable, key=acceptance_of)
+        found += f"The highest: {named(worst)} (suite {worst.suite}) {percent(worst.acceptance)}."
+    if usable and len(usable) < len(lines):
+        found += f" {len(lines) - len(usable)} more do not stand and were not counted."
+    return only_of(data, "drafts and targets of Qwen3.5", (ruling, found))
 
 
-def _surely_above(data: StudyData, line: ArmResult, value: float) -> bool:
-    """By the interval, or because every single generation lies there."""
-    shares = _drafting(data, line)
-    exact = len(shares) >= LEAST_EXACT and all(share > value for share in shares)
-    return above(line.acceptance, value) or (line.acceptance is not None and line.acceptance.low is None and exact)
-
-
-def _drafting(data: StudyData, line: ArmResult) -> list[float]:
-    """Acceptance of every generation of a configuration."""
-    return [r.acceptance for r in data.results if r.config == line.config and r.acceptance is not None]
+def _printed_acceptance(data: StudyData) -> Found:
+    """By every generation of suites B and D; suite F, whose counter says 100 % whatever happens, is no evidence."""
+    drafted = {line.config for line in speculative(data)}
+    shares = [it.acceptance for it in data.results if it.config in drafted and it.acceptance is not None]
+    over = denied_by(shares, most=LOW_ACCEPTANCE, last_digit=0.01)
+    told = (
+        f"Of {len(shares)} generations of suites B and D {len(over)} accepted more than 4 %, beyond its last digit; "
+        f"the highest {100 * max(shares, default=0):.1f} %"
+    )
+    printed = [share for line in speculative(data) if (share := acceptance_of(line))]
+    told += f". The paper's means over prompts reach {100 * max(printed, default=0):.1f} %, and hide these prompts"
+    swept = [it.acceptance for it in data.results if it.config not in drafted and it.acceptance is not None]
+    if swept and all(share == 1 for share in swept):
+        told += f". The 100 % of all {len(swept)} generations of suite F were not counted: it is all that counter says"
+    return by_values("contradicted" if over else "cannot tell", f"{told}.")
 
 
 # --- gains on MoE ----------------------------------------------------------------------------------------------------
@@ -83,7 +82,7 @@ def works_for_moe(data: StudyData) -> Found:
             line, most = max(expected, key=lambda item: item[1].point)
             found += f" The same steps at 4 % acceptance would give at most {quoted(most, unit='x')} ({named(line)})."
     else:
-        ruling, found = by_bounds(data, lines)
+        return by_bounds(data, lines)
     return ruling, found
 
 
@@ -91,15 +90,15 @@ def always_enable(data: StudyData) -> Found:
     """Practical implication 1."""
     advised = [line for target in MOE if (line := at(data, target, SMALL, GAMMAS[-1])) is not None]
     usable = believable(advised)
-    if usable:
-        ruling, mean = gains(data, usable)
-        found = f"As advised (smallest draft, gamma {GAMMAS[-1]}): {listed(usable)}{mean}."
-        others = believable(speculative(data, "B"))
-        losing = [line for line in others if below(line.speedup, 1)]
-        found += f" Of all {len(others)} MoE configurations {len(losing)} lose for certain, each taken by itself."
-    else:
-        ruling, found = by_bounds(data, advised)
-    return ruling, found
+    if not usable:
+        return by_bounds(data, advised)
+    ruling, mean = gains(data, usable)
+    others = believable(speculative(data, "B"))
+    losing = [line for line in others if below(line.speedup, 1)]
+    return ruling, (
+        f"As advised (smallest draft, gamma {GAMMAS[-1]}): {listed(usable)}{mean}. Of all {len(others)} MoE "
+        f"configurations {len(losing)} lose for certain, each taken by itself."
+    )
 
 
 def better_drafts(data: StudyData) -> Found:

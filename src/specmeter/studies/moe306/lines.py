@@ -11,6 +11,7 @@ Suites, as the paper's Table 3 names them:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from specmeter.record import Estimate
 from specmeter.studies.study import ArmResult, ModelUsed, StudyData
@@ -46,6 +47,9 @@ DENSE = ("dense_4b", "dense_9b")
 """Dense models that are targets of speculation, not only measured by themselves."""
 SMALL, LARGE = "draft_0.8b", "draft_2b"
 GAMMAS = (4, 8, 16)
+
+BYTES_PER_WEIGHT = {"F32": 4.0, "BF16": 2.0, "F16": 2.0, "Q8_0": 34 / 32}
+"""Of the formats that drafts and dense models of the study have."""
 
 LEAST_EXACT = 3
 """So many generations, all on one side, are an exact count that needs no interval."""
@@ -137,7 +141,7 @@ def refuted(data: StudyData, line: ArmResult) -> float | None:
 
     The latter divides by the same target's rate on other prompts at another time, as the arrangement of the paper does.
     """
-    if line.claimed_speedup is not None or line.verdict != "invalid" or not line.speculates:
+    if line.claimed_speedup is not None or line.stands or not line.speculates:
         return line.claimed_speedup
     base = baseline_of(data, line)
     if base is None or base.decode_rate is None or line.decode_rate is None or not base.decode_rate.point:
@@ -146,9 +150,42 @@ def refuted(data: StudyData, line: ArmResult) -> float | None:
 
 
 def draft_rate(data: StudyData, draft: str | None) -> Estimate | None:
-    """tok/s of a draft model by itself: suite C measures the same model as `dense_...`."""
-    name = (draft or "").replace("draft_", "dense_")
-    return next((line.decode_rate for line in overall(data, "C") if line.target == name), None)
+    """tok/s of a draft model by itself: suite C measures the same model as `dense_...`, if in another format."""
+    return next((line.decode_rate for line in overall(data, "C") if line.target == alone(draft)), None)
+
+
+def alone(draft: str | None) -> str:
+    """Name of the model that suite C measures for a draft."""
+    return (draft or "").replace("draft_", "dense_")
+
+
+@dataclass(frozen=True)
+class OtherFormat:
+    """A draft that was measured by itself in another number format than it drafts in."""
+
+    measured: str
+    drafts_in: str
+    at_most: float
+    """The draft's rate over the measured one at most, by the bytes of the formats; at least 1."""
+
+    @property
+    def told(self) -> str:
+        """As a sentence goes on."""
+        return (
+            f"the draft's time is that of the same model in {self.measured}; it drafts in {self.drafts_in}, by its "
+            f"bytes at most {self.at_most:.2f} times as fast"
+        )
+
+
+def other_format(data: StudyData, draft: str | None) -> OtherFormat | None:
+    """Whether a draft's own rate is that of another number format; None where it is not, or nobody says."""
+    drafting, measured = model(data, draft or ""), model(data, alone(draft))
+    if drafting is None or measured is None or drafting.quantization == measured.quantization:
+        return None
+    sizes = BYTES_PER_WEIGHT.get(drafting.quantization), BYTES_PER_WEIGHT.get(measured.quantization)
+    if sizes[0] is None or sizes[1] is None:
+        return None
+    return OtherFormat(measured.quantization, drafting.quantization, max(1.0, sizes[1] / sizes[0]))
 
 
 def model(data: StudyData, name: str) -> ModelUsed | None:
@@ -158,7 +195,7 @@ def model(data: StudyData, name: str) -> ModelUsed | None:
 
 def believable(lines: Iterable[ArmResult]) -> tuple[ArmResult, ...]:
     """Lines with a speedup that nothing refutes."""
-    return tuple(line for line in lines if line.verdict != "invalid" and line.speedup is not None)
+    return tuple(line for line in lines if line.stands and line.speedup is not None)
 
 
 # --- how numbers are said --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from specmeter.record import Estimate
 from specmeter.studies.moe306.blocks import mean_gain, widened
 from specmeter.studies.moe306.lines import believable, listed, named
 from specmeter.studies.study import ArmResult, Finding, StudyData
-from specmeter.studies.telling import Found, quoted
+from specmeter.studies.telling import Found, fallen, quoted
 
 
 def unanimous(
@@ -66,7 +66,7 @@ def undecided(lines: Sequence[ArmResult]) -> Found:
 
 
 def without(lines: Sequence[ArmResult]) -> str:
-    refuted = [line for line in lines if line.verdict == "invalid"]
+    refuted = [line for line in lines if not line.stands]
     if not lines:
         return "The configurations that decide were not measured."
     if not refuted and believable(lines):
@@ -76,10 +76,7 @@ def without(lines: Sequence[ArmResult]) -> str:
     bounds = Counter(line.why.partition(":")[0] for line in refuted)
     counted = ", ".join(f"{count} by {bound}" for bound, count in bounds.most_common())
     worst = max(refuted, key=lambda line: line.claimed_speedup or 0)
-    return (
-        f"{len(refuted)} of {len(lines)} speedups are false and support nothing ({counted}). For example "
-        f"{named(worst)}: {worst.why}."
-    )
+    return f"{fallen(refuted, len(lines))[:-1]} ({counted}). For example {named(worst)}: {worst.why}."
 
 
 def best_first(lines: Iterable[ArmResult]) -> list[ArmResult]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specmeter.estimates import exceeds, scaled
 from specmeter.record import Estimate
-from specmeter.studies.moe306.equations import equations, rounds, tokens_generated, traffic
+from specmeter.studies.apple_published import raw_logs
+from specmeter.studies.moe306.equations import Equations, equations, rounds, tokens_generated, traffic
 from specmeter.studies.moe306.lines import (
     GAMMAS,
     LARGE,
@@ -19,7 +22,7 @@ from specmeter.studies.moe306.lines import (
     refuted,
     speculative,
 )
-from specmeter.studies.study import ArmResult, StudyCell, StudyData, StudyTable
+from specmeter.studies.study import ArmResult, StudyCell, StudyData, StudyTable, claimed_cell
 
 _GB = 1e-9
 
@@ -35,6 +38,7 @@ def tables(data: StudyData) -> tuple[StudyTable, ...]:
         _equations(data),
         _bandwidth(data),
         _rounds(data),
+        _raw_logs(data),
     )
     return tuple(table for table in made if table.rows)
 
@@ -210,6 +214,7 @@ def _equations(data: StudyData) -> StudyTable:
         "no speedup exceeds. Eq. 2: gamma T_seq / (T_draft + T_verify), evaluated as gamma x speedup / tau; it counts "
         "the rejected tokens of every step as produced, and times tau / gamma it is the measured speedup. The last "
         "column is what the same steps give with nothing accepted (T_seq / T_step): the paper says above 1."
+        + _of_formats(found)
         + ("" if all(row.tau_measured for row in found) else " tau is the most that the acceptance permits."),
         columns=(
             "configuration",
@@ -227,6 +232,12 @@ def _equations(data: StudyData) -> StudyTable:
         rows=tuple(rows),
         verdicts=tuple(row.line.verdict for row in found),
     )
+
+
+def _of_formats(found: Sequence[Equations]) -> str:
+    """What to mind of drafts that were measured by themselves in another number format."""
+    told = dict.fromkeys(f"{label(row.line.draft or '')}: {row.format.told}" for row in found if row.format is not None)
+    return "".join(f" Draft {one}." for one in told)
 
 
 def _bandwidth(data: StudyData) -> StudyTable:
@@ -304,6 +315,40 @@ def _rounds(data: StudyData) -> StudyTable:
     )
 
 
+def _raw_logs(data: StudyData) -> StudyTable:
+    """Root cause of the document's numbers, by counting in logs of the same author."""
+    logs = raw_logs() if data.origin == "published" else ()
+    return StudyTable(
+        key="raw-logs",
+        title="What became of verifications: raw logs of the same author and program",
+        about="Of this document's runs no log was published; these belong to the same author's document on Apple "
+        "machines. Counts, not estimates: where a verification fails, the loop reads stale results as tokens.",
+        columns=(
+            "run",
+            "target + draft",
+            "verifications asked for",
+            "took place",
+            "failed",
+            "tok/s printed",
+            "accepted [%]",
+            "words that repeat the one before [%]",
+        ),
+        rows=tuple(
+            (
+                _text(log.run),
+                _text(log.models),
+                _count(log.asked),
+                _count(log.took_place),
+                _count(log.failed),
+                StudyCell(value=log.rate, digits=1),
+                StudyCell(value=100 * log.acceptance, digits=1),
+                StudyCell(value=100 * log.repeated, digits=0),
+            )
+            for log in logs
+        ),
+    )
+
+
 # --- cells -----------------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +381,8 @@ def _percent(value: Estimate | None) -> StudyCell:
 def _speedup(data: StudyData, line: ArmResult) -> StudyCell:
     if line.speedup is not None:
         return StudyCell(value=line.speedup, digits=2)
+    if line.claimed_speedup is not None:
+        return claimed_cell(line)
     false = refuted(data, line)
     return StudyCell(value=false, digits=2, text="-", struck=false is not None)
 

@@ -15,8 +15,8 @@ from specmeter.studies.telling import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specmeter.record import Estimate, Verdict
-    from specmeter.studies.study import ClaimRuling, StudyData
+    from specmeter.record import Estimate
+    from specmeter.studies.study import ClaimRuling, Standing, StudyData
 
 TITLE = "A ladder of quantizations on Apple silicon: speed, size and perplexity from F16 to Q2_K"
 SOURCE = apple_published.SOURCE
@@ -87,11 +87,12 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
     return tuple(figure for figure in made if figure.points)
 
 
-def _point(rung: Rung, value: Estimate, verdict: Verdict | None = None) -> Point:
+def _point(rung: Rung, value: Estimate, verdict: Standing | None = None) -> Point:
     series = _UNKNOWN if rung.on_front is None else _ON if rung.on_front else _OFF
-    return Point.of(
+    made = Point.of(
         value, series=series, x=rung.size_bytes / 1e9, label=f"{rung.title}: {quoted(value)}", verdict=verdict
     )
+    return made.model_copy(update={"name": rung.title})
 
 
 def _gigabytes_per_second(rung: Rung) -> Estimate | None:
@@ -99,7 +100,7 @@ def _gigabytes_per_second(rung: Rung) -> Estimate | None:
     return None if found is None else scaled(found, 1e-9, "GB/s")
 
 
-def _verdicts(data: StudyData) -> dict[str, Verdict | None]:
+def _verdicts(data: StudyData) -> dict[str, Standing | None]:
     return {line.config: line.verdict for line in data.arms}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.estimates import above, below, scaled
 from specmeter.studies.quantization.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
-from specmeter.studies.telling import quoted, ruling
+from specmeter.studies.telling import only_of, quoted, ruling
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from specmeter.studies.telling import Found
 
 NEAR, SUITS, UNUSABLE = 1.01, 1.10, 2.0
+BITS = 4.0
+"""Bits per weight, as the file holds them: names of formats say less."""
+NAMED = "Qwen3.5-4B"
 SMALLER = 0.5
 """Q6_K has at most so much of F16's size: the document says 59 % less."""
 SAME = (0.8, 1.25)
@@ -53,7 +56,9 @@ def rulings(data: StudyData) -> tuple[ClaimRuling, ...]:
         ),
         ruling("q4-suits", "Q4_K_M suits setups with little memory (4.07 % perplexity).", page, _suits(ladder)),
         ruling("sub-4-bit-unusable", "Below 4 bit, models are unusable.", page, _unusable(ladder)),
-        ruling("q2-perplexity", "Q2_K raises perplexity by 267 %.", f"{page}; {table}", _q2(ladder)),
+        ruling(
+            "q2-perplexity", "Q2_K raises perplexity by 267 %.", f"{page}; {table}", only_of(data, NAMED, _q2(ladder))
+        ),
     )
 
 
@@ -135,15 +140,19 @@ def _q2(ladder: Sequence[Rung]) -> Found:
 
 def _unusable(ladder: Sequence[Rung]) -> Found:
     full = _full(ladder)
-    low = [rung for rung in ladder if rung.bits is not None and rung.bits < 4]
+    low = [rung for rung in ladder if (held := rung.quality.bits_per_weight) is not None and held < BITS]
+    by_name = [rung for rung in ladder if rung not in low and rung.bits is not None and rung.bits < BITS]
     known = [(rung, loss) for rung in low if full is not None and (loss := worse(rung, full)) is not None]
     if not known:
-        return "cannot tell", "No rung below 4 bit was scored beside the full model."
+        return "cannot tell", "No file that holds less than 4 bits per weight was scored beside the full model."
     shown = "; ".join(
         f"{rung.title} ({rung.quality.bits_per_weight:.2f} bits per weight in its file) {quoted(loss, unit='x')}"
         for rung, loss in known
     )
     text = f"Perplexity over the full model's: {shown}. Unusable is taken as at least doubled."
+    if by_name:
+        names = ", ".join(f"{rung.title} ({rung.quality.bits_per_weight or 0:.2f} bits per weight)" for rung in by_name)
+        text += f" Below 4 by its name alone, and not counted: {names}."
     if any(below(loss, UNUSABLE) for _, loss in known):
         return "contradicted", text
     return ("supported" if all(above(loss, UNUSABLE) for _, loss in known) else "cannot tell"), text

@@ -18,8 +18,7 @@ from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTa
 from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
-    from specmeter.record import Verdict
-    from specmeter.studies.study import ClaimRuling, StudyData
+    from specmeter.studies.study import ClaimRuling, Standing, StudyData
 
 TITLE = "Two families of quantized models at 3, 4, 6 and 8 bit: generation rate and its spread"
 SOURCE = apple_published.SOURCE
@@ -43,7 +42,7 @@ def tables(data: StudyData) -> tuple[StudyTable, ...]:
     found = rungs(data)
     if not found:
         return ()
-    verdicts: dict[str, Verdict | None] = {line.config: line.verdict for line in data.arms}
+    verdicts: dict[str, Standing | None] = {line.config: line.verdict for line in data.arms}
     return (
         StudyTable(
             key="families",

@@ -14,7 +14,7 @@ from specmeter.studies.rtx3090.controls import (
     output_length,
     silent_failure,
 )
-from specmeter.studies.rtx3090.explanation import active_parameters, explains, threshold
+from specmeter.studies.rtx3090.explanation import active_parameters, explains, gain_of_larger, threshold
 from specmeter.studies.rtx3090.lines import lines
 from specmeter.studies.rtx3090.loss import full_acceptance, no_gain, tail
 from specmeter.studies.study import ClaimRuling, StudyData
@@ -88,8 +88,14 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
         ),
         ruling(
             "active-parameters",
-            "Models with about 10 billion active parameters (Qwen3.5-122B-A10B) lie above the threshold, and gain",
+            "Models with about 10 billion active parameters (Qwen3.5-122B-A10B) lie above the threshold",
             "fourth paragraph",
             active_parameters(data),
+        ),
+        ruling(
+            "larger-gains",
+            "Qwen3.5-122B-A10B gains 15 to 45 % by the same method",
+            "fourth paragraph, quoting llama.cpp's pull request 20075",
+            gain_of_larger(data),
         ),
     )

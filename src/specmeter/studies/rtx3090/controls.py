@@ -21,7 +21,7 @@ from specmeter.studies.rtx3090.lines import (
     ratio,
 )
 from specmeter.studies.study import Finding
-from specmeter.studies.telling import Found
+from specmeter.studies.telling import Found, by_counts
 
 
 def kv_quantization(known: Lines) -> Found:
@@ -106,9 +106,9 @@ def silent_failure(known: Lines) -> Found:
         f"baseline; {line.arm.why or 'nothing is said against it'}"
     )
     if line.sums.drafted:
-        return "contradicted", f"{told}."
+        return by_counts("contradicted", f"{told}.")
     plain = repeated is not None and abs(math.log(speed)) <= max(5 * repeated.sd, math.log1p(MARGIN))
-    return ("supported" if plain and not line.believable else "cannot tell"), f"{told}."
+    return by_counts("supported" if plain and not line.believable else "cannot tell", f"{told}.")
 
 
 def draft_choice(known: Lines) -> Found:

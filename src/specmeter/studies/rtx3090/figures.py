@@ -47,7 +47,7 @@ def _by_configuration(known: Lines) -> StudyFigure:
             continue
         told = "baseline" if line.reference == line.name else f"over {line.reference}: {_told(known, line)}"
         for series, rate in (("mean of requests", line.sums.mean_rate), ("pooled", line.pooled)):
-            points.append(Point(series=series, x=line.name, y=rate, label=told, verdict=line.arm.verdict))
+            points.append(Point(series=series, x=line.name, y=rate, label=told, verdict=line.arm.of_rate))
     return StudyFigure(
         key="mean-by-configuration",
         title="Mean decode rate by configuration",
@@ -62,7 +62,7 @@ def _by_configuration(known: Lines) -> StudyFigure:
 
 def _told(known: Lines, line: Line) -> str:
     found = ratio(known, line)
-    return "no ratio (invalid)" if found is None else f"{found.point:.3f} x"
+    return f"no ratio ({line.arm.why})" if found is None else f"{found.point:.3f} x"
 
 
 def _acceptance(known: Lines) -> StudyFigure:
@@ -89,7 +89,7 @@ def _acceptance(known: Lines) -> StudyFigure:
                     x=100 * line.acceptance,
                     y=line.pooled,
                     label=f"{line.name}: {line.sums.accepted} of {line.sums.drafted}",
-                    verdict=line.arm.verdict,
+                    verdict=line.arm.of_rate,
                 )
             )
     return StudyFigure(

@@ -54,7 +54,7 @@ class Line:
     @property
     def believable(self) -> bool:
         """Whether nothing found it invalid."""
-        return self.arm.verdict != "invalid"
+        return self.arm.stands
 
     @property
     def pooled(self) -> float | None:
@@ -122,6 +122,12 @@ def summed(results: Iterable[Result]) -> Requests | None:
 def drafting(known: Lines) -> list[Line]:
     """Configurations that ask for drafts and can be believed."""
     return [line for line in known.values() if line.drafts and line.believable and line.sums is not None]
+
+
+def blind(known: Lines) -> bool:
+    """Whether the counter of drafts can be held to say only what was accepted: several configurations, all at 100 %."""
+    counted = [line.sums for line in drafting(known) if line.sums and line.sums.drafted]
+    return len(counted) > 1 and all(sums.accepted == sums.drafted for sums in counted)
 
 
 # --- ratios ----------------------------------------------------------------------------------------------------------

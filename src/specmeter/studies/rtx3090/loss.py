@@ -11,7 +11,7 @@ from specmeter.stats import DIP_LIMIT, dip
 from specmeter.studies.rtx3090.lines import Line, Lines, drafting, named, noise, percent, ratio
 from specmeter.studies.rtx3090.mechanism import UNEXPLAINED, budget, budgets_of_requests
 from specmeter.studies.study import Finding
-from specmeter.studies.telling import Found
+from specmeter.studies.telling import Found, by_counts
 
 TAIL = (59.0, 67.0, 135.7)
 """The tail in tok/s, and the baseline that it belongs to, as printed."""
@@ -69,14 +69,15 @@ def tail(known: Lines) -> Found:
             f". Two humps by Hartigans' dip in {len(humps)} of {len(piles)} whose requests are known (largest "
             f"{worst:.2f}, limit {DIP_LIMIT}): a few slow requests of ten are not yet a second mode"
         )
-    return ruling, f"{told}."
+    return by_counts(ruling, f"{told}.")
 
 
 def full_acceptance(known: Lines) -> Found:
     """Whether 100 % acceptance is one."""
     counted = [line for line in drafting(known) if line.sums and line.sums.drafted]
     partial = [line for line in counted if line.sums and line.sums.accepted < line.sums.drafted]
-    told, ruling = "no drafted token was counted", "cannot tell"
+    ruling: Finding = "cannot tell"
+    told = "no drafted token was counted"
     if partial:
         ruling = "contradicted"
         shares = [line.acceptance for line in partial]
@@ -101,7 +102,7 @@ def full_acceptance(known: Lines) -> Found:
         if over and requests:
             beyond = sum(it.unexplained > UNEXPLAINED for it in requests)
             told += f"; so did {beyond} of {len(requests)} single requests"
-    return ruling, f"{told}."
+    return by_counts(ruling, f"{told}.")
 
 
 def _repeats(known: Lines) -> str:

@@ -1,7 +1,8 @@
 """rtx3090-19: the document's own numbers, the summary of 19 configurations and the 30 requests that are packaged.
 
-Two rows are invalid by what the document itself says, before any bound is tried: one configuration was compared with a
-baseline of another KV type, and the draft of another one has another vocabulary.
+Two *comparisons* are false by what the document itself says, before any bound is tried: one configuration was compared
+with a baseline of another KV type, and the draft of another one has another vocabulary, so that nothing speculates. The
+rates of both are ordinary ones.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def published() -> StudyData:
             "Single requests are known of three configurations; of the others their summary.",
             "Every configuration was run once. Intervals come from the two that were run twice.",
             "The author withdrew the 100 % acceptance and the mechanism later (August 2026, in the same repository).",
+            "Two ratios are struck out, since they compare what is not alike; the rates themselves are as printed.",
+            f"`specmeter audit --published rtx3090-19` rules the document's own {from_claims.tally('rtx3090-19')}.",
         ),
     )
 
@@ -88,7 +91,7 @@ def _judged(line: ArmResult) -> ArmResult:
     if why is None:
         return line
     claimed = line.speedup.point if line.speedup else line.claimed_speedup
-    return line.model_copy(update={"verdict": "invalid", "why": why, "speedup": None, "claimed_speedup": claimed})
+    return line.model_copy(update={"comparison_only": True, "why": why, "speedup": None, "claimed_speedup": claimed})
 
 
 def _pooled(row: Row) -> Estimate:

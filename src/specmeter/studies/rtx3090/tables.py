@@ -34,7 +34,7 @@ def _summary(known: Lines) -> StudyTable:
             *("decode_ms", "ratio [x]", "why"),
         ),
         rows=tuple(_summary_row(known, line) for line in shown),
-        verdicts=tuple(line.arm.verdict for line in shown),
+        verdicts=tuple(line.arm.of_rate for line in shown),
     )
 
 
@@ -102,7 +102,7 @@ def _controls(known: Lines) -> StudyTable:
             )
             for what, line, other in found
         ),
-        verdicts=tuple(line.arm.verdict for _, line, _ in found),
+        verdicts=tuple(line.arm.of_rate for _, line, _ in found),
     )
 
 
@@ -145,7 +145,7 @@ def _saturation(data: StudyData, known: Lines) -> StudyTable:
             *("union / experts of one token", "spent [ms]", "plain [ms]", "at most [ms]", "beyond [%]"),
         ),
         rows=tuple(rows),
-        verdicts=tuple(line.arm.verdict for line in shown),
+        verdicts=tuple(line.arm.of_rate for line in shown),
     )
 
 

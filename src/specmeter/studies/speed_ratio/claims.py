@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from specmeter.audit.counters import FAILED
 from specmeter.estimates import exceeds
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable
 from specmeter.studies.speed_ratio.view import told
-from specmeter.studies.telling import share
+from specmeter.studies.telling import by_counts, fallen, share
 from specmeter.theory.cost import permitted_speedup
 
 if TYPE_CHECKING:
@@ -22,14 +23,13 @@ LOW_ACCEPTANCE = 0.04
 
 def nothing_left(pairs: Sequence[Pairing]) -> str:
     """Why there is no speedup to judge by."""
-    invalid = [pair for pair in pairs if pair.line.verdict == "invalid"]
+    bad = [pair.line for pair in pairs if not pair.line.stands]
     if not pairs:
         return "Nothing of this was measured."
-    if not invalid:
+    if not bad:
         return f"None of {len(pairs)} arms has a speedup."
-    return (
-        f"None of {len(pairs)} speedups is left: {len(invalid)} are invalid. {told(invalid[0])}; {invalid[0].line.why}."
-    )
+    first = next(pair for pair in pairs if not pair.line.stands)
+    return f"No speedup is left. {fallen(bad, len(pairs))} {told(first)}; {first.line.why}."
 
 
 def all_lose(pairs: Sequence[Pairing], unless: str = "") -> Found:
@@ -139,9 +139,9 @@ def gain_at_low_acceptance(pairs: Sequence[Pairing], claimed: float) -> Found:
     gaining = [pair for pair in believable(near) if pair.outcome == "gains"]
     if gaining:
         return "supported", f"{_all(gaining)}."
-    impossible = [pair for pair in near if _above_what_is_permitted(pair)]
-    if impossible:
-        return "contradicted", f"{' '.join(_permitted(pair) for pair in impossible[:2])}"
+    claimed_more = [pair for pair in near if _above_what_is_permitted(pair)]
+    if claimed_more:
+        return _not_by_verification(near, claimed_more)
     losing = [pair for pair in believable(near) if pair.outcome == "loses"]
     if losing:
         return "contradicted", f"At such an acceptance these lose: {_all(losing)}."
@@ -157,6 +157,22 @@ def gain_at_low_acceptance(pairs: Sequence[Pairing], claimed: float) -> Found:
         f"intervals that favour it (claimed: {claimed:.3f}); the other arms less."
     )
     return ("contradicted" if best < 1 else "cannot tell"), said
+
+
+def _not_by_verification(near: Sequence[Pairing], claimed: Sequence[Pairing]) -> Found:
+    """Of speedups that are only claimed: what permits them at such an acceptance, and what the raw logs count.
+
+    The bound by itself rests on a verification being no cheaper than one plain token, and contradicts nothing.
+    """
+    said = " ".join(_permitted(pair) for pair in claimed[:2])
+    failed = next((pair for pair in near if FAILED in pair.line.why), None)
+    if failed is None:
+        return "cannot tell", f"{said} More needs a verification that is cheaper than one plain token."
+    return by_counts(
+        "contradicted",
+        f"{said} What saved the time was not the efficiency of verification but that it failed, by the raw log of a "
+        f"run behind {failed.name}: {failed.line.why.partition(f'{FAILED}: ')[2]}.",
+    )
 
 
 def _at_low_acceptance(pair: Pairing) -> float | None:

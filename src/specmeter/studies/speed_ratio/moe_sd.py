@@ -9,7 +9,7 @@ from specmeter.studies import apple_published
 from specmeter.studies.speed_ratio.claims import all_lose, sufficient
 from specmeter.studies.speed_ratio.ratio import Pairing, pairings
 from specmeter.studies.speed_ratio.view import acceptance_figure, drawn, ratio_figure, ratio_tables
-from specmeter.studies.telling import quoted, ruling, share
+from specmeter.studies.telling import by_counts, only_of, quoted, ruling, share
 
 if TYPE_CHECKING:
     from specmeter.studies.study import ClaimRuling, StudyData, StudyFigure, StudyTable
@@ -57,7 +57,7 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
             "few-active",
             "The 35B model decodes at 55.2 tok/s since a token uses about 3B parameters only.",
             where,
-            _few_active(data, moe),
+            only_of(data, "Qwen3.5-35B-A3B", _few_active(data, moe)),
         ),
         ruling(
             "moe-rule-2.5",
@@ -99,10 +99,10 @@ def _unreliable(moe: tuple[Pairing, ...], dense: tuple[Pairing, ...]) -> Found:
     Acceptance has its interval over prompts, of which there are few: what cannot be told apart is left so, unless the
     mixture accepts a share that no doubt of the draft explains (half or more): such drafts are not unreliable.
     """
-    usable_dense = {(pair.line.draft, pair.line.gamma): pair for pair in dense if pair.line.verdict != "invalid"}
+    usable_dense = {(pair.line.draft, pair.line.gamma): pair for pair in dense if pair.line.stands}
     for pair in moe:
         other = usable_dense.get((pair.line.draft, pair.line.gamma))
-        if pair.line.verdict == "invalid" or other is None:
+        if not pair.line.stands or other is None:
             continue
         ours, theirs = pair.line.acceptance, other.line.acceptance
         if ours is None or theirs is None:
@@ -117,7 +117,7 @@ def _unreliable(moe: tuple[Pairing, ...], dense: tuple[Pairing, ...]) -> Found:
             why = ": what experts change is the cost of a step, not the drafts" if dearer else ""
             return "contradicted", f"{said}{why}."
         return "cannot tell", f"{said}."
-    if any(pair.line.verdict == "invalid" for pair in moe):
+    if any(not pair.line.stands for pair in moe):
         counted = "; ".join(f"{it.name} on {it.line.target}: {share(it.line.acceptance)}" for it in (*moe, *dense))
         return (
             "cannot tell",
@@ -160,6 +160,6 @@ def _few_active(data: StudyData, moe: tuple[str, ...]) -> Found:
             moved = rate.point * model.bytes_per_token / 1e9
             said += f"; its active weights, {model.bytes_per_token / 1e9:.3g} GB, take {moved:.1f} GB/s"
         if all_bytes > peak:
-            return "supported", f"{said}."
+            return by_counts("supported", f"{said}.")
         return "cannot tell", f"{said}: the rate alone does not show that fewer are read."
     return "cannot tell", "The mixture by itself was not measured, or its size is not known."

@@ -124,7 +124,7 @@ def pairings(data: StudyData, targets: Iterable[str] | None = None, *, by_prompt
     plain = {
         line.target: line.decode_rate
         for line in data.arms
-        if not line.speculates and line.prompt is None and line.verdict != "invalid"
+        if not line.speculates and line.prompt is None and line.stands
     }
     return tuple(
         Pairing(
@@ -139,7 +139,7 @@ def pairings(data: StudyData, targets: Iterable[str] | None = None, *, by_prompt
 
 def believable(pairs: Iterable[Pairing]) -> tuple[Pairing, ...]:
     """Those whose speedup is one: measured, and not found invalid."""
-    return tuple(pair for pair in pairs if pair.line.speedup is not None and pair.line.verdict != "invalid")
+    return tuple(pair for pair in pairs if pair.line.speedup is not None and pair.line.stands)
 
 
 def _jointly(line: ArmResult, among: int) -> ArmResult:

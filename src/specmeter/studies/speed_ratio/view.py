@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from specmeter.estimates import scaled
 from specmeter.record import Estimate
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, pairings
-from specmeter.studies.study import Axis, Point, StudyCell, StudyData, StudyFigure, StudyTable
+from specmeter.studies.study import Axis, Point, StudyCell, StudyData, StudyFigure, StudyTable, claimed_cell
 from specmeter.studies.telling import quoted, share
 
 COLUMNS = (
@@ -121,7 +121,7 @@ def speedup_cell(pair: Pairing) -> StudyCell:
     """The speedup, or the false one struck out, or a dash."""
     if pair.line.speedup is not None:
         return StudyCell(value=pair.line.speedup)
-    return StudyCell(value=pair.line.claimed_speedup, text="-", struck=pair.line.claimed_speedup is not None)
+    return claimed_cell(pair.line)
 
 
 def told(pair: Pairing) -> str:
@@ -135,7 +135,7 @@ def told(pair: Pairing) -> str:
 
 def _claimed(pair: Pairing) -> str:
     claimed = pair.line.claimed_speedup
-    return "no speedup" if claimed is None else f"no speedup, {claimed:.2f} is invalid"
+    return "no speedup" if claimed is None else f"no speedup, {claimed:.2f} does not stand"
 
 
 def _row(pair: Pairing) -> tuple[StudyCell, ...]:
@@ -150,7 +150,7 @@ def _row(pair: Pairing) -> tuple[StudyCell, ...]:
         StudyCell(value=pair.line.tau, text="-"),
         StudyCell(value=pair.line.decode_rate, text="-", digits=1),
         speedup_cell(pair),
-        StudyCell(text=pair.outcome if pair.line.claimed_speedup is None else "invalid"),
+        StudyCell(text=pair.outcome if pair.line.claimed_speedup is None else "does not stand"),
         _limit(least),
         _limit(needed),
     )

@@ -2,6 +2,10 @@
 
 What arrives at time t is handed on at t + latency, or later where bytes before it are still on the line. The relay
 itself costs some 0.1 ms per message (threads of Python), which belongs to every measurement through it.
+
+Run as a script of its own it imports nothing of specmeter, listens until it is ended, and prints its port:
+
+    python -I -S relay.py HOST PORT LATENCY_S BYTES_PER_S       the last one 0: unlimited
 """
 
 from __future__ import annotations
@@ -9,14 +13,17 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from queue import SimpleQueue
 
 COMMANDS = {6: "set", 8: "get", 10: "graph", 13: "size", 16: "graph-again"}
 """Number of a command of llama.cpp's RPC protocol -> what it does; others are made while loading."""
+LISTENING = "listens on port"
+"""Before the number, in what the script prints."""
 _COMMAND = struct.Struct("<BQ")
 _BLOCK = 262_144
 
@@ -131,10 +138,23 @@ class Relay:
 
 
 @contextlib.contextmanager
-def relayed(target: tuple[str, int], *, latency_s: float = 0.0, bytes_per_s: float | None = None) -> Iterator[Relay]:
+def relayed(target: tuple[str, int], *, latency_s: float = 0.0, bytes_per_s: float | None = None) -> Generator[Relay]:
     """A relay that is closed again."""
     relay = Relay(target, latency_s=latency_s, bytes_per_s=bytes_per_s)
     try:
         yield relay
     finally:
         relay.close()
+
+
+def main(argv: list[str]) -> int:
+    """Relay until the process is ended."""
+    host, port, latency_s, bytes_per_s = argv
+    relay = Relay((host, int(port)), latency_s=float(latency_s), bytes_per_s=float(bytes_per_s) or None)
+    print(f"{LISTENING} {relay.port}", flush=True)
+    threading.Event().wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,140 @@
+"""What rows show only together: copies, digits too regular, baselines of another machine. Notes, never verdicts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from specmeter.audit.noise import configuration
+from specmeter.audit.outcome import drafted_nothing
+from specmeter.audit.printed import number
+
+if TYPE_CHECKING:
+    from specmeter.audit.claim import Claim
+
+BY_CHANCE = 0.01
+"""Pairs of equal timings that a table may be expected to have by chance, at most, where a pair is worth a note."""
+REPEATED_DIGITS, REPEATED = 4, 3
+"""The same for repeats of one configuration, where all of them are equal: digits and rows, at least."""
+MANY = 12
+"""Printed numbers, at least, before their last digits are looked at: two digits of ten would do by chance in 0.2^12."""
+SAME_RATIO_ROWS = 5
+"""Rows, at least, whose rates are one and the same multiple of their baselines."""
+
+
+def notes(claims: Sequence[Claim]) -> tuple[str, ...]:
+    """Each thing that stands out, in one line."""
+    found = (_copies(claims), _still(claims), _round_digits(claims), _one_ratio(claims), _elsewhere(claims))
+    return tuple(line for lines in found for line in lines)
+
+
+def _copies(claims: Sequence[Claim]) -> Iterator[str]:
+    """Runs that took the same time to all digits. A baseline's rate may be quoted in several rows."""
+    timings: dict[tuple[str, str], list[tuple[float, Claim]]] = {}
+    repeats: dict[tuple[object, ...], list[tuple[float, Claim]]] = {}
+    for claim in claims:
+        field = "predicted_ms" if claim.predicted_ms is not None else "decode_rate"
+        value = getattr(claim, field)
+        if value is not None and not (field == "decode_rate" and drafted_nothing(claim)):
+            timings.setdefault((claim.source, field), []).append((value, claim))
+            repeats.setdefault((field, *configuration(claim)), []).append((value, claim))
+    found: dict[tuple[str, float], list[str]] = {}
+    for (source, field), rows in timings.items():
+        values = [value for value, _ in rows]
+        unit = max(_unit(claim, field) for _, claim in rows)
+        spread = max(values) - min(values)
+        if spread > 0 and len(rows) * (len(rows) - 1) / 2 * unit / spread <= BY_CHANCE:
+            for value, claim in rows:
+                found.setdefault((source, value), []).append(claim.row)
+    for (field, *_), rows in repeats.items():
+        alike = len({value for value, _ in rows}) == 1 and len(rows) >= REPEATED
+        if alike and min(_digits(claim, field) for _, claim in rows) >= REPEATED_DIGITS:
+            found[rows[0][1].source, rows[0][0]] = [claim.row for _, claim in rows]
+    copies = [rows for rows in found.values() if len(rows) > 1]
+    if copies:
+        examples = "; ".join(_listed(rows) for rows in copies[:3])
+        more = f"; and {len(copies) - 3} more" if len(copies) > 3 else ""
+        yield f"identical to the last digit, as no two timings are: {examples}{more}"
+
+
+def _still(claims: Sequence[Claim]) -> Iterator[str]:
+    """Repeats that do not differ at all."""
+    rows = [
+        claim.row
+        for claim in claims
+        if (len(claim.samples) > 2 and len(set(claim.samples)) == 1)
+        or (claim.decode_rate_sd == 0 and (claim.runs or 2) > 1 and _digits(claim, "decode_rate") > 3)
+    ]
+    if rows:
+        yield f"a standard deviation of 0, as no timing has: {_listed(rows)}"
+
+
+def _round_digits(claims: Sequence[Claim]) -> Iterator[str]:
+    """Rates that end in 0 and 5 only."""
+    last: Counter[int] = Counter()
+    for claim in claims:
+        half = claim.rounding.get("decode_rate", 0.0)
+        if claim.decode_rate is not None and half > 0 and _digits(claim, "decode_rate") >= 3:
+            last[round(claim.decode_rate / (2 * half)) % 10] += 1
+    if last.total() >= MANY and set(last) <= {0, 5} and len(last) > 1:
+        yield f"all {last.total()} rates end in 0 or 5: rounded, or made up"
+
+
+def _one_ratio(claims: Sequence[Claim]) -> Iterator[str]:
+    """Rates that are one multiple of their baselines, to all digits."""
+    ratios: dict[float, list[str]] = {}
+    for claim in claims:
+        if claim.decode_rate and claim.baseline_rate and min(_digits(claim, f) for f in _BOTH) >= 3:
+            ratio = claim.decode_rate / claim.baseline_rate
+            if ratio != 1:
+                ratios.setdefault(round(ratio, 4), []).append(claim.row)
+    for ratio, rows in ratios.items():
+        rates = {claim.decode_rate for claim in claims if claim.row in rows}
+        if len(rows) >= SAME_RATIO_ROWS and len(rates) >= SAME_RATIO_ROWS:
+            where = _listed(rows)
+            yield f"{len(rows)} rates are exactly {number(ratio)} times their baselines, as if reckoned: {where}"
+
+
+_BOTH = ("decode_rate", "baseline_rate")
+
+
+def _elsewhere(claims: Sequence[Claim]) -> Iterator[str]:
+    """Baselines of another machine: said so, or found because a printed speedup fits no other plain row."""
+    for claim in claims:
+        if claim.baseline_device and claim.device and claim.baseline_device.lower() != claim.device.lower():
+            yield f"{claim.row}: the baseline was measured on {claim.baseline_device}, the row on {claim.device}"
+    plain = [claim for claim in claims if claim.method == "none" and claim.decode_rate and claim.device]
+    for claim in claims:
+        if claim.method == "none" or not (claim.speedup and claim.decode_rate and claim.device):
+            continue
+        implied = claim.decode_rate / claim.speedup
+        near = [row for row in plain if row.decode_rate and abs(row.decode_rate / implied - 1) < _CLOSE]
+        own = [row for row in plain if row.device == claim.device and row.target == claim.target]
+        if near and own and not any(row.device == claim.device for row in near) and abs(claim.speedup - 1) > _CLOSE:
+            where = near[0]
+            yield (
+                f"{claim.row}: its speedup fits the plain rate of {where.device} ({where.row}), not that of its own "
+                f"machine ({claim.device})"
+            )
+
+
+_CLOSE = 0.01
+
+
+def _unit(claim: Claim, field: str) -> float:
+    """The last printed digit; of a number that says nothing of its rounding, the last digit that it has."""
+    half = claim.rounding.get(field, 0.0)
+    if half > 0:
+        return 2 * half
+    return 10.0 ** -len(f"{getattr(claim, field):.12g}".partition(".")[2])
+
+
+def _digits(claim: Claim, field: str) -> int:
+    """Significant digits of a printed number."""
+    return len(str(max(1, round(abs(getattr(claim, field)) / _unit(claim, field)))))
+
+
+def _listed(rows: Sequence[str]) -> str:
+    shown = ", ".join(rows[:4])
+    return f"{shown} and {len(rows) - 4} more" if len(rows) > 4 else shown

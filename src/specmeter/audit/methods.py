@@ -1,0 +1,68 @@
+"""How drafts are made, by the names that people give their methods, as far as a bound depends on it.
+
+model    a draft model, one token per forward: each draft costs a forward
+chain    a head or small module, one token per forward, whose cost is not that of any model by itself
+tree     candidates branch, and one path of them can be accepted: a share of nodes is no acceptance per position
+block    several tokens per forward
+lookup   n-grams and other tables: drafts cost next to nothing
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from specmeter.audit.claim import Claim
+
+Family = Literal["none", "model", "chain", "tree", "block", "lookup", "unknown"]
+
+_FAMILIES: tuple[tuple[Family, str], ...] = (
+    ("tree", r"medusa|eagle|hydra|sequoia|specinfer|opt-?tree|\btree|\brest\b|ouroboros|recycling|beagle"),
+    ("chain", r"\bmtp\b|next-?n\b|multi-?token|self-?spec|kangaroo|layer-?skip|clover|swift"),
+    ("block", r"dflash|dspark|parallel|\bpard\b|diffusion|\bblock"),
+    ("lookup", r"n-?gram|look-?(up|ahead)|\bpld\b|prompt-?cache|suffix|\bsam\b|retrieval|\blade\b"),
+    ("model", r"^draft$|draft-?(simple|model)|^(vanilla )?(sd|sps)$|speculative|spec-?(dec|sampl)|assist|two-?model|"
+              r"small-?model|standalone|^spec$"),
+)  # fmt: skip
+"""The first that fits; a name has its spaces and underscores read as hyphens too."""
+
+
+def family(method: str | None) -> Family:
+    """What a method's name says; `unknown` for a name that says nothing, or none at all."""
+    if method is None:
+        return "unknown"
+    name = method.lower().strip()
+    if name == "none":
+        return "none"
+    spellings = (name, re.sub(r"[\s_]+", "-", name))
+    for found, pattern in _FAMILIES:
+        if any(re.search(pattern, spelling) for spelling in spellings):
+            return found
+    return "unknown"
+
+
+def family_of(claim: Claim) -> Family:
+    """What the method says, or the draft's name where that says more: `EAGLE3-LLaMA3.1-8B` under "speculative"."""
+    found = family(claim.method)
+    if found in {"unknown", "model"} and claim.draft is not None:
+        of_draft = family(claim.draft)
+        return of_draft if of_draft in {"tree", "chain", "block"} else "model"
+    return found
+
+
+def drafts_one_by_one(claim: Claim) -> bool:
+    """Whether each draft token cost one forward of a draft model.
+
+    So it is where the method says so; and where its name says nothing else, and a draft model or its rate is named, or
+    no method is.
+    """
+    found = family_of(claim)
+    return found == "model" or (
+        found == "unknown" and (claim.method is None or claim.draft_rate is not None or claim.speed_ratio is not None)
+    )
+
+
+def may_be_tree(claim: Claim) -> bool:
+    """Whether acceptance may be a share of the nodes of a tree."""
+    return claim.tree if claim.tree is not None else family_of(claim) == "tree"

@@ -1,0 +1,205 @@
+"""`specmeter latency`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from specmeter.record import Network
+    from specmeter.studies.cross_device.latency import Fitted
+    from specmeter.studies.study import StudyData
+    from specmeter.theory.latency import DraftStep
+
+_MOST = 64
+
+
+@click.command(name="latency")
+@click.argument("folder", required=False, metavar="[RUN|STUDY]")
+@click.option("--rtt", default="0.1,0.5,1,2,5,10,30", show_default=True, metavar="MS,MS,...", help="Round-trip times.")
+@click.option("--bandwidth", default="1000", show_default=True, metavar="MBIT,...", help="Mbit/s of each direction.")
+@click.option("--vocabulary", type=click.IntRange(1, 10_000_000), help="Tokens of the draft's vocabulary.")
+@click.option("--draft-ms", type=float, metavar="MS", help="A drafted token on the other machine, by itself.")
+@click.option("--local-draft-ms", type=float, metavar="MS", help="A drafted token on this machine.")
+@click.option("--plain-rate", type=float, metavar="TOK/S", help="The target by itself.")
+@click.option("--alpha", type=float, help="Acceptance: one probability for every position.")
+@click.option("--gamma", type=click.IntRange(1, 64), help="Draft length; without a RUN only. Default: 4.")
+@click.option("--verify", type=float, metavar="TOKENS", help="The rest of a step, in plain tokens. Default: 1.")
+@click.option(
+    "--network",
+    "networks",
+    multiple=True,
+    metavar="ARM=NETWORK",
+    help="What lies between here and the machine of an arm, like remote1=relay:0.4ms@1000Mbit; repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(
+    folder: str | None,
+    rtt: str,
+    bandwidth: str,
+    vocabulary: int | None,
+    draft_ms: float | None,
+    local_draft_ms: float | None,
+    plain_rate: float | None,
+    alpha: float | None,
+    gamma: int | None,
+    verify: float | None,
+    networks: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Say what a network does to a draft on another machine: by a model that a run is fitted with, or at the least.
+
+    A token drafted there takes longer than it computes, by a + k RTT + bytes / bandwidth. RUN (or a study folder, or
+    `latest`) has the same draft here and behind several networks; relays make them of one machine:
+    `specmeter study run cross-device --variant bench --variant relay`. a, k and the bytes are fitted to it, and the
+    speedup is that of the run's own models, drafts and acceptance unless flags say otherwise.
+
+    Without a RUN, k and the bytes are the least that llama.cpp's protocol needs, and a is 0: no overhead is smaller.
+    --vocabulary is needed then, and for a speedup also --plain-rate, --draft-ms and --alpha.
+
+    \b
+    Examples:
+      specmeter latency latest
+      specmeter latency latest --vocabulary 151936 --rtt 0.3,1,4 --bandwidth 1000,10000
+      specmeter latency latest --plain-rate 20 --draft-ms 6 --local-draft-ms 12 --alpha 0.7
+      specmeter latency --vocabulary 248320 --plain-rate 53.8 --draft-ms 11.5 --alpha 0.6 --bandwidth 1000
+
+    \b
+    Exit codes: 0 said, 2 no such run, too few networks in it, or impossible numbers.
+    """
+    from specmeter.cli.latency_view import document, print_forecasts
+    from specmeter.record import Network
+    from specmeter.studies.cross_device.latency import at_least, forecast
+
+    rates = _positive("--bandwidth", bandwidth, "1000,10000")
+    times = _positive("--rtt", rtt, "0.5,2,10", zero=True)
+    given = {"--draft-ms": draft_ms, "--local-draft-ms": local_draft_ms, "--plain-rate": plain_rate, "--verify": verify}
+    _refuse_nonsense(given)
+    if folder is None:
+        if vocabulary is None:
+            _fail("--vocabulary is missing", "name a RUN to fit the model with, or give the draft's vocabulary")
+        if networks:
+            _fail("--network belongs to the arms of a RUN", "name the run, or give --rtt and --bandwidth")
+        model, step = at_least(gamma or 4, vocabulary), _given_step(plain_rate, draft_ms, alpha, gamma or 4)
+    else:
+        if gamma is not None:
+            _fail("--gamma: a RUN has its own", "leave --gamma out, or leave the RUN out")
+        model, step = _measured(folder, networks, alpha)
+        model = model if vocabulary is None else model.for_vocabulary(vocabulary)
+    step = _with_flags(step, plain_rate, verify, draft_ms, local_draft_ms)
+    found = [forecast(model, Network(time, rate), step) for rate in rates for time in times]
+    if as_json:
+        click.echo(json.dumps(document(model, step, found, rates), indent=2, ensure_ascii=False))
+    else:
+        print_forecasts(model, step, found, rates)
+    return 0
+
+
+def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tuple[Fitted, DraftStep | None]:
+    from specmeter.studies.cross_device.costs import backends
+    from specmeter.studies.cross_device.latency import fitted, step_of
+    from specmeter.theory.acceptance import tokens_per_step
+    from specmeter.theory.arguments import probabilities
+
+    data = _data(folder)
+    places = backends(data)
+    lengths = {(place.line.target, place.line.draft, place.line.gamma) for place in places}
+    if len(lengths) > 1:
+        _fail(
+            f"{folder}: has remote or local drafts of {len(lengths)} kinds (target, draft, gamma)",
+            "measure one draft with one gamma in several places",
+        )
+    model = fitted(places, dict(_network(text) for text in networks))
+    local = next(place for place in places if not place.remote)
+    plain = next((line for line in data.arms if not line.speculates and line.target == local.line.target), None)
+    step = step_of(local, plain)
+    if alpha is not None and step is not None and local.line.gamma:
+        tau = tokens_per_step(probabilities("--alpha", alpha), local.line.gamma)
+        step = replace(step, tau=tau, drafted=float(local.line.gamma))
+    return model, step
+
+
+def _data(folder: str) -> StudyData:
+    """A study or a single run, whichever the name is of."""
+    from specmeter.errors import StoreError
+    from specmeter.laboratory import find_run
+    from specmeter.studies.folder import exists, find_folder
+    from specmeter.studies.measured import from_run
+
+    try:
+        study = find_folder(folder)
+    except StoreError:
+        return from_run("cross-device", find_run(folder))
+    return study.data() if exists(study.path) else from_run("cross-device", find_run(folder))
+
+
+def _given_step(plain_rate: float | None, draft_ms: float | None, alpha: float | None, gamma: int) -> DraftStep | None:
+    from specmeter.theory.acceptance import tokens_per_step
+    from specmeter.theory.arguments import probabilities
+    from specmeter.theory.latency import DraftStep
+
+    if plain_rate is None or draft_ms is None or alpha is None:
+        return None
+    tau = tokens_per_step(probabilities("--alpha", alpha), gamma)
+    return DraftStep(plain_ms=1000 / plain_rate, tau=tau, drafted=gamma, rest=1.0, here_ms=None, there_ms=draft_ms)
+
+
+def _with_flags(
+    step: DraftStep | None,
+    plain_rate: float | None,
+    verify: float | None,
+    draft_ms: float | None,
+    local_draft_ms: float | None,
+) -> DraftStep | None:
+    if step is None:
+        return None
+    changes = {
+        "plain_ms": None if plain_rate is None else 1000 / plain_rate,
+        "rest": verify,
+        "there_ms": draft_ms,
+        "here_ms": local_draft_ms,
+    }
+    return replace(step, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _network(text: str) -> tuple[str, Network]:
+    from specmeter.record import network_of
+
+    name, _, told = text.partition("=")
+    network = network_of(told if told.startswith("relay:") else f"relay:{told}")
+    if not name or network is None:
+        _fail(f"--network {text[:80]}: is not ARM=NETWORK", "write --network remote1=relay:0.4ms@1000Mbit")
+    return name, network
+
+
+def _positive(flag: str, text: str, example: str, *, zero: bool = False) -> list[float]:
+    from specmeter.theory.arguments import numbers
+
+    parts = text.split(",")
+    try:
+        values = [float(part) for part in parts]
+    except ValueError:
+        values = []
+    if not values or len(values) > _MOST:
+        _fail(f"{flag} {text[:80]}: is not a list of numbers", f"write {flag} {example}")
+    numbers(flag, values, least=0)
+    if not zero and min(values) <= 0:
+        _fail(f"{flag} {text[:80]}: nothing crosses such a network", f"write {flag} {example}")
+    return values
+
+
+def _refuse_nonsense(given: dict[str, float | None]) -> None:
+    from specmeter.theory.arguments import positive
+
+    for flag, value in given.items():
+        if value is not None:
+            positive(flag, value)
+
+
+def _fail(message: str, fix: str) -> NoReturn:
+    from specmeter.errors import UsageError
+
+    raise UsageError(message, fix=fix)

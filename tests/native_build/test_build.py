@@ -1,0 +1,225 @@
+"""A build from order to record, with a cmake and a compiler that only pretend; and the real ones where all is built."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from specmeter.cli import invoke
+from specmeter.engines.native_tools import PROGRAMS, builds, find_program
+from specmeter.errors import EngineError, UsageError
+from specmeter.native_build.build import OPTIONS, Order, build, steps_of
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="programs are scripts here")
+
+CMAKE = """\
+#!{python}
+import json, os, pathlib, sys, time
+words = sys.argv[1:]
+with open({notes!r}, "a") as notes:
+    notes.write(json.dumps(words) + "\\n")
+if "--build" not in words:
+    tree = pathlib.Path(words[words.index("-B") + 1])
+    tree.mkdir(parents=True, exist_ok=True)
+    (tree / "CMakeCache.txt").write_text("")
+    sys.exit(0)
+tree = pathlib.Path(words[words.index("--build") + 1])
+if "--target" in words:
+    names = words[words.index("--target") + 1:]
+    (tree / "bin").mkdir(exist_ok=True)
+    for number, name in enumerate(names, 1):
+        print(f"[{{100 * number // len(names):3d}}%] Building CXX object {{name}}.o", flush=True)
+        {each}
+        program = tree / "bin" / name
+        program.write_text({program!r})
+        program.chmod(0o755)
+"""
+
+PROGRAM = """\
+#!{python}
+import json, sys
+if "--version" in sys.argv:
+    print("version: 8240 (abc)"); print("built with a compiler")
+elif "--help" in sys.argv:
+    print("--model --port --host --metrics --ctx-size --rpc")
+else:
+    for prompt, generated in ((8, 0), (0, 4)):
+        print(json.dumps({"n_prompt": prompt, "n_gen": generated, "n_depth": 0, "samples_ns": [1000000]}))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SPECMETER_LLAMA_SERVER", raising=False)
+
+
+@pytest.fixture
+def own_source(tmp_path: Path) -> Path:
+    folder = tmp_path / "llama.cpp"
+    for name in ("CMakeLists.txt", "ggml/CMakeLists.txt", "include/llama.h", "tools/rpc/CMakeLists.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("set(TARGET ggml-rpc-server)\n", encoding="utf-8")
+    return folder
+
+
+def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, each: str = "pass", program: str = PROGRAM) -> Path:
+    """A cmake on PATH that does `each` for each program; returns where it notes what it is asked."""
+    notes = tmp_path / "notes.jsonl"
+    folder = tmp_path / "tools"
+    folder.mkdir(exist_ok=True)
+    text = program.replace("{python}", sys.executable)
+    cmake = CMAKE.format(python=sys.executable, notes=str(notes), each=each, program=text)
+    for name, content in (("cmake", cmake), ("c++", "#!/bin/sh\n"), ("make", "#!/bin/sh\n")):
+        (folder / name).write_text(content, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return notes
+
+
+def silent(what: str, done: int, of: int) -> None:
+    del what, done, of
+
+
+def asked(notes: Path) -> list[list[str]]:
+    return [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()]
+
+
+def test_what_is_built_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
+    notes = pretend(tmp_path, monkeypatch)
+    heard: list[tuple[str, int, int]] = []
+    order = Order(backends=(), cmake=("-DGGML_LTO=ON",), source=own_source, jobs=3)
+    made = build(order, lambda *it: heard.append(it))
+    assert set(made.programs) == set(PROGRAMS)
+    assert all(find_program(name) == made.programs[name] for name in PROGRAMS)
+    assert made.record.version == "8240 (abc)"
+    assert made.record.source == str(own_source)
+    configure, compile_ = asked(notes)
+    assert [*OPTIONS, "-DGGML_LTO=ON"][-1] == configure[-1]
+    assert "-DGGML_NATIVE=ON" not in configure
+    assert compile_[compile_.index("-j") + 1] == "3"
+    assert [what for what, _, _ in dict.fromkeys((what, 0, 0) for what, _, _ in heard)] == [
+        "configuring",
+        "compiling",
+        "trying what was built",
+    ]
+
+
+def test_builds_with_other_options_lie_apart(own_source: Path) -> None:
+    names = {
+        Order(source=own_source).folder.name,
+        Order(source=own_source, tuned=True).folder.name,
+        Order(source=own_source, backends=("cuda",)).folder.name,
+        Order(source=own_source, backends=("cuda",), cmake=("-DX=1",)).folder.name,
+        Order().folder.name,
+    }
+    assert len(names) == 5
+    assert "-DGGML_CUDA=ON" in Order(backends=("cuda",)).options
+    assert "-DGGML_NATIVE=ON" in Order(tuned=True).options
+
+
+@pytest.mark.parametrize(
+    ("each", "said"),
+    [("print('x.cpp:1:2: error: no such thing', flush=True); sys.exit(2)", "error: no such thing")],
+)
+def test_a_compiler_that_fails_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path, each: str, said: str
+) -> None:
+    pretend(tmp_path, monkeypatch, each=each)
+    with pytest.raises(EngineError, match=r"cmake failed while compiling \(exit code 2\)") as error:
+        build(Order(source=own_source), silent)
+    assert said in error.value.message
+    assert builds() == []
+    pretend(tmp_path, monkeypatch)
+    assert build(Order(source=own_source), silent).programs, "the same order goes on"
+
+
+def test_a_build_that_does_not_compute_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path
+) -> None:
+    crashing = "#!{python}\nimport os, signal\nos.kill(os.getpid(), signal.SIGILL)\n"
+    pretend(tmp_path, monkeypatch, program=crashing)
+    with pytest.raises(EngineError, match="what was built does not run here") as error:
+        build(Order(source=own_source, tuned=True), silent)
+    assert error.value.fix == "build without --tuned"
+    assert builds() == []
+
+
+def test_an_order_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
+    pretend(tmp_path, monkeypatch)
+    with pytest.raises(UsageError, match="is not an option of cmake"):
+        build(Order(source=own_source, cmake=("--build",)), silent)
+    (tmp_path / "tools" / "cmake").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+    with pytest.raises(UsageError, match="there is no cmake"):
+        build(Order(source=own_source), silent)
+
+
+def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
+    from filelock import FileLock
+
+    pretend(tmp_path, monkeypatch)
+    order = Order(source=own_source)
+    order.folder.mkdir(parents=True)
+    with FileLock(order.folder / "lock"), pytest.raises(UsageError, match="is being built by another process"):
+        build(order, silent)
+
+
+def test_interrupted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
+    """Ctrl-C ends the compilers, keeps what there is, and takes nothing half built for a program."""
+    pretend(tmp_path, monkeypatch, each="time.sleep(60)")
+    command = [sys.executable, "-m", "specmeter", "engines", "build", "--source", str(own_source)]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    log = Order(source=own_source).folder / "log.txt"
+    deadline = time.monotonic() + 60
+    while not (log.is_file() and "Building" in log.read_text(encoding="utf-8")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    started.send_signal(signal.SIGINT)
+    _, told = started.communicate(timeout=30)
+    assert started.returncode == 130, told
+    assert "the same command goes on" in told
+    assert builds() == []
+    pretend(tmp_path, monkeypatch)
+    assert invoke(["engines", "build", "--source", str(own_source)]) == 0
+    assert len(builds()) == 1
+
+
+def test_the_command_prints_paths_and_lists_builds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend(tmp_path, monkeypatch)
+    assert invoke(["engines", "list"]) == 0
+    assert "nothing built yet" in capsys.readouterr().out
+    assert invoke(["engines", "build", "--source", str(own_source)]) == 0
+    shown = capsys.readouterr()
+    assert [Path(line).name for line in shown.out.splitlines()] == list(PROGRAMS)
+    assert "compiling" in shown.err
+    assert invoke(["engines", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert set(listed["programs"]) == set(PROGRAMS)
+    assert [item["version"] for item in listed["builds"]] == ["8240 (abc)"]
+    monkeypatch.setenv("SPECMETER_LLAMA_SERVER", sys.executable)
+    assert invoke(["engines", "build", "--source", str(own_source), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["programs"] == listed["builds"][0]["programs"]
+    assert invoke(["engines", "list"]) == 0
+    assert f"llama-server      {sys.executable}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("", (0, 0)),
+        ("-- Configuring done\n[  7%] Building\n[ 42%] Built target x\n", (42, 100)),
+        ("[1/300] a\n[12/300] Building\n", (12, 300)),
+        (textwrap.dedent("x[5%] y"), (0, 0)),
+    ],
+)
+def test_how_far_it_is(text: str, steps: tuple[int, int]) -> None:
+    assert steps_of(text) == steps

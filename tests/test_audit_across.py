@@ -1,0 +1,130 @@
+"""What rows show together: noise of a table, and notes that are never verdicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specmeter.audit.across import notes
+from specmeter.audit.claim import Claim
+from specmeter.audit.noise import LEAST, MOST, USUAL, noise_of, of_row
+from specmeter.audit.reading import Given, rule
+
+
+def row(number: int, **fields: Any) -> Claim:
+    return Claim(source="table.md", row=f"line {number}", **fields)
+
+
+# --- noise -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_measured_nothing_twice_has_the_usual_noise() -> None:
+    noise = noise_of([row(1, method="none", decode_rate=40.0), row(2, method="draft-simple", decode_rate=50.0)])
+    assert (noise.share, noise.unsteady) == (USUAL, {})
+    assert "nothing was measured twice" in noise.origin
+
+
+def test_repeats_of_one_configuration_are_its_noise() -> None:
+    rates = (40.0, 40.4, 39.8, 40.2, 41.0, 40.1, 39.5)
+    steady = noise_of([row(n, method="none", target="t", decode_rate=rate) for n, rate in enumerate(rates)])
+    # s of the logarithms is 0.0117, and t(6, 0.995) = 3.707: 3.707 x 1.414 x 0.0117.
+    assert steady.share == pytest.approx(0.0613, abs=0.001)
+    assert "7 rates of 1 configurations" in steady.origin
+    quiet = noise_of([row(n, method="none", target="t", decode_rate=40 + 0.01 * n) for n in range(7)])
+    assert quiet.share == LEAST
+
+
+def test_few_repeats_widen_what_is_usual_and_never_narrow_it() -> None:
+    twice = [row(1, method="none", decode_rate=40.0), row(2, method="none", decode_rate=40.01)]
+    assert noise_of(twice).share == USUAL
+    apart = [row(1, method="none", decode_rate=40.0), row(2, method="none", decode_rate=44.0)]
+    assert noise_of(apart).share == pytest.approx(0.1)
+    plain_again = [row(1, method="ngram-mod", drafted=0, decode_rate=44.0, baseline_rate=40.0)]
+    assert noise_of(plain_again).share == pytest.approx(0.1)
+
+
+def test_rows_that_differ_in_anything_said_are_no_repeats() -> None:
+    prompts = [row(n, method="none", decode_rate=40.0 + 4 * n, conditions={"prompt": str(n)}) for n in range(4)]
+    targets = [row(n, method="none", decode_rate=40.0 + 4 * n, target=str(n)) for n in range(4)]
+    drafts = [row(n, method="sd", decode_rate=40.0 + 4 * n, acceptance=0.2 * n, gamma=4) for n in range(4)]
+    assert {noise_of(rows).share for rows in (prompts, targets, drafts)} == {USUAL}
+
+
+def test_deviations_and_samples_count_as_repeats() -> None:
+    samples = (50.1, 52.0, 49.0, 51.0, 50.5, 48.8, 51.9)
+    assert 0.05 < noise_of([row(1, method="none", decode_rate=50.5, samples=samples)]).share < 0.15
+    printed = row(1, decode_rate=50.0, decode_rate_sd=5.0, baseline_rate=40.0, baseline_rate_sd=3.0, runs=4)
+    assert of_row(printed, 0.02) == pytest.approx(2 * (0.05**2 + 0.0375**2) ** 0.5)
+    assert of_row(printed, 0.2) == 0.2
+    assert of_row(printed.model_copy(update={"decode_rate_sd": 500.0}), 0.02) == MOST
+
+
+def test_noise_that_is_given_goes_first() -> None:
+    rows = [row(1, speedup=1.16, gamma=16, acceptance=0.009)]
+    assert rule(rows, "t", "table").rulings[0].verdict == "cannot tell"
+    assert rule(rows, "t", "table", Given(), noise=0.0).noise.origin == "as given"
+    assert rule(rows, "t", "table", Given(), noise=0.0).rulings[0].verdict == "implausible"
+
+
+# --- notes -----------------------------------------------------------------------------------------------------------
+
+
+def test_ordinary_rows_have_no_notes() -> None:
+    rates = (41.3, 42.7, 39.9, 44.4, 43.2, 41.3, 40.1, 42.2, 43.8, 42.0, 41.6, 40.9)
+    rows = [
+        row(n, decode_rate=rate, decode_rate_sd=0.4, rounding={"decode_rate": 0.05}) for n, rate in enumerate(rates)
+    ]
+    assert notes(rows) == ()
+
+
+def test_runs_identical_to_the_microsecond() -> None:
+    rows = [row(n, predicted_ms=ms, predicted_n=200) for n, ms in enumerate((3219.482, 3301.113, 3219.482))]
+    assert notes(rows) == ("identical to the last digit, as no two timings are: line 0, line 2",)
+    assert rule(rows, "t", "table").notes == notes(rows)
+    assert {ruling.verdict for ruling in rule(rows, "t", "table").rulings} == {"cannot tell"}
+
+
+def test_repeats_identical_to_the_last_digit() -> None:
+    rows = [row(n, method="sd", gamma=4, decode_rate=61.437, rounding={"decode_rate": 0.0005}) for n in range(3)]
+    assert notes(rows) == ("identical to the last digit, as no two timings are: line 0, line 1, line 2",)
+    assert notes(rows[:2]) == ()
+    other = [claim.model_copy(update={"gamma": n + 1}) for n, claim in enumerate(rows)]
+    assert notes(other) == ()
+    quoted = [row(n, method="none", decode_rate=1071.2940027174511, runs=n + 1) for n in range(4)]
+    assert notes(quoted) == (), "one baseline beside several rows"
+
+
+def test_samples_without_deviation() -> None:
+    rows = [row(1, decode_rate=52.318273, decode_rate_sd=0.0, runs=5), row(2, decode_rate=9.0, samples=(9.0,) * 3)]
+    assert notes(rows) == ("a standard deviation of 0, as no timing has: line 1, line 2",)
+    rounded = row(1, decode_rate=52.3, decode_rate_sd=0.0, runs=5, rounding={"decode_rate": 0.05})
+    assert notes([rounded]) == ()
+
+
+def test_digits_that_are_too_regular() -> None:
+    half = {"decode_rate": 0.05}
+    made_up = [row(n, decode_rate=30 + 2.5 * n, rounding=half) for n in range(14)]
+    assert notes(made_up) == ("all 14 rates end in 0 or 5: rounded, or made up",)
+    assert notes(made_up[:6]) == ()
+
+
+def test_rates_that_are_one_multiple_of_their_baselines() -> None:
+    half = {"decode_rate": 0.005, "baseline_rate": 0.005}
+    plain = (41.37, 22.18, 87.02, 12.94, 63.16)
+    rows = [row(n, decode_rate=1.5 * rate, baseline_rate=rate, rounding=half) for n, rate in enumerate(plain)]
+    assert notes(rows) == (
+        "5 rates are exactly 1.5 times their baselines, as if reckoned: line 0, line 1, line 2, line 3 and 1 more",
+    )
+
+
+def test_a_baseline_of_another_machine() -> None:
+    said = row(1, decode_rate=60.0, baseline_rate=40.0, device="M2 Ultra", baseline_device="M1 Max")
+    assert notes([said]) == ("line 1: the baseline was measured on M1 Max, the row on M2 Ultra",)
+    plain = [
+        row(1, method="none", target="9B", device="M1 Max", decode_rate=24.0),
+        row(2, method="none", target="9B", device="M2 Ultra", decode_rate=42.4),
+    ]
+    drafted = row(3, method="draft-simple", target="9B", device="M2 Ultra", decode_rate=55.2, speedup=2.3)
+    assert notes([*plain, drafted])[0].startswith("line 3: its speedup fits the plain rate of M1 Max (line 1)")
+    assert notes([*plain, drafted.model_copy(update={"speedup": 1.3})]) == ()
