@@ -121,8 +121,9 @@ def test_runs_of_early_versions_are_opened_and_their_certificates_hold(tmp_path:
     with RunStore.create(folder, experiment_yaml="a: 1\n", experiment_json="{}", plan=[(0, 0, "a", "p")]) as store:
         before = hash_data(store)
     with closing(sqlite3.connect(folder / "run.sqlite")) as db:
-        db.execute("DROP TABLE energy")
-        db.execute("DELETE FROM migration WHERE name = 'm006_energy'")
+        for table in ("energy", "routing"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("DELETE FROM migration WHERE name >= 'm006'")
         db.execute("PRAGMA user_version = 5")
         db.commit()
     with RunStore.open(folder, readonly=True) as store:
