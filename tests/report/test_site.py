@@ -24,7 +24,12 @@ from specmeter.report.study_document import published_documents, read_study
 from specmeter.studies.folder import Part, StudyFolder, StudyRecord
 
 Look = Callable[..., Looked]
-COUNTED = {"supported": "supported", "contradicted": "contradicted", "cannot tell": "cannot be told"}
+COUNTED = {
+    "supported": "supported",
+    "contradicted": "contradicted",
+    "cannot tell": "cannot be told",
+    "does not apply here": "not applicable here",
+}
 """Rulings as the index words them."""
 
 

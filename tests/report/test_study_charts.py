@@ -61,7 +61,8 @@ def test_a_false_number_is_a_cross_without_interval_that_no_line_touches() -> No
         assert len(crosses) == 1
         assert crosses[0]["mark"]["filled"] is False
         kinds = [layer["transform"][0]["filter"] for layer in marks if layer is not crosses[0]]
-        assert kinds == ["datum.mark == 'hollow'"]  # of a document nothing is shown to be true
+        # Of a document nothing is shown to be true; what is false keeps the symbol of its series under the cross.
+        assert kinds == ["datum.mark != 'solid'"]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +93,8 @@ def test_only_checked_and_valid_numbers_are_solid() -> None:
         figure = drawn(StudyFigure.model_validate({**axes, "points": points}), origin, "k")
         return [datum["mark"] for datum in figure.panels[0].chart.data]
 
-    assert marks("measured", "valid", "suspect", None, "invalid") == ["solid", "hollow", "hollow", "impossible"]
-    assert marks("published", None, "invalid") == ["hollow", "impossible"]
+    assert marks("measured", "valid", "suspect", None, "invalid") == ["solid", "suspect", "hollow", "impossible"]
+    assert marks("published", None, "implausible", "invalid") == ["hollow", "implausible", "impossible"]
     # Perplexities and sizes come without verdicts: nothing is said against them.
     assert marks("measured", None, None) == ["solid", "solid"]
 

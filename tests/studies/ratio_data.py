@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from specmeter.record import Estimate, Verdict
+from specmeter.record import Estimate
 from specmeter.stats import STUDENT
-from specmeter.studies.study import ArmResult, ModelUsed, StudyData
+from specmeter.studies.study import ArmResult, ModelUsed, Standing, StudyData
 
 
 class Made(NamedTuple):
@@ -21,7 +21,7 @@ class Made(NamedTuple):
     spread: float = 1.01
     """Ends of the speedup's interval: point / spread and point * spread."""
     prompt: str | None = None
-    verdict: Verdict | None = "valid"
+    verdict: Standing | None = "valid"
     claimed: float | None = None
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from specmeter.experiment_file import LoadedExperiment
-from specmeter.record import Arm, Verdict
-from specmeter.studies.study import ArmResult, ClaimRuling, StudyCell, StudyData, StudyTable
+from specmeter.record import Arm
+from specmeter.studies.study import ArmResult, ClaimRuling, Standing, StudyCell, StudyData, StudyTable
 
 NAME = "stand-in"
 Needs = Callable[[str, LoadedExperiment, Sequence[Arm]], Mapping[str, str]]
@@ -69,7 +69,7 @@ def tables(data: StudyData) -> tuple[StudyTable, ...]:
         )
         for line in data.arms
     )
-    verdicts: tuple[Verdict | None, ...] = tuple(line.verdict for line in data.arms)
+    verdicts: tuple[Standing | None, ...] = tuple(line.verdict for line in data.arms)
     return (
         StudyTable(key="t", title="Lines", about="about", columns=("arm", "speedup"), rows=rows, verdicts=verdicts),
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 _SIMPLIFIED = str.maketrans(
-    "線顯裝備機長設測準總時間數據務並發類帶寬單詞預驗證標輪採納說語題倍較區塊開關閉無給環節點體結構網頁實際產輸處理計個現驅動擴縮損減壓變與從對後內執運達創權組織維護審核優勢條項編號圖輔導戰術產業園藝歷誤差額資訊層級類別號碼續態終極態勢",
-    "线显装备机长设测准总时间数据务并发类带宽单词预验证标轮采纳说语题倍较区块开关闭无给环节点体结构网页实际产输处理计个现驱动扩缩损减压变与从对后内执运达创权组织维护审核优势条项编号图辅导战术产业园艺历误差额资讯层级类别号码续态终极态势",
+    "線裝顯備機長設測準總數據務並發類帶寬詞標輪採納語較無輸對內別碼樣歸稱溫選",
+    "线装显备机长设测准总数据务并发类带宽词标轮采纳语较无输对内别码样归称温选",
 )
 _WORDS = {
     "平均接受长度": "mean acceptance length", "平均接受率": "mean acceptance rate", "平均": "mean",
@@ -27,7 +27,8 @@ _WORDS = {
     "生成速度": "generation speed", "解码速度": "decode speed", "输出速度": "output speed", "推理速度": "speed",
     "速度": "speed", "速率": "speed", "吞吐量": "throughput", "吞吐": "throughput",
     "每步token": "tokens per step", "方法": "method", "算法": "method", "配置": "config", "名称": "name",
-    "设备": "device", "显卡": "gpu", "硬件": "hardware", "引擎": "engine", "框架": "framework", "量化": "quant",
+    "设备": "device", "装置": "device", "显卡": "gpu", "硬件": "hardware", "引擎": "engine",
+    "框架": "framework", "量化": "quant",
     "温度": "temperature", "任务": "task", "数据集": "dataset", "提示词": "prompt", "类别": "category",
     "语言": "language", "上下文": "context", "并发数": "concurrency", "并发": "concurrency", "批大小": "batch size",
     "草稿总数": "drafted tokens", "接受数": "accepted tokens", "步数": "steps", "轮数": "rounds",

@@ -187,7 +187,11 @@ class _Look:
     def places(self, panel: Sequence[Point]) -> list[Datum]:
         """For each point what keeps it from covering another: pixels to the side, or a line of its own in its row."""
         if not self.rows:
-            return [{"dodge": moved} for moved in dodges(self._extents(panel), near=_NEAR, room=_HALF_MARK[1])]
+            moved = dodges(self._extents(panel), near=_NEAR, room=_HALF_MARK[1])
+            order = sorted((self._at(point.x), place) for place, point in enumerate(panel))
+            # Names of neighbours stand above and below by turns.
+            lower = {place: bool(number % 2) for number, (_, place) in enumerate(order)}
+            return [{"dodge": pixels, "lower": lower[place]} for place, pixels in enumerate(moved)]
         found: list[Datum] = [{} for _ in panel]
         extents = self._extents(panel, across=True)
         cells: dict[tuple[str, str], list[int]] = {}
@@ -261,6 +265,7 @@ class _Look:
         else:
             numbers = [float(point.x) for point in self.figure.points]
             x = self._number_axis("x", self.figure.x, numbers)
+        y["axis"] = {**y.get("axis", {}), "ticks": True, "domain": True, "grid": True}
         look = self._series(palette)
         tips = self._tips(words, data, named=False)
         layer = self._ones(palette, x=x, y=y)

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 Mark = Literal["solid", "hollow", "suspect", "implausible", "impossible"]
 
-STROKE = "M-1.25,0.97L-0.97,1.25L1.25,-0.97L0.97,-1.25Z"
+STROKE = "M-1.14,1.06L-1.06,1.14L1.14,-1.06L1.06,-1.14Z"
 """A stroke through a symbol."""
 _DOT = "circle"
 OVER: dict[Mark, tuple[str, str, int, float]] = {
-    "suspect": ("fillOpacity", _DOT, 14, 0.5),
-    "implausible": ("strokeOpacity", STROKE, 170, 0.9),
+    "suspect": ("size", _DOT, 14, 0.5),
+    "implausible": ("strokeWidth", STROKE, 150, 0.9),
     "impossible": ("opacity", CROSS, 150, 1.6),
 }
-"""Kind -> (channel that carries its legend, shape, size, width of the line) of what is drawn over its symbol."""
+"""Kind -> (channel of its legend, shape, size, width of the line) of what is drawn over its symbol. Vega-Lite draws
+legends for these channels."""
 APART_PX = 9.0
 """Between marks that would cover each other."""
 MOST_PX = 30.0
@@ -105,7 +106,7 @@ def strokes(
         meaning: Spec = {
             "field": "mark",
             "type": "nominal",
-            "scale": {"domain": [kind], "range": [1]},
+            "scale": {"domain": [kind], "range": [{"size": size, "strokeWidth": width}.get(channel, 1)]},
             "legend": {
                 "title": None,
                 "labelExpr": f"'{told(kind)}'",
@@ -142,6 +143,7 @@ def names(around: Spec, data: Sequence[Datum], palette: Palette, *, move: bool) 
         "align": "left",
         "dx": 8,
     }
+    text["dy"] = {"expr": "datum.lower ? 11 : -11"}
     if move:
         text["xOffset"] = {"expr": "datum.dodge"}
     place = {key: around[key] for key in ("x", "y", "yOffset") if key in around}

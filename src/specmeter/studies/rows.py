@@ -116,8 +116,9 @@ class RunRows:
         """Answers that leave plain decoding's where the target is sure, by the check that compares them."""
         certificate = self.report.certificate
         check = next((it for it in certificate.checks if it.check == _TEXTS), None) if certificate else None
-        unseen = check is None or any(it.arm_id in (arm.id, None) for it in check.unchecked)
-        if not arm.speculates or unseen or check.status == "skipped":
+        if check is None or check.status == "skipped" or not arm.speculates:
+            return None
+        if any(it.arm_id in (arm.id, None) for it in check.unchecked):
             return None
         found = [it.evidence for it in self.report.findings if it.check == _TEXTS and it.arm_id == arm.id]
         return sum(int(it.get("real") or 0) for it in found)

@@ -83,7 +83,8 @@ def fallen(lines: Sequence[ArmResult], among: int) -> str:
         "compared with what is unlike them": unlike,
     }
     (first, count), *more = [(word, count) for word, count in counts.items() if count]
-    told = ", ".join([f"{count} of {among} are {first}", *(f"{number} {word}" for word, number in more)])
+    verb = "is" if count == 1 else "are"
+    told = ", ".join([f"{count} of {among} {verb} {first}", *(f"{number} {word}" for word, number in more)])
     return f"{told}: they support nothing."
 
 

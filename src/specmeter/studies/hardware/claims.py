@@ -20,8 +20,8 @@ HALF = 0.5
 """Utilisation above which reading takes most of the time."""
 FAITHFUL = 0.9
 """Share of the bandwidths' ratio that a rate has to reach for going with bandwidth."""
-CLAIMED_RATIO, LAST_DIGIT = 3.3, 0.05
-"""As printed, and half a unit of its last digit."""
+CLAIMED_RATIO, ABOUT = 3.3, 0.05
+"""As printed, and by which share a ratio that is `about` so much may differ."""
 
 
 def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
@@ -90,8 +90,9 @@ def _machine_ratio(table: MachineTable | None) -> Found:
     ratio = ratios[DENSE]
     told = f"For the 9B model of its table; smaller ones gain less: {said}."
     if ratio.low is not None and ratio.high is not None:
-        inside = ratio.low >= CLAIMED_RATIO - LAST_DIGIT and ratio.high <= CLAIMED_RATIO + LAST_DIGIT
-        outside = above(ratio, CLAIMED_RATIO + LAST_DIGIT) or below(ratio, CLAIMED_RATIO - LAST_DIGIT)
+        least, most = CLAIMED_RATIO * (1 - ABOUT), CLAIMED_RATIO * (1 + ABOUT)
+        inside = above(ratio, least) and below(ratio, most)
+        outside = above(ratio, most) or below(ratio, least)
         return ("supported" if inside else "contradicted" if outside else "cannot tell"), told
     return by_values("supported" if round(ratio.point, 1) == CLAIMED_RATIO else "contradicted", told)
 

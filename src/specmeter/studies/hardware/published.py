@@ -75,7 +75,9 @@ def _rates() -> Iterator[tuple[tuple[str, str, str], Rated]]:
         subject, machine = _NAMES[row["model"]], claim.device or ""
         rate = spread.get(subject) if machine == "M2 Ultra" else None
         rate = rate if rate is not None else printed_rate(claim)
-        verdict: Verdict | None = {"impossible": "invalid", "implausible": "suspect"}.get(ruled.verdict)
+        verdict: Verdict | None = (
+            "invalid" if ruled.verdict == "impossible" else "suspect" if ruled.verdict == "implausible" else None
+        )
         if rate is not None:
             yield (subject, "tg128", machine), (rate, claim.bytes_per_token or claim.size_bytes, verdict)
         prompt = Estimate(point=float(row["pp_tps"]), n=1, unit="tok/s", method="as printed; no interval")

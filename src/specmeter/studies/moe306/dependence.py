@@ -47,12 +47,14 @@ def total_parameters(data: StudyData) -> Found:
     # Every pair counts against the claim; for it, each next one has to gain more.
     apart = [(a, b) for a, of_a in usable for b, of_b in usable if of_b > of_a]
     against = [(a, b) for a, b in apart if faster(data, a, b, among=len(apart))]
-    if rows and not usable:
+    if rows and not usable and data.origin == "published":
         ruling, found = _printed_against([(line, total, line.claimed_speedup or 0) for line, total in rows]) or (
             undecided([line for line, _ in rows])
         )
         return resting_on("printed values", (ruling, found))
-    if len({total for _, total in usable}) < 3:
+    if rows and not usable:
+        ruling, found = undecided([line for line, _ in rows])
+    elif len({total for _, total in usable}) < 3:
         ruling, found = "cannot tell", "Three sizes of targets with a speedup that can be believed are needed."
     else:
         ruling: Finding = "supported" if all(faster(data, b, a) for a, b in steps) else "cannot tell"
@@ -229,7 +231,7 @@ def _rising(data: StudyData, targets: Sequence[str]) -> Found:
             if len(curve) > 1:
                 curves.append(curve)
     if not curves:
-        return _printed_falls(data, targets) or undecided(lines)
+        return (_printed_falls(data, targets) if data.origin == "published" else None) or undecided(lines)
     steps = sum(len(curve) - 1 for curve in curves)
     rising = [
         curve for curve in curves if len(curve) == len(GAMMAS) and all(faster(data, b, a) for a, b in pairwise(curve))

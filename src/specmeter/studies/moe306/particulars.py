@@ -80,7 +80,8 @@ def draft_cost(data: StudyData) -> Found:
     if small is None or large is None:
         return "cannot tell", "The rates of both drafts by themselves are needed."
     ratio = quotient(small, large, unit="x", method="ratio of two rates")
-    told = f"By its own Table 4 {label(alone(SMALL))} is {quoted(ratio, unit='x')} as fast as {label(alone(LARGE))}"
+    where = "By its own Table 4 " if data.origin == "published" else ""
+    told = f"{where}{label(alone(SMALL))} is {quoted(ratio, unit='x')} as fast as {label(alone(LARGE))}"
     other = other_format(data, SMALL)
     most = ratio
     if other is not None:
@@ -152,7 +153,8 @@ def architecture(data: StudyData) -> Found:
     if used is None:
         return "cannot tell", "The experts of the target are not known."
     right = (used.experts, used.experts_used) == EXPERTS
-    told = f"Its published configuration has {used.experts} experts per layer and chooses {used.experts_used}."
+    where = "published configuration" if data.origin == "published" else "file"
+    told = f"Its {where} has {used.experts} experts per layer and chooses {used.experts_used}."
     return resting_on("counts", only_of(data, NAMED, ("supported" if right else "contradicted", told)))
 
 
@@ -162,7 +164,7 @@ def round_length(data: StudyData) -> Found:
     line = at(data, MOE[0], SMALL, 16)
     found = next((row for row in (rounds(data, tokens) if tokens else ()) if row.line is line), None)
     if found is None or tokens is None:
-        return "cannot tell", "The rate and the acceptance at gamma 16 are needed."
+        return only_of(data, NAMED, ("cannot tell", "The rate and the acceptance at gamma 16 are needed."))
     tau = tokens / found.rounds
     told = (
         f"A round emits 1 + accepted tokens, by the printed acceptance {tau:.2f}: {ROUNDS} rounds give "

@@ -140,7 +140,7 @@ def _q2(ladder: Sequence[Rung]) -> Found:
 
 def _unusable(ladder: Sequence[Rung]) -> Found:
     full = _full(ladder)
-    low = [rung for rung in ladder if (held := rung.quality.bits_per_weight) is not None and held < BITS]
+    low = [rung for rung in ladder if rung.quality.bits_per_weight < BITS]
     by_name = [rung for rung in ladder if rung not in low and rung.bits is not None and rung.bits < BITS]
     known = [(rung, loss) for rung in low if full is not None and (loss := worse(rung, full)) is not None]
     if not known:
@@ -151,7 +151,7 @@ def _unusable(ladder: Sequence[Rung]) -> Found:
     )
     text = f"Perplexity over the full model's: {shown}. Unusable is taken as at least doubled."
     if by_name:
-        names = ", ".join(f"{rung.title} ({rung.quality.bits_per_weight or 0:.2f} bits per weight)" for rung in by_name)
+        names = ", ".join(f"{rung.title} ({rung.quality.bits_per_weight:.2f} bits per weight)" for rung in by_name)
         text += f" Below 4 by its name alone, and not counted: {names}."
     if any(below(loss, UNUSABLE) for _, loss in known):
         return "contradicted", text
