@@ -3,9 +3,9 @@
     specmeter probe bench:moe-400m --out moe.json
     uv run python benchmarks/forward_models.py moe.json ...
 
-`lines` is what `specmeter predict` does: straight lines between points, and on through the last two. `affine`,
-`roofline` and `experts` are those of `theory.fitting`, the last with uniform routing or with the probe's own unions.
-`moesd` is `theory.moesd` with the ridge point that fits the points it was given best, of 10, 40 and 150 tokens.
+`lines`: straight between points, and on through the last two. `affine`, `roofline` and `experts` are those of
+`theory.fitting`, the last with uniform routing or with the probe's own unions. Predictions take lines between points,
+and beyond them `experts, measured` where a probe has unions.
 
     server    known are n = 1, 2, 3, 5, 9, 17, which a probe through a server measures; asked are those between
     half      known is every other n; asked are the others
@@ -29,14 +29,14 @@ from specmeter.probe.reading import union_model
 from specmeter.theory.curves import CostCurve
 from specmeter.theory.experts import expected_union
 from specmeter.theory.fitting import fit_cost
-from specmeter.theory.moesd import fit_moesd
 
 Predict = Callable[[Probe, list[int]], "np.ndarray"]
 SERVER = (1, 2, 3, 5, 9, 17)
 
 
 def lines(probe: Probe, asked: list[int]) -> np.ndarray:
-    table = probed(probe, "").draw(max(asked) - 1, 1, np.random.default_rng(1), False)
+    alone = probed(probe.model_copy(update={"union": None}), "")
+    table = alone.draw(max(asked) - 1, 1, np.random.default_rng(1), False)
     rest = probe.overhead_ms.point if probe.overhead_ms else 0.0
     return table.verify[0, np.array(asked) - 1] * (probe.target_ms.ms_at(1.0) + rest)
 
@@ -54,20 +54,12 @@ def fitted(model: str, measured: bool = False) -> Predict:
     return predict
 
 
-def moesd(probe: Probe, asked: list[int]) -> np.ndarray:
-    assert probe.union is not None
-    total, used, curve = probe.union.experts, probe.union.used, probe.target_ms
-    fits = [fit_moesd(curve.tokens, curve.ms, total, used, ridge) for ridge in (10, 40, 150)]
-    return min(fits, key=lambda fit: fit.rms_ms).model.forward_ms(asked, total, used)
-
-
 MODELS: dict[str, Predict] = {
     "lines": lines,
     "affine": fitted("affine"),
     "roofline": fitted("roofline"),
     "experts, uniform": fitted("experts"),
     "experts, measured": fitted("experts", measured=True),
-    "moesd": moesd,
 }
 
 

@@ -107,6 +107,10 @@ def test_digits_that_are_too_regular() -> None:
     made_up = [row(n, decode_rate=30 + 2.5 * n, rounding=half) for n in range(14)]
     assert notes(made_up) == ("all 14 rates end in 0 or 5: rounded, or made up",)
     assert notes(made_up[:6]) == ()
+    with_zeros = [row(n, decode_rate=300.0 + 25 * n, rounding=half) for n in range(14)]
+    assert notes(with_zeros) == ("all 14 rates end in 0 or 5: rounded, or made up",)
+    whole = [row(n, decode_rate=300.0 + 7 * n, rounding=half) for n in range(14)]
+    assert notes(whole) == (), "whole numbers, written with a zero behind the point"
 
 
 def test_rates_that_are_one_multiple_of_their_baselines() -> None:

@@ -123,12 +123,12 @@ def test_what_rows_lack_can_be_given(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_units_of_shares_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("share.csv").write_text("speedup,gamma,mean_acceptance\n1.13,4,0.04\n", encoding="utf-8")
+    Path("share.csv").write_text("speedup,gamma,draft_acceptance\n1.13,4,0.04\n", encoding="utf-8")
     assert invoke(["audit", "share.csv"]) == 0
     assert "can be read in several ways" in " ".join(capsys.readouterr().out.split())
-    assert invoke(["audit", "share.csv", "--fraction", "mean_acceptance"]) == 0
-    assert invoke(["audit", "share.csv", "--percent", "mean_acceptance"]) == 4
-    assert invoke(["audit", "share.csv", "--column", "acceptance=mean_acceptance", "--percent", "acceptance"]) == 4
+    assert invoke(["audit", "share.csv", "--fraction", "draft_acceptance"]) == 0
+    assert invoke(["audit", "share.csv", "--percent", "draft_acceptance"]) == 4
+    assert invoke(["audit", "share.csv", "--column", "acceptance=draft_acceptance", "--percent", "acceptance"]) == 4
 
 
 def test_noise_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,7 +185,7 @@ def _worst_table(seed: int) -> list[Claim]:
     rows: list[Claim] = []
     for _ in range(dice.randint(2, 8)):
         plain, drafted = (40.0 * factor * math.exp(dice.gauss(0, noise)) for factor in (1.0, 1.0 + gamma))
-        where = {"source": "made up", "target": "t"}
+        where: dict[str, Any] = {"source": "made up", "target": "t"}
         rows.append(Claim(row=f"line {len(rows)}", method="none", decode_rate=plain, **where))
         rows.append(
             Claim(
@@ -213,7 +213,7 @@ def test_repeats_say_how_noisy_a_table_is() -> None:
 
 def test_a_stalled_baseline_makes_its_own_rows_noisy_and_no_others() -> None:
     def plain(row: str, prompt: str, rate: float) -> Claim:
-        where = {"target": "t", "conditions": {"prompt": prompt}}
+        where: dict[str, Any] = {"target": "t", "conditions": {"prompt": prompt}}
         return Claim(source="s", row=row, method="none", decode_rate=rate, **where)
 
     def drafted(row: str, prompt: str, rate: float, baseline: float) -> Claim:

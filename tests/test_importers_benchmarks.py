@@ -128,7 +128,7 @@ def test_a_mixture_of_experts_is_told_by_its_name(
     fast |= {"avg_ns": 824211204, "stddev_ts": 0.1}
     claim = claims(as_csv(fast), tmp_path)[0]
     assert claim.mixture is mixture
-    assert judge(claim).verdict == ("impossible" if mixture is False else "cannot tell")
+    assert judge(claim).verdict == ("implausible" if mixture is False else "cannot tell")
     slow = fast | {"avg_ts": 5.0, "avg_ns": 25600000000}
     assert judge(claims(as_csv(slow), tmp_path)[0]).verdict == ("cannot tell" if mixture else "possible")
 
@@ -158,7 +158,7 @@ def test_prompt_and_generation_together_is_no_decode_rate(tmp_path: Path) -> Non
 
 def test_rates_that_do_not_belong_to_their_times(tmp_path: Path) -> None:
     ruling = judge(claims(as_csv(ROW | {"avg_ts": 120.0, "stddev_ts": 0.5}), tmp_path)[0])
-    assert (ruling.verdict, ruling.bound) == ("cannot tell", "window-mismatch")
+    assert (ruling.verdict, ruling.bound) == ("implausible", "window-mismatch")
 
 
 @pytest.mark.parametrize(
@@ -266,12 +266,12 @@ def test_vllm_serving(tmp_path: Path) -> None:
     assert (claim.drafted, claim.accepted, claim.predicted_n) == (21858, 13115, 20480)
     assert claim.token_interval_ms == 4.9
     assert judge(claim).verdict == "cannot tell"
-    for baseline, verdict in ((204.8, "possible"), (100.0, "possible"), (60.0, "impossible")):
+    for baseline, verdict in ((204.8, "possible"), (100.0, "possible"), (60.0, "implausible")):
         assert judge(claim.model_copy(update={"baseline_rate": baseline})).verdict == verdict
     slow = claim.model_copy(update={"bytes_per_token": 16.4e9, "device": "RTX 4090"})
     assert judge(slow).bound == "bandwidth-bound"
     # 16.4 GB read 204 times a second by a model that emits at most 2.8 tokens each time: 1.2 TB/s.
-    assert judge(slow).verdict == "impossible"
+    assert judge(slow).verdict == "implausible"
 
 
 def test_vllm_without_speculation_and_with_failures(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_sglang_serving(tmp_path: Path) -> None:
     assert (first.tau, first.gamma, first.concurrency) == (2.41, None, 3.84)
     assert (second.method, second.gamma) == ("draft-eagle3", 3)
     assert (third.method, third.tau) == ("none", None)
-    assert judge(first.model_copy(update={"baseline_rate": 70.0})).verdict == "impossible"
+    assert judge(first.model_copy(update={"baseline_rate": 70.0})).verdict == "implausible"
     assert judge(first.model_copy(update={"baseline_rate": 100.0})).verdict == "possible"
 
 

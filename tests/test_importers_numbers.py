@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.importers.columns import COLUMNS, CONDITIONS, understand
+from specmeter.importers.columns import COLUMNS, CONDITIONS, in_group, understand
 from specmeter.importers.numbers import Number, parse
 
 
@@ -40,6 +40,11 @@ from specmeter.importers.numbers import Number, parse
         ("1.2e3", 1200, 50, ""),
         ("9.022e-05", 9.022e-5, 5e-9, ""),
         ("-0", 0, 0.5, ""),
+        ("59–67", 63, 4.5, ""),
+        ("0.52-0.94", 0.73, 0.215, ""),
+        ("52% - 94%", 73, 21.5, "%"),
+        ("1.5x-2.5x", 2, 0.55, "x"),
+        ("30 to 37 t/s", 33.5, 4, "t/s"),
     ],
 )
 def test_numbers(cell: str, value: float, half: float, unit: str) -> None:
@@ -74,7 +79,9 @@ def test_nothing(cell: str) -> None:
         ("OOM", "not a number"),
         ("1.2.3", "not a number"),
         ("1,23,4", "not a number"),
-        ("59–67", "more than one"),
+        ("67–59", "more than one"),
+        ("59–67–70", "more than one"),
+        ("1.2-x", "more than one"),
         ("44.2 [42.1, 46.2]", "more than one"),
         ("1e400", "more than"),
         ("9" * 39, "more than"),
@@ -132,6 +139,39 @@ def test_what_python_prints_is_read_back(value: float, digits: int) -> None:
         ("Mem BW (GB/s)", "bandwidth", "gb/s"),
         ("**Target**", "target", ""),
         ("prompt_key", "prompt_key", ""),
+        ("t/s", "decode_rate", ""),
+        ("toks/s", "decode_rate", ""),
+        ("tg t/s", "decode_rate", ""),
+        ("Spec t/s", "decode_rate", ""),
+        ("avg_pred_t/s", "decode_rate", ""),
+        ("Baseline t/s", "baseline_rate", ""),
+        ("no spec", "baseline_rate", ""),
+        ("w/o SD (tok/s)", "baseline_rate", ""),
+        ("base_avg_pred_t/s", "baseline_rate", ""),
+        ("draft t/s", "draft_rate", ""),
+        ("n_max", "gamma", ""),
+        ("n-max", "gamma", ""),
+        ("draft-n-max", "gamma", ""),
+        ("Δ%", "change", "%"),
+        ("#Mean accepted tokens", "acceptance_length", ""),
+        ("mean_accepted_tokens", "acceptance_length", ""),
+        ("acceptance_length", "acceptance_length", ""),
+        ("速度", "decode_rate", ""),
+        ("生成速度 (tokens/s)", "decode_rate", ""),
+        ("吞吐量（t/s）", "decode_rate", ""),
+        ("投机 tok/s", "decode_rate", ""),
+        ("接受率", "acceptance", ""),
+        ("平均接受率(%)", "acceptance", "%"),
+        ("加速比", "speedup", ""),
+        ("基线", "baseline_rate", ""),
+        ("基線 tok/s", "baseline_rate", ""),
+        ("草稿模型", "draft", ""),
+        ("草稿 tok/s", "draft_rate", ""),
+        ("草稿长度", "gamma", ""),
+        ("草稿長度", "gamma", ""),
+        ("接受长度", "acceptance_length", ""),
+        ("顯卡", "device", ""),
+        ("目标模型", "target", ""),
     ],
 )
 def test_headings(text: str, name: str, unit: str) -> None:
@@ -140,9 +180,38 @@ def test_headings(text: str, name: str, unit: str) -> None:
     assert (heading.name, heading.unit) == (name, unit)
 
 
-@pytest.mark.parametrize("text", ["", "PPL", "PP (tok/s)", "TG Speedup", "Note备注", "repeat", "x" * 10_000, "备注"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "PPL", "PP (tok/s)", "TG Speedup", "Note备注", "repeat", "x" * 10_000, "备注", "温度计 tok/s"),
+        *("Throughput (req/s)", "Δ tok/s", "avg_prompt_t/s", "latency_speedup", "tg_speedup_vs_f16"),
+    ],
+)
 def test_other_headings_are_not_known(text: str) -> None:
     assert understand(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "name"),
+    [
+        ("DFlash t/s", "DFlash", "decode_rate"),
+        ("HumanEval Speedup", "HumanEval", "speedup"),
+        ("GSM8K τ", "GSM8K", "tau"),
+        ("MTP Q4 Accept", "MTP Q4", "acceptance"),
+        ("数学 加速比", "数学", "speedup"),
+    ],
+)
+def test_headings_that_begin_with_a_method_or_data_set(text: str, group: str, name: str) -> None:
+    found = in_group(text, beside_baseline=False)
+    assert found is not None
+    assert (found[0], found[1].name) == (group, name)
+
+
+def test_a_name_that_says_nothing_needs_a_baseline_beside_it() -> None:
+    assert in_group("BF16 x", beside_baseline=False) is None
+    assert in_group("BF16 x", beside_baseline=True) is not None
+    for text in ("PP t/s", "prompt tok/s", "Speedup 0.8B", "total tok/s", "TG Speedup"):
+        assert in_group(text, beside_baseline=True) is None
 
 
 def test_no_name_means_two_columns() -> None:

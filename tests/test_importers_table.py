@@ -40,7 +40,7 @@ def test_a_csv_with_its_baseline(tmp_path: Path) -> None:
     assert best.acceptance == pytest.approx(0.002)
     assert best.rounding["acceptance"] == pytest.approx(0.0005)
     assert best.rounding["speedup"] == pytest.approx(0.005)
-    assert verdicts([best, other]) == ["impossible", "impossible"]
+    assert verdicts([best, other]) == ["implausible", "cannot tell"], "6 % of noise"
 
 
 OBJECTS = (
@@ -72,7 +72,7 @@ def test_every_form_says_the_same(name: str, text: str, tmp_path: Path) -> None:
     assert [claim.method for claim in found] == ["none", None, None]
     assert [claim.baseline_rate for claim in found] == [None, 55.3, 55.3]
     assert found[1].acceptance == pytest.approx(0.002)
-    assert verdicts(found)[1:] == ["impossible", "impossible"]
+    assert verdicts(found)[1:] == ["implausible", "cannot tell"], "6 % of noise"
 
 
 def test_utf_16_as_spreadsheets_save_it(tmp_path: Path) -> None:
@@ -121,12 +121,12 @@ def test_counts_settle_the_unit_with_decimal_commas_too(tmp_path: Path) -> None:
 
 
 def test_options_settle_the_unit(tmp_path: Path) -> None:
-    text = "speedup,gamma,mean_acceptance\n1.03,4,0.04\n"
+    text = "speedup,gamma,draft_acceptance\n1.13,4,0.04\n"
     assert verdicts(claims(text, tmp_path)) == ["cannot tell"]
-    fraction = claims(text, tmp_path, options=TableOptions(fraction=("mean_acceptance",)))
+    fraction = claims(text, tmp_path, options=TableOptions(fraction=("draft_acceptance",)))
     percent = claims(text, tmp_path, options=TableOptions(percent=("acceptance",)))
     assert verdicts(fraction) == ["possible"]
-    assert verdicts(percent) == ["impossible"]
+    assert verdicts(percent) == ["implausible"]
     assert percent[0].acceptance == pytest.approx(0.0004)
 
 
@@ -170,7 +170,7 @@ def test_sizes_times_and_bandwidths(tmp_path: Path) -> None:
 def test_a_speed_ratio_is_a_cost(tmp_path: Path) -> None:
     text = "Draft Model,k,Speed Ratio,Avg Accept%,Avg TPS,vs Baseline\n2B Q8,4,2.61×,3.4%,48.5,+14.3%\n"
     ruling = judge(claims(text, tmp_path)[0])
-    assert (ruling.verdict, ruling.bound) == ("impossible", "speedup-above-cost-bound")
+    assert (ruling.verdict, ruling.bound) == ("implausible", "speedup-above-cost-bound")
 
 
 # --- baselines -------------------------------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ def test_words_for_a_baseline(word: str, tmp_path: Path) -> None:
         ("OOM,4,50%", "speedup 'OOM' is not a number"),
         ("1.2,4.5,50%", "gamma is 4.5: it must be a whole number"),
         ("1.2,-4,50%", "gamma is -4"),
-        ("1.2,4,150%", "not between none and all"),
-        ("1.2,4,-5%", "not between none and all"),
+        ("1.2,4,-5%", "it must be a share, 0 or more"),
+        ("1.2,4,1e12%", "it must be a share, 0 or more"),
         ("1.2,4", "2 cells under 3 headings"),
         ("1.2,4,50%,7", "4 cells under 3 headings"),
         ("1.2,4,<4%", "is a limit, not a value"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml
@@ -14,11 +14,14 @@ from specmeter import schedule
 from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError
 from specmeter.experiment_file import load
 from specmeter.laboratory import choose_folder, find_run, prepare, run
-from specmeter.measure import Work
+from specmeter.measure import Work, _Bench
 from specmeter.reading import read_run
-from specmeter.record import Request
+from specmeter.record import Prompt, Request
 from specmeter.schedule import Cell
 from specmeter.store import RunState, RunStore
+
+if TYPE_CHECKING:
+    from specmeter.engines import EngineSession
 
 
 class Silent:
@@ -288,3 +291,23 @@ def test_baselines_are_measured_before_the_arms_that_need_them(tmp_path: Path) -
     file = write(tmp_path, arms=[{"draft": "small", "gamma": [2, 4, 8]}])
     cells = prepare(load(file)).work.cells
     assert {cell.arm_id for cell in cells[:2]} == {"dense/none", "moe/none"}
+
+
+class Wordy:
+    """A session whose tokenizer needs two tokens for every character of a warm-up."""
+
+    def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        return tuple(range(2 * len(prompt.text)))
+
+
+def test_a_warm_up_that_would_not_fit_is_cut(tmp_path: Path) -> None:
+    """Words in reverse order may be more tokens than the prompt that fills the context."""
+    prepared = prepare(load(write(tmp_path, engine={"kind": "mock", "context": 256})))
+    bench = _Bench(prepared.work, prepared.engine, cast("RunStore", None), Silent())
+    arm = next(iter(prepared.work.arms.values()))
+    prompt = Prompt(id="warm-up", workload="text", kind="fact", text="word " * 40, sha256="0" * 64)
+    cut = bench._with_room(cast("EngineSession", Wordy()), arm, prompt, tokens=32, length=200)
+    assert 200 < 2 * len(cut.text) <= 256 - 32
+    assert prompt.text.startswith(cut.text)
+    same = bench._with_room(cast("EngineSession", Wordy()), arm, prompt, tokens=32, length=100)
+    assert same is prompt, "far from the limit nothing is tokenized"

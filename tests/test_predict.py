@@ -226,6 +226,18 @@ def test_drafts_beyond_the_probe_are_said_to_be() -> None:
     assert at[16].parts.verify == pytest.approx(MockSpec().target("mock:dense").forward_ms(17) / 37)
 
 
+def test_a_mixture_goes_on_by_the_experts_that_are_left_to_read() -> None:
+    """Its curve bends: a line through the last two of 9 points lies far above it at 17."""
+    (at,) = predict(Given.alpha(0.8), probed(mock_probe("moe", longest=9), "x"), [16], by_model=True).by_gamma
+    target = MockSpec().target("mock:moe")
+    true = target.forward_ms(17) / target.forward_ms(1)
+    assert at.extrapolated
+    assert at.parts.verify == pytest.approx(true, rel=0.02)
+    without = mock_probe("moe", longest=9).model_copy(update={"union": None})
+    (line,) = predict(Given.alpha(0.8), probed(without, "x"), [16], by_model=True).by_gamma
+    assert line.parts.verify > 1.05 * true
+
+
 def test_steps_without_a_draft_change_nothing() -> None:
     never = Counted({"p": Counter({(8, 0, 0): 100})})
     (at,) = predict(never, probed(mock_probe(draft=None), "x"), [8], by_model=False).by_gamma

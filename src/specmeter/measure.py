@@ -255,7 +255,7 @@ class _Bench:
             self.store.add_session(record)
             try:
                 self._refuse_too_long(session, arm)
-                warmup_ms, forwards = self._warm_up(session, first)
+                warmup_ms, forwards = self._warm_up(session, arm, first)
                 record = record.model_copy(update={"warmup_ms": warmup_ms, "prompt_forwards": forwards})
                 if not self.work.simulated:
                     stack.enter_context(TelemetrySampler(samples.put, pids=facts.pids))
@@ -299,7 +299,7 @@ class _Bench:
             self.store.add_prompt_tokens(made)
             self.lengths |= {(it.target, it.prompt_id): len(it.token_ids) for it in made}
 
-    def _warm_up(self, session: EngineSession, first: Prompt) -> tuple[float, int | None]:
+    def _warm_up(self, session: EngineSession, arm: Arm, first: Prompt) -> tuple[float, int | None]:
         """Excluded requests: one of full shape, and one token alone to see how many forwards a prompt takes.
 
         Returns their wall time in ms, and that number of forwards where the engine counts them. The words of the
@@ -310,13 +310,24 @@ class _Bench:
         if kind == "none":
             return 0.0, None
         started = self.engine.clock()
-        prompt = first.model_copy(update={"id": "warm-up", "text": _reversed_words(first.text), "max_tokens": None})
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
+        prompt = first.model_copy(update={"id": "warm-up", "text": _reversed_words(first.text), "max_tokens": None})
+        prompt = self._with_room(session, arm, prompt, tokens, self.lengths[arm.target, first.id])
         session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
         single = session.generate(prompt, generation.model_copy(update={"max_tokens": 1}))
         forwards = single.counters.get("n_decode_total")
         return (self.engine.clock() - started) * 1000, None if forwards is None else round(forwards)
+
+    def _with_room(self, session: EngineSession, arm: Arm, prompt: Prompt, tokens: int, length: int) -> Prompt:
+        """The warm-up, cut where it would not fit: reversed words may be more tokens than a prompt of `length`."""
+        room = arm.engine.context // arm.engine.slots - tokens
+        if 2 * length <= room:
+            return prompt
+        while (count := len(session.prompt_tokens(prompt))) > room and len(prompt.text) > 1:
+            kept = min(len(prompt.text) - 1, max(1, int(0.98 * len(prompt.text) * room / count)))
+            prompt = prompt.model_copy(update={"text": prompt.text[:kept]})
+        return prompt
 
     def _measure(
         self,

@@ -130,8 +130,8 @@ def _believable(summary: RunSummary, invalid: frozenset[str]) -> RunSummary:
 def _without_speedup(arm: ArmSummary) -> ArmSummary:
     of_kind = ("speedup", "gain", "choice")
     kinds = {name: kind.model_copy(update=dict.fromkeys(of_kind)) for name, kind in arm.kinds.items()}
-    of_arm = ("speedup_bootstrap", "speedup_range", "comparison", "units_advised", "prompts")
-    nothing: dict[str, object] = dict.fromkeys((*of_kind, *of_arm))
+    nothing = dict.fromkeys((*of_kind, "speedup_bootstrap", "speedup_range", "comparison", "units_advised", "prompts"))
+    energy = None
     if arm.energy is not None:
-        nothing["energy"] = arm.energy.model_copy(update={"ratio": None, "ratio_above_idle": None})
-    return arm.model_copy(update={**nothing, "kinds": kinds})
+        energy = arm.energy.model_copy(update={"ratio": None, "ratio_above_idle": None})
+    return arm.model_copy(update={**nothing, "kinds": kinds, "energy": energy})

@@ -5,7 +5,7 @@ texts that the baseline generated go through the target once more, as prompts do
 tokens come to is what a verification of n tokens reads where its drafts are accepted; a rejected draft token is
 another token, whose experts are on record only where the engine itself recorded them (`engine.record_experts`).
 
-It may take a twentieth of the time that the run took. Nothing that goes wrong here fails the run.
+It may take a twentieth of the time that the run took, or ten seconds. Nothing that goes wrong here fails the run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def measure_routing(work: Work, store: RunStore) -> None:
     state, known = store.state(), {it.target for it in store.routing()}
     headers = {name: model.header for name, model in work.models.items()}
     sparse = {name for name, it in headers.items() if it and MOST_EXPERTS >= it.experts > it.experts_used > 0} - known
-    wanted = {it.target: it for it in reversed(work.arms.values()) if it.role == "baseline" and it.target in sparse}
+    baselines = [it for it in work.arms.values() if it.role == "baseline" and it.target in sparse]
+    wanted = {it.target: it for it in reversed(baselines)}
     left_s = max(LEAST_S, SHARE * ((state.finished_at or 0.0) - (state.started_at or 0.0)))
     for arm in wanted.values():
         texts = list(_texts(arm, store))

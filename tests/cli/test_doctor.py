@@ -62,6 +62,7 @@ def host(**changes: Any) -> Host:
         "memory_available_bytes": 30 * 2**30,
         "swap_used_bytes": 0,
         "load_average": (0.1, 0.1, 0.1),
+        "power_meter": {"sources": ("package-0",)},
     }
     return Host.model_validate(facts | changes)
 

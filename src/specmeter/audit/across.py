@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.audit.noise import configuration
+from specmeter.audit.noise import Key, configuration
 from specmeter.audit.outcome import drafted_nothing
 from specmeter.audit.printed import number
 
@@ -32,13 +31,13 @@ def notes(claims: Sequence[Claim]) -> tuple[str, ...]:
 def _copies(claims: Sequence[Claim]) -> Iterator[str]:
     """Runs that took the same time to all digits. A baseline's rate may be quoted in several rows."""
     timings: dict[tuple[str, str], list[tuple[float, Claim]]] = {}
-    repeats: dict[tuple[object, ...], list[tuple[float, Claim]]] = {}
+    repeats: dict[tuple[str, Key], list[tuple[float, Claim]]] = {}
     for claim in claims:
         field = "predicted_ms" if claim.predicted_ms is not None else "decode_rate"
         value = getattr(claim, field)
         if value is not None and not (field == "decode_rate" and drafted_nothing(claim)):
             timings.setdefault((claim.source, field), []).append((value, claim))
-            repeats.setdefault((field, *configuration(claim)), []).append((value, claim))
+            repeats.setdefault((field, configuration(claim)), []).append((value, claim))
     found: dict[tuple[str, float], list[str]] = {}
     for (source, field), rows in timings.items():
         values = [value for value, _ in rows]
@@ -47,7 +46,7 @@ def _copies(claims: Sequence[Claim]) -> Iterator[str]:
         if spread > 0 and len(rows) * (len(rows) - 1) / 2 * unit / spread <= BY_CHANCE:
             for value, claim in rows:
                 found.setdefault((source, value), []).append(claim.row)
-    for (field, *_), rows in repeats.items():
+    for (field, _), rows in repeats.items():
         alike = len({value for value, _ in rows}) == 1 and len(rows) >= REPEATED
         if alike and min(_digits(claim, field) for _, claim in rows) >= REPEATED_DIGITS:
             found[rows[0][1].source, rows[0][0]] = [claim.row for _, claim in rows]
@@ -71,14 +70,20 @@ def _still(claims: Sequence[Claim]) -> Iterator[str]:
 
 
 def _round_digits(claims: Sequence[Claim]) -> Iterator[str]:
-    """Rates that end in 0 and 5 only."""
-    last: Counter[int] = Counter()
-    for claim in claims:
-        half = claim.rounding.get("decode_rate", 0.0)
-        if claim.decode_rate is not None and half > 0 and _digits(claim, "decode_rate") >= 3:
-            last[round(claim.decode_rate / (2 * half)) % 10] += 1
-    if last.total() >= MANY and set(last) <= {0, 5} and len(last) > 1:
-        yield f"all {last.total()} rates end in 0 or 5: rounded, or made up"
+    """Rates that end in 0 and 5 only, in the last digit that not all of them have as a 0."""
+    printed = [
+        (claim.decode_rate, claim.rounding["decode_rate"])
+        for claim in claims
+        if claim.decode_rate is not None and claim.rounding.get("decode_rate", 0.0) > 0
+    ]
+    if len(printed) < MANY:
+        return
+    unit = 2 * max(half for _, half in printed)
+    whole = [round(rate / unit) for rate, _ in printed]
+    while any(whole) and all(number % 10 == 0 for number in whole):
+        whole = [number // 10 for number in whole]
+    if len(set(whole)) > MANY / 2 and all(number % 5 == 0 and number >= 10 for number in whole):
+        yield f"all {len(whole)} rates end in 0 or 5: rounded, or made up"
 
 
 def _one_ratio(claims: Sequence[Claim]) -> Iterator[str]:

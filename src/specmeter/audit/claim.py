@@ -184,7 +184,7 @@ class Ruling(Record):
     @property
     def reason(self) -> str:
         """The arithmetic, and what would have to be wrong for the claim to be true."""
-        needs = " or ".join(assumption.needs for assumption in self.rests_on)
+        needs = ", or ".join(assumption.needs for assumption in self.rests_on)
         also = f"; also breaks {', '.join(self.also_broken)}" if self.also_broken else ""
         return f"{self.arithmetic}{f'; needs {needs}' if needs else ''}{also}"
 

@@ -13,7 +13,7 @@ from specmeter.audit.speedup import disagreement, speedup_range
 from specmeter.theory import bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from specmeter.audit.claim import Claim
 
@@ -69,9 +69,41 @@ def check_conservation(claim: Claim) -> Iterator[Outcome]:
             CONSERVATION, "broken", f"{drafted} drafted > gamma x steps = {gamma} x {steps} = {gamma * steps}"
         )
     tau = printed(claim, "tau")
-    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9) and not may_be_tree(claim):
+    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9):
         yield Outcome(CONSERVATION, "broken", f"tau = {number(tau.value)} > 1 + gamma = {1 + gamma}")
+    made = _steps_of_counts(claim)
+    if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
+        yield Outcome(CONSERVATION, "broken", made)
+    yield from _times(claim)
     yield from _law(claim)
+
+
+def _steps_of_counts(claim: Claim) -> str | None:
+    """Tokens per step that the counts beside them do not give, in words."""
+    tau = printed(claim, "tau")
+    if tau is None or claim.accepted is None or not claim.steps:
+        return None
+    made = bounds.tau_from_counts(claim.accepted, claim.steps)
+    found = [made]
+    decoded = decoded_tokens(claim)
+    if decoded is not None and claim.target_forwards:
+        found.append(decoded / claim.target_forwards)  # forwards that had nothing to verify among the steps
+    if tau.low <= max(found) * (1 + COUNTED) and min(found) * (1 - COUNTED) <= tau.high:
+        return None
+    return f"tau = {number(tau.value)}, but its counts give 1 + {claim.accepted} / {claim.steps} = {number(made)}"
+
+
+COUNTED = 0.02
+"""By which tokens per step may miss their counts: sources differ by the first and the last step of a generation."""
+
+
+def _times(claim: Claim) -> Iterator[Outcome]:
+    """The time of a whole run beside that of its decoding."""
+    decode, wall = printed(claim, "predicted_ms"), printed(claim, "wall_ms")
+    if decode is None or wall is None or claim.runs != 1 or decode.low <= wall.high * (1 + TOLERANCE):
+        return
+    line = f"{number(decode.value / 1e3)} s of decoding in a run of {number(wall.value / 1e3)} s"
+    yield Outcome(CONSERVATION, "broken", line)
 
 
 def _law(claim: Claim) -> Iterator[Outcome]:
@@ -134,11 +166,15 @@ def check_window(claim: Claim) -> Outcome | None:
 
     slowest, fastest = rates("high"), rates("low")
     nominal = rates("value")
+    defined = _defined(claim, nominal)
+    nominal = {name: rate for name, rate in nominal.items() if not defined or name in defined}
     for name in nominal:
         if slowest[name] * (1 - TOLERANCE) <= rate.high and rate.low <= fastest[name] * (1 + TOLERANCE):
             return Outcome(WINDOW, "weak", f"{number(rate.value)} tok/s = {name}")
     ways = ", ".join(f"{name} = {number(value)}" for name, value in nominal.items() if value > 0)
     line = f"{number(rate.value)} tok/s is none of: {ways}"
+    if defined:
+        return Outcome(WINDOW, "broken", f"{line}, as its source computes it")
     factor = max(rate.low / max(fastest.values()), min(slowest.values()) / rate.high)
     if factor <= 1 or (times["predicted_ms"] is None and rate.low > max(fastest.values())):
         return Outcome(WINDOW, "undecided", f"{line}; it may be of another part of the run")
@@ -148,6 +184,18 @@ def check_window(claim: Claim) -> Outcome | None:
         return Outcome(WINDOW, "undecided", f"{line}; a mean of several rates may lie beside them")
     spread = f"rates that vary by {math.sqrt(factor - 1):.0%} behind this mean, or another count or time than the row's"
     return Outcome(WINDOW, "broken", line, (Assumption(name="one-window", needs=spread),))
+
+
+def _defined(claim: Claim, names: Iterable[str]) -> frozenset[str]:
+    """Names of the rates that the source itself defines its rate by; empty where it does not.
+
+    A mean over repeats is left out, and so are sums over several generations but for those of a whole benchmark.
+    """
+    if claim.window == "with prompt" and claim.runs and claim.decode_rate_sd is None:
+        return frozenset(name for name in names if name.endswith("wall_ms"))
+    if claim.window in {"all tokens", "all but the first"} and claim.runs == 1:
+        return frozenset(name for name in names if name.endswith(" / predicted_ms"))
+    return frozenset()
 
 
 def _most_by_averaging(claim: Claim) -> float:
@@ -192,6 +240,6 @@ def remarks(claim: Claim) -> Iterator[str]:
 
 def contradictions(claim: Claim) -> Iterator[str]:
     """Numbers of the row that do not go together."""
-    for line in (disagreement(claim), _share_of_counts(claim)):
+    for line in (disagreement(claim), _share_of_counts(claim), _steps_of_counts(claim)):
         if line is not None:
             yield line

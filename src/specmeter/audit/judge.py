@@ -54,8 +54,8 @@ def judge(claim: Claim, *, noise: float = USUAL) -> Ruling:
     readings = [(words, _rule(read, noise)) for words, read in _readings(claim)]
     if len(readings) == 1:
         return readings[0][1]
-    # A reading that contradicts itself by counting is none, as long as another does not.
-    sound = [item for item in readings if item[1].verdict != "impossible"] or readings
+    # A reading that contradicts its own row is none, as long as another does not.
+    sound = [item for item in readings if not _contradicts_itself(item[1])] or readings
     rulings = [ruling for _, ruling in sound]
     if len({ruling.broken for ruling in rulings}) == 1 and (
         rulings[0].broken or len({ruling.verdict for ruling in rulings}) == 1
@@ -72,6 +72,10 @@ def judge(claim: Claim, *, noise: float = USUAL) -> Ruling:
         contradictions=rulings[0].contradictions,
         others=(*lines, *rulings[0].others),
     )
+
+
+def _contradicts_itself(ruling: Ruling) -> bool:
+    return ruling.verdict == "impossible" or "tau-not-its-acceptance" in (ruling.bound, *ruling.also_broken)
 
 
 def _readings(claim: Claim) -> Iterator[tuple[str, Claim]]:
@@ -210,7 +214,7 @@ def _ruling(claim: Claim, verdict: Verdict, decides: Outcome, outcomes: list[Out
 
 
 def _needs(outcome: Outcome) -> str:
-    return f"; needs {' or '.join(item.needs for item in outcome.rests_on)}" if outcome.rests_on else ""
+    return f"; needs {', or '.join(item.needs for item in outcome.rests_on)}" if outcome.rests_on else ""
 
 
 _WORDS = {"broken": "broken, ", "doubtful": "in doubt, ", "holds": "", "undecided": "open, ", "weak": ""}

@@ -46,6 +46,8 @@ LAWS = (
         assumes=("one-window",),
         exact_where="the row is one run",
     ),
+    Law("tau-not-its-acceptance", "of drafts that are chains for sure: tau > 1 + acceptance x gamma",
+        assumes=("acceptance", "pooled")),
     Law("speedup-above-tau", "S > tau, tokens emitted per target forward, at most 1 + acceptance x gamma",
         assumes=("forward", "pooled", "acceptance", "baseline")),
     Law("draft-time-bound", "drafting alone, at the draft's own rate, takes longer than the run",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from specmeter.audit import across
 from specmeter.audit.judge import judge
 from specmeter.audit.noise import Noise, noise_of
+from specmeter.audit.units import settle
 from specmeter.importers import detect, load
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def rule(
     given = given or Given()
     whole = [given.complete(claim) for claim in claims]
     told = noise_of(whole) if noise is None else Noise(noise, "as given")
+    whole = settle(whole, told)
     rulings = tuple(judge(claim, noise=told.of(claim)) for claim in whole)
     return Audit(source, format_name, rulings, told, across.notes(whole))
 

@@ -21,11 +21,11 @@ MAX_STDIN = 64 * 2**20
 
 _HELP = f"""Say which rows of somebody's results can be true.
 
-FILE is a table (CSV, TSV, Markdown, JSON or JSON Lines), a benchmark's output or an engine's log; `-` reads standard
-input. Each row is held against what arithmetic and hardware permit, with every printed number taken where it favours
-the row: impossible when it breaks arithmetic or counting, implausible when it breaks a bound that rests on assumptions
-(they are printed, with how far they would have to be wrong), possible when a bound could have been broken and was not,
-else cannot tell. Possible does not mean true.
+FILE is a table (CSV, TSV, Markdown, HTML, LaTeX, JSON or JSON Lines), a benchmark's output or an engine's log; `-`
+reads standard input. Each row is held against what arithmetic and hardware permit, with every printed number taken
+where it favours the row: impossible when it breaks arithmetic or counting, implausible when it breaks a bound that
+rests on assumptions (they are printed, with how far they would have to be wrong), possible when a bound could have
+been broken and was not, else cannot tell. Possible does not mean true.
 
 Exit codes: 0 nothing is broken, 1 a row is impossible, 2 a file cannot be read, 4 a row is implausible and none is
 impossible.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from specmeter.theory.latency import DraftStep
 
 _MOST = 64
+_STUDY = "cross-device"
 
 
 @click.command(name="latency")
@@ -52,10 +53,10 @@ def command(
 ) -> int:
     """Say what a network does to a draft on another machine: by a model that a run is fitted with, or at the least.
 
-    A token drafted there takes longer than it computes, by a + k RTT + bytes / bandwidth. RUN (or a study folder, or
-    `latest`) has the same draft here and behind several networks; relays make them of one machine:
-    `specmeter study run cross-device --variant bench --variant relay`. a, k and the bytes are fitted to it, and the
-    speedup is that of the run's own models, drafts and acceptance unless flags say otherwise.
+    A token drafted there takes longer than it computes, by a + k RTT + bytes / bandwidth. RUN has the same draft here
+    and behind several networks; relays make them of one machine: `specmeter study run cross-device --variant bench
+    --variant relay`. `latest` is the last such study, or else the last run. a, k and the bytes are fitted to it, and
+    the speedup is that of the run's own models, drafts and acceptance unless flags say otherwise.
 
     Without a RUN, k and the bytes are the least that llama.cpp's protocol needs, and a is 0: no overhead is smaller.
     --vocabulary is needed then, and for a speedup also --plain-rate, --draft-ms and --alpha.
@@ -78,6 +79,7 @@ def command(
     times = _positive("--rtt", rtt, "0.5,2,10", zero=True)
     given = {"--draft-ms": draft_ms, "--local-draft-ms": local_draft_ms, "--plain-rate": plain_rate, "--verify": verify}
     _refuse_nonsense(given)
+    measured: Fitted | None = None
     if folder is None:
         if vocabulary is None:
             _fail("--vocabulary is missing", "name a RUN to fit the model with, or give the draft's vocabulary")
@@ -87,14 +89,14 @@ def command(
     else:
         if gamma is not None:
             _fail("--gamma: a RUN has its own", "leave --gamma out, or leave the RUN out")
-        model, step = _measured(folder, networks, alpha)
-        model = model if vocabulary is None else model.for_vocabulary(vocabulary)
+        measured, step = _measured(folder, networks, alpha)
+        model = measured if vocabulary is None else measured.for_vocabulary(vocabulary)
     step = _with_flags(step, plain_rate, verify, draft_ms, local_draft_ms)
     found = [forecast(model, Network(time, rate), step) for rate in rates for time in times]
     if as_json:
         click.echo(json.dumps(document(model, step, found, rates), indent=2, ensure_ascii=False))
     else:
-        print_forecasts(model, step, found, rates)
+        print_forecasts(model, step, found, rates, measured=measured)
     return 0
 
 
@@ -123,17 +125,18 @@ def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tu
 
 
 def _data(folder: str) -> StudyData:
-    """A study or a single run, whichever the name is of."""
+    """A study or a single run, whichever the name is of; `latest`: the study of remote drafts if there is one."""
     from specmeter.errors import StoreError
     from specmeter.laboratory import find_run
-    from specmeter.studies.folder import exists, find_folder
+    from specmeter.studies.folder import find_folder, find_folders
     from specmeter.studies.measured import from_run
 
+    if folder == "latest" and (studies := find_folders(name=_STUDY)):
+        return studies[-1].data()
     try:
-        study = find_folder(folder)
+        return find_folder(folder).data()
     except StoreError:
-        return from_run("cross-device", find_run(folder))
-    return study.data() if exists(study.path) else from_run("cross-device", find_run(folder))
+        return from_run(_STUDY, find_run(folder))
 
 
 def _given_step(plain_rate: float | None, draft_ms: float | None, alpha: float | None, gamma: int) -> DraftStep | None:

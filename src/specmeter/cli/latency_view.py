@@ -49,18 +49,25 @@ def document(
     }
 
 
-def print_forecasts(model: Fitted, step: DraftStep | None, found: Sequence[Forecast], rates: Sequence[float]) -> None:
-    """The answer first, then the model, the forecasts, and what it was fitted to."""
+def print_forecasts(
+    model: Fitted,
+    step: DraftStep | None,
+    found: Sequence[Forecast],
+    rates: Sequence[float],
+    *,
+    measured: Fitted | None,
+) -> None:
+    """The answer first, then the model, the forecasts, and what the `measured` one was fitted to."""
     console = output_console()
     for line in (*_answers(model, step, rates), *_model_lines(model)):
-        console.print(line, markup=False, highlight=False)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print()
     console.print(_forecast_table(model, step, found))
     if any(it.extrapolated for it in found):
         console.print("* outside of the networks that were measured", style="dim", markup=False)
-    if model.points:
+    if measured is not None:
         console.print()
-        console.print(_fit_table(model))
+        console.print(_fit_table(measured))
     if step is not None:
         here = "" if step.here_ms is None else f" ({step.here_ms:.2f} ms here)"
         console.print(
@@ -103,7 +110,7 @@ def _model_lines(model: Fitted) -> Iterator[str]:
     if not model.points:
         yield f"a drafted token takes longer there than it computes, by at least {formula}"
         return
-    yield f"a drafted token takes longer there than here by {formula}"
+    yield f"a drafted token takes longer there than it computes, by {formula}"
     blocks = f"{len(model.models)} blocks" if len(model.models) > 1 else "one block: no interval"
     told = f"  fitted to {len(model.points)} networks, {blocks}"
     if model.counted_bytes is not None:

@@ -94,8 +94,8 @@ def experts_of(
         "on the run's texts": _points(of_texts),
         "on a probe's text": _points(of_probe),
     }
-    where, known = next(((name, points) for name, points in sources.items() if points), ("", {}))
-    unions = tuple(sorted(known.items()))
+    where = next((name for name, points in sources.items() if points), "")
+    unions = tuple(sorted(sources[where].items())) if where else ()
     if header is None or not header.experts > header.experts_used > 0:
         counted = of_texts or of_probe
         return Experts(counted.experts, counted.used, 1.0, unions, where) if counted is not None else None

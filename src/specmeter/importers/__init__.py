@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 
 FORMATS = {
     "llama-bench": "specmeter.importers.llama_bench",
+    "aiperf": "specmeter.importers.aiperf",
     "vllm": "specmeter.importers.vllm",
     "sglang": "specmeter.importers.sglang",
+    "speed-bench": "specmeter.importers.speed_bench",
+    "spec-bench": "specmeter.importers.spec_bench",
+    "ik-spec-bench": "specmeter.importers.ik_spec_bench",
+    "vllm-log": "specmeter.importers.vllm_log",
     "llama-speculative": "specmeter.importers.llama_speculative",
     "llama-server": "specmeter.importers.llama_server_log",
     "table": "specmeter.importers.table",
 }
 """Name -> module, in the order in which a file is held against them; `table` takes what no other format claims."""
-LOGS = ("llama-speculative", "llama-server")
+LOGS = ("vllm-log", "llama-speculative", "llama-server")
 """Formats that are known by words that may also stand in a page with tables."""
 
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 
 from specmeter.audit.claim import Claim
-from specmeter.importers.columns import CONDITIONS
+from specmeter.importers.chinese import in_english
+from specmeter.importers.columns import CONDITIONS, OTHER
 
-BASELINE_WORDS = frozenset(
-    {"none", "no", "off", "baseline", "base", "reference", "vanilla", "plain", "autoregressive", "ar", "no sd", "no-sd",
-     "nosd", "no speculation", "no speculative decoding", "without sd", "without speculation", "no draft"}
-)  # fmt: skip
+_PLAIN = re.compile(
+    r"none|no|off|disabled|base|baselines?(?: (?:ar|decoding|\d+|rerun|run \d+))?|reference|plain(?: decoding)?"
+    r"|vanilla(?: ar| decoding| autoregressive)?|target only|only target|original"
+    r"|ar|auto ?regressive(?: decoding)?|nosd|nospec"
+    r"|(?:n a )?(?:no|without|wihtout|non) (?:sd|spec\w*|drafts?|mtp|eagle ?\d?|speculative decoding|drafting)"
+    r"|(?:spec|speculation|speculative decoding|sd|mtp|eagle ?\d?|drafts?|drafting) (?:off|disabled)"
+)
 """What a method, draft or label is called where nothing is drafted."""
 
-_ALIKE = ("target", "device", "engine")
+_ALIKE = ("target", "quant", "device", "engine", "group")
 """A baseline that differs in one of these is the baseline of something else."""
+
+
+def is_plain(text: str) -> bool:
+    """Whether a method, draft or label says that nothing is drafted."""
+    text = re.sub(r"\([^()]*\)", " ", in_english(text[:160].lower()))
+    text = re.sub(r"\bw/o\b", "without", text)
+    last = text.rpartition("/")[2]  # `target/none`: an arm of a run
+    return any(_PLAIN.fullmatch(" ".join(re.findall(r"[a-z0-9]+", part))) for part in (text, last))
 
 
 @dataclass
@@ -24,6 +38,8 @@ class Row:
 
     claim: Claim
     texts: dict[str, str] = field(default_factory=dict[str, str])
+    length: float | None = None
+    """The printed acceptance length, where nothing says yet whether it counts the target's own token."""
 
 
 def pair_with_baselines(rows: Sequence[Row]) -> None:
@@ -52,7 +68,7 @@ def pair_with_baselines(rows: Sequence[Row]) -> None:
             reference = row.texts.get("reference", "").lower()
             found = by_label.get(reference, []) if reference else _nearest(row, groups.get(_key(row), []))
             if found:
-                update["baseline_rate"], rounding["baseline_rate"] = _together(found)
+                update, rounding["baseline_rate"] = _baseline(row, found)
                 if len(found) > 1:
                     notes.append(f"baseline: mean of {len(found)} rows")
         draft = row.texts.get("draft", "").lower()
@@ -70,16 +86,34 @@ def _key(row: Row) -> tuple[object, ...]:
 
 def _nearest(row: Row, baselines: list[Row]) -> list[Row]:
     """Those measured under the same conditions, as far as any of them was."""
-    for name in CONDITIONS:
+    for name in (*CONDITIONS, *(name for name in row.texts if name.startswith(OTHER))):
         if name in row.texts:
             same = [baseline for baseline in baselines if baseline.texts.get(name) == row.texts[name]]
             baselines = same or baselines
     return baselines
 
 
+def _baseline(row: Row, found: list[Row]) -> tuple[dict[str, object], float]:
+    """(fields about the baseline, half of its rounding)."""
+    rate, half = _together(found)
+    update: dict[str, object] = {
+        "baseline_rate": rate,
+        "baseline_from": found[0].claim.row if len(found) == 1 else f"mean of {len(found)} rows",
+    }
+    rates = [one.claim.decode_rate or 0.0 for one in found]
+    if len(found) > 1:
+        update["baseline_rate_sd"] = stdev(rates)
+    elif found[0].claim.decode_rate_sd is not None:
+        update["baseline_rate_sd"] = found[0].claim.decode_rate_sd
+    device = found[0].claim.device
+    if device and row.claim.device and device.lower() != row.claim.device.lower():
+        update["baseline_device"] = device
+    return update, half
+
+
 def _together(rows: list[Row]) -> tuple[float, float]:
     """Mean rate, and how far from it any of them may lie."""
     rates = [row.claim.decode_rate or 0.0 for row in rows]
-    mean = sum(rates) / len(rates)
+    mean = fmean(rates)
     halves = [row.claim.rounding.get("decode_rate", 0.0) for row in rows]
     return mean, max(abs(rate - mean) + half for rate, half in zip(rates, halves, strict=True))

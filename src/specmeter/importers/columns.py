@@ -1,14 +1,21 @@
 """The columns that tables of results may have: one list, from which the reader, `--help` and the documentation derive.
 
-Names are compared in lower case, without markup, units and characters of other scripts than Latin and Greek. A unit may
-stand in the name (`size_gb`), in parentheses (`Size (GB)`), or behind each number.
+Names are compared in lower case, without markup and units; however a rate is written (`tok/s`, `toks/s`, `t/s`, `tokens
+per second`, `TPS`), it is `tps` here. Chinese headings, simplified or traditional, are put into the same words first
+(`chinese`). A unit may stand in the name (`size_gb`), in parentheses (`Size (GB)`), or behind each number.
+
+A heading may also say of *what* its column speaks: of a data set (`HumanEval Speedup`, or `HumanEval` above `Speedup`),
+or of a method beside others (`DFlash t/s`). That is its group (`in_group`); each group of a row is a claim of its own.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Literal
+
+from specmeter.importers.chinese import in_english
 
 Kind = Literal[
     "text",
@@ -23,6 +30,7 @@ Kind = Literal[
     "bytes",
     "bandwidth",
     "tau",
+    "length",
     "per_step",
     "flag",
 ]
@@ -36,86 +44,119 @@ class Column:
     kind: Kind
     aliases: tuple[str, ...]
     meaning: str
+    of_row: bool = False
+    """True of the whole row, whatever its groups are."""
 
 
-def _column(name: str, kind: Kind, meaning: str, aliases: str) -> Column:
-    return Column(name, kind, tuple(aliases.split()), meaning)
+def _column(name: str, kind: Kind, meaning: str, aliases: str, *, of_row: bool = False) -> Column:
+    return Column(name, kind, tuple(aliases.split()), meaning, of_row or kind in {"text", "flag"})
 
 
 COLUMNS = (
-    _column("label", "text", "what the row is called", "name config configuration arm id job_id variant"),
-    _column("target", "text", "the model that is decoded", "target_model model model_label main_model quant"),
+    _column("label", "text", "what the row is called",
+            "name config configuration arm arm_id id job_id variant setup stage"),
+    _column("target", "text", "the model that is decoded",
+            "target_model model models model_label main_model base_model llm"),
+    _column("quant", "text", "number format of the target's weights", "quantization quantisation precision dtype"),
     _column("architecture", "text", "what the model is, as llama.cpp calls it", "model_type arch"),
     _column("draft", "text", "the draft model, or none", "draft_model drafter speculator assistant assistant_model"),
     _column("method", "text", "how drafts are made, or none",
-            "spec_type spec_method speculative speculation algorithm decoding"),
-    _column("device", "text", "machine or GPU", "machine gpu chip hardware accelerator gpu_info"),
-    _column("engine", "text", "what ran the model", "framework backend runtime"),
+            "methods spec spec_type spec_method speculative speculation algorithm decoding spec_mode"),
+    _column("device", "text", "machine or GPU", "machine gpu card chip hardware accelerator gpu_info"),
+    _column("engine", "text", "what ran the model", "framework backend runtime inference_engine"),
     _column("reference", "text", "label of the row that is the baseline of this one",
             "baseline_of baseline_label compared_with"),
     _column("speedup", "ratio", "over plain decoding of the same target: `1.26x` or `+26%`",
-            "speed_up speedup_vs_baseline sd_speedup x_baseline"),
+            "speed_up speedup_vs_baseline speedup_over_baseline speedup_vs_ar speedup_over_ar speedup_vs_vanilla "
+            "sd_speedup decode_speedup speedup_ratio speedup_factor walltime_speedup wall_time_speedup "
+            "wall_clock_speedup x_baseline acceleration"),
     _column("change", "change", "the same as a change: `+26%`, `-2.8%`",
-            "vs_baseline delta gain improvement pooled_delta relative_change"),
+            "vs_baseline vs_base vs_ar vs_vanilla vs_no_spec delta gain improvement uplift impact "
+            "performance_impact pooled_delta relative_change"),
     _column("decode_rate", "rate", "tokens generated per second",
-            "tok_s t_s tps tokens_s tok_per_s tokens_per_s tokens_per_sec tok_per_sec tokens_per_second "
-            "decode_tps decode_tok_s eval_tps eff_tps generation_tps tg tg_tok_s tg_tps tg128 throughput "
-            "output_throughput predicted_per_second pooled_tok_s sd_tps sd_tok_s speed"),
+            "tps decode_tps eval_tps eff_tps effective_tps generation_tps gen_tps predicted_tps pred_tps output_tps "
+            "tg tg_tps tg128 throughput output_throughput predicted_per_second pooled_tps sd_tps spec_tps "
+            "with_sd_tps with_spec_tps spec_avg_pred_tps with_sd with_spec with_mtp with_flag "
+            "tps_mean_std speed decode_speed decoding_speed "
+            "generation_speed output_speed spec_speed sd_speed"),
     _column("decode_rate_sd", "spread", "standard deviation of the rates that the row averages",
-            "std_tps stddev_tps std_tok_s stddev_ts tps_std tok_s_std"),
+            "std_tps stddev_tps stddev_ts tps_std tps_stddev tps_sd tg_std"),
     _column("ms_per_token", "interval", "time per generated token, where no rate is given",
-            "eval_ms_per_token tpot itl time_per_token"),
+            "eval_ms_per_token tpot itl time_per_token time_per_output_token inter_token_latency"),
     _column("baseline_rate", "rate", "tokens per second of the target by itself",
-            "baseline baseline_tps baseline_tok_s base_tps base_tok_s target_tps target_tok_s vanilla_tps ar_tps"),
-    _column("draft_rate", "rate", "tokens per second of the draft by itself", "draft_tps draft_tok_s draft_speed"),
-    _column("speed_ratio", "ratio", "draft rate / target rate", "ratio draft_target_ratio draft_speed_ratio"),
+            "baseline baseline_tps baseline_speed baseline_throughput base_tps base_speed base_avg_pred_tps "
+            "target_tps target_speed vanilla vanilla_tps ar_tps autoregressive_tps no_spec no_spec_tps no_spec_speed "
+            "no_sd no_sd_tps without_spec without_spec_tps without_sd without_sd_tps spec_off spec_off_tps mtp_off "
+            "no_draft_tps "
+            "no_mtp_tps plain_tps original_tps", of_row=True),
+    _column("draft_rate", "rate", "tokens per second of the draft by itself",
+            "draft_tps draft_speed draft_only_tps draft_alone_tps", of_row=True),
+    _column("speed_ratio", "ratio", "draft rate / target rate",
+            "ratio draft_target_ratio draft_target_speed_ratio draft_speed_ratio", of_row=True),
     _column("gamma", "count", "most draft tokens per step; 0 for a baseline",
-            "γ k draft_len draft_length draft_k draft_max draft_n_max spec_draft_n_max n_draft num_draft_tokens "
-            "num_speculative_tokens speculation_length lookahead"),
+            "γ k n_max nmax draft_len draft_length draft_k draft_max draft_n_max max_draft spec_draft_n_max n_draft "
+            "draft_depth spec_depth num_speculative_tokens num_spec_tokens spec_tokens speculative_tokens "
+            "num_speculative_steps speculation_length lookahead", of_row=True),
     _column("p_min", "share", "drafting stops when the draft is less sure than this; not given: it never stops early",
-            "draft_p_min spec_draft_p_min"),
+            "draft_p_min spec_draft_p_min", of_row=True),
     _column("acceptance", "share", "accepted / drafted tokens",
-            "acceptance_rate accept_rate accept acc_rate alpha α draft_acceptance draft_acceptance_rate "
-            "token_acceptance_rate"),
+            "acceptance_rate accept_rate accept accepted_rate acc_rate acceptance_ratio accept_ratio alpha α "
+            "draft_acceptance draft_acceptance_rate draft_accept_rate token_acceptance_rate spec_accept_rate "
+            "accepted_drafted rate_mean_std"),
     _column("tau", "tau", "tokens emitted per target forward, its own included",
-            "τ accept_length acceptance_length accept_len acc_length mat tokens_per_step tokens_per_forward "
-            "block_efficiency"),
+            "τ tokens_per_step tokens_per_forward tokens_per_round tokens_per_verify tokens_per_cycle tok_per_step "
+            "tokens_step block_efficiency"),
+    _column("acceptance_length", "length",
+            "tokens per step where it is not said whether the target's own token is counted",
+            "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len "
+            "a.len_mean_std al mat "
+            "mean_accepted_tokens mean_accepted"),
     _column("accepted_per_step", "per_step", "draft tokens accepted per step, the target's own not included",
-            "accepted_per_round accepted_tokens_per_step"),
-    _column("drafted", "count", "tokens drafted",
-            "n_drafted draft_n drafted_tokens draft_tokens num_drafted proposed_tokens counted_draft_tokens"),
-    _column("accepted", "count", "draft tokens accepted",
+            "accepted_per_round accepted_tokens_per_step accepted_per_draft"),
+    _column("drafted", "count", "tokens drafted, all together",
+            "n_drafted draft_n drafted_tokens total_draft_tokens num_drafted proposed_tokens counted_draft_tokens"),
+    _column("draft_tokens", "count", "`drafted` beside steps or accepted tokens, or where above 128; else `gamma`",
+            "num_draft_tokens"),
+    _column("accepted", "count", "draft tokens accepted, all together; or `538/660`: accepted / drafted",
             "n_accept n_accepted draft_n_accepted accepted_tokens num_accepted num_accepted_tokens "
-            "counted_draft_accepted"),
-    _column("steps", "count", "draft-then-verify rounds", "rounds n_steps verify_steps num_drafts"),
+            "num_accepted_draft_tokens counted_draft_accepted"),
+    _column("steps", "count", "draft-then-verify rounds",
+            "rounds n_steps verify_steps num_drafts n_drafts drafts num_spec_steps spec_verify_ct"),
     _column("target_forwards", "count", "successful target forwards after the prompt",
             "n_decode forwards target_calls"),
     _column("failed_forwards", "count", "target forwards that failed", "failed_decodes decode_failures"),
     _column("predicted_n", "count", "tokens generated, the first included",
-            "n_gen generated generated_tokens n_generated tokens_generated output_tokens completion_tokens tokens"),
+            "n_gen pred generated generated_tokens n_generated tokens_generated output_tokens "
+            "completion_tokens tokens"),
     _column("predicted_ms", "time", "time for them",
             "predicted eval decode generation decode_time eval_time generation_time ns"),
-    _column("prompt_n", "count", "tokens of the prompt", "n_prompt prompt_tokens input_tokens"),
-    _column("prompt_ms", "time", "time for the prompt", "prompt_eval prompt_time prefill prefill_time"),
+    _column("prompt_n", "count", "tokens of the prompt", "n_prompt prompt_tokens input_tokens", of_row=True),
+    _column("prompt_ms", "time", "time for the prompt", "prompt_eval prompt_time prefill prefill_time", of_row=True),
     _column("wall_ms", "time", "time of the whole run", "wall wall_time duration elapsed elapsed_time total_time"),
-    _column("bytes_per_token", "bytes", "weights that one token reads: the active ones", "active_bytes active_size"),
-    _column("size_bytes", "bytes", "the model file", "size model_size file_size"),
+    _column("bytes_per_token", "bytes", "weights that one token reads: the active ones", "active_bytes active_size",
+            of_row=True),
+    _column("size_bytes", "bytes", "the model file", "size model_size file_size", of_row=True),
     _column("bandwidth", "bandwidth", "peak memory bandwidth of the device",
-            "bw mem_bw memory_bandwidth peak_bandwidth"),
+            "bw mem_bw memory_bw memory_bandwidth peak_bandwidth", of_row=True),
     _column("claimed_bandwidth", "bandwidth", "memory traffic that the source itself computes",
             "effective_bandwidth achieved_bandwidth effective_throughput"),
-    _column("experts", "count", "experts per layer; 0 for a dense model", "n_experts num_experts"),
+    _column("experts", "count", "experts per layer; 0 for a dense model", "n_experts num_experts", of_row=True),
     _column("runs", "count", "generations that the row sums up or averages",
-            "n_runs requests n_requests num_requests n_samples"),
-    _column("concurrency", "count", "requests served at once", "max_concurrency batch_size clients parallel"),
+            "n_runs requests n_requests num_requests n_samples samples prompts n_prompts num_prompts", of_row=True),
+    _column("concurrency", "count", "requests served at once",
+            "max_concurrency batch_size batch bs clients parallel", of_row=True),
     _column("synthetic", "flag", "acceptance was decided by dice: yes or no", "synthetic_acceptance"),
 )  # fmt: skip
 
 CONDITIONS = (
-    "prompt", "prompt_key", "prompt_type", "workload", "task", "dataset", "category", "kind", "language",
-    "max_tokens", "n_predict", "temperature", "kv_type", "context", "n_ctx", "n_depth", "suite", "rpc_backend",
+    "prompt", "prompt_key", "prompt_id", "prompt_type", "workload", "task", "dataset", "data_set", "benchmark",
+    "category", "kind", "domain", "scenario", "language", "max_tokens", "n_predict", "temperature", "temp", "kv_type",
+    "context", "ctx", "n_ctx", "n_depth", "suite", "rpc_backend", "section", "mode",
 )  # fmt: skip
 """Columns that say under what conditions a row was measured; they choose its baseline among several, nothing else."""
+
+OTHER = "also: "
+"""What the name of a condition begins with that is none of these, its heading behind it."""
 
 _BY_NAME = {alias: column for column in COLUMNS for alias in (column.name, *column.aliases)}
 _UNITS = {
@@ -125,7 +166,11 @@ _UNITS = {
 }  # fmt: skip
 _SUFFIXES = sorted(_UNITS, key=len, reverse=True)
 _MEANS = ("mean_", "avg_", "average_")
+_POOLED = ("pooled_", "aggregate_", "aggregated_")
+_OVER_PROMPTS = re.compile(r"_(?:over|across|per)_(?:all_)?(?:prompts?|samples?|requests?|tasks?)$")
 _LIMIT = 200
+_RATE = re.compile(r"(?:^|(?<=_))(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|secs|second|seconds)(?=_|$)")
+_NO_RATE_OF_TOKENS = re.compile(r"req|prompt|/min|gb|^(?:s|ms|sec|seconds|min|us|ns)$")
 
 
 @dataclass(frozen=True)
@@ -138,16 +183,28 @@ class Heading:
     """None for a condition."""
     unit: str
     """Lower case; empty where the heading says none."""
+    averaged: bool = False
+    """The heading says that its values are means."""
+    pooled: bool = False
+    """The heading says that its values are sums over sums."""
 
 
 def understand(text: str) -> Heading | None:
     """What a heading means, None where it is not known."""
-    for name, unit in _readings(*_plain(text)):
-        if name in _BY_NAME:
-            known = _BY_NAME[name]
-            return Heading(known.name, known, "" if known.kind == "rate" else unit)
-        if name in CONDITIONS:
-            return Heading(name, None, "")
+    for words, unit in _plain(text):
+        for name, implied, how in _readings(words, unit):
+            if name in _BY_NAME:
+                known = _BY_NAME[name]
+                if known.kind == "rate" and _NO_RATE_OF_TOKENS.search(implied):
+                    return None
+                if how == "pooled" and known.kind == "rate" and "aggregat" in text.lower():
+                    continue  # that of all requests together
+                if how and known.kind in {"count", "text"}:
+                    continue  # a mean of counts is no count: `mean accepted tokens` are those of a step
+                shown = "" if known.kind == "rate" else implied
+                return Heading(known.name, known, shown, how == "mean", how == "pooled" or name.startswith("pooled_"))
+            if name in CONDITIONS and not how:
+                return Heading(name, None, "")
     return None
 
 
@@ -156,36 +213,134 @@ def column(name: str) -> Column | None:
     return _BY_NAME.get(name)
 
 
-def _plain(text: str) -> tuple[list[str], str]:
-    """Lower-case words, and the unit that stood in parentheses or as a percent sign."""
-    text = re.sub(r"[^\x20-\x7eαγτ]", " ", text[:_LIMIT].replace("‑", "-"))
+def is_known(heading: Heading | None) -> bool:
+    """Whether a heading names a column of numbers or texts, conditions aside."""
+    return heading is not None and heading.column is not None
+
+
+# --- words of a heading ----------------------------------------------------------------------------------------------
+
+
+def _plain(text: str) -> list[tuple[list[str], str]]:
+    """(lower-case words, unit in parentheses or as a percent sign): of all of it, and of its Latin letters alone."""
+    text = unicodedata.normalize("NFKC", text[:_LIMIT]).replace("\u2011", "-")
+    text = re.sub(r"\b(?:tk|toks?|t)[\\/]s\b", "tps", text, flags=re.I)
+    text = re.sub(r"[∆Δ]", " delta ", re.sub(r"<[^<>]{0,40}>|\\[a-zA-Z]+", " ", text))
+    text = re.sub(r"\bw/o\b", "without", text, flags=re.I)
+    text = re.sub(r"\bw/(?=\s|[a-zA-Z])", "with ", text, flags=re.I)
     units = re.findall(r"[(\[]\s*([^)\]]{0,24}?)\s*[)\]]", text)
     text = re.sub(r"[(\[][^)\]]*[)\]]", " ", text)
     unit = next((unit.replace(" ", "").lower() for unit in units if unit), "")
     if "%" in text or "%" in unit:
         unit = "%"
-    words = re.findall(r"[a-z0-9αγτ.]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
-    return words, unit
+    whole, latin = in_english(text), re.sub(r"[^\x20-\x7eαγτ]", " ", text)
+    found = [(_words(whole), unit)]
+    if whole == text or _RATE.sub("tps", "_".join(_words(latin))) not in _BARE_UNITS:
+        found.append((_words(latin), unit))
+    return found
 
 
-def _readings(words: list[str], unit: str) -> list[tuple[str, str]]:
-    """(name, unit) in the order in which they are tried: as it is, without a unit at its end, without `mean_`.
+_BARE_UNITS = frozenset({"", "tps", "t", "tok", "tokens", "ms", "s", "x", "gb", "gb_s", "k"})
+"""What stands beside a Chinese heading as its unit and says nothing by itself."""
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9αγτ.]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
+
+
+def _readings(words: list[str], unit: str) -> list[tuple[str, str, str]]:
+    """(name, unit, `mean`, `pooled` or nothing), in the order in which they are tried: as it is, without a unit at its
+    end, without `mean_` and the like.
 
     Headings in two languages often repeat themselves (`Avg TPS平均 TPS`): a name whose words come again is tried too.
     """
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, str, str]] = []
     for end in range(len(words), 0, -1):
         if not set(words[end:]) <= set(words[:end]):
             break
-        plain = "_".join(words[:end])
-        forms = [plain, *(plain.removeprefix(prefix) for prefix in _MEANS if plain.startswith(prefix))]
-        for form in forms:
+        plain = _RATE.sub("tps", "_".join(words[:end]))
+        forms = [(plain, "")]
+        over, prompts = _OVER_PROMPTS.subn("", plain)
+        if prompts:
+            forms.append((over, "mean"))
+        forms += [(over.removeprefix(prefix), "mean") for prefix in _MEANS if over.startswith(prefix)]
+        forms += [(over.removeprefix(prefix), "pooled") for prefix in _POOLED if over.startswith(prefix)]
+        for form, how in forms:
             suffix = next((suffix for suffix in _SUFFIXES if form == suffix or form.endswith("_" + suffix)), None)
             implied = unit or (_UNITS[suffix] if suffix else "")
-            found.append((form, implied))
+            found.append((form, implied, how))
             if suffix and form != suffix:
-                found.append((form.removesuffix("_" + suffix), implied))
+                found.append((form.removesuffix("_" + suffix), implied, how))
     return found
+
+
+# --- of what a column speaks -----------------------------------------------------------------------------------------
+
+_TASKS = re.compile(
+    r"mt[ -]?bench|multi[ -]?turn|translation|wmt|summa[ -]?ri[sz]ation|cnn|question|\bqa\b|\bnq\b|math|gsm|rag\b"
+    r"|retrieval|human[ -]?eval|mbpp|alpaca|cod(?:e|ing)\b|humanities|multilingual|reasoning|role[ -]?play|stem\b"
+    r"|writing|extract|aime|bench\b|arena|sharegpt|dolly|chat\b|prose|story|json|prompt \d"
+    r"|翻译|摘要|问答|数学|代码|推理|写作",
+    re.I,
+)
+"""Data sets and tasks, by words of their names."""
+_OVERALL = re.compile(
+    r"\s*(?:overall(?: mean| median| avg)?|average|avg\.?|mean|all|total|geo(?:metric )?mean|平均|总体|總體|整体)\s*",
+    re.I,
+)
+_METHODS_IN_HEADINGS = re.compile(
+    r"\b(?:mtp|eagle|medusa|d-?flash|d-?spark|n-?gram|lookahead|pld|hydra|nextn|sps|suffix|draft|spec\w*|sd)\b|推测|投机",
+    re.I,
+)
+_NO_GROUP = re.compile(
+    r"\b(?:pp\d*|tg\d*|prompt|prefill|input|ttft|total|peak|min|max|p\d\d|median|std|req\w*|agg\w*|encode|load|disk"
+    r"|cpu|compile|vs|over|train\w*|latency|time|e2e|pos|position)\b",
+    re.I,
+)
+"""Words with which a rate or a ratio is that of something else than decoding."""
+_GROUPED: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?:toks?|tokens?|t)\s*(?:/|per|p)\s*s(?:ec(?:ond)?s?)?|tps", re.I), "decode_rate"),
+    (re.compile(r"speed-?\s?ups?|[x×]|加速比?|倍数", re.I), "speedup"),
+    (re.compile(r"accept(?:ance|ed)?(?:[ _-]rate)?|acc\.? rate|α|接受率|接受", re.I), "acceptance"),
+    (re.compile(r"τ|tau|mat", re.I), "tau"),
+    (re.compile(r"gain|uplift|提升", re.I), "change"),
+    (re.compile(r"accept(?:ance|ed)?[ _-]len(?:gth)?|a\.len|接受长度", re.I), "acceptance_length"),
+)
+"""How a heading that begins with the name of a method or data set may go on."""
+
+
+def is_overall(group: str) -> bool:
+    """Whether a group sums up the others: `Overall`, `Mean`."""
+    return _OVERALL.fullmatch(group) is not None
+
+
+def may_be_group(text: str) -> bool:
+    """Whether a text may name a method or data set, rather than something else that is measured."""
+    return _NO_GROUP.search(text[:_LIMIT].replace("_", " ")) is None
+
+
+def is_task(text: str) -> bool:
+    """Whether a text names a data set, a task, or all of them together."""
+    return len(text) <= _LIMIT and (_TASKS.search(text) is not None or is_overall(text))
+
+
+def in_group(text: str, *, beside_baseline: bool) -> tuple[str, Heading] | None:
+    """(method or data set, what is said of it) for a heading such as `DFlash t/s` or `HumanEval Speedup`.
+
+    None where the heading does not end like that, or begins with what names neither; a name that is not known will do
+    where the table has a column of its baseline (`beside_baseline`).
+    """
+    text = " ".join(re.sub(r"<[^<>]{0,40}>|[*_`]+", " ", text[:_LIMIT]).split())
+    for pattern, name in _GROUPED:
+        for found in pattern.finditer(text):
+            group, rest = text[: found.start()].strip(" :-–|,(["), text[found.end() :].strip(" )]:.%")
+            starts_anew = found.start() == 0 or not text[found.start() - 1].isalnum()
+            if not group or rest or not starts_anew or not may_be_group(group):
+                continue
+            if beside_baseline or is_task(group) or _METHODS_IN_HEADINGS.search(group):
+                known = _BY_NAME[name]
+                return group[:80], Heading(name, known, "%" if "%" in text else "")
+    return None
 
 
 def table_of_columns() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from specmeter.errors import UsageError
 
@@ -14,6 +15,8 @@ MAX_LINE = 4 * 2**20
 MAX_LIST = 200_000
 """Objects of one file."""
 _HEAD = 64 * 1024
+_NO_ROWS = frozenset({"choices", "stages", "turns", "messages"})
+"""Keys of lists that are parts of one answer or attempt, not rows."""
 
 
 def read_text(path: Path) -> str:
@@ -69,15 +72,15 @@ def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object]
     A document is one object, a list of objects, or an object that holds exactly one list of objects. Raises
     `UsageError` for a document that is none of these.
     """
-    whole = _parse(text)
+    whole = parse_json(text)
     if isinstance(whole, str):
         lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        first = _parse(lines[0][1])
-        if not isinstance(first, dict) and (len(lines) < 2 or not isinstance(_parse(lines[1][1]), dict)):
+        first = parse_json(lines[0][1])
+        if not isinstance(first, dict) and (len(lines) < 2 or not isinstance(parse_json(lines[1][1]), dict)):
             raise UsageError(f"{path}: not JSON: {whole}", fix="write a list of objects, or one object per line")
         for count, (number, line) in enumerate(lines):
             _bound(count, path)
-            parsed = _parse(line)
+            parsed = parse_json(line)
             yield f"line {number}", _as_object(parsed) if not isinstance(parsed, str) else f"not JSON: {parsed}"
         return
     for number, item in enumerate(_list(whole, path), start=1):
@@ -87,10 +90,15 @@ def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object]
 
 def _list(whole: object, path: Path) -> list[object]:
     if isinstance(whole, list):
-        return whole  # pyright: ignore[reportUnknownVariableType]
+        return cast("list[object]", whole)
     if isinstance(whole, dict):
-        lists = [value for value in whole.values() if isinstance(value, list) and value and isinstance(value[0], dict)]  # pyright: ignore
-        return lists[0] if len(lists) == 1 else [whole]  # pyright: ignore
+        inner = [
+            cast("list[object]", value)
+            for key, value in cast("dict[str, object]", whole).items()
+            if key not in _NO_ROWS and isinstance(value, list)
+        ]
+        lists = [rows for rows in inner if rows and isinstance(rows[0], dict)]
+        return lists[0] if len(lists) == 1 else [cast("object", whole)]
     raise UsageError(f"{path}: JSON, but no object or list of objects", fix='write [{"speedup": 1.2, ...}, ...]')
 
 
@@ -98,7 +106,7 @@ def _as_object(item: object) -> dict[str, object] | str:
     return item if isinstance(item, dict) else "not an object"  # pyright: ignore
 
 
-def _parse(text: str) -> object:
+def parse_json(text: str) -> object:
     """The value, or a string saying why there is none (a bare JSON string is no value here either)."""
     if len(text) > MAX_BYTES:
         return "too long"

@@ -1,70 +1,255 @@
-"""Text as grids of cells: CSV in its variants, JSON, JSON Lines, and the tables of a Markdown page."""
+"""Text as grids of cells: CSV in its variants, JSON, and the tables of a page in Markdown, HTML, LaTeX or plain text.
+
+What forms have in common is here: headings on one or two levels, cells that stand for several rows, rows that only say
+what those below have in common, tables on their side. A form that says itself which cells span what (HTML, LaTeX) is
+believed; elsewhere an empty cell is filled only where headings or the rows around it show what belongs into it.
+"""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from specmeter.errors import UsageError
-from specmeter.importers.columns import understand
-from specmeter.importers.document import MAX_LINE, read_objects
+from specmeter.importers.baselines import is_plain
+from specmeter.importers.columns import CONDITIONS, Heading, is_task, understand
+from specmeter.importers.document import MAX_LINE
 
 MAX_COLUMNS = 1_000
 MAX_ROWS = 200_000
+MAX_CELLS = 2_000_000
+"""Cells of one table, those that spans repeat included."""
+SECTION = "section"
+"""Heading of what rows below a line of its own have in common."""
+_HEADING_ROWS = 3
 _DELIMITERS = ("\t", ";", ",", "|")
-_RULE = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{1,}:?\s*)+\|?\s*")
+_RULE = re.compile(r"\s*\|?\s*:?-{1,}:?\s*(?:\|\s*:?-{1,}:?\s*)+\|?\s*")
+_SHORT_RULE = re.compile(r"\s*\|\s*:?-+:?\s*\|\s*")
 _COMMA_DECIMAL = re.compile(r"(?<![0-9.])[0-9]+,[0-9]{1,2}(?![0-9])")
 _POINT_DECIMAL = re.compile(r"(?<![0-9,])[0-9]+\.[0-9]{1,2}(?![0-9])")
+_BOLD = re.compile(r"(?:\*\*|__|<b>|<strong>|_|\*).+(?:\*\*|__|</b>|</strong>|_|\*)|.+:")
+_LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,300})\]\([^()\s]{0,500}\)")
+_STATISTICS = re.compile(r"min|max|p\d\d?|std\w*|median|stddev|count|sum", re.I)
+
+Row = tuple[str, list[str]]
+"""(where, cells)."""
 
 
 @dataclass
 class Grid:
     """One table: headings and rows of as many cells; rows that could not be read are in `faults`."""
 
-    headings: list[str]
+    parts: list[tuple[str, ...]]
+    """Headings, the words of each level from the top."""
     place: str = ""
     """Where in the file, where it holds several: `table at line 40`."""
     decimal_comma: bool = False
-    rows: list[tuple[str, list[str]]] = field(default_factory=list[tuple[str, list[str]]])
-    """(where, cells)."""
+    rows: list[Row] = field(default_factory=list[Row])
     faults: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(where, why)."""
+
+    @property
+    def headings(self) -> list[str]:
+        """Headings in one line each."""
+        return [" ".join(part) for part in self.parts]
 
 
 def read_grids(text: str, path: Path) -> list[Grid]:
     """All tables of a text. Raises `UsageError` when it holds none."""
-    start = text.lstrip()
-    if start.startswith(("[", "{")):
-        return [_from_objects(text, path)]
+    from specmeter.importers import json_tables, latex_tables, text_tables, web_tables
+
+    if text.lstrip().startswith(("[", "{")):
+        return json_tables.read(text, path)
+    found = [*latex_tables.read(text, path), *web_tables.read(text, path)]
     lines = text.split("\n")
-    if (longest := max(map(len, lines))) > MAX_LINE:
+    if not found and (longest := max(map(len, lines))) > MAX_LINE:
         raise UsageError(f"{path}: a line of {longest:,} characters", fix="this is no table of results")
-    rules = [number for number, line in enumerate(lines) if _RULE.fullmatch(line) and number > 0]
-    if rules:
-        ends = [*(rule - 1 for rule in rules[1:]), len(lines)]
-        return [_from_markdown(lines, rule, end) for rule, end in zip(rules, ends, strict=True)]
+    found += [*_markdown(lines, path), *text_tables.read(lines, path)]
+    if found:
+        return sorted(found, key=lambda grid: int(grid.place.rpartition(" ")[2]))
     return [_from_csv(lines, path)]
+
+
+# --- what all forms share --------------------------------------------------------------------------------------------
+
+
+def make_grid(
+    rows: Sequence[Row], path: Path | None, *, place: str = "", heading_rows: int | None = None, spans: bool = False
+) -> Grid:
+    """A grid from its lines, headings first; `spans`: cells that span several are repeated in each already.
+
+    Raises `UsageError` where there is too much of it.
+    """
+    count = _count_headings(rows, spans=spans) if heading_rows is None else heading_rows
+    levels = [list(cells) for _, cells in rows[:count]]
+    width = max(map(len, levels), default=0)
+    if width > MAX_COLUMNS:
+        raise UsageError(f"{path or 'the table'}: more than {MAX_COLUMNS:,} columns", fix="keep the columns needed")
+    levels = [level + [""] * (width - len(level)) for level in levels]
+    if not spans:
+        for upper, lower in pairwise(levels):
+            _spread(upper, lower)
+    parts = [_once(level[index] for level in levels) for index in range(width)]
+    grid = Grid(parts, place=place)
+    body = [(where, cells) for where, cells in rows[count:]]
+    body = _without_sections(grid, body, spans=spans)
+    for where, cells in body:
+        _add(grid, where, cells, path)
+    if not spans:
+        _fill_down(grid)
+    return _upright(grid)
+
+
+def _once(words: Iterator[str]) -> tuple[str, ...]:
+    """Words that are not empty and not what stands above them already."""
+    found: list[str] = []
+    for word in words:
+        if word and word not in found:
+            found.append(word)
+    return tuple(found)
+
+
+def _spread(upper: list[str], lower: list[str]) -> None:
+    """Give an upper heading to all columns that it stands above: up to the next one, where both have one below."""
+    for index in range(1, len(upper)):
+        if not upper[index] and lower[index] and upper[index - 1] and lower[index - 1]:
+            upper[index] = upper[index - 1]
+
+
+def _count_headings(rows: Sequence[Row], *, spans: bool) -> int:
+    """How many lines are headings: the first, and those below that speak of columns and hold no number."""
+    count = 1
+    while count < min(_HEADING_ROWS, len(rows)):
+        above, cells = rows[count - 1][1], rows[count][1]
+        filled = [cell for cell in cells if cell.strip()]
+        known = sum(_is_measure(understand(cell)) for cell in filled)
+        if len(filled) < len(cells) and all(map(is_task, filled)):  # data sets under what is measured on each
+            known = len(filled)
+        has_gaps = spans or any(not cell.strip() for cell in above) or len(set(above)) < len(above)
+        if known < 2 or not has_gaps or any(_is_number(cell) for cell in filled):
+            break
+        count += 1
+    return count
+
+
+def _is_measure(heading: Heading | None) -> bool:
+    return heading is not None and heading.column is not None
+
+
+def _is_number(cell: str) -> bool:
+    return re.match(r"[\s*_$~≈+\-−]*[0-9]", cell) is not None
+
+
+def _without_sections(grid: Grid, rows: list[Row], *, spans: bool) -> list[Row]:
+    """Rows with a further column that says what a line above them says of all that follow."""
+    width = len(grid.parts)
+    named = [(index, name) for index, (_, cells) in enumerate(rows) if (name := _section(cells, width, spans=spans))]
+    if not named or len(named) == len(rows):
+        return rows
+    lines = dict(named)
+    grid.parts.append((SECTION,))
+    found: list[Row] = []
+    current = ""
+    for index, (where, cells) in enumerate(rows):
+        if index in lines:
+            current = lines[index]
+        else:
+            found.append((where, [*cells, *[""] * (width - len(cells)), current] if len(cells) <= width else cells))
+    return found
+
+
+def _section(cells: list[str], width: int, *, spans: bool) -> str:
+    """The words of a line that is no row: one cell across the table, or alone in it and set off."""
+    filled = {cell for cell in cells if cell.strip()}
+    if len(filled) != 1 or width < 3:
+        return ""
+    text = filled.pop()
+    across = spans and sum(cell == text for cell in cells) >= width - 1
+    alone = not spans and cells[0] == text and _BOLD.fullmatch(text.strip()) is not None
+    return text.strip().strip("*_:").strip()[:160] if (across or alone) and not _is_number(text) else ""
+
+
+_FILLED = frozenset({"target", "quant", "device", "engine", "architecture", "label"})
+
+
+def _fill_down(grid: Grid) -> None:
+    """An empty cell in the first columns, where these name what is measured, is the one above it."""
+    for index, part in enumerate(grid.parts):
+        heading = understand(" ".join(part))
+        name = "" if heading is None else heading.name
+        if name not in _FILLED and name not in CONDITIONS:
+            return
+        above = ""
+        for _, cells in grid.rows:
+            others = [cell for cell in cells[index + 1 :] if cell.strip()]
+            named = [cell for cell in others if not _is_number(cell)]
+            if cells[index].strip():
+                above = cells[index]
+            elif above and len(others) > 1 and (name != "label" or named):
+                cells[index] = above
+
+
+def _upright(grid: Grid) -> Grid:
+    """A table whose first column holds the headings, on its feet; others as they are."""
+    across = sum(_measures(understand(" ".join(part))) for part in grid.parts)
+    first = [cells[0] for _, cells in grid.rows if cells]
+    down = sum(_measures(understand(cell)) and not is_plain(cell) for cell in first)
+    if down < 2 or down <= across or len(grid.parts) < 2 or len(grid.rows) > MAX_COLUMNS:
+        return grid
+    turned = Grid([("label",), *[(cell,) for cell in first]], grid.place, grid.decimal_comma, faults=grid.faults)
+    for index, part in enumerate(grid.parts[1:], start=1):
+        name = " ".join(part)
+        if name != SECTION and not _STATISTICS.fullmatch(name):
+            where = f"{grid.place or 'table'}, column {name or index}"
+            turned.rows.append((where, [name, *(cells[index] for _, cells in grid.rows)]))
+    return turned
+
+
+def _measures(heading: Heading | None) -> bool:
+    return heading is not None and heading.column is not None and heading.column.kind != "text"
+
+
+def _add(grid: Grid, place: str, cells: list[str], path: Path | None) -> None:
+    if len(grid.rows) + len(grid.faults) >= MAX_ROWS:
+        raise UsageError(f"{path or 'the table'}: more than {MAX_ROWS:,} rows", fix="split the file")
+    missing = len(grid.parts) - len(cells)
+    if missing < 0 and not any(cells[missing:]):
+        cells, missing = cells[:missing], 0
+    if missing:
+        grid.faults.append((place, f"{len(cells)} cells under {len(grid.parts)} headings"))
+    elif any(cells):
+        grid.rows.append((place, list(cells)))
+
+
+# --- CSV and Markdown ------------------------------------------------------------------------------------------------
 
 
 def _from_csv(lines: list[str], path: Path) -> Grid:
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip() and not line.startswith("#")]
     if not kept:
         raise UsageError(f"{path}: holds only comments", fix="name a file with results")
-    delimiter = max(_DELIMITERS, key=lambda mark: (_known(kept[0][1], mark), kept[0][1].count(mark)))
+    first = max(kept[:_HEADING_ROWS], key=lambda line: max(_known(line[1], mark) for mark in _DELIMITERS))[1]
+    delimiter = max(_DELIMITERS, key=lambda mark: (_known(first, mark), first.count(mark)))
     origin = [number for number, _ in kept]
     reader = csv.reader((line + "\n" for _, line in kept), delimiter=delimiter, skipinitialspace=True, strict=True)
+    rows: list[Row] = []
+    before = 0
     try:
-        grid = Grid(_bounded([cell.strip() for cell in next(reader)], path))
-        before = reader.line_num
         for cells in reader:
-            place = f"line {origin[before]}"
+            rows.append((f"line {origin[before]}", [cell.strip() for cell in cells]))
             before = reader.line_num
-            _add(grid, place, [cell.strip() for cell in cells], path)
+            if len(rows) > MAX_ROWS:
+                raise UsageError(f"{path}: more than {MAX_ROWS:,} rows", fix="split the file")
     except csv.Error as error:
-        raise UsageError(f"{path}: not CSV: {error}", fix="close every quote, and separate fields by commas") from None
+        where = f"line {origin[min(before, len(origin) - 1)]}"
+        raise UsageError(
+            f"{path}: not CSV: {error} ({where})", fix="close every quote, and separate fields by commas"
+        ) from None
+    grid = make_grid(rows, path)
     if delimiter == ";":
         cells = [cell for _, row in grid.rows for cell in row]
         commas = any(_COMMA_DECIMAL.search(cell) for cell in cells)
@@ -80,70 +265,59 @@ def _known(line: str, delimiter: str) -> int:
     return sum(understand(cell) is not None for cell in cells[:MAX_COLUMNS])
 
 
-def _from_markdown(lines: list[str], rule: int, end: int) -> Grid:
-    """The table with that rule below its headings; it ends before line `end`, where the next one begins."""
-    grid = Grid(_cells(lines[rule - 1]), place=f"table at line {rule}")
-    for number in range(rule + 1, end):
-        line = lines[number]
-        if "|" not in line:
-            break
-        _add(grid, f"line {number + 1}", _cells(line), None)
-    return grid
+def _rules(lines: Sequence[str]) -> list[int]:
+    return [number for number, line in enumerate(lines) if "-" in line and _is_rule(lines, number)]
 
 
-def _cells(line: str) -> list[str]:
+def _is_rule(lines: Sequence[str], number: int) -> bool:
+    """Whether a line is the one under the headings of a table, not a row of single dashes."""
+    line = lines[number]
+    if number == 0 or "|" not in lines[number - 1] or not (_RULE.fullmatch(line) or _SHORT_RULE.fullmatch(line)):
+        return False
+    return "--" in line or ":" in line or number == 1 or "|" not in lines[number - 2]
+
+
+def _markdown(lines: list[str], path: Path) -> Iterator[Grid]:
+    """The tables of a page; each ends before the headings of the next."""
+    rules = _rules(lines)
+    ends = [*(rule - 1 for rule in rules[1:]), len(lines)][: len(rules)]
+    for rule, end in zip(rules, ends, strict=True):
+        rows = [(f"line {rule}", pipe_cells(lines[rule - 1]))]
+        for number in range(rule + 1, end):
+            if "|" not in lines[number]:
+                break
+            rows.append((f"line {number + 1}", pipe_cells(lines[number])))
+        yield make_grid(rows, path, place=f"table at line {rule}")
+
+
+def pipe_cells(line: str) -> list[str]:
+    """The cells of a line that are separated by `|`."""
     inner = line.strip().removeprefix("|")
     inner = inner.removesuffix("|") if not inner.endswith("\\|") else inner
+    inner = _LINK.sub(r"\1", inner)
     return [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner)]
-
-
-def _from_objects(text: str, path: Path) -> Grid:
-    objects = list(read_objects(text, path))
-    headings: dict[str, None] = {}
-    for _, item in objects:
-        if isinstance(item, dict):
-            headings.update(dict.fromkeys(str(key) for key in item))
-            if len(headings) > MAX_COLUMNS:
-                break
-    grid = Grid(_bounded(list(headings), path))
-    for place, item in objects:
-        if isinstance(item, str):
-            grid.faults.append((place, item))
-        else:
-            _add(grid, place, [_cell(item.get(heading)) for heading in grid.headings], path)
-    return grid
-
-
-def _cell(value: object) -> str:
-    if value is None or isinstance(value, (dict, list)):
-        return ""
-    return str(value)
-
-
-def _add(grid: Grid, place: str, cells: list[str], path: Path | None) -> None:
-    if len(grid.rows) + len(grid.faults) >= MAX_ROWS:
-        raise UsageError(f"{path or 'the table'}: more than {MAX_ROWS:,} rows", fix="split the file")
-    missing = len(grid.headings) - len(cells)
-    if missing < 0 and not any(cells[missing:]):
-        cells, missing = cells[:missing], 0
-    if missing:
-        grid.faults.append((place, f"{len(cells)} cells under {len(grid.headings)} headings"))
-    elif any(cells):
-        grid.rows.append((place, cells))
-
-
-def _bounded(headings: list[str], path: Path) -> list[str]:
-    if len(headings) > MAX_COLUMNS:
-        raise UsageError(f"{path}: more than {MAX_COLUMNS:,} columns", fix="keep the columns needed")
-    return headings
 
 
 def known_headings(head: str) -> int:
     """How many known columns a text that begins like this seems to have, for telling tables from other files."""
+    from specmeter.importers import latex_tables, text_tables, web_tables
+
     if head.lstrip("\ufeff \t\r\n").startswith(("[", "{")):
         keys = dict.fromkeys(re.findall(r'"([^"\n]{1,60})"\s*:', head))
         return sum(understand(key) is not None for key in list(keys)[:MAX_COLUMNS])
-    lines = [line for line in head.split("\n")[:400] if line.strip() and not line.startswith("#")]
-    rules = [number for number, line in enumerate(lines) if number > 0 and _RULE.fullmatch(line)]
-    candidates: Iterator[str] = (lines[number - 1] for number in rules) if rules else iter(lines[:1])
-    return max((max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS) for line in candidates), default=0)
+    page = [line.rstrip("\r") for line in head.split("\n")[:2000]]
+    rules = _rules(page)
+    candidates = [line for rule in rules for line in (page[rule - 1], *page[rule + 1 : rule + 2])]
+    counts = [max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS) for line in candidates]
+    for grids in (latex_tables.read, web_tables.read):
+        try:
+            counts += [
+                sum(understand(text) is not None for text in grid.headings) for grid in grids(head, Path("head"))
+            ]
+        except UsageError:
+            counts.append(2)
+    counts += [sum(understand(text) is not None for text in cells) for cells in text_tables.headings(page)]
+    if not counts:
+        lines = [line for line in page if line.strip() and not line.startswith("#")][:_HEADING_ROWS]
+        counts = [max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS) for line in lines[:2]]
+    return max(counts, default=0)

@@ -12,11 +12,9 @@ import csv
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import Any, cast
 
-from pydantic import ValidationError
-
-from specmeter.audit.claim import Claim
+from specmeter.audit.claim import Claim, claim_of
 from specmeter.errors import UsageError
 from specmeter.importers import numbers
 from specmeter.importers.document import read_objects, read_text
@@ -26,7 +24,7 @@ from specmeter.importers.moe_names import mixture_of_experts
 
 _MARKDOWN = re.compile(r"^\|\s*model\s*\|(?:[^\n]*\|)?\s*test\s*\|\s*t/s\s*\|", re.MULTILINE)
 _INSERT = re.compile(r"INSERT INTO (?:llama_bench|test) \(([^()]{1,4000})\) VALUES \((.{1,20000})\);")
-_TEST = re.compile(r"(?:pp(?P<pp>\d+))?\+?(?:tg(?P<tg>\d+))?(?:\s*@\s*d\d+)?")
+_TEST = re.compile(r"(?:pp ?(?P<pp>\d+))?\+?(?:tg ?(?P<tg>\d+))?(?:\s*@\s*d\d+)?")
 _DEVICE = re.compile(r"^\s*Device \d+: ([^,\n]{3,80}),|GPU name:\s+([^\n]{3,80}?)\s*$", re.MULTILINE)
 _RANDOM_TOKENS = (
     "llama-bench decodes random tokens, for which a mixture of experts may read fewer different experts than for text: "
@@ -121,12 +119,10 @@ def _from_sql(content: str) -> Iterator[tuple[str, dict[str, object]]]:
 def _claim(path: Path, place: str, fields: Mapping[str, object]) -> Claim:
     label = " ".join(filter(None, (text(fields, "model_type"), _test_name(fields))))
     try:
-        return Claim(source=str(path), row=place, label=label, **_fields(fields))
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False)[0]
-        return Claim(source=str(path), row=place, label=label, problem=f"{fault['loc'][0]}: {fault['msg']}")
+        values = _fields(fields)
     except ValueError as error:
         return Claim(source=str(path), row=place, label=label, problem=str(error))
+    return claim_of(source=str(path), row=place, label=label, **values)
 
 
 def _fields(fields: Mapping[str, object]) -> dict[str, Any]:
@@ -150,6 +146,7 @@ def _fields(fields: Mapping[str, object]) -> dict[str, Any]:
     }
     if generated == 0:
         return found | {"prompt_n": prompt, "prompt_ms": time_ms, "notes": ("prompt processing only",)}
+    found |= {"samples": _samples(fields)}
     found |= {"decode_rate": rate, "decode_rate_sd": None if spread in (None, "") else abs(float(str(spread)))}
     found["rounding"] |= {"decode_rate": _half(fields["avg_ts"])}
     notes = (_RANDOM_TOKENS,) if mixture else ()
@@ -157,6 +154,14 @@ def _fields(fields: Mapping[str, object]) -> dict[str, Any]:
         tokens = {"prompt_n": prompt, "predicted_n": generated, "wall_ms": time_ms, "window": "with prompt"}
         return found | tokens | {"notes": ("prompt and generated tokens over the time of both", *notes)}
     return found | {"predicted_n": generated, "predicted_ms": time_ms, "window": "all tokens", "notes": notes}
+
+
+def _samples(fields: Mapping[str, object]) -> tuple[float, ...]:
+    """The rates that were averaged, tokens per second; none where the form of the output has none."""
+    raw = fields.get("samples_ts")
+    values = cast("list[object]", raw)[:1_000] if isinstance(raw, list) else []
+    rates = [float(value) for value in values if isinstance(value, (int, float)) and 0 < value < numbers.LARGEST]
+    return tuple(rates) if len(rates) == len(values) else ()
 
 
 def _half(rate: object) -> float:

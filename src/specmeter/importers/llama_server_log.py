@@ -27,9 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from specmeter.audit.claim import Claim
+from specmeter.audit.claim import Claim, claim_of
 from specmeter.importers.engine_log import SignReader
 from specmeter.importers.llama_setup import Setup
 from specmeter.importers.log_lines import log_lines, plain
@@ -56,6 +54,7 @@ _FORWARDS = "llama_print_timings"
 
 _SERVER = re.compile(
     r"^(?:srv |slot ) *\w+(?:\(\))?:|\bprint_timings\]|\"function\":\"(?:print_timings|launch_slot_with_task|main)\""
+    r"|^draft acceptance(?: rate)? = +\d|^statistics +[\w-]+: +#calls"
     r"|\bllama server listening|HTTP server (?:is )?listening|server is listening on http|^slot \d+ is processing"
 )
 _MAX_SLOTS = 256
@@ -260,11 +259,7 @@ class _Log:
         names = [f"request {self.finished}"]
         names += [f"{what} {number}" for what, number in (("slot", request.slot), ("task", request.task)) if number]
         row = ", ".join(names)
-        try:
-            return Claim(source=self.source, row=row, **self._values(request))
-        except ValidationError as problem:
-            what = problem.errors()[0]
-            return Claim(source=self.source, row=row, problem=f"{'.'.join(map(str, what['loc']))}: {what['msg']}")
+        return claim_of(source=self.source, row=row, **self._values(request))
 
     def _values(self, request: _Request) -> dict[str, Any]:
         signs = self.signs.signs()
@@ -274,10 +269,16 @@ class _Log:
         rounding = {"predicted_ms": 0.005, "prompt_ms": 0.005, "wall_ms": 0.01}
         values: dict[str, Any] = {
             "label": " + ".join(name for name in (self.setup.target_name, self.setup.draft_name) if name),
+            "target": self.setup.target_name,
+            "draft": self.setup.draft_name,
+            "engine": "llama.cpp",
             "method": self.setup.method,
+            "tree": False,
             "p_min": self.setup.p_min,
             "synthetic": bool(signs.synthetic),
             "gamma": self.setup.gamma,
+            "acceptance_of": "drafted",
+            "pooled": ("acceptance",),
             "runs": 1,
             "predicted_n": predicted,
             "predicted_ms": decode_ms or None,
@@ -304,8 +305,9 @@ class _Log:
         if request.draft is not None:
             rate, accepted, generated = request.draft
             values["accepted"], values["drafted"] = accepted, generated
+            values["method"] = values["method"] or "+".join(request.statistics)[:160] or None
             if generated:
-                values["acceptance"] = accepted / generated if accepted <= generated else None
+                values["acceptance"] = accepted / generated
                 if abs(rate - accepted / generated) > 6e-6 + 1e-5:
                     yield f"the printed acceptance {rate} is not {accepted} / {generated}"
             if request.mean_length is not None and request.restores:
@@ -358,11 +360,14 @@ def _place(line: str) -> tuple[str | None, str | None]:
 
 
 def _window(rate: float, ms: float, tokens: int) -> str:
-    """Which tokens the printed rate counts; `unknown` where both or neither would print it."""
+    """Which tokens the printed rate counts; `unknown` where both would print it.
+
+    It stands beside its count and time, so that a rate which neither gives is of no other window: it is false.
+    """
     if ms <= 0:
         return "unknown"
     half = 0.005 + rate * 0.005 / ms
     everything, rest = (abs(1000.0 * n / ms - rate) <= half for n in (tokens, tokens - 1))
-    if everything == rest:
+    if everything and rest:
         return "unknown"
-    return "all tokens" if everything else "all but the first"
+    return "all but the first" if rest else "all tokens"

@@ -38,6 +38,8 @@ _FLAGS = {
     "temperature": ("--temp", "--temperature"),
     "synthetic": ("--spec-synth-len", "--spec-synth-rates"),
 }
+_TUNED = "--spec-autotune"
+"""ik_llama.cpp changes draft lengths while it runs."""
 _MEANING = {flag: name for name, flags in _FLAGS.items() for flag in flags}
 
 
@@ -126,16 +128,30 @@ class Setup:
             self.models[-1].size_error_bytes = 0.5 * 10.0 ** -len(number.partition(".")[2]) * unit
 
     def _read_flags(self, words: list[str]) -> None:
+        if _TUNED in words:
+            self.flags["autotune"] = "on"
         for flag, value in pairwise(words):
             meaning = _MEANING.get(flag)
             if meaning is not None and meaning not in self.flags:
                 self.flags[meaning] = sample(value)
+                if meaning == "method":
+                    self._read_stage(value)
+
+    def _read_stage(self, value: str) -> None:
+        """The method of ik_llama.cpp with its settings: `mtp:n_max=3,p_min=0.0` (its docs/speculative.md)."""
+        name, separator, settings = value.partition(":")
+        if separator:
+            self.flags["method"] = sample(name)
+            for key, number in _PARAMETER.findall(settings[:400]):
+                self.parameters.setdefault(key, number)
 
     # --- what it amounts to ------------------------------------------------------------------------------------------
 
     @property
     def gamma(self) -> int | None:
-        """Most draft tokens per step: as the engine resolved it, or else as it was asked for."""
+        """Most draft tokens per step: as the engine resolved it, or as it was asked for; None where it is tuned."""
+        if "autotune" in self.flags:
+            return None
         for text in (self.parameters.get("n_max"), self.parameters.get("n_draft"), self.flags.get("gamma")):
             if text is not None and re.fullmatch(r"\d{1,6}", text):
                 return int(text)
@@ -175,7 +191,8 @@ class Setup:
             "synthetic acceptance": settings.get("synthetic"),
         }
         text = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
-        return (text,) if text else ()
+        tuned = ("the engine tunes draft lengths while it runs",) if "autotune" in self.flags else ()
+        return ((text,) if text else ()) + tuned
 
 
 def _words(text: str) -> list[str]:

@@ -38,9 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from specmeter.audit.claim import Claim
+from specmeter.audit.claim import Claim, claim_of
 from specmeter.importers.engine_log import SignReader
 from specmeter.importers.llama_setup import Setup
 from specmeter.importers.log_lines import log_lines, plain
@@ -220,12 +218,7 @@ class _Run:
             return Claim(
                 source=source, row=row, notes=notes, problem="no counts of a finished run of llama-speculative"
             )
-        values = self._values()
-        try:
-            return Claim(source=source, row=row, **values)
-        except ValidationError as problem:
-            what = problem.errors()[0]
-            return Claim(source=source, row=row, problem=f"{'.'.join(map(str, what['loc']))}: {what['msg']}")
+        return claim_of(source=source, row=row, **self._values())
 
     def _values(self) -> dict[str, Any]:
         signs = self.signs.signs()
@@ -234,10 +227,15 @@ class _Run:
         rounding: dict[str, float] = {}
         values: dict[str, Any] = {
             "label": " + ".join(name for name in (self.setup.target_name, self.setup.draft_name) if name),
+            "target": self.setup.target_name,
+            "draft": self.setup.draft_name,
+            "engine": "llama.cpp",
             "method": self.setup.method,
             "p_min": self.setup.p_min,
             "synthetic": bool(signs.synthetic),
             "gamma": self.counts.get("n_draft"),
+            "acceptance_of": "drafted",
+            "pooled": ("acceptance",),
             "predicted_n": predicted,
             "accepted": accepted,
             "drafted": drafted,
@@ -360,6 +358,6 @@ def _rates(decoded: _Speed, encoded: _Speed | None) -> dict[str, Any]:
     seconds = decoded.seconds
     values: dict[str, Any] = {"decode_rate": decoded.per_second or None, "predicted_ms": seconds * 1000.0 or None}
     values["wall_ms"] = 1000.0 * (seconds + (encoded.seconds if encoded is not None else 0.0)) or None
-    if seconds > 0 and abs(decoded.tokens / seconds - decoded.per_second) <= 0.01 * decoded.per_second:
+    if seconds > 0:
         values["window"] = "all tokens"
     return values

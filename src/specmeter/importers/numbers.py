@@ -2,7 +2,8 @@
 
 Thousands may be separated by commas, apostrophes, underscores or thin spaces, in groups of three. A comma before any
 other number of digits is a decimal comma; where commas are known to be decimal (a file with semicolons between its
-fields) they always are. Nothing else is guessed: what does not read as one number with one unit is refused.
+fields) they always are. A range (`0.52-0.94`) is its middle, give or take half of it. Nothing else is guessed: what
+does not read as one number with one unit is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _NUMBER = re.compile(
 )
 _UNIT = re.compile(r"[a-zA-Z%/×µ ]{0,24}")
 _UNCERTAINTY = re.compile(r"\s*(?:±|\+/-|\+-|\\pm)\s*(?P<half>[0-9]+(?:\.[0-9]+)?)")
+_RANGE = re.compile(r"\s*(?:-|–|—|~|to\b|\.\.)\s*")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:([,.'’_\u00a0\u2009\u202f])[0-9]{3})(?:\1[0-9]{3})*")
 
 
@@ -30,7 +32,7 @@ class Number:
 
     value: float
     half: float
-    """Half a unit of its last digit, or its printed uncertainty where that is more."""
+    """Half a unit of its last digit, or its printed uncertainty or half of its range where that is more."""
     unit: str
     """Lower case, without spaces; empty where none is printed."""
     signed: bool
@@ -64,11 +66,26 @@ def parse(cell: str, *, decimal_comma: bool = False) -> Number | None:
     if (uncertainty := _UNCERTAINTY.match(rest)) is not None:
         half = max(half, float(uncertainty["half"]))
         rest = rest[uncertainty.end() :]
+    elif match["sign"] is None and (wide := _upper(rest, value, decimal_comma)) is not None:
+        value, half, rest = wide
     rest = rest.strip()
     if not _UNIT.fullmatch(rest):
         raise ValueError("is more than one number with a unit")
     unit = rest.replace(" ", "").replace("×", "x").lower()
     return Number(-value if match["sign"] == "-" else value, half, unit, match["sign"] is not None, approximate)
+
+
+def _upper(rest: str, low: float, decimal_comma: bool) -> tuple[float, float, str] | None:
+    """(middle, half, what follows) where a number goes on as a range: `-0.94`, `x-1.6x`, ` % to 80 %`."""
+    dash = re.match(r"[%x×]?" + _RANGE.pattern, rest)
+    match = None if dash is None else re.match(_NUMBER.pattern, rest[dash.end() :])
+    if dash is None or match is None or match["sign"] or match["exponent"]:
+        return None
+    digits, decimals = _digits(match["digits"], decimal_comma)
+    high = float(digits)
+    if not low < high <= LARGEST:
+        return None
+    return (low + high) / 2, (high - low) / 2 + 0.5 * 10.0**-decimals, rest[dash.end() + match.end() :]
 
 
 def _plain(cell: str) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from specmeter.audit.claim import Claim
+from specmeter.audit.claim import Claim, claim_of
 from specmeter.importers.document import read_objects, read_text
 from specmeter.importers.measured import count, positive, text
 
@@ -18,21 +16,28 @@ def read_benchmarks(path: Path, fields_of: Callable[[Mapping[str, object]], dict
 
     Raises `UsageError` for a file that cannot be read.
     """
-    for place, item in read_objects(read_text(path), path):
+    yield from claims_of(read_objects(read_text(path), path), path, fields_of)
+
+
+def claims_of(
+    objects: Iterable[tuple[str, Mapping[str, object] | str]],
+    path: Path,
+    fields_of: Callable[[Mapping[str, object]], dict[str, Any]],
+) -> Iterator[Claim]:
+    """The same for objects that were found already: (place, object, or why there is none)."""
+    for place, item in objects:
         if isinstance(item, str):
             yield Claim(source=str(path), row=place, problem=f"cannot be read: {item}")
             continue
-        label = text(item, "label") or text(item, "model_id") or text(item, "tag") or text(item, "model")
+        names = ("label", "model_id", "tag", "test_name", "Test name", "model")
+        label = next((found for name in names if (found := text(item, name))), "")
         try:
             fields: dict[str, Any] = {"label": label}
             fields.update(fields_of(item))
-            yield Claim(source=str(path), row=place, **fields)
-        except ValidationError as error:
-            fault = error.errors(include_url=False, include_context=False)[0]
-            reason = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-            yield Claim(source=str(path), row=place, label=label, problem=reason)
         except ValueError as error:
             yield Claim(source=str(path), row=place, label=label, problem=str(error))
+            continue
+        yield claim_of(source=str(path), row=place, **fields)
 
 
 def serving_fields(item: Mapping[str, object]) -> dict[str, Any]:

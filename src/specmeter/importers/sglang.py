@@ -26,7 +26,8 @@ def sniff(head: str) -> bool:
     if not head.lstrip("\ufeff \t\r\n[").startswith("{"):
         return False
     keys = set(re.findall(r'"([a-z_0-9]{3,40})"\s*:', head))
-    serving = "output_throughput" in keys and bool(keys & {"accept_length", "total_output_tokens_retokenized"})
+    serving = {"output_throughput", "duration"} <= keys or "backend" in keys
+    serving = serving and bool(keys & {"accept_length", "total_output_tokens_retokenized"})
     return serving or {"acc_length", "output_throughput"} <= keys or {"last_gen_throughput", "batch_size"} <= keys
 
 
@@ -64,6 +65,8 @@ def _with_speculation(fields: dict[str, Any], item: Mapping[str, object], tau: f
     if algorithm:
         fields["method"] = _METHODS.get(algorithm, algorithm)
         fields["gamma"] = count(server, "speculative_num_steps") if algorithm in _METHODS else None
+        width = count(server, "speculative_eagle_topk")
+        fields["tree"] = None if width is None else width > 1
     elif "speculative_algorithm" in server:
         fields["method"] = "none"
     return fields

@@ -11,8 +11,10 @@
 
 Sources:
 
-`probed`    curves that were measured on this machine. Points between them lie on straight lines, beyond the last one on
-            the line through the last two, with twice the uncertainty. Every point is drawn from its interval.
+`probed`    curves that were measured on this machine. Points between them lie on straight lines. Beyond the last one an
+            MoE target goes on by the experts that are still to be read (`theory.fitting`, with the probe's own unions),
+            any other curve on the line through its last two points; with twice the uncertainty. Every point is drawn
+            from its interval.
 `stepped`   whole steps that were measured in the run at hand, over plain tokens of the same minutes (`probe.steps`):
             what a step costs beside its forwards is in them.
 `by_bytes`  what forwards read and compute (`theory.roofline`), of a catalogue's device or of no device in particular:
@@ -111,7 +113,8 @@ def probed(probe: Probe, name: str) -> Costs:
 
     def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
         n = np.arange(1, longest + 2, dtype=np.float64)
-        target = _drawn_curve(probe.target_ms, n, draws, rng)
+        onward = _onward(probe) if n[-1] > probe.target_ms.tokens[-1] else None
+        target = _drawn_curve(probe.target_ms, n, draws, rng, onward)
         rest = np.zeros(draws) if probe.overhead_ms is None else _drawn(probe.overhead_ms, draws, rng)
         draft = np.zeros((draws, longest + 1))
         if by_model and probe.draft_ms is not None:
@@ -133,8 +136,24 @@ def probed(probe: Probe, name: str) -> Costs:
     return Costs(f"{name}", probe.draft_ms is not None, draw)
 
 
-def _drawn_curve(curve: CostCurve, n: Floats, draws: int, rng: Generator) -> Floats:
-    """T(n), one curve per draw. Shape (draws, len(n))."""
+def _onward(probe: Probe) -> Callable[[Floats], Floats] | None:
+    """T(n) of an MoE target beyond its last point: floor + slope n + expert U(n), with the unions that the probe
+    measured; None for dense targets, and where there is too little to fit."""
+    from specmeter.probe.reading import union_model
+    from specmeter.theory.fitting import PARAMETERS, fit_cost
+
+    union = probe.union
+    if union is None or union.used >= union.experts or len(union.points) < 2:
+        return None
+    if len(probe.target_ms.points) <= len(PARAMETERS["experts"]):
+        return None
+    return fit_cost(probe.target_ms, "experts", union_model(union)).ms_at
+
+
+def _drawn_curve(
+    curve: CostCurve, n: Floats, draws: int, rng: Generator, onward: Callable[[Floats], Floats] | None = None
+) -> Floats:
+    """T(n), one curve per draw, beyond the last point by `onward`, else on a line. Shape (draws, len(n))."""
     curve.verification(0)  # refuses a curve that does not begin at n = 1
     known = curve.tokens
     points = np.stack([_drawn(point.ms, draws, rng) for point in curve.points], axis=1)
@@ -144,6 +163,8 @@ def _drawn_curve(curve: CostCurve, n: Floats, draws: int, rng: Generator) -> Flo
     share = (n - known[place]) / (known[place + 1] - known[place])
     times = points[:, place] * (1 - share) + points[:, place + 1] * share
     beyond = n > known[-1]
+    if onward is not None and beyond.any():
+        times[:, beyond] = onward(n[beyond]) * (points[:, -1:] / points[0, -1])
     times[:, beyond] = np.maximum(times[:, beyond], points[:, -1:])
     times[:, beyond] = times[0, beyond] * (times[:, beyond] / times[0, beyond]) ** 2
     return times

@@ -47,7 +47,13 @@ def positions(document: Document) -> Chart | None:
     names = list(dict.fromkeys(str(datum["arm"]) for datum in data))
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x = quantity("position", words("axis.position"), axis={"format": "d", "tickMinStep": 1})
+        x: Spec = {
+            "field": "position",
+            "type": "ordinal",
+            "title": words("axis.position"),
+            "axis": {"labelAngle": 0, "labelOverlap": True},
+        }
+        beside: Spec = {"xOffset": {"field": "arm", "type": "nominal", "scale": {"domain": names}}}
         y = quantity("point", words("axis.if_reached"), scale={"domain": [0, 100]})
         look = charts.series("arm", words("column.arm"), names, palette)
         tips = tooltip(
@@ -59,15 +65,17 @@ def positions(document: Document) -> Chart | None:
             ("reached", "column.reached"),
         )
         mark: Spec = {"type": "point", "filled": True, "size": 60, "opacity": 1}
+        rule = charts.interval_rule(y, x, look["color"], across=False)
+        rule["encoding"] |= beside
         return {
             "height": 280,
             "layer": [
                 {
                     "mark": {"type": "line", "strokeWidth": 1.5},
-                    "encoding": {"x": x, "y": y, "color": look["color"]},
+                    "encoding": {"x": x, "y": y, "color": look["color"], **beside},
                 },
-                charts.interval_rule(y, x, look["color"], across=False),
-                {"mark": mark, "encoding": {"x": x, "y": y, **look, "tooltip": tips}},
+                rule,
+                {"mark": mark, "encoding": {"x": x, "y": y, **look, **beside, "tooltip": tips}},
             ],
         }
 

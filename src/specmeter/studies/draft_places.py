@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specmeter.engines.traffic import RECEIVED, SENT
+from specmeter.record import network_of
 from specmeter.studies.study import DraftPlace
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 _METHOD = "draft-simple"
 _DECODES = "n_decode_total"
+_LOOPBACK = re.compile(r"\[127\.0\.0\.1:\d{1,5}\]")
 
 
 def draft_places(store: RunStore) -> Iterator[DraftPlace]:
@@ -71,7 +74,7 @@ class _Tally:
         return DraftPlace(
             config=arm.id,
             machine=", ".join(arm.engine.rpc),
-            held_by=tuple(sorted(self.held_by)),
+            held_by=tuple(sorted({_without_port(device, arm) for device in self.held_by})),
             block_ms=tuple(self.ms[block] / count for block, count in sorted(self.tokens.items()) if count),
             drafted=self.drafted,
             forwards=max(0, self.forwards - self.sessions),
@@ -79,3 +82,9 @@ class _Tally:
             received_bytes=self.received,
             vocabulary=self.vocabulary,
         )
+
+
+def _without_port(device: str, arm: Arm) -> str:
+    """A device behind a relay by the relay's name: each session has another port."""
+    relays = [address for address in arm.engine.rpc if network_of(address) is not None]
+    return _LOOPBACK.sub(f"[{relays[0]}]", device) if len(relays) == 1 else device

@@ -17,8 +17,9 @@ too. Models are compared by the small-sample Akaike criterion
 lower is better, and a difference below 2 is none. It asks which model predicts further points of the *same range*
 better; it says nothing about a range that was not measured.
 
-Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); the models: computed here, MoESD's
-own is `theory.moesd`.
+Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); the models: computed here.
+`experts` is what is left of MoESD's six parameters (arXiv 2505.19645) once the union is measured: the other terms, its
+ridge point among them, cannot be told from one curve, and predicted no better (docs/notebook.md).
 """
 
 from __future__ import annotations

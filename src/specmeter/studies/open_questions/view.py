@@ -180,7 +180,7 @@ def _by_gamma(data: StudyData) -> StudyFigure:
 def _by_context(data: StudyData) -> StudyFigure:
     points = [
         _point(line, line.speedup, x=float(line.prompt_tokens), series=label(line.target))
-        for line in part(data, CONTEXTS).arms
+        for line in sorted(part(data, CONTEXTS).arms, key=lambda line: line.prompt_tokens or 0)
         if line.speculates and line.prompt_tokens is not None and line.speedup is not None
     ]
     return StudyFigure(
@@ -191,7 +191,7 @@ def _by_context(data: StudyData) -> StudyFigure:
         x=Axis(title="prompt [tokens]", log=True),
         y=Axis(title="speedup", ratio=True),
         series_title="target",
-        points=tuple(sorted(points, key=lambda point: (point.series, point.x))),
+        points=tuple(points),
     )
 
 

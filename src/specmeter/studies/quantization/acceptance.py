@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -39,11 +39,10 @@ PARTS = ("quant-perplexity", "quant-acceptance")
 TARGET = "4B_Q8"
 _NAMES = {"Q8_0": "4B_Q8", "Q6_K": "4B_Q6", "Q4_K_M": "4B_Q4", "Q3_K_M": "4B_Q3", "Q2_K": "4B_Q2"}
 """The document's rungs -> its names in the table of variants."""
-_DRAFTS, _TARGETS = "formats of the draft", "formats of the target"
 
 
 def published() -> StudyData:
-    """The document's ladder and its runs of self-speculation, put together; all of the runs are impossible."""
+    """The document's ladder and its runs of self-speculation, put together; the audit lets none of the runs stand."""
     ladder, runs = quant_published.ladder(), apple_published.speculation("quant-acceptance", TARGET)
     (report,) = ladder.quality
     models = tuple(
@@ -126,7 +125,9 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
                     label=_label(pair, rung),
                     verdict=pair.line.verdict,
                 )
-                for series, pair, rung in _varied(pairs, ladder)
+                for vary in ("draft", "target")
+                for series, group in _series(pairs, ladder, vary).items()
+                for pair, rung in group
                 if pair.line.acceptance is not None and rung.perplexity is not None
             ),
         ),
@@ -146,30 +147,21 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
 # --- the two series ---------------------------------------------------------------------------------------------------
 
 
-def _varied(pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> list[tuple[str, Pairing, Rung]]:
-    """(which series, arm, the model whose format varies in it)."""
-    found: list[tuple[str, Pairing, Rung]] = []
-    for name, vary, stay in ((_DRAFTS, "draft", "target"), (_TARGETS, "target", "draft")):
-        groups: dict[tuple[object, ...], list[tuple[Pairing, Rung]]] = {}
-        for pair in pairs:
-            rung = named(ladder, getattr(pair.line, vary) or "")
-            if rung is not None:
-                key = (getattr(pair.line, stay), rung.family, pair.line.gamma)
-                groups.setdefault(key, []).append((pair, rung))
-        for (partner, family, _), group in groups.items():
-            if len(group) > 1:
-                title = f"{name}{f' {family}' if family else ''}, with {partner}"
-                found += [(title, pair, rung) for pair, rung in group]
-    return found
-
-
-def _drafts(pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> dict[str, list[tuple[Pairing, Rung]]]:
-    """Series in which the draft's format varies -> its arms."""
-    found: dict[str, list[tuple[Pairing, Rung]]] = {}
-    for series, pair, rung in _varied(pairs, ladder):
-        if series.startswith(_DRAFTS):
-            found.setdefault(series, []).append((pair, rung))
-    return found
+def _series(
+    pairs: Sequence[Pairing], ladder: Sequence[Rung], vary: Literal["draft", "target"]
+) -> dict[str, list[tuple[Pairing, Rung]]]:
+    """Title of a series -> its arms, each with the model whose format varies; the other model stays what it is."""
+    stay = "target" if vary == "draft" else "draft"
+    groups: dict[tuple[str, str, int | None], list[tuple[Pairing, Rung]]] = {}
+    for pair in pairs:
+        rung = named(ladder, getattr(pair.line, vary) or "")
+        if rung is not None:
+            groups.setdefault((getattr(pair.line, stay), rung.family, pair.line.gamma), []).append((pair, rung))
+    return {
+        f"formats of the {vary}{f' {family}' if family else ''}, with {partner}": group
+        for (partner, family, _), group in groups.items()
+        if len(group) > 1
+    }
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
@@ -188,16 +180,17 @@ class _Step:
 
 
 def _follows(data: StudyData, pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> Found:
-    """Whether acceptance falls wherever perplexity rises for certain."""
+    """Whether acceptance falls wherever the interval of two perplexities' ratio says that perplexity rises."""
     steps = _steps(data, pairs, ladder)
     if not steps:
-        return "cannot tell", _nothing(pairs, "No two formats of one draft differ in perplexity for certain")
+        return "cannot tell", _nothing(pairs, "No two formats of one draft differ in perplexity beyond their interval")
     agree = [step for step in steps if step.lost is not None and above(step.lost, 0)]
     against = [step for step in steps if step.lost is not None and below(step.lost, 0)]
     far = max(steps, key=lambda step: step.perplexity.point)
     told = (
-        f"Of {len(steps)} pairs of formats whose perplexities differ for certain, the worse one is accepted less for "
-        f"certain in {len(agree)}, more in {len(against)}. {far.worse.line.draft} beside {far.better.line.draft}: "
+        f"In {len(steps)} pairs of formats the perplexities differ beyond their interval; the worse one is accepted "
+        f"less in {len(agree)} of them beyond its interval, more in {len(against)}. {far.worse.line.draft} beside "
+        f"{far.better.line.draft}: "
         f"perplexity {quoted(far.perplexity, unit='x')}, accepted {quoted(far.lost, 1)} percentage points less."
     )
     if against:
@@ -208,13 +201,13 @@ def _follows(data: StudyData, pairs: Sequence[Pairing], ladder: Sequence[Rung]) 
 def _steps(data: StudyData, pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> list[_Step]:
     rates = _by_prompt(data)
     found: list[_Step] = []
-    for group in _drafts(pairs, ladder).values():
-        usable = [(pair, rung) for pair, rung in group if pair.line.verdict != "invalid"]
-        for (pair, rung), (other, heavier) in permutations(usable, 2):
-            ratio = worse(rung, heavier)
+    for group in _series(pairs, ladder, "draft").values():
+        usable = [(pair, rung) for pair, rung in group if pair.line.stands]
+        for (bad, bad_rung), (good, good_rung) in permutations(usable, 2):
+            ratio = worse(bad_rung, good_rung)
             if ratio is not None and above(ratio, 1):
-                mine, theirs = rates.get(pair.line.config, {}), rates.get(other.line.config, {})
-                found.append(_Step(better=other, worse=pair, perplexity=ratio, lost=_lost(mine, theirs)))
+                lost = _lost(rates.get(bad.line.config, {}), rates.get(good.line.config, {}))
+                found.append(_Step(better=good, worse=bad, perplexity=ratio, lost=lost))
     return found
 
 
@@ -222,7 +215,7 @@ def _by_prompt(data: StudyData) -> dict[str, dict[str, float]]:
     """Arm -> prompt -> accepted / drafted over all repeats."""
     sums: dict[str, dict[str, list[int]]] = {}
     for row in data.results:
-        if row.drafted and row.accepted is not None and row.verdict != "invalid":
+        if row.drafted and row.accepted is not None and row.verdict not in ("invalid", "implausible"):
             both = sums.setdefault(row.config, {}).setdefault(row.prompt, [0, 0])
             both[0] += row.accepted
             both[1] += row.drafted
@@ -246,7 +239,7 @@ def _fewest(pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> Found:
     """Whether the draft of fewest bits is ahead of every other format of it."""
     groups = [
         sorted(group, key=lambda item: item[1].quality.bits_per_weight)
-        for group in _drafts(believable(pairs), ladder).values()
+        for group in _series(believable(pairs), ladder, "draft").values()
     ]
     if not groups:
         return "cannot tell", _nothing(pairs, "No draft was measured in two formats")
@@ -260,15 +253,15 @@ def _fewest(pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> Found:
             f"{least.line.draft} ({rung.quality.bits_per_weight:.1f} bits) {quoted(least.line.speedup, unit='x')}; "
             + ", ".join(f"{other.line.draft} {quoted(other.line.speedup, unit='x')}" for other, _ in rest)
         )
-    said = f"{'. '.join(told)}. It is ahead of {ahead} of {others} for certain, behind {behind}."
+    said = f"{'. '.join(told)}. Intervals put it ahead of {ahead} of {others}, behind {behind}."
     if behind:
         return "contradicted", said
     return ("supported" if ahead == others else "cannot tell"), said
 
 
 def _nothing(pairs: Sequence[Pairing], otherwise: str) -> str:
-    bad = sum(pair.line.verdict == "invalid" for pair in pairs)
-    return f"{bad} of {len(pairs)} arms are impossible or invalid." if bad else f"{otherwise}."
+    bad = sum(not pair.line.stands for pair in pairs)
+    return f"{bad} of {len(pairs)} arms are impossible, implausible or invalid." if bad else f"{otherwise}."
 
 
 # --- cells and points -------------------------------------------------------------------------------------------------

@@ -1,0 +1,130 @@
+"""The page about the corpus: what the audit makes of true and of doctored files, computed anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from audit.corpus import Heard, TrueTable, doctored_tables, is_found, listen, misses, true_tables
+from audit.doctoring import RULES, Doctored, Rule
+
+WORDS = ("possible", "cannot tell", "unread", "implausible", "impossible")
+_KINDS = {
+    "measured": "own/",
+    "published": "published/",
+    "published, gathered last": "published/",
+    "drawn with a known truth": "simulated/",
+}
+"""Name -> folder."""
+_LAST = "published, gathered last"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The whole corpus, audited."""
+
+    true: tuple[tuple[TrueTable, Heard], ...]
+    doctored: tuple[tuple[Doctored, bool], ...]
+
+    def alarms(self) -> list[tuple[TrueTable, Heard]]:
+        """True files with a ruling that must not be: impossible, or implausible although nothing assumed is false."""
+        return [(item, heard) for item, heard in self.true if alarm(item, heard)]
+
+    def missed(self) -> list[Doctored]:
+        """Doctored files of which the audit says less than it must."""
+        return [item for item, found in self.doctored if not found]
+
+
+def alarm(item: TrueTable, heard: Heard) -> bool:
+    """Whether the audit wrongs a true file."""
+    return heard.words["impossible"] > 0 or (heard.words["implausible"] > 0 and not item.known_false)
+
+
+def audit_all() -> Result:
+    """Audit every file; about two seconds."""
+    true = tuple((item, listen(item.name, item.text)) for item in true_tables())
+    before = {item.name: heard for item, heard in true}
+    doctored = tuple(
+        (item, is_found(item, before[item.file], listen(item.file, item.text))) for item in doctored_tables()
+    )
+    return Result(true, doctored)
+
+
+def page(result: Result) -> str:
+    """The page as it is in the documentation."""
+    rows = sum(sum(heard.words.values()) for _, heard in result.true)
+    true, false = len(result.true), len(result.doctored)
+    found = false - len(result.missed())
+    return f"""# What the audit finds, and whom it wrongs
+
+A referee who calls a true number impossible is worse than none. So `specmeter audit` is held against a corpus:
+{true} true tables and logs with {rows} rows, and {false} false ones, made from them by {len(RULES)} named rules. This
+page is made by `uv run python benchmarks/audit_corpus.py --write`, and a test repeats it.
+
+## True ones
+
+{_table("source|files|rows|" + "|".join(WORDS) + "|false alarms", _true_rows(result))}
+
+*Measured*: runs of specmeter and llama-bench, exported or laid out as people do. *Published*: numbers and headings from
+public repositories, each with its source in `tests/data/audit/corpus.yaml`. They cannot be verified: they were taken as
+found and looked over, and none was left out for what the audit said of it. *Drawn*: steps of speculative decoding drawn
+with a seed, printed in the shapes of tools. Rows are `unread` where a cell or a line says something that is not a
+number of a known column. The readers were written with these shapes in view, all but those *gathered last*: what the
+audit says of them is what a new page may expect.
+
+`implausible` is right where an assumption is known to be false:
+
+{_table("file|assumption that does not hold|implausible rows", _known_rows(result))}
+
+## False ones
+
+{found} of {false} are found: each as the word it must earn, or a stronger one.
+
+{_table("rule|what is changed|must be|found", _rule_rows(result))}
+
+### Missed
+
+{_table("rule|file|why", _missed_rows(result))}
+"""
+
+
+def _true_rows(result: Result) -> Iterable[Sequence[object]]:
+    every = Counter[str]()
+    for name, folder in _KINDS.items():
+        of_folder = [(item, heard) for item, heard in result.true if item.name.startswith(folder)]
+        files = [(item, heard) for item, heard in of_folder if item.unseen == (name == _LAST)]
+        words = sum((heard.words for _, heard in files), Counter[str]())
+        every += words
+        alarms = sum(alarm(item, heard) for item, heard in files)
+        yield (name, len(files), sum(words.values()), *(words[word] for word in WORDS), alarms)
+    alarms = len(result.alarms())
+    yield ("**all**", len(result.true), sum(every.values()), *(every[word] for word in WORDS), f"**{alarms}**")
+
+
+def _known_rows(result: Result) -> Iterable[Sequence[object]]:
+    for item, heard in result.true:
+        if item.known_false:
+            yield f"`{item.name}`", item.known_false, heard.words["implausible"]
+
+
+def _rule_rows(result: Result) -> Iterable[Sequence[object]]:
+    for rule in RULES:
+        of_rule = [found for item, found in result.doctored if item.rule is rule]
+        yield rule.name, rule.what, _must(rule), f"{sum(of_rule)} of {len(of_rule)}"
+
+
+def _must(rule: Rule) -> str:
+    return "noted" if rule.must == "note" else f"`{rule.must}`"
+
+
+def _missed_rows(result: Result) -> Iterable[Sequence[object]]:
+    why = misses()
+    for item in result.missed():
+        yield item.rule.name, f"`{item.file}`", why.get((item.rule.name, item.file), "not yet explained")
+
+
+def _table(headings: str, rows: Iterable[Sequence[object]]) -> str:
+    names = headings.split("|")
+    lines = [names, ["---"] * len(names), *([str(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,67 @@
+"""Numbers of one row that contradict each other: tokens per step, times, and rates that their source defines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specmeter.audit.claim import Claim, Ruling
+from specmeter.audit.judge import judge
+
+
+def ruled(**fields: Any) -> Ruling:
+    return judge(Claim(source="test", row="row 1", **fields))
+
+
+def test_tokens_per_step_are_those_of_the_counts_beside_them() -> None:
+    counts = {"accepted": 150, "steps": 100, "gamma": 8, "rounding": {"tau": 0.005}}
+    assert ruled(tau=2.5, runs=1, **counts).verdict != "impossible"
+    wrong = ruled(tau=4.0, runs=1, **counts)
+    assert (wrong.verdict, wrong.bound) == ("impossible", "conservation")
+    assert wrong.arithmetic == "tau = 4, but its counts give 1 + 150 / 100 = 2.5"
+    mean = ruled(tau=4.0, **counts)  # of several prompts, for all that is known
+    assert mean.verdict == "cannot tell"
+    assert mean.contradictions == (wrong.arithmetic,)
+
+
+def test_a_length_without_the_targets_own_token_is_not_a_contradiction() -> None:
+    """Its counts tell which of the two it is."""
+    ruling = ruled(tau=1.5, unit_unsaid=("tau",), accepted=150, steps=100, gamma=4, runs=1, speedup=2.2)
+    assert ruling.verdict == "possible"
+
+
+def test_forwards_without_drafts_may_be_among_the_steps() -> None:
+    fields = {"accepted": 50, "steps": 25, "target_forwards": 100, "predicted_n": 151, "gamma": 4, "runs": 1}
+    assert ruled(tau=3.0, **fields).verdict == "possible"
+    assert ruled(tau=1.5, **fields).verdict == "possible"
+    assert ruled(tau=4.5, **fields).verdict == "impossible"
+
+
+def test_a_run_takes_no_less_than_its_decoding() -> None:
+    ruling = ruled(predicted_ms=900.0, wall_ms=600.0, predicted_n=50, runs=1)
+    assert (ruling.verdict, ruling.arithmetic) == ("impossible", "0.9 s of decoding in a run of 0.6 s")
+    assert ruled(predicted_ms=600.4, wall_ms=600.0, predicted_n=50, runs=1).verdict != "impossible"
+    assert ruled(predicted_ms=900.0, wall_ms=600.0, predicted_n=50, runs=8).verdict != "impossible"  # several at once
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        ({"window": "all tokens", "runs": 1}, "impossible"),
+        ({"window": "unknown", "runs": 1}, "cannot tell"),
+        ({"window": "all tokens", "runs": 5}, "cannot tell"),
+    ],
+)
+def test_a_rate_is_held_against_the_window_that_its_source_defines(fields: dict[str, Any], verdict: str) -> None:
+    """70 tok/s lies between what decoding (100) and the whole run (50) give: only a defined window rules it out."""
+    ruling = ruled(decode_rate=70.0, predicted_n=100, predicted_ms=1000.0, wall_ms=2000.0, **fields)
+    assert ruling.verdict == verdict
+
+
+def test_a_benchmark_divides_its_own_count_by_its_own_time() -> None:
+    fields = {"predicted_n": 1000, "prompt_n": 4000, "wall_ms": 10_000.0, "runs": 10, "window": "with prompt"}
+    assert ruled(decode_rate=100.0, **fields).verdict == "cannot tell"
+    assert ruled(decode_rate=500.0, **fields).verdict == "cannot tell"
+    assert ruled(decode_rate=140.0, **fields).verdict == "impossible"
+    assert ruled(decode_rate=140.0, decode_rate_sd=20.0, **fields).verdict == "cannot tell"  # a mean of repeats

@@ -1,0 +1,36 @@
+"""A column of acceptance whose unit is not said: settled where one reading would accuse the whole table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specmeter.audit.reading import Audit, read_claims, rule
+from specmeter.importers.table import TableOptions
+
+
+def audited(folder: Path, *rows: str) -> Audit:
+    path = folder / "table.csv"
+    path.write_text("\n".join(["baseline_tok_s,tok_s,gamma,acceptance", *rows]) + "\n", encoding="utf-8")
+    form, claims = read_claims(path, None, TableOptions())
+    return rule(claims, "table.csv", form)
+
+
+def test_a_column_that_would_be_false_throughout_as_percent_is_fractions(tmp_path: Path) -> None:
+    audit = audited(tmp_path, "40,60,2,0.80", "41,70,4,0.60", "40,64,3,0.65")
+    assert [ruling.verdict for ruling in audit.rulings] == ["possible"] * 3
+    assert "as percent, 3 rows would be false" in " ".join(audit.rulings[0].claim.notes)
+
+
+def test_then_one_row_that_is_false_as_a_fraction_is_found(tmp_path: Path) -> None:
+    audit = audited(tmp_path, "40,60,2,0.80", "41,70,4,0.60", "40,150,3,0.65", "40,66,4,0.55")
+    assert [ruling.verdict for ruling in audit.rulings] == ["possible", "possible", "implausible", "possible"]
+
+
+def test_one_row_settles_nothing(tmp_path: Path) -> None:
+    assert [ruling.bound for ruling in audited(tmp_path, "40,60,2,0.80").rulings] == ["unit"]
+
+
+def test_losses_are_possible_in_either_unit_and_settle_nothing(tmp_path: Path) -> None:
+    audit = audited(tmp_path, "40,30,2,0.80", "40,31,4,0.60", "40,39,3,0.65")
+    assert [ruling.verdict for ruling in audit.rulings] == ["possible"] * 3
+    assert not any("as percent" in note for ruling in audit.rulings for note in ruling.claim.notes)
