@@ -227,6 +227,7 @@ def test_claims_about_named_models_do_not_apply_to_bench_models() -> None:
     elsewhere = {name for name, ruling in rulings(data).items() if ruling == "does not apply here"}
     assert elsewhere == {
         "contribution-1", "range", "draft-cost", "moe-slower", "compute-bound", "figure-5-cause", "experts",
+        "section-5-2",
     }  # fmt: skip
     assert "Above 4 % for certain" in said(data, "contribution-1")
 

@@ -103,10 +103,11 @@ def strokes(
         mark: Spec = {"type": "point", "shape": shape, "size": size, "filled": dot, "strokeWidth": width, "clip": False}
         if move:
             mark["xOffset"] = {"expr": "datum.dodge"}
+        constant = {"size": size, "strokeWidth": width}.get(channel, 1)
         meaning: Spec = {
             "field": "mark",
             "type": "nominal",
-            "scale": {"domain": [kind], "range": [{"size": size, "strokeWidth": width}.get(channel, 1)]},
+            "scale": {"domain": [kind], "range": [constant, constant]},
             "legend": {
                 "title": None,
                 "labelExpr": f"'{told(kind)}'",
