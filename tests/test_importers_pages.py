@@ -386,7 +386,7 @@ def test_hostile_pages_cost_nothing_and_do_nothing(text: str, message: str | Non
             assert "root" not in claim.label
             judge(claim)
     else:
-        with pytest.raises(UsageError, match=".") as caught:
+        with pytest.raises(UsageError) as caught:
             claims(text)
         assert message in caught.value.message
         assert caught.value.fix
