@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from queue import SimpleQueue
 
 COMMANDS = {6: "set", 8: "get", 10: "graph", 13: "size", 16: "graph-again"}
@@ -26,6 +26,48 @@ LISTENING = "listens on port"
 """Before the number, in what the script prints."""
 _COMMAND = struct.Struct("<BQ")
 _BLOCK = 262_144
+_WAITING = 4 * 2**20
+"""Bytes that may wait for a line beyond those under way on it."""
+_FASTEST = 4e9
+"""Bytes per second, where bandwidth is not limited: no loopback is much faster."""
+
+
+class _Line:
+    """What is under way in one direction. While it is full the reader waits, and TCP lets the sender wait."""
+
+    def __init__(self, most_bytes: float) -> None:
+        self._most, self._held, self._broken = most_bytes, 0, False
+        self._room = threading.Condition()
+        self._queue: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+
+    def wait_for_room(self) -> None:
+        """Return when more may be read."""
+        with self._room:
+            self._room.wait_for(lambda: self._held < self._most or self._broken)
+
+    def put(self, due: float, block: bytes) -> None:
+        """`block` is to be handed on at `due`; an empty one ends the line."""
+        with self._room:
+            if self._broken:
+                return
+            self._held += len(block)
+        self._queue.put((due, block))
+
+    def get(self) -> tuple[float, bytes]:
+        """The next block and when it is due; blocks until there is one."""
+        return self._queue.get()
+
+    def given(self, size: int) -> None:
+        """So many bytes have been handed on."""
+        with self._room:
+            self._held -= size
+            self._room.notify()
+
+    def give_up(self) -> None:
+        """The other end is gone: what is still read is dropped."""
+        with self._room:
+            self._broken = True
+            self._room.notify()
 
 
 class Relay:
@@ -37,8 +79,9 @@ class Relay:
         self.sent = self.received = 0
         """Bytes to the target and from it."""
         self.commands: Counter[str] = Counter()
-        self._open: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
+        self._open: set[socket.socket] = set()
+        self._threads: set[threading.Thread] = set()
+        """One per connection, and the one that accepts them."""
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self._start(self._accept)
@@ -54,16 +97,16 @@ class Relay:
 
     def close(self) -> None:
         """End every connection and wait for the threads."""
-        for end in (self._server, *self._open):
+        for end in (self._server, *tuple(self._open)):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             thread.join(5)
 
-    def _start(self, work: object, *args: object) -> None:
-        thread = threading.Thread(target=work, args=args, daemon=True)  # pyright: ignore[reportArgumentType]
-        self._threads.append(thread)
+    def _start(self, work: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=work, args=args, daemon=True)
+        self._threads.add(thread)
         thread.start()
 
     def _accept(self) -> None:
@@ -78,21 +121,36 @@ class Relay:
                 far.settimeout(None)
                 for end in (near, far):
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._open += [near, far]
-                self._direction(near, far, outward=True)
-                self._direction(far, near, outward=False)
+                self._open |= {near, far}
+                self._start(self._forward, near, far)
 
-    def _direction(self, source: socket.socket, sink: socket.socket, *, outward: bool) -> None:
-        queue: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
-        self._start(self._take, source, queue, outward)
-        self._start(self._give, sink, queue)
+    def _forward(self, near: socket.socket, far: socket.socket) -> None:
+        """Both directions of a connection, until both have ended."""
+        most = (self.bytes_per_s or _FASTEST) * self.latency_s + _WAITING
+        there, back = _Line(most), _Line(most)
+        work = (
+            (self._take, (near, there, True)),
+            (self._give, (far, there)),
+            (self._take, (far, back, False)),
+            (self._give, (near, back)),
+        )
+        threads = [threading.Thread(target=target, args=args, daemon=True) for target, args in work]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for end in (near, far):
+            end.close()
+        self._open -= {near, far}
+        self._threads.discard(threading.current_thread())
 
-    def _take(self, source: socket.socket, queue: SimpleQueue[tuple[float, bytes]], outward: bool) -> None:
+    def _take(self, source: socket.socket, line: _Line, outward: bool) -> None:
         free_at = 0.0
         names = self._names()
         next(names)
         block = b"-"
         while block:
+            line.wait_for_room()
             try:
                 block = source.recv(_BLOCK)
             except OSError:
@@ -105,11 +163,11 @@ class Relay:
             free_at = max(time.perf_counter(), free_at)
             if self.bytes_per_s:
                 free_at += len(block) / self.bytes_per_s
-            queue.put((free_at + self.latency_s, block))
+            line.put(free_at + self.latency_s, block)
 
-    def _give(self, sink: socket.socket, queue: SimpleQueue[tuple[float, bytes]]) -> None:
+    def _give(self, sink: socket.socket, line: _Line) -> None:
         while True:
-            due, block = queue.get()
+            due, block = line.get()
             if (wait := due - time.perf_counter()) > 0:
                 time.sleep(wait)
             try:
@@ -118,7 +176,9 @@ class Relay:
                     return
                 sink.sendall(block)
             except OSError:
+                line.give_up()
                 return
+            line.given(len(block))
 
     def _names(self) -> Generator[None, bytes]:
         """Reads the protocol as it passes: one byte of command, eight of length, that many bytes of content."""
