@@ -98,6 +98,20 @@ def test_what_is_above_idle_is_told_beside_it() -> None:
     assert (arm.ratio.n, arm.ratio.of) == (4, "blocks")
 
 
+def test_power_at_rest_is_that_of_the_same_sources() -> None:
+    """A start that could read one of two sources says nothing of the power of both."""
+    measured = rows()
+    read = energies(measured, noisy)
+    both, one = PowerMeter(sources=("package-0", "dram-0"), idle_w=10.0), PowerMeter(sources=("package-0",), idle_w=7.0)
+    requests = list(read.by_key.values())
+    _, arm = summed(measured, Energies(requests, [one, both]))
+    assert arm.idle_w == 10
+    _, arm = summed(measured, Energies(requests, [one]))
+    assert arm.idle_w is None
+    assert arm.above_idle is None
+    assert arm.per_token is not None
+
+
 def test_the_ratio_has_the_interval_over_blocks() -> None:
     measured = rows()
 

@@ -68,8 +68,11 @@ class Energies:
         self.by_key: Mapping[Key, RequestEnergy] = {
             (it.invocation, it.block, it.arm_id, it.prompt_id): it for it in requests
         }
-        self.idle_w = min((meter.idle_w for meter in meters if meter.idle_w is not None), default=None)
-        """The lowest of all starts: whatever disturbed a rest only adds to it."""
+        self.idle_w: dict[tuple[str, ...], float] = {}
+        """Sources -> power at rest by them, the lowest of all starts: whatever disturbed a rest only adds to it."""
+        for meter in meters:
+            if meter.idle_w is not None:
+                self.idle_w[meter.sources] = min(meter.idle_w, self.idle_w.get(meter.sources, meter.idle_w))
         self._sources: dict[str, set[tuple[str, ...]]] = {}
         for it in requests:
             self._sources.setdefault(it.arm_id, set()).add(tuple(it.joules))
@@ -94,18 +97,20 @@ def consumption(
     metered = rows[table.metered[rows]]
     if not len(metered):
         return None
+    sources = next(iter(energies.sources(arm_id)))
+    idle_w = energies.idle_w.get(sources)
     found = Consumption(
-        sources=next(iter(energies.sources(arm_id))),
+        sources=sources,
         requests=len(metered),
         requests_ok=int(table.ok[rows].sum()),
         unseen=_unseen(table, metered),
-        idle_w=energies.idle_w,
+        idle_w=idle_w,
     )
     if why := _doubt(table, energies, arm_id, metered):
         return found.model_copy(update={"why": why})
     unit, of = (table.invocation, "invocations") if several else (table.cell, "blocks")
     tokens = table.tokens + 1  # the first one takes energy too
-    above = None if energies.idle_w is None else table.joules - energies.idle_w * table.seconds
+    above = None if idle_w is None else table.joules - idle_w * table.seconds
 
     def per_token(joules: Floats) -> Estimate | None:
         parts = table.parts(metered, unit, joules, tokens)
@@ -160,6 +165,7 @@ def _ratio(
         sides: list[Pool] = []
         for side in (rows, base):
             here = side[(table.cell[side] == cell) & np.isin(table.key[side], shared)]
+            # A pool's rate is tokens / ms; with joules and tokens in their places it is joules per token.
             sides.append(Pool(float(joules[here].sum()), float(tokens[here].sum())))
         if not all(side.ms > 0 for side in sides):
             continue  # one of them has nothing in this block
