@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sqlite3
 import threading
 import time
@@ -113,6 +114,22 @@ def test_they_are_certified(run_folder: Path) -> None:
         assert certificate is not None
         assert certificate.data["energy"] == hash_data(store)["energy"]
         assert "energy-read" in {outcome.check for outcome in certificate.checks}
+
+
+def test_a_run_with_nothing_left_to_measure_does_not_wait_at_rest(
+    run_folder: Path, tmp_path: Path, counting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after its last request, before it was checked."""
+    folder = shutil.copytree(run_folder, tmp_path / "stopped")
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db:
+        db.execute("DELETE FROM certificate")
+        db.commit()
+    monkeypatch.setattr(energy, "find_sources", lambda: find_sources(counting))
+    monkeypatch.setattr(energy.EnergyMeter, "at_rest", lambda _: pytest.fail("waited"))
+    assert invoke(["run", str(run_folder.parent / "metered.yaml"), "--out", str(folder)]) in (0, 1)
+    with RunStore.open(folder, readonly=True) as store:
+        assert store.certificate() is not None
+    assert read_run(folder).summary.arms[1].energy == read_run(run_folder).summary.arms[1].energy
 
 
 def test_runs_of_early_versions_are_opened_and_their_certificates_hold(tmp_path: Path) -> None:

@@ -207,8 +207,10 @@ def run(
         opened()
         # The order lies in the folder: a run that an earlier version began goes on as it was planned.
         work = replace(work, cells=store.cells())
-        # A simulated run has no machine whose energy it could use.
-        meters = {} if work.simulated else {"power_meter": meter.at_rest()}
+        # A simulated run has no machine whose energy it could use; one with nothing left to measure uses none.
+        meters: dict[str, object] = {}
+        if not work.simulated:
+            meters["power_meter"] = meter.facts() if store.state().state == "complete" else meter.at_rest()
         store.set_host(prepared.host.model_copy(update=meters))
         store.set_pairs(prepared.pairs)
         forecaster.scout = Scout(work, prepared.engine, store, None if work.simulated else prepared.host)
