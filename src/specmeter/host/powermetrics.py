@@ -60,17 +60,20 @@ class PowerMetrics:
             errors="replace",
         )
         self._emit = emit
-        self._seen = threading.Event()
+        self._seen = False
+        self._known = threading.Event()
+        """Set with the first interval, or when there will be none."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, name="powermetrics", daemon=True)
         self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether a first interval has come, within so many seconds."""
-        return self._seen.wait(timeout_s)
+        """Whether a first interval has come, within so many seconds; known at once where the program ends before."""
+        self._known.wait(timeout_s)
+        return self._seen
 
     def close(self) -> None:
-        """End it. It runs as root and cannot be signalled: with nobody to read it ends at its next line."""
+        """End it. It runs as root and cannot be signalled: once its output is closed it ends at its next line."""
         self._stop.set()
         self._thread.join(_LAST_BLOCK_S)
         with contextlib.suppress(OSError):
@@ -82,9 +85,13 @@ class PowerMetrics:
         output = self._process.stdout
         if output is None:
             return
-        with output:
-            for seconds, joules in blocks(output):
-                self._emit(seconds, joules)
-                self._seen.set()
-                if self._stop.is_set():
-                    return
+        try:
+            with output:
+                for seconds, joules in blocks(output):
+                    self._emit(seconds, joules)
+                    self._seen = True
+                    self._known.set()
+                    if self._stop.is_set():
+                        return
+        finally:
+            self._known.set()
