@@ -112,6 +112,18 @@ def test_what_is_built_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     ]
 
 
+def test_a_hipconfig_that_hangs_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path
+) -> None:
+    pretend(tmp_path, monkeypatch)
+    hipconfig = tmp_path / "tools" / "hipconfig"
+    hipconfig.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    hipconfig.chmod(0o755)
+    monkeypatch.delenv("HIPCXX", raising=False)
+    monkeypatch.setattr("specmeter.native_build.build._ASK_S", 0.1)
+    assert set(build(Order(source=own_source), silent).programs) == set(PROGRAMS)
+
+
 def test_builds_with_other_options_lie_apart(own_source: Path) -> None:
     names = {
         Order(source=own_source).folder.name,

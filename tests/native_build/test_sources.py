@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import tarfile
 import zipfile
 from collections.abc import Sequence
@@ -144,3 +145,15 @@ def test_without_a_network_it_is_said_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="could not be downloaded: pip failed") as error:
         sources.packaged(tmp_path, pip)
     assert "--source FOLDER or ARCHIVE" in error.value.fix
+
+
+@pytest.mark.skipif("sys.platform == 'win32'")
+def test_a_python_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(sources, "_ASK_S", 0.1)
+    monkeypatch.setattr(sources.shutil, "which", lambda _: None)
+    with pytest.raises(UsageError, match="neither pip nor uv"):
+        sources._pip()

@@ -8,6 +8,7 @@ elsewhere): so it can be compared with the embedded engine, and runs where a vir
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -51,6 +52,7 @@ LIKE_THE_WHEEL = ("-DGGML_NATIVE=OFF", *(f"-DGGML_{name}=ON" for name in ("AVX2"
 _BYTES_PER_JOB = 2 * 2**30
 """A compiler may take that much memory; more of them at once than fit would swap."""
 _POLL_S = 0.5
+_ASK_S = 30.0
 _MAX_LOG = 4 * 2**20
 _SHOWN_LINES = 8
 _STEP = re.compile(r"^\[\s*(\d{1,3})%\]|^\[(\d{1,6})/(\d{1,6})\]", re.MULTILINE)
@@ -210,9 +212,10 @@ def _environment() -> dict[str, str]:
     config = shutil.which("hipconfig")
     for variable, flag, suffix in (("HIPCXX", "-l", "/clang"), ("HIP_PATH", "-R", "")):
         if config and variable not in env:
-            said = subprocess.run([config, flag], capture_output=True, text=True, check=False, timeout=30).stdout
-            if said.strip():
-                env[variable] = said.strip() + suffix
+            with contextlib.suppress(OSError, subprocess.SubprocessError):  # cmake then looks for itself
+                said = subprocess.run([config, flag], capture_output=True, text=True, check=False, timeout=_ASK_S)
+                if said.stdout.strip():
+                    env[variable] = said.stdout.strip() + suffix
     return env
 
 

@@ -7,6 +7,7 @@ their own, with bounds on names, number and bytes, and appear there whole or not
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import stat
@@ -36,6 +37,7 @@ _MAX_DEPTH = 3
 _MAX_FOLDERS = 1000
 _SIGNS = ("CMakeLists.txt", "ggml/CMakeLists.txt", "include/llama.h")
 _CHUNK = 1 << 20
+_ASK_S = 30.0
 
 Run = Callable[[Sequence[str]], None]
 """Runs a command and shows how far it is; raises `EngineError` with what it printed when it fails."""
@@ -206,9 +208,10 @@ def _checked(archive: Path) -> Path:
 
 def _pip() -> list[str]:
     """pip of this environment, or else through uv, whose environments have none."""
-    known = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False)
-    if known.returncode == 0:
-        return [sys.executable, "-m", "pip"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        asked = [sys.executable, "-m", "pip", "--version"]
+        if subprocess.run(asked, capture_output=True, check=False, timeout=_ASK_S).returncode == 0:
+            return asked[:-1]
     if uvx := shutil.which("uvx"):
         return [uvx, "pip"]
     raise UsageError(
