@@ -26,31 +26,33 @@ if TYPE_CHECKING:
 
 SHARE = 0.05
 """Of the time that the run took."""
-LEAST_S = 10.0
-"""So long it may always take."""
 MOST_TOKENS = 8192
 """Tokens of all prompts and texts: as much as tells a mean."""
 SHORTEST = 2
 """Tokens of a text that says anything about windows."""
+_LONG_WINDOWS = (49, 65)
+"""Beyond those of probes: verifications of 48 and 64 drafted tokens."""
 _LOADING_S = 120.0
 _LONGEST_REASON = 300
 
 
 def measure_routing(work: Work, store: RunStore) -> None:
-    """Read the experts of every MoE target that the run does not know them of, and keep them.
+    """Read the experts of every MoE target that the run does not know them of, and keep them; what failed is tried
+    again when the run is resumed.
 
     Raises `StoreError`; Ctrl-C passes on.
     """
     from specmeter.probe.routing import MOST_EXPERTS
+    from specmeter.profile.run import allowed_s
 
     if work.simulated:
         return
-    state, known = store.state(), {it.target for it in store.routing()}
+    known = {it.target for it in store.routing() if it.union is not None}
     headers = {name: model.header for name, model in work.models.items()}
     sparse = {name for name, it in headers.items() if it and MOST_EXPERTS >= it.experts > it.experts_used > 0} - known
     baselines = [it for it in work.arms.values() if it.role == "baseline" and it.target in sparse]
     wanted = {it.target: it for it in reversed(baselines)}
-    left_s = max(LEAST_S, SHARE * ((state.finished_at or 0.0) - (state.started_at or 0.0)))
+    left_s = allowed_s(store, SHARE)
     for arm in wanted.values():
         texts = list(_texts(arm, store))
         if texts:
@@ -59,7 +61,7 @@ def measure_routing(work: Work, store: RunStore) -> None:
 
 def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ...]]], limit_s: float) -> TextRouting:
     from specmeter.engines.llama_start import default_threads
-    from specmeter.probe.child import measure_routing as read
+    from specmeter.probe.child import read_apart
     from specmeter.probe.routing import WINDOWS, ContinuationsOrder, load_routing, text_unions
 
     target = work.models[arm.target]
@@ -75,10 +77,11 @@ def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ..
     )
     try:
         with tempfile.TemporaryDirectory(prefix="specmeter-routing-") as folder:
-            routing = load_routing(read(order, Path(folder), limit_s=2 * limit_s + _LOADING_S))
-    except (EngineError, UsageError) as error:
-        return TextRouting(target=arm.target, baseline_id=arm.id, failure=error.message[:_LONGEST_REASON])
-    union, layers = text_unions(routing, (*WINDOWS, 49, 65))
+            routing = load_routing(read_apart(order, Path(folder), limit_s=2 * limit_s + _LOADING_S))
+    except (EngineError, UsageError, OSError) as error:
+        reason = str(error) if isinstance(error, OSError) else error.message
+        return TextRouting(target=arm.target, baseline_id=arm.id, failure=reason[:_LONGEST_REASON])
+    union, layers = text_unions(routing, (*WINDOWS, *_LONG_WINDOWS))
     return TextRouting(
         target=arm.target,
         baseline_id=arm.id,

@@ -40,7 +40,7 @@ def measure_sweep(
     return Samples.model_validate_json(read_result(folder / SAMPLES))
 
 
-def measure_routing(
+def read_apart(
     order: RoutingOrder | ContinuationsOrder,
     folder: Path,
     done: Callable[[int], None] = lambda _: None,

@@ -131,7 +131,7 @@ def read_experts(
 
     Raises `UsageError` for a dense target, `EngineError` when llama.cpp fails.
     """
-    from specmeter.probe.child import measure_routing
+    from specmeter.probe.child import read_apart
     from specmeter.probe.routing import SEGMENT, RoutingOrder, load_routing
 
     experts = target.header.experts if target.header else 0
@@ -147,9 +147,7 @@ def read_experts(
     )
     parts = -(-most_tokens // SEGMENT) * (2 if random else 1)
     with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
-        return load_routing(
-            measure_routing(order, Path(folder), lambda done: progress("experts", min(done, parts), parts))
-        )
+        return load_routing(read_apart(order, Path(folder), lambda done: progress("experts", min(done, parts), parts)))
 
 
 def text_for(target: ModelIdentity) -> str:

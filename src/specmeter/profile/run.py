@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 SHARE = 0.1
 """Of the time that the run took."""
-_LONGEST_REASON = 300
 LEAST_S = 10.0
 """So long it may always take."""
+_LONGEST_REASON = 300
 
 
 @dataclass
@@ -53,8 +53,7 @@ def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
     Raises `StoreError`; Ctrl-C passes on.
     """
     readings = list(_readings(work, store))
-    state = store.state()
-    left_s = max(LEAST_S, share * ((state.finished_at or 0.0) - (state.started_at or 0.0)))
+    left_s = allowed_s(store, share)
     missing, reasons = 0, dict[str, None]()
     kind, generation = work.experiment.engine.kind, work.experiment.generation
     for reading in readings:
@@ -80,6 +79,11 @@ def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
             reasons[f"reading took more than {share:.0%} of the run's time"] = None
     if readings:
         store.set_profiled(Profiled(missing=missing, reason="; ".join(reasons)))
+
+
+def allowed_s(store: RunStore, share: float) -> float:
+    """How long reading may take afterwards: `share` of the time that sessions took, pauses of the run left out."""
+    return max(LEAST_S, share * sum(it.ended_at - it.started_at for it in store.sessions() if it.ended_at is not None))
 
 
 def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:

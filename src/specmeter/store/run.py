@@ -336,10 +336,10 @@ class RunStore(RunReader):
             db.execute("INSERT OR REPLACE INTO profiled VALUES (1, ?)", (profiled.model_dump_json(),))
 
     def add_routing(self, routing: TextRouting) -> None:
-        """Keep which experts a target chooses; what is known of it already stays as it is."""
+        """Keep which experts a target chooses, in the place of what was known of it."""
         with self._transaction() as db:
             row = (routing.target, routing.model_dump_json())
-            db.execute("INSERT OR IGNORE INTO routing (target, json) VALUES (?, ?)", row)
+            db.execute("INSERT OR REPLACE INTO routing (target, json) VALUES (?, ?)", row)
 
     def set_certificate(self, certificate: Certificate, findings: Iterable[Finding]) -> None:
         """Replace the certificate and all findings, in the database and as certificate.json beside it.
