@@ -25,7 +25,7 @@ from specmeter.comparison import Cell, read_side
 from specmeter.errors import UsageError
 from specmeter.estimates import quotient, scaled
 from specmeter.quality import QualityReport
-from specmeter.record import EngineSettings, Estimate, Host, ModelIdentity, Record, Verdict
+from specmeter.record import EngineSettings, Estimate, Host, ModelIdentity, Record, Standing, Verdict
 from specmeter.stats import ratio_of_groups
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class MachineLine(Record):
     """rate x bytes per token."""
     utilisation: Estimate | None = None
     """moved / bandwidth."""
-    verdict: Verdict | None = None
+    verdict: Standing | None = None
 
 
 class MachineTable(Record):

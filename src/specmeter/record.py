@@ -608,6 +608,9 @@ Severity = Literal["invalid", "suspect", "note"]
 """What a finding does to what it is about: the number is false; it may not mean what it says; good to know."""
 
 Verdict = Literal["valid", "suspect", "invalid"]
+Standing = Literal["valid", "suspect", "implausible", "invalid"]
+"""The verdict about a number. Ours come from the checks of a run. Of published ones nothing is ever shown to be valid:
+`invalid` is *impossible* by arithmetic or counting, `implausible` breaks a bound that rests on named assumptions."""
 
 
 class Finding(Record):

@@ -11,7 +11,7 @@ from claims_of import ruled
 from specmeter.estimates import quotient, scaled
 from specmeter.machines import Machine, MachineLine, MachineTable
 from specmeter.record import Estimate
-from specmeter.studies import findings
+from specmeter.studies import findings, from_claims
 from specmeter.studies.hardware import of_machines, published
 from specmeter.studies.hardware.table import DENSE
 from specmeter.studies.study import StudyData
@@ -135,3 +135,12 @@ def test_the_quick_variant_is_measured_and_merged(tmp_path: Path, capsys: pytest
     found = json.loads(capsys.readouterr().out)
     assert [machine["name"] for machine in found["machines"]] == ["study", "hardware-comparison"]
     assert any("one and the same machine" in difference for difference in found["differences"])
+
+
+def test_published_rows_keep_the_verdict_of_the_audit() -> None:
+    """What breaks a bound with assumptions is implausible, here as in every study."""
+    table = published().machines
+    assert table is not None
+    said = {(line.subject, line.machine): line.verdict for line in table.lines if line.decodes}
+    judged = list(from_claims.rulings("apple", "apple/multimodel.csv"))
+    assert list(said.values()) == [from_claims.verdict_of(it)[0] for it in judged]

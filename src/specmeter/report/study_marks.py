@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.report.style import CROSS
 
 if TYPE_CHECKING:
+    from specmeter.record import Standing
     from specmeter.report.charts import Datum, Spec
     from specmeter.report.style import Palette
-    from specmeter.studies.study import Standing
 
 Mark = Literal["solid", "hollow", "suspect", "implausible", "impossible"]
 

@@ -16,8 +16,9 @@ from specmeter.studies.study import claimed_cell
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from specmeter.record import Standing
     from specmeter.report.study_charts import Origin
-    from specmeter.studies.study import ArmResult, ClaimRuling, Standing, StudyCell, StudyData, StudyTable
+    from specmeter.studies.study import ArmResult, ClaimRuling, StudyCell, StudyData, StudyTable
 
 
 def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:

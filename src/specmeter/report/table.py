@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.report.numbers import bound, brackets
 
 if TYPE_CHECKING:
-    from specmeter.record import Estimate
-    from specmeter.studies.study import Standing
+    from specmeter.record import Estimate, Standing
 
 Kind = Literal["text", "number"]
 

@@ -22,7 +22,7 @@ from specmeter.studies.study import ArmResult, Result
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim, Ruling
-    from specmeter.studies.study import Standing
+    from specmeter.record import Standing
 
 
 class Names(TypedDict, total=False):

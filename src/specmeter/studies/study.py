@@ -16,7 +16,7 @@ from pydantic import Field
 from specmeter.consumption import Consumption
 from specmeter.explain.memory import MemoryPrice
 from specmeter.quality import QualityReport
-from specmeter.record import Estimate, ExpertUnion, Host, Record
+from specmeter.record import Estimate, ExpertUnion, Host, Record, Standing
 
 if TYPE_CHECKING:
     from specmeter.machines import MachineTable
@@ -33,10 +33,6 @@ RestsOn = Literal["intervals", "counts", "printed values", ""]
     counts          exact numbers (tokens, verifications, bytes), and arithmetic with printed ones to their last digit
     printed values  all values of a table, for what its document says about that very table
 """
-
-Standing = Literal["valid", "suspect", "implausible", "invalid"]
-"""The verdict about a number. Ours come from the checks of a run. Of published ones nothing is ever shown to be valid:
-`invalid` is *impossible* by arithmetic or counting, `implausible` breaks a bound that rests on named assumptions."""
 
 
 class Result(Record):
@@ -136,7 +132,8 @@ class ArmResult(Record):
     why: str = ""
     """What makes the verdict worse than valid; or what is wrong with the comparison."""
     comparison_only: bool = False
-    """Only the comparison with the baseline is at fault (`why`): the speedup is none, the rate is a rate."""
+    """Only the comparison with the baseline is at fault (`why`): the speedup is none and the verdict `invalid`, but
+    the rate is a rate, with a verdict of its own."""
     rate_verdict: Standing | None = None
     """Of the rate by itself, where the comparison alone is at fault."""
     texts_apart: int | None = None
@@ -150,7 +147,7 @@ class ArmResult(Record):
     @property
     def stands(self) -> bool:
         """Whether its numbers may be used: neither impossible, nor implausible, nor found invalid."""
-        return self.verdict not in ("invalid", "implausible") and not self.comparison_only
+        return self.verdict not in ("invalid", "implausible")
 
     @property
     def of_rate(self) -> Standing | None:
@@ -198,6 +195,8 @@ class DraftPlace(Record):
     """Devices that held its weights, by the engine's account."""
     block_ms: tuple[float, ...] = ()
     """Drafting time per drafted token in ms, block by block (published: one number for all)."""
+    blocks: tuple[tuple[int, int], ...] = ()
+    """(invocation, block) of each: those in which anything was drafted. Empty: blocks 0, 1, ... of one invocation."""
     alone_rate: float | None = None
     """tok/s of the draft by itself on the machine that it was asked onto."""
     drafted: int = 0
@@ -206,10 +205,16 @@ class DraftPlace(Record):
     """Forwards of the draft with an output in these requests: one per drafted token, and one for each
     forward of the target; less one per session, whose last output may be under way as its last request ends."""
     sent_bytes: float | None = None
-    """To the other machine in these requests; None where nobody counted."""
+    """To the other machine in these requests; None where it was not counted."""
     received_bytes: float | None = None
     vocabulary: int | None = None
     """Tokens that an output of the draft has a number for."""
+
+    @property
+    def by_block(self) -> dict[tuple[int, int], float]:
+        """(invocation, block) -> drafting time per drafted token in ms."""
+        blocks = self.blocks or [(0, place) for place in range(len(self.block_ms))]
+        return dict(zip(blocks, self.block_ms, strict=True))
 
 
 @dataclass(frozen=True)
@@ -280,7 +285,7 @@ class StudyCell(Record):
 def claimed_cell(line: ArmResult, digits: int = 2) -> StudyCell:
     """The speedup that a line only claims: struck out where it is false, and as it is where it is implausible."""
     value = line.claimed_speedup
-    struck = value is not None and (line.verdict == "invalid" or line.comparison_only)
+    struck = value is not None and line.verdict == "invalid"
     return StudyCell(value=value, text="-", digits=digits, struck=struck)
 
 

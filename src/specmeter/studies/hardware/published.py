@@ -9,17 +9,17 @@ from specmeter.audit.published.table import rows
 from specmeter.estimates import quotient, scaled
 from specmeter.machines import Machine, MachineLine, MachineTable
 from specmeter.record import Estimate
-from specmeter.studies.from_claims import printed_rate, rulings
+from specmeter.studies.from_claims import printed_rate, rulings, verdict_of
 from specmeter.studies.study import StudyData
 
 if TYPE_CHECKING:
-    from specmeter.record import Verdict
+    from specmeter.record import Standing
 
 _BANDWIDTH = {"M2 Ultra": 800e9, "M1 Max": 400e9, "M2 Pro": 200e9}
 """As the document states them."""
 _NAMES = {"0.8B Q8_0": "0.8B_Q8", "2B Q8_0": "2B_Q8", "9B Q8_0": "9B_Q8", "35B-A3B Q8_0 (MoE)": "35B_Q8"}
 
-Rated = tuple[Estimate, float | None, "Verdict | None"]
+Rated = tuple[Estimate, float | None, "Standing | None"]
 """Rate, bytes per token, verdict."""
 
 
@@ -75,9 +75,7 @@ def _rates() -> Iterator[tuple[tuple[str, str, str], Rated]]:
         subject, machine = _NAMES[row["model"]], claim.device or ""
         rate = spread.get(subject) if machine == "M2 Ultra" else None
         rate = rate if rate is not None else printed_rate(claim)
-        verdict: Verdict | None = (
-            "invalid" if ruled.verdict == "impossible" else "suspect" if ruled.verdict == "implausible" else None
-        )
+        verdict, _ = verdict_of(ruled)
         if rate is not None:
             yield (subject, "tg128", machine), (rate, claim.bytes_per_token or claim.size_bytes, verdict)
         prompt = Estimate(point=float(row["pp_tps"]), n=1, unit="tok/s", method="as printed; no interval")

@@ -15,8 +15,8 @@ from specmeter.studies.telling import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specmeter.record import Estimate
-    from specmeter.studies.study import ClaimRuling, Standing, StudyData
+    from specmeter.record import Estimate, Standing
+    from specmeter.studies.study import ClaimRuling, StudyData
 
 TITLE = "A ladder of quantizations on Apple silicon: speed, size and perplexity from F16 to Q2_K"
 SOURCE = apple_published.SOURCE

@@ -18,7 +18,8 @@ from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTa
 from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
-    from specmeter.studies.study import ClaimRuling, Standing, StudyData
+    from specmeter.record import Standing
+    from specmeter.studies.study import ClaimRuling, StudyData
 
 TITLE = "Two families of quantized models at 3, 4, 6 and 8 bit: generation rate and its spread"
 SOURCE = apple_published.SOURCE
