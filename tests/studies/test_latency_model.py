@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,20 @@ def places(
         )
         found.append(Backend(line(name), place, local, ()))
     return found
+
+
+def test_blocks_are_joined_by_their_number() -> None:
+    """One network drafted nothing in the first block: what is left of it is compared with the same blocks here."""
+    found = places(NETWORKS, noise=(0.0, 0.0, 0.0))
+    local, first, *others = found
+    gap = {"block_ms": first.place.block_ms[1:], "blocks": ((0, 1), (0, 2))}
+    first = replace(first, place=first.place.model_copy(update=gap))
+    overhead = TRUE.overhead_ms(*Network(0.5, 1000.0))
+    assert first.overhead_ms is not None
+    assert first.overhead_ms.point == pytest.approx(overhead)
+    model = fitted([local, first, *others])
+    assert len(model.models) == 2
+    assert model.estimate(lambda it: it.trips, "1").point == pytest.approx(1.25)
 
 
 def test_the_model_of_relays() -> None:

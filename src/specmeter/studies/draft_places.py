@@ -71,11 +71,13 @@ class _Tally:
 
     def place(self, arm: Arm) -> DraftPlace:
         """What the arm's replies and sessions say."""
+        blocks = tuple(block for block, count in sorted(self.tokens.items()) if count)
         return DraftPlace(
             config=arm.id,
             machine=", ".join(arm.engine.rpc),
             held_by=tuple(sorted({_without_port(device, arm) for device in self.held_by})),
-            block_ms=tuple(self.ms[block] / count for block, count in sorted(self.tokens.items()) if count),
+            block_ms=tuple(self.ms[block] / self.tokens[block] for block in blocks),
+            blocks=blocks,
             drafted=self.drafted,
             forwards=max(0, self.forwards - self.sessions),
             sent_bytes=self.sent,

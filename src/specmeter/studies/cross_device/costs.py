@@ -12,6 +12,7 @@ import numpy as np
 
 from specmeter.record import Estimate
 from specmeter.stats import t_interval
+from specmeter.theory.latency import LENGTH_BYTES, output_bytes
 
 if TYPE_CHECKING:
     from specmeter.studies.study import ArmResult, DraftPlace, Result, StudyData
@@ -20,8 +21,6 @@ WITHDRAWN = "first runs, withdrawn"
 """Suite of the document's runs that it does not stand by."""
 GIGABIT = 1e9 / 8
 """Bytes per second of the document's network."""
-_NUMBER_BYTES, _LENGTH_BYTES = 4, 8
-"""Of an output: a number per token of the vocabulary; before each answer of the protocol, its length."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +82,15 @@ class Backend:
     def overhead_ms(self) -> Estimate | None:
         """What a drafted token takes longer there, in ms: than the draft by itself on that machine where that is known
         (as in the document), else than drafting here, block by block."""
-        mine = self.place.block_ms
-        if not mine:
-            return None
-        if self.place.alone_rate is not None:
-            return _over_blocks([value - 1000 / self.place.alone_rate for value in mine], "ms")
-        theirs = self.local.place.block_ms if self.local is not None else ()
-        if len(mine) != len(theirs):
-            return None
-        return _over_blocks([ours - local for ours, local in zip(mine, theirs, strict=True)], "ms")
+        if (alone_rate := self.place.alone_rate) is not None:
+            return _over_blocks([value - 1000 / alone_rate for value in self.place.block_ms], "ms")
+        return _over_blocks(list(self.beyond_local.values()), "ms")
+
+    @property
+    def beyond_local(self) -> dict[tuple[int, int], float]:
+        """(invocation, block) -> what a drafted token takes longer than here, in ms; where both drafted."""
+        theirs = self.local.place.by_block if self.local is not None else {}
+        return {block: ms - theirs[block] for block, ms in self.place.by_block.items() if block in theirs}
 
     @property
     def bytes_per_token(self) -> tuple[float, float] | None:
@@ -111,8 +110,8 @@ class Backend:
         place = self.place
         if place.received_bytes is None or place.vocabulary is None or not place.drafted:
             return None
-        output = _NUMBER_BYTES * place.vocabulary + _LENGTH_BYTES
-        return max(0.0, place.received_bytes - place.forwards * output) / _LENGTH_BYTES / place.drafted
+        outputs = place.forwards * output_bytes(place.vocabulary)
+        return max(0.0, place.received_bytes - outputs) / LENGTH_BYTES / place.drafted
 
     @property
     def transfer_ms(self) -> float | None:

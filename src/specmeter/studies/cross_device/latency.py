@@ -6,7 +6,7 @@ from them, so that parameters which vary together do so in predictions too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ class Through:
     name: str
     network: Network
     overhead_ms: tuple[float, ...]
-    """By block: what a drafted token takes longer than here."""
+    """Block by block, the same ones through every network: what a drafted token takes longer than here."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Fitted:
     models: tuple[LatencyModel, ...]
     points: tuple[Through, ...]
     counted_bytes: float | None
-    """Per drafted token, both directions, by the kernel's count; None where nobody counted."""
+    """Per drafted token, both directions, by the kernel's count; None where it was not counted."""
     fitted_bytes: bool
     """Whether the bytes were fitted: they are those that drafting waits for, not all that cross."""
     vocabulary: int | None
@@ -132,7 +132,7 @@ def fitted(found: Sequence[Backend], networks: Mapping[str, Network] | None = No
 
     Raises `UsageError` where there is no local draft beside them, or too few networks.
     """
-    points = [point for backend in found if (point := _through(backend, networks or {})) is not None]
+    points = list(_through(found, networks or {}))
     if not points:
         raise UsageError(
             "there is no remote draft here with a known network, beside the same draft on this machine",
@@ -150,7 +150,6 @@ def fitted(found: Sequence[Backend], networks: Mapping[str, Network] | None = No
     known = counted
     if known is None and vocabulary is not None and forwards is not None:
         known = forwards * output_bytes(vocabulary)
-    blocks = min(len(point.overhead_ms) for point in points)
     models = tuple(
         fit_latency(
             [point.network.rtt_ms for point in points],
@@ -158,7 +157,7 @@ def fitted(found: Sequence[Backend], networks: Mapping[str, Network] | None = No
             [point.overhead_ms[block] for point in points],
             bytes_=None if free else known or 0.0,
         )
-        for block in range(blocks)
+        for block in range(len(points[0].overhead_ms))
     )
     return Fitted(models, tuple(points), counted, free, vocabulary, forwards)
 
@@ -185,11 +184,15 @@ def step_of(local: Backend, plain: ArmResult | None) -> DraftStep | None:
     )
 
 
-def _through(backend: Backend, networks: Mapping[str, Network]) -> Through | None:
-    network = networks.get(backend.name) or network_of(backend.place.machine)
-    if network is None or not backend.remote or not backend.believable or backend.local is None:
-        return None
-    mine, theirs = backend.place.block_ms, backend.local.place.block_ms
-    if not mine or len(mine) != len(theirs):
-        return None
-    return Through(backend.name, network, tuple(ours - local for ours, local in zip(mine, theirs, strict=True)))
+def _through(found: Sequence[Backend], networks: Mapping[str, Network]) -> Iterator[Through]:
+    """Drafts through known networks, in the blocks in which all of them and the local one drafted."""
+    usable = [
+        (backend, network, backend.beyond_local)
+        for backend in found
+        if backend.remote and backend.believable and backend.beyond_local
+        if (network := networks.get(backend.name) or network_of(backend.place.machine)) is not None
+    ]
+    for backend, network, ms in usable:
+        shared = tuple(ms[block] for block in sorted(ms) if all(block in other for _, _, other in usable))
+        if shared:
+            yield Through(backend.name, network, shared)
