@@ -75,7 +75,7 @@ def _summary(found: Sequence[Backend]) -> StudyTable:
             )
             for backend in found
         ),
-        verdicts=tuple(backend.line.verdict for backend in found),
+        verdicts=tuple(backend.line.of_rate for backend in found),
     )
 
 
@@ -107,7 +107,7 @@ def _proof(found: Sequence[Backend]) -> StudyTable:
             )
             for backend in found
         ),
-        verdicts=tuple(backend.line.verdict for backend in found),
+        verdicts=tuple(backend.line.of_rate for backend in found),
     )
 
 
@@ -140,7 +140,7 @@ def _networks(model: Fitted, found: Sequence[Backend]) -> StudyTable:
             )
             for point in model.points
         ),
-        verdicts=tuple(by_name[point.name].line.verdict for point in model.points),
+        verdicts=tuple(by_name[point.name].line.of_rate for point in model.points),
     )
 
 
@@ -206,11 +206,11 @@ def _rates(found: Sequence[Backend]) -> Iterator[Point]:
             if rates:
                 label = f"{backend.name}, {prompt}: mean of {len(rates)}"
                 y = sum(rates) / len(rates)
-                yield Point(series=prompt, x=backend.name, y=y, label=label, verdict=backend.line.verdict)
+                yield Point(series=prompt, x=backend.name, y=y, label=label, verdict=backend.line.of_rate)
 
 
 def _drafting(found: Sequence[Backend]) -> Iterator[Point]:
     for backend in found:
         ms = backend.draft_ms
         if ms is not None:
-            yield Point.of(ms, x=backend.name, verdict=backend.line.verdict)
+            yield Point.of(ms, x=backend.name, verdict=backend.line.of_rate)

@@ -116,7 +116,7 @@ def _baselines(data: StudyData) -> StudyTable:
         "the same blocks.",
         columns=("model", "active [1e9]", "total [1e9]", "tok/s", "requests"),
         rows=tuple(rows),
-        verdicts=tuple(line.verdict for line in plain),
+        verdicts=tuple(line.of_rate for line in plain),
     )
 
 
@@ -140,7 +140,7 @@ def _speculative(data: StudyData) -> StudyTable:
             )
             for line in lines
         ),
-        verdicts=tuple(line.verdict for line in lines),
+        verdicts=tuple(line.of_rate for line in lines),
     )
 
 
@@ -230,7 +230,7 @@ def _equations(data: StudyData) -> StudyTable:
             "with nothing accepted",
         ),
         rows=tuple(rows),
-        verdicts=tuple(row.line.verdict for row in found),
+        verdicts=tuple(row.line.of_rate for row in found),
     )
 
 
@@ -278,7 +278,7 @@ def _bandwidth(data: StudyData) -> StudyTable:
             "least / bandwidth [%]",
         ),
         rows=tuple(rows),
-        verdicts=tuple(row.line.verdict for row in found),
+        verdicts=tuple(row.line.of_rate for row in found),
     )
 
 
@@ -311,7 +311,7 @@ def _rounds(data: StudyData) -> StudyTable:
             "ms per plain token",
         ),
         rows=tuple(rows),
-        verdicts=tuple(row.line.verdict for row in found),
+        verdicts=tuple(row.line.of_rate for row in found),
     )
 
 

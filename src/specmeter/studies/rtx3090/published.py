@@ -91,7 +91,8 @@ def _judged(line: ArmResult) -> ArmResult:
     if why is None:
         return line
     claimed = line.speedup.point if line.speedup else line.claimed_speedup
-    return line.model_copy(update={"comparison_only": True, "why": why, "speedup": None, "claimed_speedup": claimed})
+    of_comparison = {"comparison_only": True, "verdict": "invalid", "rate_verdict": line.verdict}
+    return line.model_copy(update={**of_comparison, "why": why, "speedup": None, "claimed_speedup": claimed})
 
 
 def _pooled(row: Row) -> Estimate:

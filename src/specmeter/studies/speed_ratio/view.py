@@ -54,7 +54,7 @@ def ratio_table(pairs: Sequence[Pairing], key: str, title: str, about: str) -> S
         about=about,
         columns=COLUMNS,
         rows=tuple(_row(pair) for pair in pairs),
-        verdicts=tuple(pair.line.verdict for pair in pairs),
+        verdicts=tuple(pair.line.of_rate for pair in pairs),
     )
 
 
@@ -77,7 +77,7 @@ def prompt_table(pairs: Sequence[Pairing], key: str, title: str) -> StudyTable:
             )
             for pair in pairs
         ),
-        verdicts=tuple(pair.line.verdict for pair in pairs),
+        verdicts=tuple(pair.line.of_rate for pair in pairs),
     )
 
 
@@ -103,7 +103,7 @@ def acceptance_figure(pairs: Sequence[Pairing], key: str, title: str) -> StudyFi
         if needed is None or acceptance is None or pair.ratio is None or math.isinf(needed):
             continue
         where = {"series": _series(pair), "x": 100 * acceptance.point, "y": 100 * needed}
-        points.append(Point.model_validate({**where, "label": pair.name, "verdict": pair.line.verdict}))
+        points.append(Point.model_validate({**where, "label": pair.name, "verdict": pair.line.of_rate}))
     return StudyFigure(
         key=key,
         title=title,
