@@ -65,6 +65,24 @@ def test_a_format_that_costs_perplexity_costs_acceptance() -> None:
     assert found["fewest-bits-gain"][0] == "supported"
 
 
+def test_draft_lengths_are_series_of_their_own() -> None:
+    made = joined({"4B_Q4": 0.9, "4B_Q2": 0.6}, {"4B_Q4": 1.1, "4B_Q2": 1.3})
+    longer = tuple(
+        line.model_copy(update={"config": line.config.replace("g4", "g8"), "gamma": 8})
+        for line in made.arms
+        if line.gamma
+    )
+    rows = tuple(row.model_copy(update={"config": row.config.replace("g4", "g8"), "gamma": 8}) for row in made.results)
+    both = replace(made, arms=(*made.arms, *longer), results=(*made.results, *rows))
+    assert "In 2 pairs of formats" in rulings(both)["acceptance-follows-perplexity"][1]
+    (points,) = (it.points for it in studies.findings(NAME, both).figures if it.key == "acceptance-by-perplexity")
+    assert {point.series for point in points} == {
+        f"formats of the {what}, gamma {gamma}"
+        for what in ("draft 4B, with 4B_Q8", "target 4B, with small")
+        for gamma in (4, 8)
+    }
+
+
 def test_and_the_opposite() -> None:
     found = rulings(joined({"4B_Q4": 0.6, "4B_Q2": 0.9}, {"4B_Q4": 1.3, "4B_Q2": 1.1}))
     assert found["acceptance-follows-perplexity"][0] == "contradicted"

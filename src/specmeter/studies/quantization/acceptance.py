@@ -96,7 +96,7 @@ def tables(data: StudyData) -> tuple[StudyTable, ...]:
                 *("draft", "bits/weight", "GB", "perplexity", "accepted [%]", "tau", "tok/s", "speedup"),
             ),
             rows=tuple(_row(pair, ladder) for pair in pairs),
-            verdicts=tuple(pair.line.verdict for pair in pairs),
+            verdicts=tuple(pair.line.of_rate for pair in pairs),
         ),
     )
 
@@ -123,7 +123,7 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
                     series=series,
                     name=f"{rung.quality.bits_per_weight:.1f}",
                     label=_label(pair, rung),
-                    verdict=pair.line.verdict,
+                    verdict=pair.line.of_rate,
                 )
                 for vary in ("draft", "target")
                 for series, group in _series(pairs, ladder, vary).items()
@@ -157,11 +157,14 @@ def _series(
         rung = named(ladder, getattr(pair.line, vary) or "")
         if rung is not None:
             groups.setdefault((getattr(pair.line, stay), rung.family, pair.line.gamma), []).append((pair, rung))
-    return {
-        f"formats of the {vary}{f' {family}' if family else ''}, with {partner}": group
-        for (partner, family, _), group in groups.items()
-        if len(group) > 1
-    }
+    kept = {key: group for key, group in groups.items() if len(group) > 1}
+    several = len({gamma for _, _, gamma in kept}) > 1
+
+    def title(partner: str, family: str, gamma: int | None) -> str:
+        named = f"formats of the {vary}{f' {family}' if family else ''}, with {partner}"
+        return f"{named}, gamma {gamma}" if several else named
+
+    return {title(*key): group for key, group in kept.items()}
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
@@ -316,7 +319,7 @@ def _rates(data: StudyData, ladder: Sequence[Rung]) -> list[Point]:
                 series=line.draft or "no draft",
                 name=f"{rung.quality.bits_per_weight:.1f}" if line.draft is None else "",
                 label=f"{line.target}{f' with {line.draft}' if line.draft else ''}",
-                verdict=line.verdict,
+                verdict=line.of_rate,
             )
         )
     return found
