@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from claims_of import rulings, said
+from claims_of import ruled, rulings, said
 from moe306_data import estimate
 
 from specmeter import studies
@@ -103,12 +103,12 @@ def test_draft_lengths_are_compared_block_by_block() -> None:
 
 
 def price(
-    gamma: int, *, kv: int = 4, buffers: int = 1, means: str = "printed by the engine"
+    gamma: int, *, kv: int = 4, buffers: int = 1, means: str = "printed by the engine", draft: str = "draft_0.8b"
 ) -> tuple[str, MemoryPrice]:
     return GAMMA, MemoryPrice(
-        arm_id=f"moe_q4/draft-simple/draft_0.8b/g{gamma}",
+        arm_id=f"moe_q4/draft-simple/{draft}/g{gamma}",
         target="moe_q4",
-        draft="draft_0.8b",
+        draft=draft,
         means=means,  # type: ignore[arg-type]
         weights_bytes=850_000_000,
         kv_bytes=kv * 1_000_000,
@@ -131,6 +131,18 @@ def test_memory_by_draft_length() -> None:
     assert rulings(data(*lines, memory=(price(4), price(64, kv=9))))["gamma-memory"] == "supported"
     unprinted = (price(4, means="from the header"), price(64, means="from the header"))
     assert rulings(data(*lines, memory=unprinted))["gamma-memory"] == "cannot tell"
+
+
+def test_memory_of_two_drafts_of_one_target() -> None:
+    """Each draft is compared with itself: the larger one's cache is no growth by length."""
+    drafts = {"draft_0.8b": 4, "draft_2b": 9}
+    lines = [line(GAMMA, 1.0, gamma=gamma, draft=draft) for draft in drafts for gamma in (4, 64)]
+    prices = tuple(price(gamma, draft=draft, kv=kv) for gamma in (4, 64) for draft, kv in drafts.items())
+    made = data(*lines, memory=prices)
+    assert rulings(made)["gamma-memory"] == "contradicted"
+    assert said(made, "gamma-memory").count("at gamma 4 and") == 2
+    longer = data(*lines, memory=(price(4), price(64, draft="draft_2b", kv=9)))
+    assert rulings(longer)["gamma-memory"] == "cannot tell"
 
 
 def test_longer_contexts() -> None:
@@ -183,6 +195,9 @@ def test_drafts_that_are_never_rejected_are_accepted() -> None:
         return data(own, models=models, results=rows)
 
     assert "Above 50 % (supported)" in said(made(3), "moe-drafts")
+    fast = made(3)
+    fast = replace(fast, arms=tuple(it.model_copy(update={"speedup": estimate(3.5)}) for it in fast.arms))
+    assert [it.rests_on for it in ruled(fast).values() if it.ruling == "supported"] == ["counts"]
     assert "Above 50 % (cannot tell)" in said(made(2), "moe-drafts")
 
 
@@ -202,6 +217,13 @@ def test_energy_of_tokens() -> None:
         == "cannot tell"
     )
     assert "No energy was read" in said(data(line(GAMMA, 1.5)), "free-energy")
+
+
+def test_an_unlike_baseline_leaves_the_rates_as_they_are() -> None:
+    unlike = {"verdict": "invalid", "comparison_only": True, "rate_verdict": "valid", "speedup": None}
+    (table,) = studies.findings("open-questions", data(line(GAMMA, 1.2).model_copy(update=unlike))).tables
+    assert table.verdicts == ("valid",)
+    assert not any(cell.struck for cell in table.rows[0])
 
 
 def test_tables_and_figures() -> None:

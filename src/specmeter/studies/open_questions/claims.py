@@ -12,7 +12,7 @@ from dataclasses import replace
 from specmeter.estimates import above, below, scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.blocks import faster
-from specmeter.studies.moe306.lines import LEAST_EXACT, believable, label, listed, named
+from specmeter.studies.moe306.lines import LEAST_EXACT, SMALL, believable, label, listed, named
 from specmeter.studies.moe306.rules import acceptances, any_against, best_first, together, unanimous
 from specmeter.studies.study import ArmResult, ClaimRuling, Finding, StudyData
 from specmeter.studies.telling import Found, by_counts, only_of, quoted, ruling
@@ -118,7 +118,7 @@ def longer_drafts(data: StudyData) -> Found:
         for curve in curves
     )
     return found, (
-        f"Of {len(pairs)} comparisons with gamma {LONGEST_OF_PAPER}, longer drafts are faster for certain in "
+        f"Of {len(pairs)} comparisons with gamma {LONGEST_OF_PAPER}, longer drafts are faster beyond the interval in "
         f"{len(gaining)} and slower in {len(losing)}: {shown}."
     )
 
@@ -139,23 +139,28 @@ def by_target(lines: Sequence[ArmResult]) -> list[tuple[ArmResult, ...]]:
 
 def gamma_memory(data: StudyData) -> Found:
     """Whether caches grow with the draft length: counted by the engine, so no interval is needed."""
-    prices = [price for name, price in data.memory if name == GAMMA and price.means == "printed by the engine"]
     gammas = {line.config: line.gamma or 0 for line in drafting(part(data, GAMMA))}
+    prices = [
+        price
+        for name, price in data.memory
+        if name == GAMMA and price.means == "printed by the engine" and price.arm_id in gammas
+    ]
     told: list[str] = []
     grown: list[bool] = []
-    for target in dict.fromkeys(price.target for price in prices):
-        own = sorted((gammas[it.arm_id], it) for it in prices if it.target == target and it.arm_id in gammas)
-        if len(own) < 2:
+    for target, draft in dict.fromkeys((price.target, price.draft) for price in prices):
+        lengths = {gammas[it.arm_id]: it for it in prices if (it.target, it.draft) == (target, draft)}
+        if len(lengths) < 2:
             continue
-        (shortest, first), (longest, last) = own[0], own[-1]
+        shortest, longest = min(lengths), max(lengths)
+        first, last = lengths[shortest], lengths[longest]
         grown.append(last.kv_bytes > first.kv_bytes)
         more = last.buffers_bytes + last.target_bytes - first.buffers_bytes - first.target_bytes
         told.append(
-            f"{label(target)}: the draft's KV cache takes {_mb(first.kv_bytes)} at gamma {shortest} and "
+            f"{label(target)}: the KV cache of {label(draft)} takes {_mb(first.kv_bytes)} at gamma {shortest} and "
             f"{_mb(last.kv_bytes)} at gamma {longest}, all other buffers {_mb(more)} more"
         )
     if not told:
-        return "cannot tell", "The engine printed no buffers for two draft lengths of one target."
+        return "cannot tell", "The engine printed no buffers for two lengths of one draft."
     found: Finding = "supported" if all(grown) else "cannot tell" if any(grown) else "contradicted"
     why = "" if any(grown) else " The cache is made for the whole context at the start, however long drafts are."
     return by_counts(found, "; ".join(told) + "." + why)
@@ -203,7 +208,7 @@ def sampling(greedy: StudyData, sampled: StudyData) -> Found:
         f"speedup {quoted(cold.speedup, unit='x')} and {quoted(warm.speedup, unit='x')}"
         for cold, warm in pairs
     )
-    return found, f"For certain different in {sum(differ)} of {len(pairs)} pairs: {shown}."
+    return found, f"Different beyond the interval in {sum(differ)} of {len(pairs)} pairs: {shown}."
 
 
 def apart(first: Estimate | None, second: Estimate | None) -> bool:
@@ -227,13 +232,16 @@ def mixtures(data: StudyData) -> Found:
         return "cannot tell", _NOT_MEASURED.format(part=f"{MIXTURES} with a mixture as draft")
     accepted = unanimous(lines, lambda line: accepts_half(data, line), lambda line: below(line.acceptance, 0.5))
     fast = unanimous(lines, lambda line: above(line.speedup, 3), lambda line: below(line.speedup, 3))
-    return together([accepted, fast]), (
+    both = together([accepted, fast])
+    counted = both == accepted and any(line.acceptance is None or line.acceptance.low is None for line in lines)
+    told = (
         f"Above 50 % ({accepted}): {acceptances(lines)} accepted. 3x or more ({fast}): {listed(best_first(lines), 4)}."
     )
+    return by_counts(both, told) if counted else (both, told)
 
 
 def accepts_half(data: StudyData, line: ArmResult) -> bool:
-    """More than half of the drafts for certain: by the interval, or, where there is none, by every generation."""
+    """More than half of the drafts: by the interval, or, where there is none, by the counts of every generation."""
     shares = [row.acceptance for row in data.results if row.config == line.config and row.acceptance is not None]
     exact = len(shares) >= LEAST_EXACT and all(share > 0.5 for share in shares)
     bare = line.acceptance is not None and line.acceptance.low is None
@@ -248,7 +256,7 @@ def draft_memory(data: StudyData) -> Found:
     from specmeter.explain.memory import sentence
 
     price = max(
-        (price for _, price in data.memory if price.draft == "draft_0.8b"), key=lambda it: it.total_bytes, default=None
+        (price for _, price in data.memory if price.draft == SMALL), key=lambda it: it.total_bytes, default=None
     )
     if price is None:
         return "cannot tell", "The paper's draft was not measured."

@@ -50,7 +50,7 @@ def _arms(data: StudyData, name: str) -> StudyTable:
             "step [plain tokens]",
         ),
         rows=tuple(_row(line) for line in lines),
-        verdicts=tuple(line.verdict for line in lines),
+        verdicts=tuple(line.of_rate for line in lines),
     )
 
 
@@ -58,7 +58,7 @@ def _row(line: ArmResult) -> tuple[StudyCell, ...]:
     cost = None
     if line.tau is not None and line.speedup is not None and line.speedup.point:
         cost = line.tau.point / line.speedup.point
-    struck = line.verdict == "invalid"
+    struck = line.of_rate == "invalid"
     return (
         StudyCell(text=label(line.target)),
         StudyCell(text=label(line.draft or "-")),
@@ -133,10 +133,10 @@ def _energy(data: StudyData) -> StudyTable:
             StudyCell(text=line.suite),
             StudyCell(text=line.config),
             StudyCell(text="-", value=energy.per_token, digits=3),
-            StudyCell(text="baseline" if not line.speculates else "-", value=energy.ratio),
+            StudyCell(text="baseline" if not line.speculates else "-", value=energy.ratio, struck=line.comparison_only),
             StudyCell(text="-", value=energy.power_w, digits=1),
             StudyCell(text="-", value=energy.above_idle, digits=3),
-            StudyCell(text="-", value=energy.ratio_above_idle),
+            StudyCell(text="-", value=energy.ratio_above_idle, struck=line.comparison_only),
         )
         for line in lines
         if (energy := line.energy) is not None
@@ -144,7 +144,7 @@ def _energy(data: StudyData) -> StudyTable:
     return StudyTable(
         key="energy",
         title="Electric energy per token",
-        about="Of whole requests, prompts included, whoever used it; at rest: before the run, nothing started.",
+        about="Of whole requests, prompts included, whatever used it; at rest: before the run, nothing started.",
         columns=(
             "part",
             "configuration",
@@ -155,7 +155,7 @@ def _energy(data: StudyData) -> StudyTable:
             "above rest, over baseline",
         ),
         rows=tuple(rows),
-        verdicts=tuple(line.verdict for line in lines),
+        verdicts=tuple(line.of_rate for line in lines),
     )
 
 
