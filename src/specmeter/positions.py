@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """Stands for all kinds of text together."""
+MOST_LENGTHS = 17
+"""Accepted lengths that are shown by themselves, from 0; what is longer is added to the last of them."""
 NO_STEPS = "its engine counts drafted and accepted tokens of a request in all, and shows no steps"
 
 Counts = Counter[tuple[int, int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specmeter.positions import ALL
+from specmeter.positions import ALL, MOST_LENGTHS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from specmeter.positions import ArmPositions
     from specmeter.record import Estimate
 
-MOST_ROWS = 17
-"""Accepted lengths that are shown for an arm; longer ones are summed up in the last row."""
 _BAR = 20
 """Characters of the widest bar."""
 
@@ -60,7 +58,7 @@ def _table(arm: ArmPositions) -> Table:
     for heading in ("token", "if reached, %", "of all, %", "accepted, %"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
-    last = min(len(arm.lengths), MOST_ROWS) - 1
+    last = min(len(arm.lengths), MOST_LENGTHS) - 1
     beyond = sum(it.share.point for it in arm.lengths[last + 1 :])
     widest = max(it.share.point for it in arm.lengths) or 1.0
     for place, length in enumerate(arm.lengths[: last + 1]):

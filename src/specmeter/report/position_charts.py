@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.positions import ALL
+from specmeter.positions import ALL, MOST_LENGTHS
 from specmeter.report import charts
 from specmeter.report.charts import Chart, Datum, Spec, arm_name, quantity, rows, shown, tooltip
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 MOST_ARMS = 12
 """Runs with more arms show those of their answers."""
-MOST_LENGTHS = 17
-"""Accepted lengths 0 to 15, and a last one for all that are longer."""
 
 
 def positions(document: Document) -> Chart | None:
@@ -85,16 +83,17 @@ def positions(document: Document) -> Chart | None:
 def accepted(document: Document) -> Chart | None:
     """A row for each arm: which share of its drafts had just so many tokens accepted."""
     data: list[Datum] = []
-    for arm in _shown(document):
-        last = MOST_LENGTHS - 1
+    arms = _shown(document)
+    single = MOST_LENGTHS - any(len(arm.lengths) > MOST_LENGTHS for arm in arms)
+    for arm in arms:
         data += [
             _share(document, arm, str(length.accepted), length.share.point, shown(length.share, 1, 100))
-            for length in arm.lengths[:last]
+            for length in arm.lengths[:single]
         ]
-        if beyond := arm.lengths[last:]:
+        if beyond := arm.lengths[single:]:
             share = sum(length.share.point for length in beyond)
-            data.append(_share(document, arm, f"{last}+", share, f"{100 * share:.1f}"))
-    order = [str(place) for place in range(MOST_LENGTHS - 1)] + [f"{MOST_LENGTHS - 1}+"]
+            data.append(_share(document, arm, f"{single}+", share, f"{100 * share:.1f}"))
+    order = [*map(str, range(single)), f"{single}+"]
     order = [name for name in order if any(datum["length"] == name for datum in data)]
     if not data:
         return None
