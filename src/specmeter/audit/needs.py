@@ -14,9 +14,6 @@ from specmeter.theory import bounds
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
 
-BELIEVED_ON_CPUS = 0.5
-"""Least T(n) / T(1) that is taken for possible on a CPU, where two rows may take a better kernel than one; 0.67 of it
-was seen."""
 MEAN_OF_SPEEDUPS = 1.28
 """Most by which a mean of speedups may exceed the pooled one: exp(s^2) where they spread over prompts by s = 0.5."""
 MEAN_OF_ACCEPTANCE = 2.0
@@ -116,7 +113,12 @@ def explained(claim: Claim, speedup: float, limit: Limit) -> str | None:
     """Why a speedup above a limit says nothing, where the source itself gives the reason."""
     factor = speedup / limit.value
     cheapest = bounds.cheapest_forward_needed(speedup, limit.tau, limit.drafted * limit.cost)
-    if claim.cheapest_forward is None and cheapest >= BELIEVED_ON_CPUS and claim.device and _CPU.search(claim.device):
+    if (
+        claim.cheapest_forward is None
+        and cheapest >= bounds.CHEAP_FORWARD
+        and claim.device
+        and _CPU.search(claim.device)
+    ):
         return f"a forward over several tokens at {_share(cheapest)} of the time of one would do, and CPUs have such"
     averaged = set(claim.averaged)
     if one_pool(claim, limit):

@@ -20,12 +20,10 @@ from specmeter.checks.evidence import answered, longest_draft, not_applicable, u
 from specmeter.checks.run_data import RequestData, RunData
 from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, Severity
 from specmeter.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
+from specmeter.theory.bounds import CHEAP_FORWARD
 
 TOLERANCE = OWN_WORK
 """How far above a bound a speedup may seem to lie."""
-CHEAP_FORWARD = 0.5
-"""Forwards over several tokens are believed to cost as little as this, in forwards over one: with weights in Q8_0 on
-CPUs 0.67 was seen (T(2) 16 ms, T(1) 24), and a quarter of that is left to other machines and to noise."""
 PROBED = 0.15
 """By how much a forward may have been cheaper than the run's own probe measured it."""
 LEVEL = 0.99

@@ -36,6 +36,10 @@ from __future__ import annotations
 
 import math
 
+CHEAP_FORWARD = 0.5
+"""Least m that is believed of a CPU where nothing measured it: 0.67 was seen, and a quarter of that is left to other
+machines and to noise."""
+
 
 def tau_from_acceptance(acceptance: float, gamma: float) -> float:
     """Most tokens per target forward that an acceptance rate permits: 1 + a gamma.
