@@ -10,8 +10,8 @@ Every source tells joules since it was opened, and how far that can be trusted:
 A request took the difference of two readings. Of its time, what no reading covers is `unseen`: the ages of the readings
 at both edges, and the gaps between. Where that is much of the time, the joules are not known (`consumption`).
 
-What is counted is the whole of processors, memory and GPUs, whoever uses them, and nothing of fans, disks, displays and
-the losses of a power supply.
+What is counted is the whole of processors, memory and GPUs, by whatever program, and nothing of fans, disks, displays
+and the losses of a power supply.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def test_garbage_instead_of_tokens(tmp_path: Path) -> None:
 
 
 def test_a_binary_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(EngineStartError, match="is no executable file"):
+    with pytest.raises(EngineStartError, match="is not an executable file"):
         NativeEngine(tmp_path / "nothing")
 
 

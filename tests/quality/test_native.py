@@ -154,7 +154,7 @@ def test_tools_are_found_beside_the_server_or_on_the_path(tmp_path: Path, monkey
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "empty"), str(tmp_path)]))
     assert find_tool("llama-perplexity", "auto") == tmp_path / "llama-perplexity"
     assert find_tool("llama-bench", str(tmp_path / "llama-server")) == tmp_path / "llama-server"
-    with pytest.raises(EngineStartError, match=r"--native-bench .*absent: is no executable"):
+    with pytest.raises(EngineStartError, match=r"--native-bench .*absent: is not an executable"):
         find_tool("llama-bench", str(tmp_path / "absent"))
 
 

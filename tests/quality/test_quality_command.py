@@ -124,7 +124,7 @@ def test_what_was_complete_is_kept_when_an_engine_fails(
         (["--no-perplexity"], "nothing to measure"),
         (["--native-bench", "auto"], "goes with --rates"),
         (["--native-perplexity", "auto", "--no-perplexity", "--rates"], "leave one of the two out"),
-        (["--native-perplexity", "/absent"], "is no executable file"),
+        (["--native-perplexity", "/absent"], "is not an executable file"),
         (["--rates", "--prompt-tokens", "0", "--generate-tokens", "0"], "--rates without tokens"),
         (["--rates", "--depths", "0,x"], "no numbers of tokens"),
         (["--rates", "--depths", ""], "no numbers of tokens"),

@@ -229,7 +229,7 @@ def test_claims_about_named_models_do_not_apply_to_bench_models() -> None:
         "contribution-1", "range", "draft-cost", "moe-slower", "compute-bound", "figure-5-cause", "experts",
         "section-5-2",
     }  # fmt: skip
-    assert "Above 4 % for certain" in said(data, "contribution-1")
+    assert "Above 4 % with the whole interval" in said(data, "contribution-1")
 
 
 @pytest.mark.parametrize(("apart", "expected"), [(0, "supported"), (2, "contradicted"), (None, "cannot tell")])

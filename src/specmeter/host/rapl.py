@@ -5,7 +5,7 @@ A package has a counter of its own (`package-0`), and on some machines its memor
 are left out, or joules would be counted twice. Counters count microjoules, are renewed about once in a millisecond, and
 begin again at zero beyond `max_energy_range_uj`.
 
-Since Linux 5.10 they are readable by root alone: whoever sees them closely enough sees what others compute
+Since Linux 5.10 they are readable by root alone: seen closely enough, they tell what others compute
 (CVE-2020-8694). Sources: Documentation/power/powercap/powercap.rst of the Linux kernel; Khan et al. 2018, "RAPL in
 action", doi:10.1145/3177754.
 """

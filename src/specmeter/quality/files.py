@@ -39,7 +39,7 @@ def save_report(report: QualityReport, path: Path) -> None:
 def kept_reports(hashes: Collection[str]) -> tuple[QualityReport, ...]:
     """Reports in the folder that hold one of these models (SHA-256), the newest first; only the newest are looked at.
 
-    What cannot be read is passed over: nobody named it.
+    What cannot be read is passed over: it was not named.
     """
     try:
         files = sorted(quality_folder().glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)

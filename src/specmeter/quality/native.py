@@ -53,7 +53,7 @@ def find_tool(tool: Tool, given: str) -> Path:
     if given != AUTO:
         found = executable(given)
         if found is None:
-            raise EngineStartError(f"{flag} {given}: is no executable file", fix=fix)
+            raise EngineStartError(f"{flag} {given}: is not an executable file", fix=fix)
         return found
     found = find_program(tool)
     if found is None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter import rates
 from specmeter.studies.study import ArmResult, Result
+from specmeter.summary import ArmSummary
 
 if TYPE_CHECKING:
     from specmeter.reading import RunReport
     from specmeter.record import Arm, Estimate, Prompt, Verdict
     from specmeter.store import RequestRow
-    from specmeter.summary import ArmSummary, KindSummary
+    from specmeter.summary import KindSummary
 
 _LENGTH = re.compile(r"length-(\d{1,9})$")
 """Kind of prompts of an exact length."""
@@ -99,7 +100,7 @@ class RunRows:
             claimed_speedup=withheld.point if withheld else None,
             acceptance=part.acceptance,
             tau=part.tau,
-            energy=getattr(part, "energy", None),
+            energy=part.energy if isinstance(part, ArmSummary) else None,
             verdict=verdict,
             why=why,
             comparison_only=comparison_only,

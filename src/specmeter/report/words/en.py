@@ -109,7 +109,7 @@ TEXT: dict[str, str] = {
     "note.unfinished": "This run is not complete: {ok} of {planned} requests were measured. All numbers are interim.",
     "note.unchecked": "Not checked yet: nobody knows whether these numbers can be believed. `specmeter check` says it.",
     "note.mock": "Simulated: the engine was a mock. Nothing here was measured.",
-    "note.energy": "Energy of {sources} over whole requests, prompts included, whoever used it; the ratio is to the baseline of the same block, below 1 saves energy.",
+    "note.energy": "Energy of {sources} over whole requests, prompts included, whatever used it; the ratio is to the baseline of the same block, below 1 saves energy.",
     "note.energy.idle": "At rest, before the run, the machine drew {watts} W.",
     "note.bench": "Bench models: small trained cores inflated to their size. Acceptance and memory traffic are real; the text is of no use.",
     "note.interval": "Rates and speedups: intervals of {level} over the {blocks} blocks of one invocation. They say how repeatable this session was with these prompts, not how other prompts, another day or another machine would do.",

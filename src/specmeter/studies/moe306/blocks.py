@@ -52,9 +52,9 @@ def mean_gain(data: StudyData, lines: Sequence[ArmResult]) -> Estimate | None:
 
 
 def faster(data: StudyData, first: ArmResult, second: ArmResult, *, among: int = 1) -> bool:
-    """Whether the first is faster (gains more) for certain, as one of `among` such comparisons.
+    """Whether the first is faster (gains more) beyond the interval, as one of `among` such comparisons.
 
-    Without single generations: whether the two speedups differ for certain, taken as independent.
+    Without single generations: whether the two speedups differ beyond their intervals, taken as independent.
     """
     paired = ratio(data, first, second)
     if paired is not None and paired.low is not None:

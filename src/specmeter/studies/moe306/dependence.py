@@ -62,7 +62,9 @@ def total_parameters(data: StudyData) -> Found:
         if against:
             fewer, more = against[0]
             ruling = "contradicted"
-            found += f" {named(more)} has more parameters than {label(fewer.target)}, and gains less for certain."
+            found += (
+                f" {named(more)} has more parameters than {label(fewer.target)}, and gains less beyond the interval."
+            )
     return ruling, found
 
 
@@ -114,7 +116,7 @@ def smallest_draft(data: StudyData) -> Found:
         if below(mean, 1) or any(against):
             ruling = "contradicted"
         found = (
-            f"The smaller draft is faster for certain in {sum(for_it)} of {len(usable)} pairs, slower in "
+            f"The smaller draft is faster beyond the interval in {sum(for_it)} of {len(usable)} pairs, slower in "
             f"{sum(against)}"
             + in_the_mean(mean, ", in the mean it runs at")
             + ": "
@@ -246,7 +248,10 @@ def _rising(data: StudyData, targets: Sequence[str]) -> Found:
     ruling: Finding = "supported" if len(rising) == len(curves) else "cannot tell"
     if falling or below(mean, 1):
         ruling = "contradicted"
-    found = f"of {len(curves)} curves {len(rising)} rise for certain from each gamma to the next, {len(falling)} fall"
+    found = (
+        f"of {len(curves)} curves {len(rising)} rise beyond the interval from each gamma to the next, "
+        f"{len(falling)} fall"
+    )
     if falling:
         found += f" ({'; '.join(map(_curve, falling))})"
     return ruling, found + in_the_mean(mean, "; from the smallest gamma to the largest the rate changes by") + "."

@@ -36,7 +36,11 @@ def low_acceptance(data: StudyData) -> Found:
         ruling = "supported"
     else:
         ruling = "cannot tell"
-    found = without(lines) if not usable else f"Above 4 % for certain: {len(over)} of {len(lines)} configurations. "
+    found = (
+        without(lines)
+        if not usable
+        else f"Above 4 % with the whole interval: {len(over)} of {len(lines)} configurations. "
+    )
     if usable:
         worst = max(over or usable, key=acceptance_of)
         found += f"The highest: {named(worst)} (suite {worst.suite}) {percent(worst.acceptance)}."
@@ -97,7 +101,7 @@ def always_enable(data: StudyData) -> Found:
     losing = [line for line in others if below(line.speedup, 1)]
     return ruling, (
         f"As advised (smallest draft, gamma {GAMMAS[-1]}): {listed(usable)}{mean}. Of all {len(others)} MoE "
-        f"configurations {len(losing)} lose for certain, each taken by itself."
+        f"configurations {len(losing)} lose beyond the interval, each taken by itself."
     )
 
 
@@ -113,7 +117,7 @@ def better_drafts(data: StudyData) -> Found:
         )
     elif lines:
         ruling = "cannot tell"
-        found = f"No MoE configuration accepts more than 50 % for certain ({acceptances(lines)})."
+        found = f"No MoE configuration accepts more than 50 % with the whole interval ({acceptances(lines)})."
     else:
         ruling, found = "cannot tell", "No MoE configuration with a believable speedup accepts more than 50 %."
     return ruling, found

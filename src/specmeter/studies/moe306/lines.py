@@ -5,7 +5,7 @@ Suites, as the paper's Table 3 names them:
     A   mixture-of-experts targets by themselves        B   mixture-of-experts targets with drafts
     C   dense models by themselves                      D   dense targets with drafts
     F   prompts of 32 to 1024 tokens, with and without drafts
-    E   another architecture (numbered in the paper's data, measured by nobody; optional here)
+    E   another architecture (numbered in the paper's data, not measured there; optional here)
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class OtherFormat:
 
 
 def other_format(data: StudyData, draft: str | None) -> OtherFormat | None:
-    """Whether a draft's own rate is that of another number format; None where it is not, or nobody says."""
+    """Whether a draft's own rate is that of another number format; None where it is not, or not known."""
     drafting, measured = model(data, draft or ""), model(data, alone(draft))
     if drafting is None or measured is None or drafting.quantization == measured.quantization:
         return None

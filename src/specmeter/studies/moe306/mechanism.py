@@ -87,8 +87,8 @@ def equation_2(data: StudyData) -> Found:
         row, over_tau = max(rows, key=_excess), sum(_value(row) > row.tau for row in rows)
         found = (
             f"Eq. 2 over the measured speedup is gamma / tau, tokens drafted over tokens emitted per step: "
-            f"{min(map(_excess, rows)):.2f} to {_excess(row):.2f}, and off by more than {MARGIN:.0%} for certain in "
-            f"{len(off)} of {len(rows)} configurations. {named(row.line)}: {_value(row):.2f}x by Eq. 2, "
+            f"{min(map(_excess, rows)):.2f} to {_excess(row):.2f}, and off by more than {MARGIN:.0%} with the whole "
+            f"interval in {len(off)} of {len(rows)} configurations. {named(row.line)}: {_value(row):.2f}x by Eq. 2, "
             f"{quoted(row.line.speedup, unit='x')} measured"
             + (f"; in {over_tau} it is above tau, the ceiling of such steps." if over_tau else ".")
         )
@@ -216,13 +216,13 @@ def _excess(row: Equations) -> float:
 
 
 def _off(row: Equations) -> bool:
-    """Whether tau and gamma differ for certain by more than the margin."""
+    """Whether tau and gamma differ by more than the margin, as far as the whole interval."""
     gamma = row.line.gamma or 0
     return below(row.line.tau, gamma / (1 + MARGIN)) or above(row.line.tau, gamma * (1 + MARGIN))
 
 
 def _right(row: Equations) -> bool:
-    """Whether tau and gamma agree for certain within the margin."""
+    """Whether tau and gamma agree within the margin, as far as the whole interval."""
     gamma = row.line.gamma or 0
     return above(row.line.tau, gamma / (1 + MARGIN)) and below(row.line.tau, gamma * (1 + MARGIN))
 

@@ -53,7 +53,7 @@ def gain_range(data: StudyData) -> Found:
     low, high = RANGE[0] - HALF_DIGIT, RANGE[1] + HALF_DIGIT
     if measured or not claimed:
         outside = [line for line in measured if below(line.speedup, low) or above(line.speedup, high)]
-        told = f"{len(outside)} of {len(measured)} configurations lie outside for certain."
+        told = f"{len(outside)} of {len(measured)} configurations lie outside with their whole interval."
         return only_of(data, NAMED, ("contradicted" if outside else "cannot tell", told))
     outside = [f"{named(line)} {value:.2f}x" for line, value in claimed if not low <= value <= high]
     told = f"Its own Table 5 has {len(outside)} of {len(claimed)} configurations of the mixtures outside of it"

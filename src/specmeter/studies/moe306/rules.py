@@ -34,7 +34,7 @@ def any_against(
 def gains(data: StudyData, lines: Sequence[ArmResult]) -> Found:
     """Whether all lines gain, and their mean in words.
 
-    Contradicted where they lose on the whole, or where one of them does for certain.
+    Contradicted where they lose on the whole, or where one of them does beyond its interval.
     """
     mean = mean_gain(data, lines)
     if below(mean, 1):

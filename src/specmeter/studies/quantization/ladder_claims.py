@@ -96,7 +96,7 @@ def _order(ladder: Sequence[Rung]) -> Found:
     wrong = [step for step in steps if below(step[0], 1)]
     whole = faster(timed[-1], timed[0])
     text = (
-        f"Of {len(steps)} steps down, {len(right)} are faster for certain, {len(wrong)} slower for certain, the others "
+        f"Of {len(steps)} steps down, {len(right)} are faster beyond the interval, {len(wrong)} slower, the others "
         f"cannot be told (intervals that hold together): {'; '.join(_step(*step) for step in steps)}. From "
         f"{timed[0].title} to {timed[-1].title}: {quoted(whole, unit='x')}."
     )
