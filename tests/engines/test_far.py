@@ -76,22 +76,23 @@ def _echo(server: socket.socket) -> None:
 def test_a_slow_line_makes_the_sender_wait() -> None:
     """What does not fit the line stays with the sender, and all of it arrives in the end."""
     size = 16 * 2**20
-    got = bytearray()
-    with socket.create_server(("127.0.0.1", 0)) as far, relay.relayed(far.getsockname(), bytes_per_s=2e6) as slow:
+    message, got = relay._COMMAND.pack(6, size) + bytes(size), bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as far, relay.relayed(far.getsockname(), bytes_per_s=8e6) as slow:
         with socket.create_connection(("127.0.0.1", slow.port), 5) as near:
+            near.settimeout(None)
             far_end, _ = far.accept()
-            sender = threading.Thread(target=near.sendall, args=(bytes(size),), daemon=True)
+            sender = threading.Thread(target=near.sendall, args=(message,), daemon=True)
             sender.start()
-            sender.join(1.0)
+            sender.join(0.4)
             assert sender.is_alive()
-            assert slow.sent < 4 * 2**20 + 2e6 * 1.5 + 2**20
+            assert slow.sent < 4 * 2**20 + 8e6 * 0.8 + 2**20
             slow.bytes_per_s = None
             reader = threading.Thread(target=_take_all, args=(far_end, got), daemon=True)
             reader.start()
             sender.join(20)
             near.shutdown(socket.SHUT_WR)
             reader.join(20)
-        assert got == bytes(size)
+        assert got == message
         deadline = time.monotonic() + 5
         while slow._open and time.monotonic() < deadline:
             time.sleep(0.01)
