@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
@@ -232,6 +233,38 @@ def test_the_greatest_loss_is_named(it: Round, reason: str, words: str) -> None:
     assert f"{it.speedup:.2f}x" in said
 
 
+def test_what_is_printed_multiplies_out() -> None:
+    """1.1602 / 1.6446 is 0.71, and 1.16 / 1.64 is, too; 1.16 / 1.65 is 0.70."""
+    rough = cycle(tau=1.1602, drafted=1.5, accepted=0.16, draft=0.0, verify=1.6451)
+    assert f"{1.16 / 1.65:.2f}" != f"{rough.speedup:.2f}"
+    assert "0.71x: a step yields 1.160 tokens and costs 1.645 plain ones" in sentence(rough, None)[1]
+
+
+@given(st.floats(1, 9), st.floats(0.3, 9))
+def test_tokens_by_cost_is_the_speedup_as_printed(tau: float, verify: float) -> None:
+    it = cycle(tau=tau, draft=0.0, verify=verify)
+    assume(abs(it.speedup * 100 % 1 - 0.5) > 0.1)
+    found = re.match(r"([\d.]+)x: a step yields ([\d.]+) tokens and costs ([\d.]+) plain ones", sentence(it, None)[1])
+    assert found is not None
+    assert f"{float(found[2]) / float(found[3]):.2f}" == found[1]
+
+
+def test_another_speedup_beside_it_is_told_apart() -> None:
+    """All tokens over all time, and the geometric mean over blocks."""
+    it = cycle(tau=1.42, verify=2.0, draft=0.0)
+    mean = Estimate(point=0.70, n=3, unit="x", method="geometric mean")
+    said = sentence(it, None, measured=mean)[1]
+    assert said.startswith("0.71x by all tokens over all time (0.70x: geometric mean over blocks): a step yields")
+    same = mean.model_copy(update={"point": 0.712})
+    assert sentence(it, None, measured=same) == sentence(it, None)
+
+
+def test_a_step_with_its_replay_yields_more_than_tau() -> None:
+    it = cycle(tau=4.5, accepted=3.5, verify=5.0, restore=1.0, replays=0.25)
+    assert "a step yields 4.50 tokens (tau is 3.60: it counts replays as forwards, too)" in sentence(it, None)[1]
+    assert "tau" not in sentence(cycle(), None)[1]
+
+
 def test_why_verification_is_dear() -> None:
     dear = cycle(verify=3.9)
     assert "up to 341% more experts" in sentence(dear, experts_of(MOE))[1]
@@ -432,6 +465,12 @@ def test_restores_of_a_recurrent_target(tmp_path: Path) -> None:
     assert tally.replays > 0
     assert tally.rounds + tally.replays == tally.forwards
     assert arm.means == "undivided"
+    tau = next(it.tau for it in read_run(tmp_path / "run").summary.arms if it.arm_id == arm.arm_id)
+    assert tau is not None
+    assert arm.round is not None
+    assert arm.round.tau / (1 + arm.round.replays) == pytest.approx(tau.point)
+    assert f"a step yields {arm.round.tau:.2f}" in arm.sentence
+    assert f"(tau is {tau.point:.2f}: it counts replays as forwards, too)" in arm.sentence
 
 
 def test_an_invalid_arm_is_explained_but_has_no_speedup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from coverage_worlds import covered_by_prompts, covered_shares, stalled_runs
 from gap_worlds import covered_with_gaps
-from specmeter.gain import LEAST_PROMPTS, pooled_speedup, speedup_over_prompts
-from specmeter.shares import bounded_ratio
+from specmeter.gain import pooled_speedup, speedup_over_prompts
+from specmeter.shares import bounded_ratio, over_prompts
 from specmeter.stalls import excesses, limit
-from specmeter.stats import Pool
+from specmeter.stats import LEAST_PROMPTS, Pool
 
 # --- over prompts ----------------------------------------------------------------------------------------------------
 
@@ -104,6 +104,15 @@ def test_a_yield_lies_between_one_and_gamma_and_one() -> None:
     assert unknown.low is not None
     assert unknown.high is not None
     assert 1 < unknown.low < unknown.high
+
+
+def test_shares_and_speedups_have_intervals_from_as_many_prompts() -> None:
+    parts = [(95.0, 100.0), (48.0, 100.0), (70.0, 100.0), (60.0, 100.0)]
+    enough, few = over_prompts(parts, unit="1", ceiling=1.0), over_prompts(parts[1:], unit="1", ceiling=1.0)
+    assert enough == bounded_ratio(parts, unit="1", of="prompts", ceiling=1.0)
+    assert len(parts) == LEAST_PROMPTS
+    assert (few.point, few.low, few.high, few.n) == (178 / 300, None, None, 3)
+    assert "too few" in few.method
 
 
 @pytest.mark.parametrize("parts", [[(5, 10)], [(5, 10), (10, 20)], [(10, 10), (20, 20)], [(0, 10), (0, 20)]])

@@ -41,13 +41,21 @@ def test_by_hand() -> None:
     assert (first.conditional.n, first.conditional.of) == (2, "prompts")
     assert second.conditional is not None
     assert (second.conditional.point, second.unconditional.point) == (0.75, 0.6)
+    assert (last.drafted, last.unconditional.point) == (3, 0.2), "of all 5 drafts, also of those that were too short"
     assert last.conditional is not None
     assert last.conditional.low is None, "one prompt reached it: no interval"
     assert [it.steps for it in arm.lengths] == [1, 1, 2, 0, 1]
     assert sum(it.share.point for it in arm.lengths) == pytest.approx(1)
 
 
-@given(st.lists(STEPS, min_size=1, max_size=5))
+@pytest.mark.parametrize(("prompts", "known"), [(3, False), (4, True)])
+def test_too_few_prompts_have_no_interval(prompts: int, known: bool) -> None:
+    arm = counted("a", ALL, [Counter({(2, 2): 1 + number, (2, 0): 3}) for number in range(prompts)])
+    shares = [*(it.unconditional for it in arm.positions), arm.positions[0].conditional, arm.lengths[0].share]
+    assert [it is not None and it.low is not None for it in shares] == [known] * len(shares)
+
+
+@given(st.lists(STEPS, min_size=1, max_size=6))
 def test_the_estimator_of_the_theory_says_the_same(prompts: list[list[tuple[int, int]]]) -> None:
     arm = counted("a", ALL, [Counter(steps) for steps in prompts])
     rates = position_rates(step for steps in prompts for step in steps)
@@ -56,6 +64,8 @@ def test_the_estimator_of_the_theory_says_the_same(prompts: list[list[tuple[int,
     assert tuple(it.accepted for it in reached) == rates.accepted
     points = [it.conditional.point for it in reached if it.conditional is not None]
     assert points == pytest.approx(np.asarray(rates.conditional))
+    of_all = [it.unconditional.point for it in arm.positions]
+    assert of_all == sorted(of_all, reverse=True), "no second token is accepted without the first"
     for it in arm.positions:
         assert it.accepted <= it.reached <= it.drafted
         if (own := it.conditional) is not None and own.low is not None and own.high is not None:
@@ -102,7 +112,7 @@ def test_exports_have_a_row_for_each_position_and_length(run: Path) -> None:
     rows = [row for row in as_jsonl(run, "positions") if (row["arm_id"], row["kind"]) == (DRAFTING, ALL)]
     assert [row["position"] for row in rows] == [1, 2, 3, 4]
     for row in rows:
-        assert row["unconditional"] == row["accepted"] / row["drafted"]  # type: ignore[operator]
+        assert row["unconditional"] == row["accepted"] / row["drafts"]  # type: ignore[operator]
         assert row["missing"] == ""
     lengths = [row for row in as_jsonl(run, "accepted_lengths") if (row["arm_id"], row["kind"]) == (DRAFTING, ALL)]
     assert [row["accepted"] for row in lengths] == [0, 1, 2, 3, 4]

@@ -446,7 +446,9 @@ _POSITIONS = (
         lambda it: it.item and it.item.conditional,
     ),
     *_estimated(
-        "unconditional", "Accepted / drafted, interval over prompts.", lambda it: it.item and it.item.unconditional
+        "unconditional",
+        "Accepted / drafts, too short ones included; interval over prompts.",
+        lambda it: it.item and it.item.unconditional,
     ),
 )
 

@@ -29,6 +29,7 @@ from specmeter.gaps import Doubt
 from specmeter.meetings import Meetings
 from specmeter.record import Estimate, Record
 from specmeter.stats import (
+    LEAST_PROMPTS,
     SAME,
     STUDENT,
     Pair,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-
-LEAST_PROMPTS = 4
-"""Fewer prompts have no interval over prompts: Student's t of 3 would span a factor of 3 where they differ by 20 %."""
 
 
 class Gain(Record):

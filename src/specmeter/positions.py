@@ -7,12 +7,13 @@ Counted from the steps on record, over all blocks. A step that drafted d tokens 
     position i was accepted    k >= i
 
     conditional                accepted / reached: what `theory.acceptance.position_rates` estimates
-    unconditional              accepted / drafted: falls with i, since one rejection ends a draft
+    unconditional              accepted / all drafts, those too short included: falls with i, since no draft has its
+                               second token accepted without its first
     accepted lengths           k of every step that drafted anything
 
 Greedy text repeats itself from block to block, so prompts are the units of intervals (`shares`). A draft shorter than
-its limit ended for a reason of its own (`p_min`, the last token): it counts for the positions that it has. Where drafts
-end because the draft model doubts, rates hold for the tokens that it dared to draft.
+its limit ended for a reason of its own (`p_min`, the last token): its conditional rates count for the positions that it
+has. Where drafts end because the draft model doubts, they hold for the tokens that it dared to draft.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.explain.tally import read_tallies
 from specmeter.record import Estimate, Record
-from specmeter.shares import bounded_ratio
+from specmeter.shares import over_prompts
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader
@@ -52,7 +53,7 @@ class PositionRate(Record):
     conditional: Estimate | None
     """Accepted / reached; None where no step got so far."""
     unconditional: Estimate
-    """Accepted / drafted."""
+    """Accepted / all drafts; a draft too short for it did not have it accepted."""
 
 
 class AcceptedLength(Record):
@@ -127,16 +128,15 @@ def counted(arm_id: str, kind: str, prompts: Sequence[Counts]) -> ArmPositions:
 
 
 def _position(place: int, prompts: Sequence[Counts]) -> PositionRate:
-    drafted = [_sum(steps, lambda d, _: d >= place) for steps in prompts]
     reached = [_sum(steps, lambda d, k: d >= place and k >= place - 1) for steps in prompts]
     accepted = [_sum(steps, lambda _, k: k >= place) for steps in prompts]
     return PositionRate(
         position=place,
-        drafted=sum(drafted),
+        drafted=sum(_sum(steps, lambda d, _: d >= place) for steps in prompts),
         reached=sum(reached),
         accepted=sum(accepted),
         conditional=_share(accepted, reached) if any(reached) else None,
-        unconditional=_share(accepted, drafted),
+        unconditional=_share(accepted, [steps.total() for steps in prompts]),
     )
 
 
@@ -153,4 +153,4 @@ def _sum(steps: Counts, wanted: Callable[[int, int], bool]) -> int:
 
 def _share(parts: Sequence[int], wholes: Sequence[int]) -> Estimate:
     pairs = [(float(part), float(whole)) for part, whole in zip(parts, wholes, strict=True) if whole]
-    return bounded_ratio(pairs, unit="1", of="prompts", ceiling=1.0)
+    return over_prompts(pairs, unit="1", ceiling=1.0)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
+LEAST_PROMPTS = 4
+"""Fewer prompts have no interval over prompts: Student's t of 3 would span a factor of 3 where they differ by 20 %."""
 SAME = 1e-9
 """Values whose relative spread is below this are copies of each other, not repetitions."""
 

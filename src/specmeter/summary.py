@@ -35,7 +35,7 @@ from specmeter.meetings import meet
 from specmeter.record import Arm, Estimate, Record
 from specmeter.request_table import RequestTable, Row
 from specmeter.schedule import Balance, achieved_balance
-from specmeter.shares import bounded_ratio
+from specmeter.shares import over_prompts
 from specmeter.stalls import Stalls, find_stalls
 from specmeter.stats import (
     Comparison,
@@ -300,10 +300,8 @@ def _estimates(
         choice=choice,
         left_out=len(np.unique(table.prompt[rows])) - (gain.prompts if gain else 0) if len(base) else 0,
         never_completed=len(np.setdiff1d(table.prompt[rows], table.prompt[decoded])),
-        acceptance=bounded_ratio(acceptance, unit="1", of="prompts", ceiling=1.0, level=level) if acceptance else None,
-        tau=bounded_ratio(tau, unit="tokens/forward", of="prompts", floor=1.0, ceiling=most, level=level)
-        if tau
-        else None,
+        acceptance=over_prompts(acceptance, unit="1", ceiling=1.0, level=level) if acceptance else None,
+        tau=over_prompts(tau, unit="tokens/forward", floor=1.0, ceiling=most, level=level) if tau else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from specmeter.positions import ALL, MOST_LENGTHS
+from specmeter.stats import LEAST_PROMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +39,9 @@ def print_positions(console: Console, found: Sequence[ArmPositions]) -> None:
         console.print(_table(arm))
         console.print()
     console.print(
-        "if reached: share of the drafts whose tokens before it were all accepted; of all: share of the drafts so "
-        "long. Accepted: share of the drafts of which just so many tokens were. 95 % intervals over prompts; kinds of "
+        "if reached: share of the drafts whose tokens before it were all accepted; of all: share of all drafts, those "
+        "too short included. Accepted: share of the drafts of which just so many tokens were. 95 % intervals over "
+        f"prompts, [?] where there is none (fewer than {LEAST_PROMPTS} prompts, or nothing that varies); kinds of "
         "text: `specmeter export --table positions`, `--table accepted_lengths`.",
         style="dim",
         highlight=False,

@@ -41,6 +41,8 @@ class RoundCost(Record):
     """A mean step of the arm; costs in plain tokens, the baseline's time per token being 1."""
 
     tau: float
+    """Tokens emitted. A replay is part of its step, so the arm's tau (tokens per target forward) is
+    tau / (1 + replays)."""
     drafted: float
     with_draft: float
     """Share of the steps that had a draft."""
@@ -48,6 +50,8 @@ class RoundCost(Record):
     verify: float
     restore: float
     rest: float
+    replays: float = 0.0
+    """Target forwards that replay what was accepted before a restored checkpoint."""
 
 
 class ArmAccount(Record):
@@ -123,13 +127,10 @@ def explain(
             experts_of(model.header, model, probe, unions[arm.target], texts.get(arm.target)),
             probe,
             verdict=verdict,
+            measured=speedups.get(arm.id),
             several=report.summary.invocations > 1,
         )
-        found.append(
-            account.model_copy(
-                update={"speedup": speedups.get(arm.id), "prediction": predictions.get(arm.id), "verdict": verdict}
-            )
-        )
+        found.append(account.model_copy(update={"prediction": predictions.get(arm.id)}))
     if not found:
         raise UsageError(f"{run.folder}: nothing was measured yet", fix="resume the run with `specmeter run`")
     return Account(report.name, tuple(found), probe_name if probes else None)
@@ -165,6 +166,7 @@ def _account(
     probe: Probe | None,
     *,
     verdict: Verdict | None,
+    measured: Estimate | None,
     several: bool,
 ) -> ArmAccount:
     cells = [cell for cell in mine if cell in base] or list(mine)
@@ -190,11 +192,11 @@ def _account(
     costs = _round(whole, beside, splits, means) if beside is not None and whole.rounds else None
     reason, said = None, ""
     if costs is not None and arm.speculates:
-        reason, said = sentence(costs, experts, undivided=means == "undivided")
+        reason, said = sentence(costs, experts, undivided=means == "undivided", measured=measured)
     return ArmAccount(
         arm_id=arm.id,
         baseline_id=arm.baseline_id,
-        verdict=None,
+        verdict=verdict,
         tokens=whole.tokens,
         ms_per_token=pooled_ratio([(it.ms, it.tokens) for it in splits], unit="ms/token", of=of),
         parts=parts,
@@ -203,7 +205,7 @@ def _account(
         round=None if costs is None else _cost_record(costs),
         reason=reason,
         sentence=f"invalid, so it says nothing about a speedup: {said}" if verdict == "invalid" and said else said,
-        speedup=None,
+        speedup=measured,
         prediction=None,
         by_curve=_by_curve(arm, mine, cells, probe) if costs is not None else None,
     )
@@ -265,6 +267,7 @@ def _round(whole: Tally, plain: Tally, splits: Sequence[Split], means: Means) ->
         restore=sums["restore"],
         rest=sums["sample"] + sums["rest"] + sums["remainder"],
         unexplained=max(0.0, sums["remainder"]) if means in RESIDUAL else 0.0,
+        replays=whole.replays / whole.rounds,
     )
 
 
@@ -277,6 +280,7 @@ def _cost_record(it: Round) -> RoundCost:
         verify=it.verify,
         restore=it.restore,
         rest=it.rest,
+        replays=it.replays,
     )
 
 

@@ -10,7 +10,9 @@ would help most is the reason:
     restoring       rejected tokens were forgotten at no cost
     rest            choosing tokens and whatever else happens in a step took no longer than in plain decoding
 
-All of them from means per step, which is exact: S = tau / cost, as in `theory.cost`.
+All of them from means per step, which is exact: S = tau / cost, as in `theory.cost`. That S is the ratio of all tokens
+over all time; the speedup of a run is the geometric mean over its units. And a replay is part of the step that it
+repairs, where a run's tau counts it as a forward of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from specmeter.explain.experts import Experts
+    from specmeter.record import Estimate
 
 SAME = 1.05
 """A cause that falls short by less explains it all: forwards vary by as much."""
@@ -33,7 +36,7 @@ class Round:
     """A mean round (all forwards but replays) of an arm; costs in plain tokens."""
 
     tau: float
-    """Tokens emitted."""
+    """Tokens emitted; above those per target forward where there are replays."""
     drafted: float
     accepted: float
     with_draft: float
@@ -45,6 +48,8 @@ class Round:
     """Sampling, the rest and what nothing accounts for."""
     unexplained: float = 0.0
     """What is left of a step and more than verification can cost; a part of `rest`."""
+    replays: float = 0.0
+    """Target forwards that replay what was accepted before a restored checkpoint."""
 
     @property
     def cost(self) -> float:
@@ -86,18 +91,35 @@ def without(it: Round) -> dict[ReasonName, float]:
     return found
 
 
-def sentence(it: Round, experts: Experts | None, *, undivided: bool = False) -> tuple[ReasonName | None, str]:
+def sentence(
+    it: Round, experts: Experts | None, *, undivided: bool = False, measured: Estimate | None = None
+) -> tuple[ReasonName | None, str]:
     """(what decides, the sentence); None where no single part does. `experts`: those of the target, None for a dense
-    one; `undivided`: `verify` has drafting in it."""
+    one; `undivided`: `verify` has drafting in it; `measured`: the speedup that stands beside it, a geometric mean."""
+    head = f"{it.speedup:.2f}x"
+    if measured is not None and f"{measured.point:.2f}" != f"{it.speedup:.2f}":
+        head += f" by all tokens over all time ({measured.point:.2f}x: geometric mean over {measured.of or 'blocks'})"
     if it.with_draft == 0:
-        return "no drafts", f"{it.speedup:.2f}x: nothing was drafted, every token was decoded by itself"
+        return "no drafts", f"{head}: nothing was drafted, every token was decoded by itself"
     left = without(it)
     name = max(left, key=lambda key: left[key])
-    head = f"{it.speedup:.2f}x: a step yields {it.tau:.2f} tokens and costs {it.cost:.2f} plain ones"
+    tau, cost = _quotient(it)
+    by_forward = f" (tau is {it.tau / (1 + it.replays):.2f}: it counts replays as forwards, too)" if it.replays else ""
+    head += f": a step yields {tau} tokens{by_forward} and costs {cost} plain ones"
     if left[name] < 1.02 * it.speedup:
         return None, f"{head}; no single part holds it back"
     why = _why(name, it, experts)
     return name, f"{head}; {'drafting and ' if undivided and name == 'verification' else ''}{why}"
+
+
+def _quotient(it: Round) -> tuple[str, str]:
+    """Tokens and cost of a step with as many digits as their quotient needs to be the speedup as printed."""
+    told: tuple[str, str] = ("", "")
+    for digits in (2, 3, 4):
+        told = f"{it.tau:.{digits}f}", f"{it.cost:.{digits}f}"
+        if float(told[1]) > 0 and f"{float(told[0]) / float(told[1]):.2f}" == f"{it.speedup:.2f}":
+            break
+    return told
 
 
 def _why(name: ReasonName, it: Round, experts: Experts | None) -> str:

@@ -6,9 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from specmeter.answer import MOST_FAILED, NOISY_MARGIN
-from specmeter.gain import LEAST_PROMPTS
 from specmeter.report.numbers import bound
-from specmeter.stats import MARGIN
+from specmeter.stats import LEAST_PROMPTS, MARGIN
 
 if TYPE_CHECKING:
     from specmeter.answer import Answer, OfKind
