@@ -129,6 +129,8 @@ def _share(value: numbers.Number, reading: Reading, fields: Fields) -> str | Non
 
 
 def _count(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
+    if value.unit == "%":
+        return "a share where a count belongs"
     if value.value < 0 or value.value != int(value.value):
         raise ValueError(f"{reading.text} is {value.value:g}: it must be a whole number, 0 or more")
     if reading.name in {"runs", "concurrency"} and value.value == 0:
@@ -172,7 +174,7 @@ def _tau(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
     if value.value + value.half < 1:
         raise ValueError(
             f"{reading.text} is {value.value:g}: tokens per target forward are at least 1 "
-            "(call accepted drafts per step accepted_per_step)"
+            "(call accepted drafts per step accepted_drafts_per_step)"
         )
     return fields.put("tau", max(1.0, value.value), value.half)
 

@@ -311,7 +311,7 @@ def _holds_what_it_says(grid: Grid, reading: Reading, unknown: list[str]) -> boo
     if len(filled) > 1 and len(words) == len(filled) and not any(is_plain(cell) for cell in filled):
         unknown.append(reading.text)
         return False
-    if reading.name == "accepted" and filled and all("%" in cell and "/" not in cell for cell in filled):
+    if reading.name == "accepted" and filled and all("%" in _first(cell) and "/" not in cell for cell in filled):
         reading.heading = Heading("acceptance", column("acceptance"), "%")
     return True
 

@@ -17,6 +17,7 @@ LARGEST = 1e15
 
 _EMPTY = frozenset({"", "-", "--", "---", "—", "–", "n/a", "na", "n.a.", "none", "null", "?", "...", "…", "/"})
 _DECORATION = re.compile(r"</?(?:b|i|em|strong|sup|sub)>|\*+|`+|[★☆✓✔✗†‡§$]|\\(?=%)")
+_FOOTNOTE = re.compile(r"(?<=\S)\s*(?:<sup>[^<>]{0,20}</sup>|\[\^[^\[\]]{1,20}\]|[⁰¹²³⁴-⁹]+)+\s*$")
 _NUMBER = re.compile(
     r"(?P<sign>[+-])?\s*(?P<digits>[0-9][0-9,.'’_\u00a0\u2009\u202f]*|\.[0-9]+)(?P<exponent>[eE][+-]?[0-9]{1,3})?"
 )
@@ -89,7 +90,7 @@ def _upper(rest: str, low: float, decimal_comma: bool) -> tuple[float, float, st
 
 
 def _plain(cell: str) -> str:
-    text = _DECORATION.sub("", cell).replace("\\times", "×").replace("％", "%")
+    text = _DECORATION.sub("", _FOOTNOTE.sub("", cell)).replace("\\times", "×").replace("％", "%")
     return text.replace("−", "-").replace("﹣", "-").replace("–", "-", 1).strip() if text.strip() else ""
 
 
