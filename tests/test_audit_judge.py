@@ -130,13 +130,13 @@ def test_acceptance_of_the_output_is_another_number() -> None:
 def test_without_a_draft_length_it_says_which_one_would_be_needed() -> None:
     ruling = ruled(speedup=1.9, acceptance=0.3)
     assert (ruling.verdict, ruling.bound) == ("cannot tell", "speedup-above-tau")
-    assert ruling.arithmetic == ("S = 1.9: no draft length; at an acceptance of 0.3 it needs a gamma of at least 3")
+    assert ruling.arithmetic == ("S = 1.9: no gamma; at an acceptance of 0.3 it needs a gamma of at least 3")
     with_cost = ruled(speedup=1.9, acceptance=0.6, baseline_rate=40.0, draft_rate=400.0)
     assert "needs a gamma of at least 3" in with_cost.arithmetic
     assert (1 + 0.6 * 3) / (1 + 3 * 0.1) > 1.9 > (1 + 0.6 * 2) / (1 + 2 * 0.1)
     never = ruled(speedup=1.9, acceptance=0.3, baseline_rate=40.0, draft_rate=80.0)
     assert (never.verdict, never.bound) == ("implausible", "speedup-above-cost-bound")
-    assert never.arithmetic == "S = 1.9 > max(1, a / c) = max(1, 0.3 / 0.5) = 1, whatever the draft length"
+    assert never.arithmetic == "S = 1.9 > max(1, a / c) = max(1, 0.3 / 0.5) = 1, whatever gamma is"
     assert "a draft 3.17 times as fast as its own printed rate" in never.reason
 
 
@@ -310,13 +310,42 @@ def test_a_few_failed_verifications_leave_doubt() -> None:
     assert ruled(failed_forwards=3).verdict == "cannot tell"
 
 
+@pytest.mark.parametrize("method", ["pearl", "SuffixDecoding", "a new one"])
+def test_gamma_bounds_only_what_is_known_to_be_a_chain(method: str) -> None:
+    ruling = ruled(method=method, gamma=5, tau=9.1, speedup=3.5)
+    assert (ruling.verdict, [item.name for item in ruling.rests_on]) == ("implausible", ["chain"])
+    drafts = ruled(method=method, gamma=5, drafted=600, steps=10, accepted=30)
+    assert (drafts.verdict, drafts.rests_on[0].name) == ("implausible", "chain")
+    assert ruled(method="EAGLE-2", gamma=2, tau=4.2, speedup=3.0).verdict == "possible"
+    assert ruled(method="draft-simple", gamma=5, tau=9.1, speedup=3.5).verdict == "impossible"
+
+
+def test_accepted_counts_may_hold_the_target_s_own_tokens() -> None:
+    ruling = ruled(gamma=1, drafted=1071, accepted=2040, steps=1071, speedup=1.75)
+    assert (ruling.verdict, ruling.claim.accepted) == ("possible", 2040)
+    assert ruled(gamma=1, drafted=900, accepted=2040, steps=1071, speedup=1.75).verdict == "impossible"
+
+
+def test_a_speedup_of_whole_requests_beside_rates_of_decoding() -> None:
+    rates = {"baseline_rate": 30.1, "decode_rate": 75.1}
+    lower = ruled(**rates, speedup=1.32)
+    assert (lower.verdict, lower.rests_on[0].name) == ("implausible", "one-window")
+    assert ruled(**rates, speedup=4.5).verdict == "impossible", "no prompt makes a speedup larger"
+    times = {"prompt_n": 32_000, "prompt_ms": 20_000.0, "predicted_n": 256, "predicted_ms": 3409.0, "wall_ms": 23_409.0}
+    whole = ruled(**rates, **times, speedup=1.22, tau=3.0)
+    assert (whole.verdict, whole.contradictions) == ("possible", ())
+
+
 def test_the_conservation_law() -> None:
     closes = ruled(predicted_n=32, accepted=12, target_forwards=19, gamma=4, drafted=40)
     assert (closes.verdict, closes.bound) == ("possible", "conservation")
     missing = ruled(predicted_n=201, accepted=23, target_forwards=40)
     many = ruled(predicted_n=5000, accepted=3000, target_forwards=1975, gamma=4)
     assert (many.verdict, many.bound) == ("cannot tell", "conservation"), "25 generations have 25 first tokens"
-    assert (missing.verdict, missing.bound) == ("impossible", "conservation")
+    assert (missing.verdict, missing.bound) == ("implausible", "conservation")
+    assert missing.rests_on[0].needs == "forwards that serve 4.425 requests at once"
+    alone = ruled(predicted_n=201, accepted=23, target_forwards=40, runs=1)
+    assert (alone.verdict, alone.bound) == ("impossible", "conservation")
     assert "137 tokens without a successful forward" in missing.arithmetic
     cut = ruled(predicted_n=32, accepted=14, target_forwards=19, gamma=4)
     assert cut.verdict == "possible"
@@ -451,8 +480,8 @@ def test_what_cannot_be_read_is_said_and_not_judged() -> None:
         ({}, "no decode rate"),
         ({"decode_rate": 50.0}, "no bytes per token"),
         ({"decode_rate": 50.0, "gamma": 4}, "no speedup or baseline rate; no acceptance"),
-        ({"decode_rate": 50.0, "acceptance": 0.5}, "no speedup or baseline rate; no draft length"),
-        ({"speedup": 1.5}, "no acceptance and draft length, tau or counts"),
+        ({"decode_rate": 50.0, "acceptance": 0.5}, "no speedup or baseline rate; no gamma"),
+        ({"speedup": 1.5}, "no acceptance and gamma, tau or counts"),
     ],
 )
 def test_cannot_tell_names_what_is_missing(fields: dict[str, Any], words: str) -> None:
@@ -497,7 +526,7 @@ def test_values_that_cannot_be_are_refused_in_plain_words() -> None:
 def test_every_bound_names_its_assumptions() -> None:
     assert all(name in ASSUMPTIONS for bound in STRENGTH for name in law(bound).assumes)
     assert {name for bound in STRENGTH for name in law(bound).assumes} == set(ASSUMPTIONS)
-    assert [bound for bound in STRENGTH if not law(bound).assumes] == list(STRENGTH[:3])
+    assert [bound for bound in STRENGTH if not law(bound).assumes] == list(STRENGTH[:2])
 
 
 _NUMBERS = st.floats(1e-9, 1e15)

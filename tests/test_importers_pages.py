@@ -15,6 +15,7 @@ from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
 from specmeter.errors import UsageError
 from specmeter.importers import detect
+from specmeter.importers.grid import known_headings
 from specmeter.importers.table import TableOptions, read_table
 
 
@@ -261,7 +262,7 @@ def test_chinese_tables(tmp_path: Path) -> None:
         ("name,t/s,MAT\nvanilla,40,1.00\nx,60,2.4\n", 2.4, False),
         ("name,t/s,accept len\nvanilla,40,0\nx,60,1.4\n", 2.4, False),
         ("name,t/s,tau\nx,60,2.4\n", 2.4, False),
-        ("name,t/s,accepted_per_step\nx,60,1.4\n", 2.4, False),
+        ("name,t/s,accepted_drafts_per_step\nx,60,1.4\n", 2.4, False),
     ],
 )
 def test_whether_a_length_counts_the_target_s_own_token(text: str, tau: float, unsaid: bool) -> None:
@@ -347,6 +348,64 @@ def test_a_change_beside_perplexities_is_theirs() -> None:
     assert (claim.speedup, claim.decode_rate) == (None, 54.02)
 
 
+def test_a_count_with_its_share() -> None:
+    page = "| gamma | Drafted | Accepted | t/s |\n|---|---|---|---|\n"
+    page += "| 4 | 300 | 180 (60%) | 61 |\n| 4 | 300 | 180/300 (60%) | 61 |\n| 4 | 300 | 60% (180/300) | 61 |\n"
+    assert told(claims(page), "drafted", "accepted", "acceptance") == [(300, 180, 0.6)] * 3
+    few = "gamma,accepted,speedup\n4,80 (60%),2.5\n4,12 (60%),2.5\n"
+    assert told(claims(few), "accepted", "acceptance") == [(80, 0.6), (12, 0.6)]
+    mixed = "drafted,accepted,t/s\n300,180 (60%),61\n300,60.0%,62\n"
+    assert told(claims(mixed), "accepted") == [(180,), (None,)]
+
+
+def test_accepted_tokens_of_a_step_may_count_the_target_s_own() -> None:
+    page = "| Config | k | Accepted tokens per step | Speedup |\n|---|---|---|---|\n| MTP-1 | 1 | 1.86 | 1.64x |\n"
+    assert judge(claims(page)[0]).verdict == "possible"
+    plain = page + "| none | 0 | 1.00 | 1.00x |\n"
+    assert told(claims(plain), "tau", "unit_unsaid") == [(1.86, ()), (1.0, ())]
+
+
+def test_footnotes_are_not_part_of_a_number() -> None:
+    page = "| t/s | speedup |\n|---|---|\n| 90<sup>2</sup> | 2.25x[^1] |\n| 90[^2] | 2.25x |\n| 90.0¹ | 2.25x |\n"
+    assert told(claims(page), "decode_rate", "speedup") == [(90.0, 2.25)] * 3
+
+
+def test_synthetic_prompts_are_not_synthetic_acceptance() -> None:
+    told_of = "prompt,{},speedup,tau\np1,yes,2.1,2.9\np2,no,2.3,3.1\n"
+    assert told(claims(told_of.format("synthetic")), "synthetic") == [(False,), (False,)]
+    assert told(claims(told_of.format("synthetic_acceptance")), "synthetic") == [(True,), (False,)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        TableOptions(columns={"speedup": "nope"}),
+        TableOptions(percent=("nope",)),
+        TableOptions(fraction=("nope",)),
+    ],
+)
+def test_an_option_for_a_column_that_is_not_there_is_refused(options: TableOptions) -> None:
+    with pytest.raises(UsageError, match="no column of that heading"):
+        list(read_table("speedup,tau\n1.2,2\n", Path("page"), options))
+
+
+def test_a_page_that_begins_with_a_badge_is_no_json() -> None:
+    page = "[![CI](https://ci.example/badge.svg)](https://ci.example)\n\n| speedup | tau |\n|---|---|\n| 1.2 | 2 |\n"
+    assert [(claim.speedup, claim.tau) for claim in claims(page)] == [(1.2, 2.0)]
+    assert known_headings(page) == 2
+    with pytest.raises(UsageError, match="not JSON"):
+        claims('[{"speedup": 1.2, "tau": }]')
+
+
+def test_a_table_in_a_cell_is_one_of_its_own() -> None:
+    inner = "<table><tr><th>gamma<th>t/s</tr><tr><td>4<td>99</tr></table>"
+    page = f"<table>{_CELLS}</tr><tr><td>1.2<td>2 {inner}</tr>\n<tr><td>1.3<td>2.5</tr></table>"
+    found = [(claim.speedup, claim.tau, claim.gamma, claim.decode_rate) for claim in claims(page)]
+    assert found == [(1.2, 2.0, None, None), (1.3, 2.5, None, None), (None, None, 4, 99.0)]
+    unclosed = f"<table>{_CELLS}</tr><tr><td>1.2<td>2</td></tr>{inner}"
+    assert [claim.tau for claim in claims(unclosed)] == [2.0, None]
+
+
 # --- hostile pages ---------------------------------------------------------------------------------------------------
 
 _CELLS = "<tr><th>speedup<th>tau"
@@ -362,13 +421,16 @@ _CELLS = "<tr><th>speedup<th>tau"
         (f"<table>{_CELLS}<tr><td rowspan=99999999>1.2<td>2" + "<tr><td>3" * 50 + "</table>", None),
         ("<table><tr><th colspan=999999999>speedup<tr><td>1</table>", "two columns"),
         ("<table>" + "<tr>" + "<td colspan=1000>1" * 3_000 + "</table>", "cells"),
-        ("<table>" + "x" * 5_000_000 + "</table>", "MiB"),
+        ("<table><tr><td>" + "x" * 5_000_000 + "</table>", "MiB"),
+        (f"<table>{_CELLS}<tr><td>1<td>2</table>" * 501, "more than 500 tables"),
+        (r"\begin{tabular}{ll} speedup & tau \\ 1 & 2 \\ \end{tabular}" * 501, "more than 500 tables"),
         ("<table>" + "<" * 200_000 + "</table>", "not CSV"),
         (r"\begin{tabular}{ll}" + "{" * 100_000 + r"\end{tabular}", "nested too deeply"),
         (r"\begin{tabular}" * 30_000, r"has no \end"),
         (r"\begin{tabular}{ll} speedup & tau \\ 1.2", r"table at line 1 has no \end"),
         (r"\begin{tabular}{ll} speedup & tau \\ 1 & 2 \\ " + "x" * 2_000_000 + r"\end{tabular}", "MiB"),
         (r"\begin{tabular}{l}" + r"\multicolumn{9999}{c}{1} & " * 500 + r"\\ 1 \\ \end{tabular}", "cells"),
+        (r"\begin{tabular}{l}" + r"\multicolumn{9999}{c}{1} & " * 30_000 + r"\\ 1 \\ \end{tabular}", "cells"),
         (r"\def\a{\a\a}\begin{tabular}{ll} speedup & tau \\ \a & 2 \\ \input{/etc/passwd} & 2 \\ \end{tabular}", None),
         ("| speedup | tau |\n|---|---|\n| " + "[a](" * 20_000 + " | 2 |", None),
         ("| speedup | tau |\n|---|---|\n| " + "[" * 50_000 + " | 2 |", None),

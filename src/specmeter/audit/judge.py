@@ -97,6 +97,10 @@ def _readings(claim: Claim) -> Iterator[tuple[str, Claim]]:
                 (f"{number(claim.tau + 1)} with it", {"tau": claim.tau + 1}, {}),
             ]
         )
+    accepted, drafted, steps = claim.accepted or 0, claim.drafted, claim.steps
+    if drafted and steps and steps <= accepted and drafted < accepted <= drafted + steps:
+        emitted = f"{accepted} accepted with the target's own token of each step"
+        choices.append([(f"{accepted} accepted", {}, {}), (emitted, {"accepted": accepted - steps}, {})])
     for chosen in product(*choices):
         update: dict[str, object] = {}
         rounding = dict(claim.rounding)
@@ -184,13 +188,13 @@ def _missing(claim: Claim, outcomes: list[Outcome]) -> Outcome:
         if tau[0].result == "weak":
             tree = claim.acceptance is not None and may_be_tree(claim)
             lacking = "its acceptance may be a share of a tree's nodes" if tree else "the acceptance is missing"
-            line += f": draft length alone permits nearly anything, {lacking}"
+            line += f": gamma alone permits nearly anything, {lacking}"
         return Outcome("speedup-above-tau", "undecided", line)
     lacking = ["no speedup or baseline rate"]
     if acceptance_range(claim) is None and claim.tau is None:
         lacking.append("no acceptance")
     elif claim.gamma is None and claim.tau is None:
-        lacking.append("no draft length")
+        lacking.append("no gamma")
     return Outcome("speedup-above-tau", "undecided", "; ".join(lacking))
 
 

@@ -20,8 +20,8 @@ RATES, SHARE, TAU = "speedup-not-its-rates", "tau-not-its-acceptance", "speedup-
 COST, TIME = "speedup-above-cost-bound", "draft-time-bound"
 LONGEST = 10_000
 """Draft tokens per step; more than that is said of no engine."""
-COUNTED = 1.02
-"""Factor by which tau may lie above what counts give: engines count the first and the last step differently."""
+COUNTED = 0.02
+"""Share by which tau may miss what counts give: sources differ by the first and the last step of a generation."""
 SAME_RATIO = 1.05
 """Factor by which a printed speedup and the ratio of printed rates may differ without a word: means of other things."""
 UNLIKELY_RATIO, WRONG_RATIO = 1.3, 1.5
@@ -48,7 +48,9 @@ def check_ratio(claim: Claim) -> Outcome | None:
     factor = _disagreement(claim)
     if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
-    line = disagreement(claim) or ""
+    line = disagreement(claim)
+    if line is None:
+        return None
     if claim.window == "with prompt" or (claim.concurrency or 1) > 1:
         return Outcome(RATES, "undecided", line)
     means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
@@ -60,13 +62,40 @@ def check_ratio(claim: Claim) -> Outcome | None:
         rests_on = (Assumption(name="baseline", needs=f"a baseline of {wanted}"), *rests_on)
     elif claim.runs == 1 or (factor > WRONG_RATIO and not means):
         rests_on = ()
+    if (with_prompt := _with_prompt(claim)) is not None:
+        rests_on = (Assumption(name="one-window", needs=with_prompt), *rests_on)
     return Outcome(RATES, "broken", line, rests_on)
+
+
+def _is_of_whole_runs(claim: Claim) -> bool:
+    """Whether a printed speedup is that of the row's whole run, prompt included, by its own times."""
+    said, baseline = printed(claim, "speedup"), printed(claim, "baseline_rate")
+    if said is None or baseline is None or not claim.predicted_n or claim.prompt_ms is None:
+        return False
+    decoding = claim.predicted_ms
+    if decoding is None and claim.decode_rate is not None:
+        decoding = 1e3 * claim.predicted_n / claim.decode_rate
+    whole = claim.wall_ms or (None if decoding is None else claim.prompt_ms + decoding)
+    if whole is None:
+        return False
+    ratio = (claim.prompt_ms + 1e3 * claim.predicted_n / baseline.value) / whole
+    return said.low / SAME_RATIO <= ratio <= said.high * SAME_RATIO
+
+
+def _with_prompt(claim: Claim) -> str | None:
+    """How long prompts would have to be for a speedup of whole requests; None where none makes it so."""
+    said, rates = printed(claim, "speedup"), _ratio(claim)
+    if said is None or rates is None or not min(1.0, rates.high) < said.value < max(1.0, rates.high):
+        return None
+    # (p + 1) / (p + 1 / r) = s, for a prompt of p times the decoding without drafts.
+    share = abs((1 - said.value / rates.value) / (said.value - 1))
+    return f"a speedup of whole requests, with prompts of {number(share)} times the plain decoding"
 
 
 def disagreement(claim: Claim) -> str | None:
     """A printed speedup that the row's own rates do not give, in words."""
     said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO:
+    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO or _is_of_whole_runs(claim):
         return None
     where = "" if claim.baseline_from is None else f" with the baseline of {claim.baseline_from}"
     return (
@@ -99,7 +128,7 @@ def most_tau(claim: Claim) -> Limit | None:
     if said is not None:
         found.append(Limit(said.high, number(said.high), said.high, ("tau",)))
     found += _from_share(claim, said)
-    if claim.gamma is not None and not found:
+    if claim.gamma is not None and not found and not may_be_tree(claim):
         return _tau(1.0 + claim.gamma, f"1 + {claim.gamma}", weak=claim.gamma > 0)
     return min(found, key=lambda limit: limit.value, default=None)
 
@@ -143,7 +172,7 @@ def check_share(claim: Claim) -> Outcome | None:
         return None
     most = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
     line = f"tau = {number(tau.value)} > 1 + {number(share.high)} x {claim.gamma} = {number(most)}"
-    if tau.low <= most or (claim.accepted is not None and tau.low <= most * COUNTED):
+    if tau.low <= most or (claim.accepted is not None and tau.low <= most * (1 + COUNTED)):
         return None
     if "acceptance" in claim.averaged and tau.low <= most * MEAN_OF_ACCEPTANCE:
         return Outcome(SHARE, "doubtful", f"{line}, but this is a mean of acceptance over prompts")
@@ -177,18 +206,18 @@ def _gamma_needed(claim: Claim, speedup: Range) -> str:
     """What is missing; of draft lengths how long they would have to be."""
     share = acceptance_range(claim)
     if share is None or not 0 < share.high <= 1:
-        return "no acceptance and draft length, tau or counts"
+        return "no acceptance and gamma, tau or counts"
     if may_be_tree(claim):
         return "no tau or counts, and its acceptance may be a share of a tree's nodes"
     cost = draft_cost(claim) if _drafts_cost(claim) else None
     spare = share.high - speedup.low * (cost.low if cost is not None else 0.0)
     if spare <= 0:
-        return f"no draft length is enough at an acceptance of {number(share.high)}"
+        return f"no gamma is enough at an acceptance of {number(share.high)}"
     needed = (speedup.low - 1) / spare
     if needed > LONGEST:
-        return f"no draft length is enough at an acceptance of {number(share.high)}"
+        return f"no gamma is enough at an acceptance of {number(share.high)}"
     gamma = math.ceil(needed - 1e-9)
-    return f"no draft length; at an acceptance of {number(share.high)} it needs a gamma of at least {gamma:,}"
+    return f"no gamma; at an acceptance of {number(share.high)} it needs a gamma of at least {gamma:,}"
 
 
 def check_cost(claim: Claim, noise: float) -> Outcome | None:
@@ -264,7 +293,7 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
     most = min(1.0, share.high)
     if claim.gamma is None:
         value = max(1.0, most / cost.low)
-        text = f"max(1, a / c) = max(1, {number(most)} / {c}) = {number(value)}, whatever the draft length"
+        text = f"max(1, a / c) = max(1, {number(most)} / {c}) = {number(value)}, whatever gamma is"
         # (1 + a g) / (1 + g c) lies between 1 and a / c; one draft per step stands for the length that is not known.
         return (
             Limit(value, text, 1 + most, ("acceptance",), 1.0, cost.low, any_length=True, weak=True) if m == 1 else None
