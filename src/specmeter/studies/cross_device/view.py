@@ -215,7 +215,7 @@ def _rates(found: Sequence[Backend]) -> Iterator[Point]:
                     x=backend.name,
                     y=y,
                     label=label,
-                    verdict=max((row.verdict for row in rows), key=_WORSE.index),
+                    verdict=_WORSE[max(_WORSE.index(row.verdict) for row in rows)],
                 )
 
 
