@@ -201,6 +201,20 @@ def test_every_width_shows_every_word(width: int, folder: Path) -> None:
         assert word in together
 
 
+def test_both_words_and_what_they_rest_on_are_among_the_first_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["audit", "--published", "apple"]) == 1
+    out = capsys.readouterr().out
+    first, assumptions, rest = out.partition("implausible rests on these")
+    shown = first.split("\n\n", 1)[1].replace("implausible", "unlikely")
+    assert assumptions
+    assert shown.count("impossible") == 5
+    assert shown.count("unlikely") == 5
+    assert "and 42 more" in first
+    assert "and 56 more" in rest
+    assert invoke(["audit", "--published", "apple", "--details"]) == 1
+    assert "more, which --details shows" not in capsys.readouterr().out
+
+
 def test_many_rows_are_cut_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ are too wide rather than too narrow, so that whoever rules by them errs on the s
 
 from __future__ import annotations
 
+import math
+
 from specmeter.record import Estimate
 
 
@@ -45,6 +47,25 @@ def quotient(first: Estimate, second: Estimate, *, unit: str, method: str) -> Es
     ends = None if ours is None or theirs is None or theirs[0] <= 0 else (ours[0] / theirs[1], ours[1] / theirs[0])
     how = f"{method}; from the lowest over the highest to the highest over the lowest of their intervals"
     return _of_two(first, second, first.point / second.point, ends, unit, how if ends else f"{method}; no interval")
+
+
+def ratio_of_means(first: Estimate, second: Estimate, deviations: tuple[float, float], *, among: int = 1) -> Estimate:
+    """first / second, two independent means of runs with these standard deviations: Welch's t on logarithms.
+
+    With `among`, one of so many intervals that hold together (Bonferroni). Without an interval of single runs, or where
+    nothing varies.
+    """
+    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
+
+    pairs = list(zip((first, second), deviations, strict=True))
+    point, n, level = first.point / second.point, first.n + second.n, 0.95
+    parts = [(deviation / mean.point) ** 2 / mean.n for mean, deviation in pairs]
+    if min(first.n, second.n) < 2 or not sum(parts):
+        return Estimate(point=point, n=n, unit="x", method="ratio of printed rates; no interval")
+    freedom = sum(parts) ** 2 / sum(part**2 / (mean.n - 1) for part, (mean, _) in zip(parts, pairs, strict=True))
+    half = math.exp(float(stdtrit(freedom, 1 - (1 - level) / (2 * among))) * math.sqrt(sum(parts)))
+    method = "ratio of printed means; from their standard deviations, Welch on logarithms"
+    return Estimate(point=point, low=point / half, high=point * half, level=level, n=n, unit="x", method=method)
 
 
 def scaled(estimate: Estimate, factor: float, unit: str | None = None) -> Estimate:

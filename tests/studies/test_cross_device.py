@@ -37,8 +37,8 @@ def test_what_the_published_numbers_say_of_each_claim() -> None:
         "overhead-per-token": "contradicted",
         "per-operation-calls": "cannot tell",
         "not-bandwidth": "cannot tell",
-        "first-runs-local": "supported",
-        "acceptance-tells": "contradicted",
+        "first-runs-local": "cannot tell",  # a log of one of four runs
+        "acceptance-tells": "cannot tell",
         "not-viable": "cannot tell",
     }
 
@@ -49,7 +49,7 @@ def test_what_the_published_numbers_say_of_each_claim() -> None:
         ("reduction", ("2 of 2 are false", "24 tokens without a successful forward")),
         ("overhead-per-token", ("62.5 ms - 11.5 ms = 51.0 ms", "70.4 ms - 15.9 ms = 54.5 ms", "41.13 s > 23.6 s")),
         ("not-bandwidth", ("248,320 numbers", "0.99 MB", "7.9 ms at 1 Gbit/s", "16% of 51 ms")),
-        ("first-runs-local", ("Failed to connect", "M1 Max -2.0%", "M2 Pro -2.5%")),
+        ("first-runs-local", ("1 of 4 runs", "Failed to connect", "M1 Max -2.0%", "M2 Pro -2.5%")),
         ("acceptance-tells", ("3 of 3 prompts", "40.2 %", "3.3 %")),
     ],
 )
@@ -196,6 +196,29 @@ def test_first_runs_are_judged_by_their_logs(held_by: tuple[str, ...], ruling: F
     )
     data = StudyData(study="cross-device", origin="published", title="made up", arms=arms, places=places)
     assert rulings(data)["first-runs-local"] == ruling
+
+
+def test_a_log_of_one_run_says_nothing_of_the_others() -> None:
+    arms = tuple(line(f"{name} (first)", 1.0, "invalid", WITHDRAWN) for name in ("local", "far", "farther"))
+    places = (
+        DraftPlace(config="t/local (first)"),
+        DraftPlace(config="t/far (first)", machine="far", held_by=("Failed to connect",)),
+        DraftPlace(config="t/farther (first)", machine="farther"),
+    )
+    rows = tuple(
+        Result(config=f"t/{name} (first)", target="t", prompt="code", decode_rate=9.0) for name in ("far", "farther")
+    )
+    data = StudyData(study="cross-device", origin="published", title="made up", arms=arms, places=places, results=rows)
+    assert rulings(data)["first-runs-local"] == "cannot tell"
+    assert rulings(replace(data, results=rows[:1]))["first-runs-local"] == "supported"
+
+
+def test_marks_of_rates_are_what_their_rows_are() -> None:
+    figure = next(it for it in findings("cross-device", published()).figures if it.key == "rates")
+    marks = {(point.x, point.series): point.verdict for point in figure.points}
+    assert {place for (place, prompt), mark in marks.items() if mark == "invalid"} == {"local", "M1 Max", "M2 Pro"}
+    assert {prompt for (_, prompt), mark in marks.items() if mark == "invalid"} == {"math"}
+    assert sum(mark is None for mark in marks.values()) == 2
 
 
 def test_tables_and_figures_of_measured_data() -> None:

@@ -178,6 +178,8 @@ def test_the_least_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["--vocabulary", "10", "--rtt=-1"], "--rtt[0] is -1"),
         (["--vocabulary", "10", "--plain-rate", "0"], "--plain-rate is 0"),
         (["--vocabulary", "10", "--plain-rate", "1", "--draft-ms", "1", "--alpha", "2"], "--alpha is 2"),
+        (["--vocabulary", "10", "--alpha", "0.5"], "--alpha: no speedup follows without --plain-rate and --draft-ms"),
+        (["--vocabulary", "10", "--plain-rate", "9", "--alpha", "0.5"], "no speedup follows without --draft-ms"),
         (["nowhere"], "nowhere"),
         (["nowhere", "--gamma", "3"], "a RUN has its own"),
     ],

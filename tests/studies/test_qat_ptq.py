@@ -49,7 +49,7 @@ def test_what_the_published_numbers_show() -> None:
     assert rulings(data) == {
         "qat-span": "supported",
         "qat-narrow": "cannot tell",
-        "ptq-wide": "supported",
+        "ptq-wide": "cannot tell",  # 19.8 [11.2, 73.9]
         "qat-against-ptq": "cannot tell",
     }
     # 0.308 is 0.3 to the last digit that the claim prints, and the spread of four runs is hardly known.
@@ -74,7 +74,7 @@ def test_families_as_the_document_has_them() -> None:
     assert found == {
         "qat-span": "supported",
         "qat-narrow": "supported",
-        "ptq-wide": "supported",
+        "ptq-wide": "cannot tell",  # of eight runs no spread is known to a tenth
         "qat-against-ptq": "cannot tell",
     }
 
@@ -102,6 +102,7 @@ def test_the_quick_variant_for_real() -> None:
     assert all(it.perplexity is None and len(it.rates) == 1 for it in report.models)
     found = findings("qat-vs-ptq", from_quality("qat-vs-ptq", report, part="qat-vs-ptq"))
     rulings = {claim.id: claim for claim in found.claims}
-    assert rulings["qat-span"].ruling == "cannot tell"
+    named = {name for name, claim in rulings.items() if claim.ruling == "does not apply here"}
+    assert named == {"qat-span", "qat-narrow", "ptq-wide"}
     assert "bench dense" in rulings["qat-span"].found
     assert all(CAVEAT in item.about for item in (*found.tables, *found.figures))

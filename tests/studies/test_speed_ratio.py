@@ -10,6 +10,7 @@ from ratio_data import Made, data
 
 from specmeter import studies
 from specmeter.experiment_file import load
+from specmeter.studies.quantization.rungs import faster, named, rungs
 from specmeter.studies.speed_ratio.ratio import pairings
 from specmeter.studies.study import ModelUsed, StudyData
 from specmeter.theory.cost import break_even_rate
@@ -83,6 +84,19 @@ def test_published_self_speculation_rests_on_a_baseline_that_is_hardly_known() -
     claims = ruled(published("self-speculation"))
     assert {claim.ruling for claim in claims.values()} == {"cannot tell"}
     assert "target 54.0 tok/s [23.0, 85.1]" in claims["self-ratio"].found
+
+
+def test_a_printed_ratio_has_the_interval_that_the_ladder_gives_it() -> None:
+    ladder, pairs = rungs(published("apple-quant-ladder")), pairings(published("self-speculation"))
+    two, eight = named(ladder, "Q2_K"), named(ladder, "Q8_0")
+    assert two is not None
+    assert eight is not None
+    expected, found = faster(two, eight), next(pair.ratio for pair in pairs if pair.line.draft == "4B_Q2")
+    assert expected is not None
+    assert found is not None
+    assert (found.point, found.low, found.high) == pytest.approx(
+        (expected.point, expected.low, expected.high), rel=1e-3
+    )
 
 
 def test_published_mixture_reads_fewer_weights_than_it_has() -> None:
@@ -169,7 +183,11 @@ def test_gain_at_low_acceptance_is_contradicted_by_a_loss_there_or_by_the_cost_o
 
 def test_self_speculation_in_both_directions() -> None:
     losing = ruled(alone(Made("4B_Q8", "4B_Q2", 4, 0.75, 0.9), Made("4B_Q8", "4B_Q6", 4, 0.7, 0.95)))
+    # Losers below 2.5 place no threshold: that needs an arm above it that gains.
+    assert losing.pop("self-needs-2.5").ruling == "cannot tell"
     assert {claim.ruling for claim in losing.values()} == {"supported"}
+    both = ruled(alone(Made("4B_Q8", "4B_Q2", 4, 1.2, 0.9), Made("4B_Q8", "4B_Q6", 4, 0.7, 0.95), **{"4B_Q2": 150.0}))
+    assert both["self-needs-2.5"].ruling == "supported"
     gaining = ruled(alone(Made("4B_Q8", "4B_Q2", 4, 1.2, 0.9), **{"4B_Q2": 150.0}))
     assert gaining["self-loses"].ruling == "contradicted"
     assert gaining["self-ratio"].ruling == "contradicted"

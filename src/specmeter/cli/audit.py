@@ -195,5 +195,10 @@ def _audit_published(name: str, names: tuple[str, ...], given: Given, noise: flo
     from specmeter.errors import UsageError
 
     if name not in names:
-        raise UsageError(f"there is no published data set {name!r}", fix=f"use one of {', '.join(names)}")
+        from specmeter import studies
+
+        fix = f"use one of {', '.join(names)}"
+        if name in studies.names():
+            fix = f"that is a study, whose document is one of {', '.join(names)}; `specmeter report --published {name}`"
+        raise UsageError(f"there is no published data set {name!r}", fix=fix)
     return rule(published.claims(name), name, "published", given, noise)

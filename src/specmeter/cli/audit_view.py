@@ -26,8 +26,9 @@ _COLOURS: dict[Verdict, str] = {
 }
 MAX_ROWS = 1_000
 """Shown per source; more than anyone reads."""
-MAX_WORST = 10
-"""Broken rows shown before what they rest on; the others follow with the rest."""
+MAX_SHOWN = 10
+"""Broken rows shown without --details, and as many of the others; of each verdict half of them at most where there are
+several."""
 _WIDE = 110
 _ROW = 24
 _LABEL = 30
@@ -84,17 +85,17 @@ def print_source(console: Console, audit: Audit, *, details: bool) -> None:
     shared = _shared_notes(audit.rulings)
     bad = sorted((r for r in audit.rulings if r.broken or r.contradictions), key=lambda r: VERDICTS.index(r.verdict))
     rest = [ruling for ruling in audit.rulings if not (ruling.broken or ruling.contradictions)]
-    worst = bad if details else bad[:MAX_WORST]
+    worst, others = (bad, rest) if details else (_some_of_each(bad), rest[:MAX_SHOWN])
     if worst:
         _print_table(console, worst[:MAX_ROWS], shared, details=details)
-        if len(worst) < len(bad):
-            console.print(f"and {len(bad) - len(worst)} more, which --details shows", highlight=False)
-        _print_assumptions(console, worst)
-    if rest:
+        _print_left_out(console, len(bad) - len(worst))
+        _print_assumptions(console, bad)
+    if others:
         if worst:
             console.print()
-        _print_table(console, rest[: MAX_ROWS - len(worst[:MAX_ROWS])], shared, details=details)
-    if len(worst) + len(rest) > MAX_ROWS:
+        _print_table(console, others[: MAX_ROWS - len(worst[:MAX_ROWS])], shared, details=details)
+        _print_left_out(console, len(rest) - len(others))
+    if len(worst) + len(others) > MAX_ROWS:
         console.print(f"only the first {MAX_ROWS:,} rows are shown; --json prints all", highlight=False)
     console.print(f"noise: {audit.noise.share:.1%}, {escape(audit.noise.origin)}", highlight=False)
     for line in audit.notes:
@@ -102,6 +103,20 @@ def print_source(console: Console, audit: Audit, *, details: bool) -> None:
     for note, where in shared.items():
         console.print(f"note{where}: {escape(printable(note))}", highlight=False)
     console.print()
+
+
+def _some_of_each(rulings: Sequence[Ruling]) -> list[Ruling]:
+    """The first of every verdict, in the order given; more of one where there are few of another."""
+    by_verdict = {verdict: [it for it in rulings if it.verdict == verdict] for verdict in VERDICTS}
+    first = [it for found in by_verdict.values() for it in found[: MAX_SHOWN // 2]]
+    more = [it for found in by_verdict.values() for it in found[MAX_SHOWN // 2 :]]
+    chosen = {id(it) for it in (first + more)[:MAX_SHOWN]}
+    return [it for it in rulings if id(it) in chosen]
+
+
+def _print_left_out(console: Console, count: int) -> None:
+    if count:
+        console.print(f"and {count} more, which --details shows", highlight=False)
 
 
 def _print_table(console: Console, rulings: Sequence[Ruling], shared: dict[str, str], *, details: bool) -> None:

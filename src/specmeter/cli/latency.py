@@ -66,7 +66,7 @@ def command(
       specmeter latency latest
       specmeter latency latest --vocabulary 151936 --rtt 0.3,1,4 --bandwidth 1000,10000
       specmeter latency latest --plain-rate 20 --draft-ms 6 --local-draft-ms 12 --alpha 0.7
-      specmeter latency --vocabulary 248320 --plain-rate 53.8 --draft-ms 11.5 --alpha 0.6 --bandwidth 1000
+      specmeter latency --vocabulary 248320 --plain-rate 42.4 --draft-ms 11.5 --alpha 0.6 --bandwidth 1000
 
     \b
     Exit codes: 0 said, 2 no such run, too few networks in it, or impossible numbers.
@@ -85,6 +85,7 @@ def command(
             _fail("--vocabulary is missing", "name a RUN to fit the model with, or give the draft's vocabulary")
         if networks:
             _fail("--network belongs to the arms of a RUN", "name the run, or give --rtt and --bandwidth")
+        _refuse_half_a_step(given | {"--alpha": alpha})
         model, step = at_least(gamma or 4, vocabulary), _given_step(plain_rate, draft_ms, alpha, gamma or 4)
     else:
         if gamma is not None:
@@ -137,6 +138,16 @@ def _data(folder: str) -> StudyData:
         return find_folder(folder).data()
     except StoreError:
         return from_run(_STUDY, find_run(folder))
+
+
+def _refuse_half_a_step(given: dict[str, float | None]) -> None:
+    """Flags of a speedup are of use only where all that it needs are there."""
+    missing = [flag for flag in ("--plain-rate", "--draft-ms", "--alpha") if given[flag] is None]
+    here = [flag for flag, value in given.items() if value is not None]
+    if missing and here:
+        _fail(
+            f"{', '.join(here)}: no speedup follows without {' and '.join(missing)}", "give these too, or none of them"
+        )
 
 
 def _given_step(plain_rate: float | None, draft_ms: float | None, alpha: float | None, gamma: int) -> DraftStep | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,9 +37,9 @@ def catalogued(
         raise UsageError(f"context is {context}", fix=f"give tokens from 0 to {LONGEST_CONTEXT}")
     where, shape = _one(device), model(target)
     drafter = model(draft) if draft is not None else None
-    told = f"{shape.name} {number_format}"
-    if drafter is not None:
-        told += f" with {drafter.name} {draft_format or number_format}"
+    told = f"{_asked(target, shape.name)} {number_format}"
+    if drafter is not None and draft is not None:
+        told += f" with {_asked(draft, drafter.name)} {draft_format or number_format}"
     return by_bytes(
         shape.footprint(number_format),
         drafter.footprint(draft_format or number_format) if drafter is not None else None,
@@ -47,6 +48,13 @@ def catalogued(
         recurrent=shape.linear is not None,
         context=context,
     )
+
+
+def _asked(name: str, found: str) -> str:
+    """The entry's name; where it was asked for by another that means the same shape, both."""
+    numbers = (re.findall(r"\d+(?:\.\d+)?", text.lower()) for text in (name, found))
+    asked, known = numbers
+    return found if asked[: len(known)] == known else f"{found} (of the same shape as {name})"
 
 
 def _one(name: str) -> Device:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.audit.published import table
 from specmeter.record import Estimate
-from specmeter.studies.from_claims import printed_rate, result, rulings, worst_of
+from specmeter.studies.from_claims import printed_rate, result, rulings, tally, worst_of
 from specmeter.studies.study import ArmResult, ModelUsed, StudyData
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SOURCE = (
 BANDWIDTH = 800e9
 """Of the M2 Ultra, as the document states it."""
 
-_BENCH = "apple/bench.csv"
+_BENCH, _RUNS = "apple/bench.csv", "apple/sd_runs.csv"
 _NAMES = {"4B_Q8_0": "4B_Q8", "4B_Q6_K": "4B_Q6", "4B_Q4_K_M": "4B_Q4", "4B_Q3_K_M": "4B_Q3", "4B_Q2_K": "4B_Q2"}
 """`llama-bench` rows -> names of the runs."""
 _MOE = "35B_Q4"
@@ -64,6 +64,8 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
             "drafts among them, over the life of its context; the rates they are compared with are llama-bench's.",
             "In the four raw logs that were published, 40 verifications took place of 150 to 177 that were asked for; "
             "the others failed and stale logits were read. Acceptance counted there means nothing.",
+            f"`specmeter audit --published apple` rules the runs of the document's table `sd_runs`, those on other "
+            f"targets among them: {tally('apple', _RUNS)}.",
         ),
     )
 
@@ -72,7 +74,7 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
 
 
 def _rows(targets: Sequence[str]) -> Iterator[Result]:
-    for ruling in rulings("apple", "apple/sd_runs.csv"):
+    for ruling in rulings("apple", _RUNS):
         target, draft, gamma, prompt = _parts(ruling)
         if target in targets:
             config = f"{target}/{draft}/k{gamma}"

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.estimates import above, below
 from specmeter.record import Estimate
 from specmeter.studies.study import ClaimRuling, Finding, RestsOn
 
@@ -72,6 +73,14 @@ def only_of(data: StudyData, named: str, found: Found) -> Found:
 def denied_by(values: Sequence[float], *, most: float, last_digit: float) -> list[float]:
     """Values that deny a claim of `at most` so much, beyond half a unit of its own last digit."""
     return [value for value in values if value > most + last_digit / 2]
+
+
+def by_intervals(found: Sequence[tuple[Estimate, float]], about: float) -> Finding:
+    """Of estimates, each claimed to be about so much: within a share `about` of it with their whole interval."""
+    if found and all(above(it, (1 - about) * value) and below(it, (1 + about) * value) for it, value in found):
+        return "supported"
+    outside = any(below(it, (1 - about) * value) or above(it, (1 + about) * value) for it, value in found)
+    return "contradicted" if outside else "cannot tell"
 
 
 def fallen(lines: Sequence[ArmResult], among: int) -> str:

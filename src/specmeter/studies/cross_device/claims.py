@@ -195,10 +195,14 @@ def _first_runs(data: StudyData, withdrawn: Sequence[Backend]) -> Found:
             "contradicted", f"Drafts lay on the other machine ({told}). Rates beside the local draft: {rates}."
         )
     if logged:
-        return by_counts(
-            "supported",
-            f"A log says so ({told}); it is of one of the runs, the others have none. Rates beside the local draft: "
-            f"{rates}.",
+        logs = sum(len(it.place.held_by) for it in logged)
+        runs = sum(row.decode_rate is not None for it in withdrawn for row in it.rows)
+        if logs >= runs:
+            return by_counts("supported", f"Logs of all say so ({told}). Rates beside the local draft: {rates}.")
+        return (
+            "cannot tell",
+            f"Logs say so of {logs} of {runs} runs ({told}); of the others there is none, and rates beside the local "
+            f"draft's decide nothing: {rates}.",
         )
     return "cannot tell", f"No log of them says where the draft lay. Rates beside the local draft: {rates}."
 
@@ -229,12 +233,12 @@ def _acceptance(remote: Sequence[Backend]) -> Found:
         first, second = remote[:2]
         equal, compared = shared_acceptance(first.rows, second.rows)
         if compared and equal == compared:
-            return by_counts(
-                "contradicted",
+            return (
+                "cannot tell",
                 f"In the document's second runs {first.name} and {second.name}, two machines, have identical "
-                f"acceptance on {equal} of {compared} prompts: identical numbers do not mean one machine. That they "
-                f"differ from the local ones ({share(first.line.acceptance)} and {share(_local(first))}) says that "
-                "runs failed differently: the same greedy drafts would be accepted nearly alike.",
+                f"acceptance on {equal} of {compared} prompts, as greedy drafts have wherever they are made. But it "
+                f"is not the local draft's ({share(first.line.acceptance)} and {share(_local(first))}), so no run is "
+                "here that was surely remote and has the local acceptance.",
             )
     return "cannot tell", _nothing(remote)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
 from specmeter.studies.cross_device.costs import WITHDRAWN
-from specmeter.studies.from_claims import printed_rate, result, rulings, worst_of
+from specmeter.studies.from_claims import printed_rate, result, rulings, tally, worst_of
 from specmeter.studies.study import ArmResult, DraftPlace, ModelUsed, StudyData
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def published() -> StudyData:
             "evaluated, the prompt's and those of rejected drafts among them, over the life of its context.",
             "In the raw log of these runs that was published, 40 verifications took place of the 177 that were asked "
             "for; the others failed. The local draft's counters on the same prompt say the same.",
+            f"`specmeter audit --published apple` rules both series of runs: {tally('apple', _AGAIN, _FIRST)}.",
         ),
     )
 

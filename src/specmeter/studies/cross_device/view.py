@@ -9,13 +9,17 @@ from specmeter.errors import UsageError
 from specmeter.record import Estimate
 from specmeter.studies.cross_device.costs import Backend, backends
 from specmeter.studies.cross_device.latency import Fitted, fitted
-from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable, claimed_cell
+from specmeter.studies.study import Axis, Point, Standing, StudyCell, StudyFigure, StudyTable, claimed_cell
 from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Network
     from specmeter.studies.study import StudyData
     from specmeter.theory.latency import LatencyModel
+
+
+_WORSE: tuple[Standing | None, ...] = (None, "valid", "suspect", "implausible", "invalid")
+"""A mean is as good as the worst of what it is a mean of."""
 
 
 def tables(data: StudyData) -> tuple[StudyTable, ...]:
@@ -202,11 +206,17 @@ def _rates(found: Sequence[Backend]) -> Iterator[Point]:
     for backend in found:
         prompts = dict.fromkeys(row.prompt for row in backend.rows)
         for prompt in prompts:
-            rates = [row.decode_rate for row in backend.rows if row.prompt == prompt and row.decode_rate is not None]
-            if rates:
-                label = f"{backend.name}, {prompt}: mean of {len(rates)}"
-                y = sum(rates) / len(rates)
-                yield Point(series=prompt, x=backend.name, y=y, label=label, verdict=backend.line.of_rate)
+            rows = [row for row in backend.rows if row.prompt == prompt and row.decode_rate is not None]
+            if rows:
+                label = f"{backend.name}, {prompt}: mean of {len(rows)}"
+                y = sum(row.decode_rate or 0.0 for row in rows) / len(rows)
+                yield Point(
+                    series=prompt,
+                    x=backend.name,
+                    y=y,
+                    label=label,
+                    verdict=_WORSE[max(_WORSE.index(row.verdict) for row in rows)],
+                )
 
 
 def _drafting(found: Sequence[Backend]) -> Iterator[Point]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from specmeter.studies.telling import by_counts, by_values, quoted, ruling
 if TYPE_CHECKING:
     from specmeter.machines import MachineLine, MachineTable
     from specmeter.record import Estimate
-    from specmeter.studies.study import ClaimRuling, StudyData
+    from specmeter.studies.study import ClaimRuling, Finding, StudyData
     from specmeter.studies.telling import Found
 
 HALF = 0.5
@@ -27,13 +28,14 @@ CLAIMED_RATIO, ABOUT = 3.3, 0.05
 def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
     """What the data says about each claim."""
     table = machine_table(data)
+    printed = data.origin == "published"
     where = "project page, finding 1 and table of machines"
     return (
         ruling(
             "memory-bound",
             "Token generation is bound by memory, not by arithmetic.",
             where,
-            _memory_bound(table),
+            _memory_bound(table, printed=printed),
         ),
         ruling(
             "machine-ratio",
@@ -45,7 +47,7 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
             "scales-with-bandwidth",
             "That is what memory bandwidth gives: from machine to machine, rates go with it.",
             where,
-            _scales(table),
+            _scales(table, printed=printed),
         ),
         ruling(
             "utilisation",
@@ -56,19 +58,20 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
     )
 
 
-def _memory_bound(table: MachineTable | None) -> Found:
+def _memory_bound(table: MachineTable | None, *, printed: bool) -> Found:
     known = [(line, line.utilisation) for line in plain(table) if line.utilisation is not None]
     if not known:
         return "cannot tell", "No rate of generation with a known bandwidth: give it (--bandwidth) or measure it."
-    over = [(line, share) for line, share in known if above(share, HALF)]
-    under = [(line, share) for line, share in known if below(share, HALF)]
+    over = [(line, share) for line, share in known if above(share, HALF) or (printed and _single(share) > HALF)]
+    under = [(line, share) for line, share in known if below(share, HALF) or (printed and _single(share) < HALF)]
     single = [(line, share) for line, share in known if share.low is None]
-    rest = f" Without an interval, and not counted: {_named(single)}." if single else ""
+    rest = f" Without an interval, and not counted: {_named(single)}." if single and not printed else ""
+    rule = by_values if single and printed else _by_intervals
     if known and len(over) == len(known):
-        return "supported", f"Reading weights takes more than half of the time everywhere: {_named(over)}."
+        return rule("supported", f"Reading weights takes more than half of the time everywhere: {_named(over)}.")
     if under:
         true = f" It does for {_named(over)}." if over else ""
-        return (
+        return rule(
             "contradicted",
             f"Reading all weights at full bandwidth takes less than half of the time of {_named(under)}.{true}{rest}",
         )
@@ -88,7 +91,7 @@ def _machine_ratio(table: MachineTable | None) -> Found:
         return "does not apply here", f"The claim is about two machines; measured on {names}."
     said = "; ".join(f"{subject} {quoted(ratio)}" for subject, ratio in ratios.items())
     ratio = ratios[DENSE]
-    told = f"For the 9B model of its table; smaller ones gain less: {said}."
+    told = f"Held against the 9B model, the only one in the page's table; smaller ones of its data gain less: {said}."
     if ratio.low is not None and ratio.high is not None:
         least, most = CLAIMED_RATIO * (1 - ABOUT), CLAIMED_RATIO * (1 + ABOUT)
         inside = above(ratio, least) and below(ratio, most)
@@ -97,7 +100,7 @@ def _machine_ratio(table: MachineTable | None) -> Found:
     return by_values("supported" if round(ratio.point, 1) == CLAIMED_RATIO else "contradicted", told)
 
 
-def _scales(table: MachineTable | None) -> Found:
+def _scales(table: MachineTable | None, *, printed: bool) -> Found:
     """Of the machines that lie furthest apart in bandwidth: whether rates do so as well."""
     known = [it for it in (table.machines if table is not None else ()) if it.bandwidth_bytes_per_s is not None]
     if table is None or len({it.bandwidth_bytes_per_s for it in known}) < 2:
@@ -121,9 +124,20 @@ def _scales(table: MachineTable | None) -> Found:
         return "supported", f"{head}."
     if any(below(ratio, least) for ratio in ratios.values()):
         return "contradicted", less
-    if all(ratio.low is None and ratio.point < least for ratio in ratios.values()):
+    if printed and any(_single(ratio) < least for ratio in ratios.values()):
         return by_values("contradicted", less)
+    if printed and all(above(ratio, least) or _single(ratio) >= least for ratio in ratios.values()):
+        return by_values("supported", f"{head}.")
     return "cannot tell", f"{head}; intervals do not decide."
+
+
+def _by_intervals(ruling: Finding, told: str) -> Found:
+    return ruling, told
+
+
+def _single(value: Estimate) -> float:
+    """A printed value that has no interval; not a number where it has one, which then decides."""
+    return value.point if value.low is None else math.nan
 
 
 def _ratios(table: MachineTable, fast: str, slow: str) -> Iterator[tuple[str, Estimate]]:

@@ -31,6 +31,9 @@ LOW_ACCEPTANCE = 0.04
 PREMISE = "as the paper itself has it: its cost grows with the tokens verified, if sub-linearly (2.2, 4.4)"
 """What turns a bound that rests on an assumption into a contradiction: the document makes that very assumption."""
 
+DRAFTS_PAID = "drafts are paid for, at the draft's rate by itself and gamma tokens in every step"
+"""What the second bound rests on beside the premise."""
+
 MARGIN = 0.02
 """An equation that is off by less than this is right."""
 
@@ -60,21 +63,29 @@ def amortization(data: StudyData) -> Found:
 
 
 def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> Found:
-    """Without a speedup that can be believed: whether the claimed ones are above what acceptance permits."""
+    """Without a speedup that can be believed: which bound the audit finds the claimed ones beyond."""
     claimed = [(line, row) for line in lines if line.claimed_speedup and (row := evaluate(data, line)) is not None]
     if not claimed:
         return "cannot tell", "No speedup of an MoE target over its baseline that can be believed, with tau, is there."
-    over = [(line, row) for line, row in claimed if (line.claimed_speedup or 0) > (row.permitted_at_most or row.tau)]
+    broken = sum(line.why.startswith("speedup-above-tau") for line, _ in claimed)
+    unpaid = sum(
+        line.why.startswith("speedup-above-cost-bound")
+        and (line.claimed_speedup or 0) > (row.permitted_at_most or row.tau)
+        for line, row in claimed
+    )
     line, row = max(claimed, key=lambda item: (item[0].claimed_speedup or 0) / item[1].tau)
     paid = "" if row.permitted is None else f", and {row.permitted:.2f}x with its drafts paid for"
     if row.format is not None and row.permitted_at_most is not None:
         paid += f" ({row.format.told}: {row.permitted_at_most:.2f}x)"
     found = (
-        f"{len(over)} of {len(claimed)} printed speedups are above what their own acceptance permits if a verification "
-        f"takes no less time than one plain token, {PREMISE}. {named(line)}: {line.claimed_speedup:.2f}x is claimed at "
-        f"{100 * _share(line):.2f} % accepted, which permits {row.tau:.2f}x{paid}."
+        f"{broken} of {len(claimed)} printed speedups are above what their own acceptance permits if a verification "
+        f"takes no less time than one plain token, {PREMISE}. "
+        + (f"{unpaid} more are above it once {DRAFTS_PAID}. " if unpaid else "")
+        + f"{named(line)}: {line.claimed_speedup:.2f}x is claimed at {100 * _share(line):.2f} % accepted, which "
+        f"permits {row.tau:.2f}x{paid}."
     )
-    return by_values("contradicted" if len(over) == len(claimed) else "cannot tell", found)
+    decided = broken and broken + unpaid == len(claimed)
+    return by_values("contradicted" if decided else "cannot tell", found)
 
 
 def equation_2(data: StudyData) -> Found:

@@ -126,7 +126,9 @@ def _speculative(data: StudyData) -> StudyTable:
         key="table-5",
         title="Table 5: all speculative results",
         about="Speedup over plain decoding of the same target; tau is tokens per target forward (not in the paper's "
-        "table). A struck number is false: impossible, or without a baseline on the same prompts in the same block.",
+        "table). Intervals of rates and speedups are over repeats (three, or our blocks) on one set of prompts: "
+        "how prompts differ is not in them. A struck number is false: impossible, or without a baseline on the same "
+        "prompts in the same block.",
         columns=("target", "draft", "gamma", "tok/s", "speedup", "acceptance [%]", "tau"),
         rows=tuple(
             (

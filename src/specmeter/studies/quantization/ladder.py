@@ -63,7 +63,8 @@ def figures(data: StudyData) -> tuple[StudyFigure, ...]:
         StudyFigure(
             key="perplexity-by-size",
             title="Perplexity by size",
-            about="Intervals are each model's own; differences between models are known much better (see the table).",
+            about="Intervals are each model's own. The table has those of differences, much narrower where windows "
+            "were scored in pairs.",
             kind="points",
             x=Axis(title="size [GB]", log=True),
             y=Axis(title="perplexity", log=True),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.estimates import above, below, scaled
 from specmeter.studies.quantization.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
-from specmeter.studies.telling import only_of, quoted, ruling
+from specmeter.studies.telling import by_intervals, only_of, quoted, ruling
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from specmeter.studies.telling import Found
 
 NEAR, SUITS, UNUSABLE = 1.01, 1.10, 2.0
+Q2_PERCENT, ABOUT = 267.0, 0.1
+"""The document's increase, and by which share of it a measured one may differ."""
 BITS = 4.0
 """Bits per weight, as the file holds them: names of formats say less."""
 NAMED = "Qwen3.5-4B"
@@ -52,7 +54,7 @@ def rulings(data: StudyData) -> tuple[ClaimRuling, ...]:
             "q6-numbers",
             "Q6_K: 1.68x faster, 59 % smaller, 0.54 % quality loss (all three against F16).",
             f"{page}; {table}",
-            _q6(ladder),
+            only_of(data, NAMED, _q6(ladder)),
         ),
         ruling("q4-suits", "Q4_K_M suits setups with little memory (4.07 % perplexity).", page, _suits(ladder)),
         ruling("sub-4-bit-unusable", "Below 4 bit, models are unusable.", page, _unusable(ladder)),
@@ -135,7 +137,9 @@ def _q2(ladder: Sequence[Rung]) -> Found:
     loss, text = _loss(ladder, "Q2_K")
     if loss is None:
         return "cannot tell", text
-    return _above_or_below(loss, UNUSABLE), f"{text} Held against a doubling, not against the digits."
+    change = percent_change(loss)
+    assert change is not None
+    return by_intervals([(change, Q2_PERCENT)], ABOUT), f"{text} Taken as within {ABOUT:.0%} of {Q2_PERCENT:g} %."
 
 
 def _unusable(ladder: Sequence[Rung]) -> Found:
@@ -204,7 +208,3 @@ def _loss(ladder: Sequence[Rung], name: str) -> tuple[Estimate | None, str]:
 
 def _below_or_above(estimate: Estimate, limit: float) -> Finding:
     return "supported" if below(estimate, limit) else "contradicted" if above(estimate, limit) else "cannot tell"
-
-
-def _above_or_below(estimate: Estimate, limit: float) -> Finding:
-    return "supported" if above(estimate, limit) else "contradicted" if below(estimate, limit) else "cannot tell"

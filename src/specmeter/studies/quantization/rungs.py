@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import scaled
+from specmeter.estimates import ratio_of_means, scaled
 from specmeter.quality.comparison import compare, generation
 from specmeter.quality.windows import relative
 from specmeter.record import Estimate
@@ -188,19 +188,8 @@ def percent_change(ratio: Estimate | None) -> Estimate | None:
 
 
 def _from_means(ours: Rate, theirs: Rate, among: int) -> Estimate:
-    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
-
-    point = ours.rate.point / theirs.rate.point
-    n = ours.rate.n + theirs.rate.n
-    parts = [
-        (rate.deviation / rate.rate.point) ** 2 / rate.rate.n
-        for rate in (ours, theirs)
-        if rate.deviation is not None and rate.rate.n > 1
-    ]
-    if len(parts) < 2 or not sum(parts):
+    if ours.deviation is None or theirs.deviation is None:
+        n = ours.rate.n + theirs.rate.n
+        point = ours.rate.point / theirs.rate.point
         return Estimate(point=point, n=n, unit="x", method="ratio of printed rates; no interval")
-    counts = ours.rate.n, theirs.rate.n
-    freedom = sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
-    half = math.exp(float(stdtrit(freedom, 1 - (1 - LEVEL) / (2 * among))) * math.sqrt(sum(parts)))
-    method = "ratio of printed means; from their standard deviations, Welch on logarithms"
-    return Estimate(point=point, low=point / half, high=point * half, n=n, unit="x", method=method)
+    return ratio_of_means(ours.rate, theirs.rate, (ours.deviation, theirs.deviation), among=among)

@@ -61,9 +61,9 @@ def explains(data: StudyData, known: Lines) -> Found:
         )
     if over and not counted:
         told += (
-            f". {len(over)} of {len(losing)} losing configurations took longer than their counts permit "
-            f"({named(over)}), but the counter is blind (accepted equals drafted everywhere): rejected drafts that it "
-            "leaves out, and their experts, may be where the time went"
+            f". {len(over)} of {len(losing)} losing configurations spent more than {UNEXPLAINED:.0%} of their time "
+            f"beyond what their counts permit ({named(over)}), but the counter is blind (accepted equals drafted "
+            "everywhere): rejected drafts that it leaves out, and their experts, may be where the time went"
         )
     if gaining:
         told += f". {len(gaining)} configurations below the threshold gain: {_each(known, gaining)}"

@@ -112,7 +112,7 @@ def sufficient(pairs: Sequence[Pairing]) -> Found:
 
 
 def necessary(pairs: Sequence[Pairing]) -> Found:
-    """The rule read as `below 2.5 nothing is gained`."""
+    """The rule read as `break-even needs a ratio of 2.5`: losers alone place no threshold, an arm must gain above."""
     known = believable(pairs)
     if not known:
         return "cannot tell", f"{nothing_left(pairs)} {_asks(pairs)}"
@@ -120,9 +120,13 @@ def necessary(pairs: Sequence[Pairing]) -> Found:
     wrong = [pair for pair in below if pair.outcome == "gains"]
     if wrong:
         return "contradicted", f"These gain below a ratio of {RULE:g}: {_all(wrong)}. {_asks(wrong)}"
-    if below and all(pair.outcome == "loses" for pair in below):
-        return "supported", f"All {len(below)} arms below a ratio of {RULE:g} lose: {_all(below)}. {_asks(below)}"
     losing = sum(pair.outcome == "loses" for pair in below)
+    if below and losing == len(below):
+        lost = f"All {len(below)} arms below a ratio of {RULE:g} lose: {_all(below)}."
+        gaining = [pair for pair in known if pair.side == "above" and pair.outcome == "gains"]
+        if gaining:
+            return "supported", f"{lost} Above it these gain: {_all(gaining)}. {_asks(known)}"
+        return "cannot tell", f"{lost} None above it gains or was measured, so no threshold is found. {_asks(below)}"
     return (
         "cannot tell",
         f"{losing} of {len(below)} arms below a ratio of {RULE:g} lose, no interval decides about the others: "

@@ -12,12 +12,13 @@ What a step really cost follows from what was measured, tau / speedup, without k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.estimates import quotient
-from specmeter.stats import Pair, Pool, geometric_speedup, simultaneous
+from specmeter.estimates import quotient, ratio_of_means
+from specmeter.stats import Pair, Pool, geometric_speedup, simultaneous, t_critical
 from specmeter.theory.cost import break_even_rate
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def pairings(data: StudyData, targets: Iterable[str] | None = None, *, by_prompt
             line=_jointly(line, len(lines)),
             target_rate=plain.get(line.target),
             draft_rate=plain.get(line.draft or ""),
-            ratio=_ratio(data.results, line, plain.get(line.target), plain.get(line.draft or "")),
+            ratio=_ratio(data, line, plain.get(line.target), plain.get(line.draft or "")),
         )
         for line in lines
     )
@@ -148,11 +149,9 @@ def _jointly(line: ArmResult, among: int) -> ArmResult:
     return line.model_copy(update={"speedup": simultaneous(line.speedup, among)})
 
 
-def _ratio(
-    results: Sequence[Result], line: ArmResult, target: Estimate | None, draft: Estimate | None
-) -> Estimate | None:
+def _ratio(data: StudyData, line: ArmResult, target: Estimate | None, draft: Estimate | None) -> Estimate | None:
     """Draft rate over target rate: paired by block where both were measured in blocks, else from the two rates."""
-    blocks = _blocks(results, line.draft, line.prompt), _blocks(results, line.target, line.prompt)
+    blocks = _blocks(data.results, line.draft, line.prompt), _blocks(data.results, line.target, line.prompt)
     pairs: list[Pair] = []
     for block, mine in blocks[0].items():
         theirs = blocks[1].get(block, {})
@@ -163,7 +162,15 @@ def _ratio(
         return geometric_speedup(pairs)
     if target is None or draft is None:
         return None
+    if data.origin == "published" and draft.high is not None and target.high is not None:
+        return ratio_of_means(draft, target, (_deviation(draft), _deviation(target)))
     return quotient(draft, target, unit="x", method="ratio of two rates")
+
+
+def _deviation(rate: Estimate) -> float:
+    """The printed standard deviation that Student's interval of a printed rate was made from."""
+    assert rate.high is not None
+    return (rate.high - rate.point) * math.sqrt(rate.n) / t_critical(rate.n - 1, rate.level)
 
 
 def _blocks(results: Sequence[Result], name: str | None, prompt: str | None) -> dict[int, dict[str, float]]:
