@@ -178,7 +178,7 @@ def _tau(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
     if value.value + value.half < 1:
         raise ValueError(
             f"{reading.text} is {value.value:g}: tokens per target forward are at least 1 "
-            "(call accepted drafts per step accepted_per_step)"
+            "(call accepted drafts per step accepted_drafts_per_step)"
         )
     return fields.put("tau", max(1.0, value.value), value.half)
 
