@@ -140,7 +140,12 @@ COLUMNS = (
             "predicted eval decode generation decode_time eval_time generation_time ns"),
     _column("prompt_n", "count", "tokens of the prompt", "n_prompt prompt_tokens input_tokens", of_row=True),
     _column("prompt_ms", "time", "time for the prompt", "prompt_eval prompt_time prefill prefill_time", of_row=True),
-    _column("wall_ms", "time", "time of the whole run", "wall wall_time duration elapsed elapsed_time total_time time"),
+    _column("wall_ms", "time", "time of the whole run", "wall wall_time duration elapsed elapsed_time total_time time "
+            "sd_time spec_time speculative_time "
+            "sd_wall_time spec_wall_time"),
+    _column("baseline_wall_ms", "time", "the same by plain decoding",
+            "baseline_time baseline_wall baseline_wall_time baseline_duration base_time vanilla_time ar_time "
+            "no_spec_time without_spec_time baseline_total_time"),
     _column("bytes_per_token", "bytes", "weights that one token reads: the active ones", "active_bytes active_size",
             of_row=True),
     _column("size_bytes", "bytes", "the model file", "size model_size file_size", of_row=True),

@@ -353,7 +353,7 @@ def _holds_what_it_says(grid: Grid, reading: Reading, unknown: list[str]) -> boo
     if len(filled) > 1 and len(words) == len(filled) and not any(is_plain(cell) for cell in filled):
         unknown.append(reading.text)
         return False
-    if reading.name == "accepted" and filled and all("%" in _first(cell) for cell in filled):
+    if reading.name == "accepted" and filled and all(re.match(r"[\s*_`~]*[0-9.]+\s*%", cell) for cell in filled):
         reading.heading = Heading("acceptance", column("acceptance"), "%")
     return True
 
@@ -424,7 +424,7 @@ def _settle_draft_tokens(grid: Grid, readings: list[Reading]) -> None:
 
 
 def _may_be_a_length(grid: Grid, reading: Reading, readings: list[Reading], options: TableOptions) -> bool:
-    """Whether an `Acceptance` without a unit may as well be tokens per step: above 1, and at most gamma + 1 in each row.
+    """Whether an `Acceptance` without a unit may as well be tokens per step: in each row above 1, at most gamma + 1.
 
     A table of percents as low as that exists, and one that calls the acceptance length so, too.
     """

@@ -17,7 +17,7 @@ LARGEST = 1e15
 
 _EMPTY = frozenset({"", "-", "--", "---", "—", "–", "n/a", "na", "n.a.", "none", "null", "?", "...", "…", "/"})
 _NOTE = re.compile(
-    r"~~[^~]{0,80}~~|(?<=[0-9x×%])\s*(?:<sup>[^<>]{0,40}</sup>|\[\^[^\[\]]{1,20}\]|[⁰¹²³⁴-⁹ᵃ-ᶻ]+(?=[\s*_)]*$))"
+    r"~~[^~]{0,80}~~|(?<=[0-9x×%*_])\s*(?:<sup>[^<>]{0,40}</sup>|\[\^[^\[\]]{1,20}\]|[⁰¹²³⁴-⁹ᵃ-ᶻ]+(?=[\s*_)]*$))"
 )
 """What was crossed out, and the marks of footnotes behind a number."""
 _DECORATION = re.compile(r"</?(?:b|i|em|strong|sup|sub)>|\*+|`+|[★☆✓✔✗†‡§$]|\\(?=%)")
