@@ -9,7 +9,7 @@ from specmeter.audit.claim import Assumption
 from specmeter.audit.methods import may_be_tree
 from specmeter.audit.outcome import Outcome, decoded_tokens, is_baseline
 from specmeter.audit.printed import number, printed
-from specmeter.audit.speedup import disagreement, speedup_range
+from specmeter.audit.speedup import COUNTED, disagreement, speedup_range
 from specmeter.theory import bounds
 
 if TYPE_CHECKING:
@@ -91,10 +91,6 @@ def _steps_of_counts(claim: Claim) -> str | None:
     if tau.low <= max(found) * (1 + COUNTED) and min(found) * (1 - COUNTED) <= tau.high:
         return None
     return f"tau = {number(tau.value)}, but its counts give 1 + {claim.accepted} / {claim.steps} = {number(made)}"
-
-
-COUNTED = 0.02
-"""By which tokens per step may miss their counts: sources differ by the first and the last step of a generation."""
 
 
 def _times(claim: Claim) -> Iterator[Outcome]:

@@ -34,7 +34,7 @@ _JUST_ABOVE_ALL = 1.2
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What somebody says about a table that the table does not say itself."""
+    """What a user says about a table that the table does not say itself."""
 
     percent: tuple[str, ...] = ()
     """Headings whose values are percent."""
@@ -319,8 +319,7 @@ def _without_clashes(readings: list[Reading], unknown: list[str], where: str) ->
         elif first.kind == "text":
             kept.append(first)
             unknown += [reading.text for reading in same[1:]]
-        elif len(names := {_in_parentheses(reading.text) for reading in same} - {""}) == len(same) and not first.of_row:
-            del names
+        elif len({_in_parentheses(reading.text) for reading in same} - {""}) == len(same) and not first.of_row:
             for reading in same:
                 reading.group = _in_parentheses(reading.text)
             kept += same

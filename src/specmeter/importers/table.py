@@ -22,7 +22,7 @@ from specmeter.importers import numbers
 from specmeter.importers.baselines import Row, is_plain, pair_with_baselines
 from specmeter.importers.cells import Fields, Reading, read_cell
 from specmeter.importers.columns import COLUMNS, CONDITIONS, OTHER, Heading, column, is_overall, is_task
-from specmeter.importers.document import read_text
+from specmeter.importers.document import is_json, read_text
 from specmeter.importers.grid import Grid, known_headings, read_grids
 from specmeter.importers.headings import Headings, TableOptions, read_headings, read_settings
 from specmeter.importers.moe_names import mixture_of_experts
@@ -54,8 +54,8 @@ def read(path: Path, options: TableOptions | None = None) -> Iterator[Claim]:
 
 def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     """The same for a text that came from `path`."""
-    grids = read_grids(text, path)
-    is_json = text.lstrip().startswith(("[", "{"))
+    as_json = is_json(text)
+    grids = read_grids(text, path, as_json=as_json)
     found = False
     together: list[Row] = []
     for grid in grids:
@@ -70,7 +70,7 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
         if headings.readings:
             found = True
             rows = _rows(grid, headings, path)
-            if is_json:  # the objects of one document know each other
+            if as_json:  # the objects of one document know each other
                 together += rows
                 continue
             pair_with_baselines(rows)
@@ -296,9 +296,7 @@ def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dic
         "engine": texts.get("engine"),
         "device": texts.get("device"),
         "conditions": conditions,
-        "averaged": tuple(
-            dict.fromkeys(names.get(name, name) for name in averaged if names.get(name, name) in _RATIOS)
-        ),
+        "averaged": tuple(dict.fromkeys(averaged)),
         "pooled": tuple(names.get(one.name, one.name) for one in readings if one.heading.pooled),
         **single,
     }
