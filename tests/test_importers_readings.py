@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from specmeter.audit.claim import Claim
-from specmeter.importers import llama_bench
+from specmeter.audit.judge import judge
+from specmeter.importers import llama_bench, llama_server_log, vllm_log
 from specmeter.importers.numbers import parse
 from specmeter.importers.table import TableOptions, read_table
 
@@ -151,3 +152,43 @@ def test_a_difference_of_rates_is_not_a_method() -> None:
 def test_headings_that_people_use(heading: str, field: str, value: float) -> None:
     claim = claims(markdown(f"{heading} | tau", f"{value} | 2.5"))[0]
     assert getattr(claim, field) == value
+
+
+@pytest.mark.parametrize(
+    ("length", "positions", "steps", "note"),
+    [
+        ("2.50", "0.700, 0.500, 0.300", None, ""),
+        ("3.20", "0.700, 0.500, 0.300", 400, "the positions give 2.5 tokens per step, where 3.2 is printed"),
+        ("2.50", "0.300, 0.500, 0.700", None, "acceptance rises from one position to a later one"),
+    ],
+)
+def test_positions_of_vllm_are_held_against_its_length(
+    tmp_path: Path, length: str, positions: str, steps: int | None, note: str
+) -> None:
+    path = tmp_path / "vllm.log"
+    path.write_text(
+        f"SpecDecoding metrics: Mean acceptance length: {length}, Accepted throughput: 60.00 tokens/s, Drafted "
+        "throughput: 120.00 tokens/s, Accepted: 600 tokens, Drafted: 1200 tokens, Per-position acceptance rate: "
+        f"{positions}, Avg Draft acceptance rate: 50.0%\n",
+        encoding="utf-8",
+    )
+    claim = next(iter(vllm_log.read(path)))
+    assert (claim.tau, claim.steps) == (float(length), steps)
+    assert bool(claim.notes) is bool(note)
+    assert not note or claim.notes[0].startswith(note)
+    assert (judge(claim).verdict == "impossible") is (steps is not None)
+
+
+def test_a_printed_acceptance_is_held_against_the_counts_of_its_request(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(
+        "slot print_timing: id  0 | task 7 | \n"
+        "prompt eval time =     193.04 ms /   200 tokens (    0.97 ms per token,  1036.05 tokens per second)\n"
+        "       eval time =    3922.92 ms /   256 tokens (   15.32 ms per token,    65.26 tokens per second)\n"
+        "      total time =    4115.96 ms /   456 tokens\n"
+        "draft acceptance rate = 0.50944 (  142 accepted /   678 generated)\n",
+        encoding="utf-8",
+    )
+    claim = next(iter(llama_server_log.read(path)))
+    assert claim.acceptance == 0.50944
+    assert judge(claim).verdict == "impossible"
