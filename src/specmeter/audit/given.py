@@ -32,6 +32,10 @@ def from_options(
         if text is not None:
             given.values[field], given.rounding[field] = _quantity(option, text, units)
     if cheapest_forward is not None:
+        if not 0 < cheapest_forward <= 1:  # nan passes through every comparison that refuses
+            raise UsageError(
+                f"--cheapest-forward {cheapest_forward:g} is not a number from 0 to 1", fix="give T(n) / T(1)"
+            )
         given.values["cheapest_forward"] = cheapest_forward
     if gamma is not None:
         given.values["gamma"] = gamma

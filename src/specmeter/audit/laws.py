@@ -30,14 +30,18 @@ LAWS = (
         "conservation",
         "counters that do not add up: more accepted than drafted, an acceptance above 100 %, tokens that no successful "
         "forward stands behind",
+        assumes=("chain", "one-request"),
+        exact_where=(
+            "no method is named or its drafts are chains, and what the source says of requests served at once agrees"
+        ),
     ),
     Law(
         "speedup-not-its-rates",
         "a printed speedup that the rates printed beside it do not give",
-        assumes=("pooled", "baseline"),
+        assumes=("pooled", "baseline", "one-window"),
         exact_where=(
-            "both rates stand in the row, and it is one run, or they are more than 1.5 times apart and none is said to "
-            "be a mean"
+            "both rates stand in the row, the speedup does not lie between theirs and 1, and it is one run, or they "
+            "are more than 1.5 times apart and none is said to be a mean"
         ),
     ),
     Law(
@@ -101,8 +105,17 @@ ASSUMPTIONS = {
         "baselines of another program or machine. Named only where the baseline does not stand in the row",
     ),
     "one-window": Assumed(
-        "a row's rate is its tokens over its time",
-        "means of several rates, which exceed the pooled rate by about the square of their relative spread",
+        "the numbers of a row are of the same stretch of time",
+        "means of several rates, which exceed the pooled rate by about the square of their relative spread; speedups "
+        "of whole requests, prompt included, beside rates of decoding alone",
+    ),
+    "chain": Assumed(
+        "drafts are chains of at most gamma tokens",
+        "trees, whose gamma may be a width or a depth, and methods that adapt their draft length",
+    ),
+    "one-request": Assumed(
+        "one request is served at a time",
+        "batches, of which a table may not speak: a forward then emits a token for each request",
     ),
     "bandwidth": Assumed(
         "memory delivers no more than its maker's peak",

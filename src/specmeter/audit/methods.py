@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 Family = Literal["none", "model", "chain", "tree", "block", "lookup", "unknown"]
 
 _FAMILIES: tuple[tuple[Family, str], ...] = (
-    ("tree", r"medusa|eagle|hydra|sequoia|specinfer|opt-?tree|\btree|\brest\b|ouroboros|recycling|beagle"),
+    ("tree", r"medusa|eagle|hydra|sequoia|specinfer|opt-?tree|\btree|\brest\b|ouroboros|recycling|beagle|\bhass\b"
+             r"|re-?drafter|\bcoral\b|griffin|spectr\b"),
     ("chain", r"\bmtp\b|next-?n\b|multi-?token|self-?spec|kangaroo|layer-?skip|clover|swift"),
     ("block", r"dflash|dspark|parallel|\bpard\b|diffusion|\bblock"),
     ("lookup", r"n-?gram|look-?(up|ahead)|\bpld\b|prompt-?cache|suffix|\bsam\b|retrieval|\blade\b"),
@@ -61,6 +62,16 @@ def drafts_one_by_one(claim: Claim) -> bool:
     return found == "model" or (
         found == "unknown" and (claim.method is None or claim.draft_rate is not None or claim.speed_ratio is not None)
     )
+
+
+def are_chains(claim: Claim) -> bool:
+    """Whether drafts are known to be chains of at most gamma tokens.
+
+    Trees are not, whose gamma may be a width; nor tables (suffix trees), nor methods whose names say nothing.
+    """
+    if claim.tree is not None:
+        return not claim.tree
+    return claim.method is None or family_of(claim) in {"none", "model", "chain", "block"}
 
 
 def may_be_tree(claim: Claim) -> bool:

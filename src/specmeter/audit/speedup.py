@@ -49,6 +49,8 @@ def check_ratio(claim: Claim) -> Outcome | None:
     if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
     line = disagreement(claim) or ""
+    if _is_of_whole_runs(claim):
+        return None
     if claim.window == "with prompt" or (claim.concurrency or 1) > 1:
         return Outcome(RATES, "undecided", line)
     means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
@@ -60,7 +62,34 @@ def check_ratio(claim: Claim) -> Outcome | None:
         rests_on = (Assumption(name="baseline", needs=f"a baseline of {wanted}"), *rests_on)
     elif claim.runs == 1 or (factor > WRONG_RATIO and not means):
         rests_on = ()
+    if (with_prompt := _with_prompt(claim)) is not None:
+        rests_on = (Assumption(name="one-window", needs=with_prompt), *rests_on)
     return Outcome(RATES, "broken", line, rests_on)
+
+
+def _is_of_whole_runs(claim: Claim) -> bool:
+    """Whether a printed speedup is that of the row's whole run, prompt included, by its own times."""
+    said, baseline = printed(claim, "speedup"), printed(claim, "baseline_rate")
+    if said is None or baseline is None or not claim.predicted_n or claim.prompt_ms is None:
+        return False
+    decoding = claim.predicted_ms
+    if decoding is None and claim.decode_rate is not None:
+        decoding = 1e3 * claim.predicted_n / claim.decode_rate
+    whole = claim.wall_ms or (None if decoding is None else claim.prompt_ms + decoding)
+    if whole is None:
+        return False
+    ratio = (claim.prompt_ms + 1e3 * claim.predicted_n / baseline.value) / whole
+    return said.low / SAME_RATIO <= ratio <= said.high * SAME_RATIO
+
+
+def _with_prompt(claim: Claim) -> str | None:
+    """How long prompts would have to be for a speedup of whole requests; None where none makes it so."""
+    said, rates = printed(claim, "speedup"), _ratio(claim)
+    if said is None or rates is None or not min(1.0, rates.high) < said.value < max(1.0, rates.high):
+        return None
+    # (p + 1) / (p + 1 / r) = s, for a prompt of p times the decoding without drafts.
+    share = abs((1 - said.value / rates.value) / (said.value - 1))
+    return f"a speedup of whole requests, with prompts of {number(share)} times the plain decoding"
 
 
 def disagreement(claim: Claim) -> str | None:
@@ -99,7 +128,7 @@ def most_tau(claim: Claim) -> Limit | None:
     if said is not None:
         found.append(Limit(said.high, number(said.high), said.high, ("tau",)))
     found += _from_share(claim, said)
-    if claim.gamma is not None and not found:
+    if claim.gamma is not None and not found and not may_be_tree(claim):
         return _tau(1.0 + claim.gamma, f"1 + {claim.gamma}", weak=claim.gamma > 0)
     return min(found, key=lambda limit: limit.value, default=None)
 

@@ -129,6 +129,8 @@ def _share(value: numbers.Number, reading: Reading, fields: Fields) -> str | Non
 
 
 def _count(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
+    if value.unit == "%":
+        return "a share where a count belongs"
     if value.value < 0 or value.value != int(value.value):
         raise ValueError(f"{reading.text} is {value.value:g}: it must be a whole number, 0 or more")
     if reading.name in {"runs", "concurrency"} and value.value == 0:

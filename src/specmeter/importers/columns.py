@@ -116,10 +116,9 @@ COLUMNS = (
             "a.len_mean_std al mat "
             "mean_accepted_tokens mean_accepted avg_accepted average_accepted "
             "accepted_per_step accepted_per_round accepted_tokens_per_step accepted_tokens_step "
-            "accepted_tokens_per_round"),
+            "accepted_tokens_per_round accepted_per_draft"),
     _column("accepted_drafts_per_step", "per_step", "draft tokens accepted per step, the target's own not included",
-            "accepted_draft_tokens_per_step accepted_drafts_per_round accepted_draft_tokens_per_round "
-            "accepted_per_draft"),
+            "accepted_draft_tokens_per_step accepted_drafts_per_round accepted_draft_tokens_per_round"),
     _column("drafted", "count", "tokens drafted, all together",
             "n_drafted draft_n drafted_tokens tokens_drafted total_draft_tokens num_drafted proposed_tokens "
             "counted_draft_tokens"),
@@ -157,13 +156,13 @@ COLUMNS = (
     _column("runs", "count", "generations that the row sums up or averages",
             "n_runs requests n_requests num_requests n_samples samples prompts n_prompts num_prompts", of_row=True),
     _column("concurrency", "count", "requests served at once",
-            "max_concurrency batch_size batch bs clients parallel n_parallel users num_users concurrent_users "
-            "num_sequences num_seqs max_num_seqs concurrent_requests", of_row=True),
+            "max_concurrency batch_size batch bs clients parallel n_parallel users n_users num_users concurrent_users "
+            "num_sequences num_seqs n_seqs max_num_seqs concurrent_requests streams", of_row=True),
     _column("devices", "count", "devices that the model is spread over",
             "gpu_count num_gpus n_gpus n_gpu tp tp_size tensor_parallel tensor_parallel_size num_devices",
             of_row=True),
     _column("synthetic_acceptance", "flag", "acceptance was decided by dice: yes or no",
-            "acceptance_synthetic simulated_acceptance"),
+            "acceptance_synthetic simulated_acceptance synth_acceptance"),
 )  # fmt: skip
 
 CONDITIONS = (
