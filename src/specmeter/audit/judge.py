@@ -97,6 +97,10 @@ def _readings(claim: Claim) -> Iterator[tuple[str, Claim]]:
                 (f"{number(claim.tau + 1)} with it", {"tau": claim.tau + 1}, {}),
             ]
         )
+    accepted, drafted, steps = claim.accepted or 0, claim.drafted, claim.steps
+    if drafted and steps and steps <= accepted and drafted < accepted <= drafted + steps:
+        emitted = f"{accepted} accepted with the target's own token of each step"
+        choices.append([(f"{accepted} accepted", {}, {}), (emitted, {"accepted": accepted - steps}, {})])
     for chosen in product(*choices):
         update: dict[str, object] = {}
         rounding = dict(claim.rounding)

@@ -19,8 +19,8 @@ Family = Literal["none", "model", "chain", "tree", "block", "lookup", "unknown"]
 
 _FAMILIES: tuple[tuple[Family, str], ...] = (
     ("tree", r"medusa|eagle|hydra|sequoia|specinfer|opt-?tree|\btree|\brest\b|ouroboros|recycling|beagle|\bhass\b"
-             r"|re-?drafter|\bcoral\b|griffin|spectr\b"),
-    ("chain", r"\bmtp\b|next-?n\b|multi-?token|self-?spec|kangaroo|layer-?skip|clover|swift"),
+             r"|re-?drafter|\bcoral\b|griffin|spectr\b|kangaroo"),
+    ("chain", r"\bmtp\b|next-?n\b|multi-?token|self-?spec|layer-?skip|clover|swift"),
     ("block", r"dflash|dspark|parallel|\bpard\b|diffusion|\bblock"),
     ("lookup", r"n-?gram|look-?(up|ahead)|\bpld\b|prompt-?cache|suffix|\bsam\b|retrieval|\blade\b"),
     ("model", r"^draft$|draft-?(simple|model)|^(vanilla )?(sd|sps)$|speculative|spec-?(dec|sampl)|assist|two-?model|"

@@ -48,8 +48,8 @@ def check_ratio(claim: Claim) -> Outcome | None:
     factor = _disagreement(claim)
     if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
-    line = disagreement(claim) or ""
-    if _is_of_whole_runs(claim):
+    line = disagreement(claim)
+    if line is None:
         return None
     if claim.window == "with prompt" or (claim.concurrency or 1) > 1:
         return Outcome(RATES, "undecided", line)
@@ -95,7 +95,7 @@ def _with_prompt(claim: Claim) -> str | None:
 def disagreement(claim: Claim) -> str | None:
     """A printed speedup that the row's own rates do not give, in words."""
     said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO:
+    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO or _is_of_whole_runs(claim):
         return None
     where = "" if claim.baseline_from is None else f" with the baseline of {claim.baseline_from}"
     return (
