@@ -263,6 +263,9 @@ def test_chinese_tables(tmp_path: Path) -> None:
         ("name,t/s,accept len\nvanilla,40,0\nx,60,1.4\n", 2.4, False),
         ("name,t/s,tau\nx,60,2.4\n", 2.4, False),
         ("name,t/s,accepted_drafts_per_step\nx,60,1.4\n", 2.4, False),
+        ("name,t/s,accepted_per_step\nx,60,1.4\n", 1.4, True),
+        ("name,t/s,Accepted tokens/step\nx,60,2.4\n", 2.4, True),
+        ("name,t/s,accepted_per_step\nvanilla,40,1.00\nx,60,2.4\n", 2.4, False),
     ],
 )
 def test_whether_a_length_counts_the_target_s_own_token(text: str, tau: float, unsaid: bool) -> None:

@@ -78,17 +78,21 @@ COLUMNS = (
             "tg tg_tps tg128 throughput output_throughput predicted_per_second pooled_tps sd_tps spec_tps "
             "with_sd_tps with_spec_tps spec_avg_pred_tps with_sd with_spec with_mtp with_flag "
             "tps_mean_std speed decode_speed decoding_speed "
-            "generation_speed output_speed spec_speed sd_speed"),
+            "generation_speed output_speed spec_speed sd_speed spec_throughput with_draft_tps with_draft_speed"),
     _column("decode_rate_sd", "spread", "standard deviation of the rates that the row averages",
             "std_tps stddev_tps stddev_ts tps_std tps_stddev tps_sd tg_std"),
     _column("ms_per_token", "interval", "time per generated token, where no rate is given",
-            "eval_ms_per_token tpot itl time_per_token time_per_output_token inter_token_latency"),
+            "eval_ms_per_token tpot time_per_token time_per_output_token"),
+    _column("inter_token_latency", "interval",
+            "time between chunks of a stream, read as `ms_per_token` where nothing is drafted: a step is one chunk",
+            "itl"),
     _column("baseline_rate", "rate", "tokens per second of the target by itself",
             "baseline baseline_tps baseline_speed baseline_throughput base_tps base_speed base_avg_pred_tps "
             "target_tps target_speed vanilla vanilla_tps ar_tps autoregressive_tps no_spec no_spec_tps no_spec_speed "
             "no_sd no_sd_tps without_spec without_spec_tps without_sd without_sd_tps spec_off spec_off_tps mtp_off "
             "no_draft_tps "
-            "no_mtp_tps plain_tps original_tps", of_row=True),
+            "no_mtp_tps plain_tps original_tps original_speed original_throughput "
+            "vanilla_speed vanilla_throughput", of_row=True),
     _column("draft_rate", "rate", "tokens per second of the draft by itself",
             "draft_tps draft_speed draft_only_tps draft_alone_tps", of_row=True),
     _column("speed_ratio", "ratio", "draft rate / target rate",
@@ -96,7 +100,7 @@ COLUMNS = (
     _column("gamma", "count", "most draft tokens per step; 0 for a baseline",
             "γ k n_max nmax draft_len draft_length draft_k draft_max draft_n_max max_draft spec_draft_n_max n_draft "
             "draft_depth spec_depth num_speculative_tokens num_spec_tokens spec_tokens speculative_tokens "
-            "num_speculative_steps speculation_length lookahead", of_row=True),
+            "num_speculative_steps speculative_num_steps speculation_length lookahead", of_row=True),
     _column("p_min", "share", "drafting stops when the draft is less sure than this; not given: it never stops early",
             "draft_p_min spec_draft_p_min", of_row=True),
     _column("acceptance", "share", "accepted / drafted tokens",
@@ -110,16 +114,18 @@ COLUMNS = (
             "tokens per step where it is not said whether the target's own token is counted",
             "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len "
             "a.len_mean_std al mat "
-            "mean_accepted_tokens mean_accepted accepted_per_step accepted_per_round accepted_tokens_per_step "
+            "mean_accepted_tokens mean_accepted avg_accepted average_accepted "
+            "accepted_per_step accepted_per_round accepted_tokens_per_step accepted_tokens_step "
             "accepted_tokens_per_round accepted_per_draft"),
     _column("accepted_drafts_per_step", "per_step", "draft tokens accepted per step, the target's own not included",
-            "accepted_draft_tokens_per_step"),
+            "accepted_draft_tokens_per_step accepted_drafts_per_round accepted_draft_tokens_per_round"),
     _column("drafted", "count", "tokens drafted, all together",
-            "n_drafted draft_n drafted_tokens total_draft_tokens num_drafted proposed_tokens counted_draft_tokens"),
+            "n_drafted draft_n drafted_tokens tokens_drafted total_draft_tokens num_drafted proposed_tokens "
+            "counted_draft_tokens"),
     _column("draft_tokens", "count", "`drafted` beside steps or accepted tokens, or where above 128; else `gamma`",
             "num_draft_tokens"),
     _column("accepted", "count", "draft tokens accepted, all together; or `538/660`: accepted / drafted",
-            "n_accept n_accepted draft_n_accepted accepted_tokens num_accepted num_accepted_tokens "
+            "n_accept n_accepted draft_n_accepted accepted_tokens tokens_accepted num_accepted num_accepted_tokens "
             "num_accepted_draft_tokens counted_draft_accepted"),
     _column("steps", "count", "draft-then-verify rounds",
             "rounds n_steps verify_steps num_drafts n_drafts drafts num_spec_steps spec_verify_ct"),
@@ -133,7 +139,12 @@ COLUMNS = (
             "predicted eval decode generation decode_time eval_time generation_time ns"),
     _column("prompt_n", "count", "tokens of the prompt", "n_prompt prompt_tokens input_tokens", of_row=True),
     _column("prompt_ms", "time", "time for the prompt", "prompt_eval prompt_time prefill prefill_time", of_row=True),
-    _column("wall_ms", "time", "time of the whole run", "wall wall_time duration elapsed elapsed_time total_time"),
+    _column("wall_ms", "time", "time of the whole run", "wall wall_time duration elapsed elapsed_time total_time time "
+            "sd_time spec_time speculative_time "
+            "sd_wall_time spec_wall_time"),
+    _column("baseline_wall_ms", "time", "the same by plain decoding",
+            "baseline_time baseline_wall baseline_wall_time baseline_duration base_time vanilla_time ar_time "
+            "no_spec_time without_spec_time baseline_total_time"),
     _column("bytes_per_token", "bytes", "weights that one token reads: the active ones", "active_bytes active_size",
             of_row=True),
     _column("size_bytes", "bytes", "the model file", "size model_size file_size", of_row=True),
@@ -145,9 +156,13 @@ COLUMNS = (
     _column("runs", "count", "generations that the row sums up or averages",
             "n_runs requests n_requests num_requests n_samples samples prompts n_prompts num_prompts", of_row=True),
     _column("concurrency", "count", "requests served at once",
-            "max_concurrency batch_size batch bs clients parallel users n_users num_users concurrent_users "
-            "concurrent_requests num_sequences num_seqs n_seqs max_num_seqs streams", of_row=True),
-    _column("synthetic_acceptance", "flag", "acceptance was decided by dice: yes or no", "synth_acceptance"),
+            "max_concurrency batch_size batch bs clients parallel n_parallel users n_users num_users concurrent_users "
+            "num_sequences num_seqs n_seqs max_num_seqs concurrent_requests streams", of_row=True),
+    _column("devices", "count", "devices that the model is spread over",
+            "gpu_count num_gpus n_gpus n_gpu tp tp_size tensor_parallel tensor_parallel_size num_devices",
+            of_row=True),
+    _column("synthetic_acceptance", "flag", "acceptance was decided by dice: yes or no",
+            "acceptance_synthetic simulated_acceptance synth_acceptance"),
 )  # fmt: skip
 
 CONDITIONS = (
@@ -167,11 +182,13 @@ _UNITS = {
     "gbs": "gb/s", "gbps": "gb/s", "x": "x",
 }  # fmt: skip
 _SUFFIXES = sorted(_UNITS, key=len, reverse=True)
-_MEANS = ("mean_", "avg_", "average_")
+_MEANS = ("mean_", "avg_", "average_", "median_")
 _POOLED = ("pooled_", "aggregate_", "aggregated_")
 _OVER_PROMPTS = re.compile(r"_(?:over|across|per)_(?:all_)?(?:prompts?|samples?|requests?|tasks?)$")
 _LIMIT = 200
 _RATE = re.compile(r"(?:^|(?<=_))(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|secs|second|seconds)(?=_|$)")
+_TOKENS = frozenset({"tokens", "token", "tok", "tokens/step", "tok/step", "tokens/round"})
+"""Units of an acceptance that is a length."""
 _NO_RATE_OF_TOKENS = re.compile(r"req|prompt|/min|gb|^(?:s|ms|sec|seconds|min|us|ns)$")
 
 
@@ -199,6 +216,8 @@ def understand(text: str) -> Heading | None:
                 known = _BY_NAME[name]
                 if known.kind == "rate" and _NO_RATE_OF_TOKENS.search(implied):
                     return None
+                if known.name == "acceptance" and implied in _TOKENS:
+                    known, implied = _BY_NAME["acceptance_length"], ""
                 if how == "pooled" and known.kind == "rate" and "aggregat" in text.lower():
                     continue  # that of all requests together
                 if how and known.kind in {"count", "text"}:
@@ -247,7 +266,8 @@ _BARE_UNITS = frozenset({"", "tps", "t", "tok", "tokens", "ms", "s", "x", "gb", 
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9αγτ.]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
+    words = re.findall(r"[a-z0-9αγτ.]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
+    return [word for word in (word.rstrip(".") for word in words) if word]
 
 
 def _readings(words: list[str], unit: str) -> list[tuple[str, str, str]]:
@@ -281,8 +301,8 @@ def _readings(words: list[str], unit: str) -> list[tuple[str, str, str]]:
 _TASKS = re.compile(
     r"mt[ -]?bench|multi[ -]?turn|translation|wmt|summa[ -]?ri[sz]ation|cnn|question|\bqa\b|\bnq\b|math|gsm|rag\b"
     r"|retrieval|human[ -]?eval|mbpp|alpaca|cod(?:e|ing)\b|humanities|multilingual|reasoning|role[ -]?play|stem\b"
-    r"|writing|extract|synthetic|aime|bench\b|arena|sharegpt|dolly|chat\b|prose|story|json|prompt \d"
-    r"|翻译|摘要|问答|数学|代码|推理|写作",
+    r"|writing|extract|aime|bench\b|arena|sharegpt|dolly|chat\b|prose|story|json|prompt \d"
+    r"|\bsynthetic\b|翻译|摘要|问答|数学|代码|推理|写作",
     re.I,
 )
 """Data sets and tasks, by words of their names."""
@@ -296,7 +316,7 @@ _METHODS_IN_HEADINGS = re.compile(
 )
 _NO_GROUP = re.compile(
     r"\b(?:pp\d*|tg\d*|prompt|prefill|input|ttft|total|peak|min|max|p\d\d|median|std|req\w*|agg\w*|encode|load|disk"
-    r"|cpu|compile|vs|over|train\w*|latency|time|e2e|pos|position)\b",
+    r"|cpu|compile|vs|over|train\w*|latency|time|e2e|pos|position|delta|diff\w*)\b|[∆Δ]",
     re.I,
 )
 """Words with which a rate or a ratio is that of something else than decoding."""

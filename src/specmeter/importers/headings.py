@@ -58,10 +58,11 @@ class Headings:
         A single group is the row itself. Of several, columns that speak of none belong to the one that sums up the
         others (`Overall`), or make a claim of their own.
         """
-        shared = [reading for reading in self.readings if reading.of_row]
+        own = self._own_baselines()
+        shared = [reading for reading in self.readings if reading.of_row and reading not in own]
         groups: dict[str, list[Reading]] = {}
         for reading in self.readings:
-            if not reading.of_row:
+            if not reading.of_row or reading in own:
                 groups.setdefault(reading.group, []).append(reading)
         alone = groups.pop("", [])
         _join_short_names(groups)
@@ -76,6 +77,11 @@ class Headings:
         elif alone:
             groups = {"": alone, **groups}
         return [(group, [*shared, *readings]) for group, readings in groups.items()]
+
+    def _own_baselines(self) -> list[Reading]:
+        """Baselines that groups have each for themselves: `Base` under `Code` and again under `Chat`."""
+        found = [one for one in self.readings if one.name == "baseline_rate" and one.group]
+        return found if len(found) > 1 else []
 
 
 def _join_short_names(groups: dict[str, list[Reading]]) -> None:
@@ -94,6 +100,7 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     where = f"{path}, {grid.place}" if grid.place else str(path)
     grid.parts = _with_prefixes(grid.parts)
     readings, unknown = _understood(grid, options)
+    readings = _without_vague_times(grid, readings, unknown)
     readings = _without_clashes(readings, unknown, where)
     readings = [reading for reading in readings if _holds_what_it_says(grid, reading, unknown)]
     if all(reading.kind == "text" for reading in readings):
@@ -103,6 +110,8 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     _settle_draft_tokens(grid, readings)
     _settle_changes(grid, readings)
     readings = _settle_ratios(readings, unknown)
+    open_units = [reading for reading in readings if _may_be_a_length(grid, reading, readings, options)]
+    readings = [reading for reading in readings if reading not in open_units]
     for reading in readings:
         _settle_percent(grid, reading, readings, options)
     notes = [f"columns not read: {', '.join(name[:40] for name in unknown[:20])}"] if unknown else []
@@ -110,6 +119,11 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
         f"{reading.text!r} is read as a fraction where it has no %: nothing says that it is percent"
         for reading in readings
         if reading.unsaid
+    ]
+    notes += [
+        f"{reading.text!r} is not read: percent, or tokens per step? (--percent {reading.text!r}, or "
+        f"--column acceptance_length={reading.text!r})"
+        for reading in open_units
     ]
     return Headings(readings, tuple(notes))
 
@@ -122,7 +136,9 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[Reading], list[
         text = " ".join(part)
         if index in chosen:
             found.append(Reading(index, text, chosen[index]))
-        elif (said := _by_levels(part)) is not None and said[1].name not in options.columns:
+        elif (said := _base_or_spec(grid, index, part)) is not None or (
+            (said := _by_levels(part)) is not None and said[1].name not in options.columns
+        ):
             group, heading = said
             if heading.name == "decode_rate" and is_plain(group or _in_parentheses(text) or "-"):
                 known = column("baseline_rate")
@@ -176,6 +192,18 @@ def _by_levels(part: tuple[str, ...]) -> tuple[str, Heading] | None:
             heading = understand(text)
             if heading is not None and may_be_group(group):
                 return ("" if heading.column is None or heading.column.kind == "text" else group), heading
+    return None
+
+
+def _base_or_spec(grid: Grid, index: int, part: tuple[str, ...]) -> tuple[str, Heading] | None:
+    """Rates under the name of a data set, called by how they were decoded: `Code` above `Base` and `Spec`."""
+    if len(part) != 2 or not is_task(part[0]) or not _all_numbers(grid, index):
+        return None
+    if is_plain(part[1]):
+        return part[0][:80], Heading("baseline_rate", column("baseline_rate"), "")
+    said = understand(part[1])
+    if said is not None and said.name == "method" and not said.unit:
+        return part[0][:80], Heading("decode_rate", column("decode_rate"), "")
     return None
 
 
@@ -262,6 +290,19 @@ def _number(cell: str, grid: Grid) -> numbers.Number | None:
         return None
 
 
+def _without_vague_times(grid: Grid, readings: list[Reading], unknown: list[str]) -> list[Reading]:
+    """`Time` alone is that of the whole run where its cells are times and no other column says what that is."""
+    kept: list[Reading] = []
+    for one in readings:
+        vague = one.name == "wall_ms" and re.fullmatch(r"\W*time\W*(?:m?s(?:ec(?:onds)?)?)?\W*", one.text, re.I)
+        others = any(other.name == "wall_ms" for other in readings if other is not one)
+        if vague and (others or not _all_numbers(grid, one.index)):
+            unknown.append(one.text)
+        else:
+            kept.append(one)
+    return kept
+
+
 def _without_clashes(readings: list[Reading], unknown: list[str], where: str) -> list[Reading]:
     """Each column once in its group; columns told apart by their parentheses (`Speedup (MTP)`) are groups of their own.
 
@@ -311,7 +352,7 @@ def _holds_what_it_says(grid: Grid, reading: Reading, unknown: list[str]) -> boo
     if len(filled) > 1 and len(words) == len(filled) and not any(is_plain(cell) for cell in filled):
         unknown.append(reading.text)
         return False
-    if reading.name == "accepted" and filled and all("%" in _first(cell) and "/" not in cell for cell in filled):
+    if reading.name == "accepted" and filled and all(re.match(r"[\s*_`~]*[0-9.]+\s*%", cell) for cell in filled):
         reading.heading = Heading("acceptance", column("acceptance"), "%")
     return True
 
@@ -379,6 +420,25 @@ def _settle_draft_tokens(grid: Grid, readings: list[Reading]) -> None:
             total = bool(names & {"accepted", "steps", "gamma"}) or any(value > _MOST_GAMMA for value in values)
             name = "drafted" if total and "drafted" not in names else "gamma"
             reading.heading = Heading(name, column(name), "")
+
+
+def _may_be_a_length(grid: Grid, reading: Reading, readings: list[Reading], options: TableOptions) -> bool:
+    """Whether an `Acceptance` without a unit may as well be tokens per step: in each row above 1, at most gamma + 1.
+
+    A table of percents as low as that exists, and one that calls the acceptance length so, too.
+    """
+    said = reading.text in options.percent + options.fraction or reading.name in options.percent + options.fraction
+    gamma = next((one for one in readings if one.name == "gamma"), None)
+    is_rate = re.search(r"rate|ratio|pct|percent|%|率", reading.text, re.I) is not None or reading.heading.unit == "%"
+    if reading.name != "acceptance" or said or is_rate or gamma is None or reading.name in options.columns:
+        return False
+    pairs = [
+        (_number(_first(row[reading.index]), grid), _number(_first(row[gamma.index]), grid)) for _, row in grid.rows
+    ]
+    filled = [(value, most) for value, most in pairs if value is not None and (most is None or most.value > 0)]
+    return bool(filled) and all(
+        most is not None and not value.unit and 1 < value.value <= most.value + 1 for value, most in filled
+    )
 
 
 def _settle_percent(grid: Grid, reading: Reading, readings: list[Reading], options: TableOptions) -> None:

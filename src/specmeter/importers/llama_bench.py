@@ -25,7 +25,7 @@ from specmeter.importers.moe_names import mixture_of_experts
 _MARKDOWN = re.compile(r"^\|\s*model\s*\|(?:[^\n]*\|)?\s*test\s*\|\s*t/s\s*\|", re.MULTILINE)
 _INSERT = re.compile(r"INSERT INTO (?:llama_bench|test) \(([^()]{1,4000})\) VALUES \((.{1,20000})\);")
 _TEST = re.compile(r"(?:pp ?(?P<pp>\d+))?\+?(?:tg ?(?P<tg>\d+))?(?:\s*@\s*d\d+)?")
-_DEVICE = re.compile(r"^\s*Device \d+: ([^,\n]{3,80}),|GPU name:\s+([^\n]{3,80}?)\s*$", re.MULTILINE)
+_DEVICE = re.compile(r"^\s*Device (\d+): ([^,\n]{3,80}),|GPU name:\s+([^\n]{3,80}?)\s*$", re.MULTILINE)
 _RANDOM_TOKENS = (
     "llama-bench decodes random tokens, for which a mixture of experts may read fewer different experts than for text: "
     "its rate on text may be lower"
@@ -55,7 +55,7 @@ def read(path: Path) -> Iterator[Claim]:
                 yield _claim(path, place, item)
         return
     markdown = _MARKDOWN.search(content) is not None
-    devices = ", ".join(dict.fromkeys(cuda or metal for cuda, metal in _DEVICE.findall(content[:200_000])))
+    devices = ", ".join(name for _, name in dict.fromkeys(_devices(content[:200_000])))
     found = False
     for grid in read_grids(content if markdown else _from_header(content), path, as_json=False):
         if "test" not in grid.headings and "avg_ts" not in grid.headings:
@@ -64,6 +64,12 @@ def read(path: Path) -> Iterator[Claim]:
         yield from _from_grid(grid, path, devices)
     if not found:
         raise UsageError(f"{path}: no test of llama-bench in it", fix="give the output of llama-bench -o csv")
+
+
+def _devices(content: str) -> Iterator[tuple[str, str]]:
+    """(number, name) of each device that the backends print, as often as they print it."""
+    for number, cuda, metal in _DEVICE.findall(content):
+        yield number, cuda or metal
 
 
 def _from_header(content: str) -> str:

@@ -16,8 +16,11 @@ MAX_CELL = 1_000
 LARGEST = 1e15
 
 _EMPTY = frozenset({"", "-", "--", "---", "—", "–", "n/a", "na", "n.a.", "none", "null", "?", "...", "…", "/"})
+_NOTE = re.compile(
+    r"~~[^~]{0,80}~~|(?<=[0-9x×%*_])\s*(?:<sup>[^<>]{0,40}</sup>|\[\^[^\[\]]{1,20}\]|[⁰¹²³⁴-⁹ᵃ-ᶻ]+(?=[\s*_)]*$))"
+)
+"""What was crossed out, and the marks of footnotes behind a number."""
 _DECORATION = re.compile(r"</?(?:b|i|em|strong|sup|sub)>|\*+|`+|[★☆✓✔✗†‡§$]|\\(?=%)")
-_FOOTNOTE = re.compile(r"(?<=\S)\s*(?:<sup>[^<>]{0,20}</sup>|\[\^[^\[\]]{1,20}\]|[⁰¹²³⁴-⁹]+)+\s*$")
 _NUMBER = re.compile(
     r"(?P<sign>[+-])?\s*(?P<digits>[0-9][0-9,.'’_\u00a0\u2009\u202f]*|\.[0-9]+)(?P<exponent>[eE][+-]?[0-9]{1,3})?"
 )
@@ -90,7 +93,7 @@ def _upper(rest: str, low: float, decimal_comma: bool) -> tuple[float, float, st
 
 
 def _plain(cell: str) -> str:
-    text = _DECORATION.sub("", _FOOTNOTE.sub("", cell)).replace("\\times", "×").replace("％", "%")
+    text = _DECORATION.sub("", _NOTE.sub("", cell)).replace("\\times", "×").replace("倍", "x").replace("％", "%")
     return text.replace("−", "-").replace("﹣", "-").replace("–", "-", 1).strip() if text.strip() else ""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from specmeter.errors import UsageError
 from specmeter.importers import numbers
 from specmeter.importers.baselines import Row, is_plain, pair_with_baselines
 from specmeter.importers.cells import Fields, Reading, read_cell
-from specmeter.importers.columns import COLUMNS, CONDITIONS, OTHER, is_overall, is_task
-from specmeter.importers.columns import column as find_column
+from specmeter.importers.columns import COLUMNS, CONDITIONS, OTHER, Heading, column, is_overall, is_task
 from specmeter.importers.document import is_json, read_text
 from specmeter.importers.grid import Grid, known_headings, read_grids
 from specmeter.importers.headings import Headings, TableOptions, read_headings, read_settings
@@ -32,8 +32,9 @@ __all__ = ["TableOptions", "read", "read_table", "sniff"]
 _LABEL = 160
 """Characters of a label."""
 _PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
-_SHARE_OF = re.compile(r"[0-9.,]{1,12} ?% ?\(([0-9][0-9,]{0,15}) ?/ ?([0-9][0-9,]{0,15})\)")
 _ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)\s*$")
+_AND_SHARE = re.compile(r"([\s*_`]*[0-9][0-9,]{0,15})[,;]\s+([0-9.]{1,8}\s*%)[\s*_`]*")
+_MOST_DEVICES = 64
 _RATIOS = ("speedup", "acceptance", "tau", "decode_rate")
 """Fields that may be means over prompts."""
 
@@ -93,7 +94,7 @@ def _refuse_missing(options: TableOptions, headings: set[str], path: Path) -> No
     """Raises `UsageError` for an option that names a heading which no table of the file has."""
     given = [(f"--column {name}=", text) for name, text in options.columns.items()]
     for flag, names in (("--percent ", options.percent), ("--fraction ", options.fraction)):
-        given += [(flag, name) for name in names if find_column(name) is None]
+        given += [(flag, name) for name in names if column(name) is None]
     for flag, text in given:
         if text not in headings:
             seen = ", ".join(repr(heading[:40]) for heading in sorted(headings)[:12])
@@ -132,12 +133,13 @@ def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim
     texts = {one.name: text for one in readings if one.kind == "text" and (text := _text(cells[one.index]))}
     _name_the_group(texts, group)
     label = _label(texts, readings, cells, group)
+    _spread_over_devices(texts, readings, cells)
     fields = Fields({"label": label})
     notes = list(empty.notes)
     plain = _says_baseline(texts)
     try:
         for reading in readings:
-            if reading.kind == "text":
+            if reading.kind == "text" or reading.name == "devices":
                 continue
             cell = cells[reading.index]
             if (reading.kind in {"ratio", "change", "rate"} or reading.name == "gamma") and is_plain(_text(cell)):
@@ -159,25 +161,40 @@ def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim
 
 def _read(cell: str, reading: Reading, fields: Fields, grid: Grid) -> str | None:
     """Put a cell into the fields; a note where something of it is left out."""
-    if reading.name == "accepted" and (pair := _PAIR.fullmatch(cell) or _SHARE_OF.fullmatch(cell)) is not None:
-        accepted, drafted = (int(part.replace(",", "")) for part in pair.groups())
-        fields.values |= {"accepted": accepted, "drafted": drafted}
-        return None
     cell, aside = _split(cell, reading)
+    if reading.name == "accepted" and _read_pair(cell, fields):
+        return None if not aside or _read_aside(aside, reading, fields, grid) else _left_out(aside, reading)
     value = _number(cell, reading, grid)
     if value is None:
         return None
+    if reading.name == "accepted" and value.unit == "%":
+        reading = replace(reading, heading=Heading("acceptance", column("acceptance"), "%"))
     if (why := read_cell(value, reading, fields)) is not None:
         return f"{reading.text!r} not read: {why}"
     if aside and not _read_aside(aside, reading, fields, grid):
-        return f"{reading.text!r}: {aside[:40]!r} is not read"
+        return _left_out(aside, reading)
     return f"{reading.text!r} is said to be approximate" if value.approximate else None
+
+
+def _left_out(aside: str, reading: Reading) -> str:
+    return f"{reading.text!r}: {aside[:40]!r} is not read"
+
+
+def _read_pair(text: str, fields: Fields) -> bool:
+    """Whether a text is accepted / drafted tokens, `538/660`; both are then read."""
+    pair = _PAIR.fullmatch(text)
+    if pair is not None:
+        accepted, drafted = (int(part.replace(",", "")) for part in pair.groups())
+        fields.values |= {"accepted": accepted, "drafted": drafted}
+    return pair is not None
 
 
 def _split(cell: str, reading: Reading) -> tuple[str, str]:
     """(the number, what stands beside it): `43.4 (+15%)`, `161 t/s @ 74%`, `37.4/1.5` of a mean and its deviation."""
     if (aside := _ASIDE.search(cell)) is not None:
         return cell[: aside.start()], aside.group(1)
+    if reading.name == "accepted" and (share := _AND_SHARE.fullmatch(cell)) is not None:
+        return share.group(1), share.group(2)
     if reading.kind == "rate" and "@" in cell:
         number, _, beside = cell.strip("*_` ").partition("@")
         return number, beside
@@ -195,6 +212,8 @@ def _read_aside(aside: str, reading: Reading, fields: Fields, grid: Grid) -> boo
         settings = read_settings(aside)
         fields.values |= settings
         return bool(settings)
+    if reading.name in {"accepted", "acceptance"} and _read_pair(aside, fields):
+        return True
     try:
         value = numbers.parse(aside.removeprefix("± "), decimal_comma=grid.decimal_comma)
     except ValueError:
@@ -205,10 +224,15 @@ def _read_aside(aside: str, reading: Reading, fields: Fields, grid: Grid) -> boo
         if reading.kind == "rate":
             fields.values.setdefault("decode_rate_sd", value.value)
         return True
+    if reading.name == "accepted" and (value.unit == "%" or (not value.unit and 0 < value.value <= 1)):
+        whole = 100 if value.unit else 1
+        if "acceptance" not in fields.values and value.value >= 0:
+            fields.put("acceptance", value.value / whole, value.half / whole)
+        return True
     if reading.name == "decode_rate" and value.unit == "x" and "speedup" not in fields.values and value.value > 0:
         fields.put("speedup", value.value, value.half)
         return True
-    if reading.name in {"decode_rate", "accepted"} and value.unit == "%" and "@" not in aside and not value.signed:
+    if reading.name == "decode_rate" and value.unit == "%" and "@" not in aside and not value.signed:
         if "acceptance" not in fields.values and 0 <= value.value <= 100:
             fields.put("acceptance", value.value / 100, value.half / 100)
         return True
@@ -224,6 +248,13 @@ def _number(cell: str, reading: Reading, grid: Grid) -> numbers.Number | None:
 
 def _text(cell: str) -> str:
     return cell.strip().strip("*_`★☆ ").strip()[:_LABEL]
+
+
+def _spread_over_devices(texts: dict[str, str], readings: Sequence[Reading], cells: list[str]) -> None:
+    """Name a device as often as the row says that there are of it: their memories add up."""
+    said = next((cells[one.index].strip() for one in readings if one.name == "devices"), "")
+    if said.isdecimal() and 1 < int(said[:4]) <= _MOST_DEVICES:
+        texts["device"] = ", ".join([texts.get("device") or "a device"] * int(said))
 
 
 def _name_the_group(texts: dict[str, str], group: str) -> None:
@@ -299,8 +330,7 @@ def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]
         values.setdefault("gamma", int(group[1:]))
     if "gamma" in values:
         values["gamma"] = int(values["gamma"])
-    interval = values.pop("ms_per_token", None)
-    half = rounding.pop("ms_per_token", 0.0)
+    interval, half = _interval(fields, texts, plain, notes)
     if interval is not None and "decode_rate" not in values:
         values["decode_rate"] = 1e3 / interval
         rounding["decode_rate"] = values["decode_rate"] * half / interval
@@ -316,6 +346,21 @@ def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]
     if "acceptance" not in values and values.get("drafted") and values.get("accepted") is not None:
         values["acceptance"] = values["accepted"] / values["drafted"]
     _finish_length(fields, notes)
+
+
+def _interval(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]) -> tuple[float | None, float]:
+    """(ms per token, half of its rounding). With drafts, a chunk of a stream is a step, not a token."""
+    values, rounding = fields.values, fields.rounding
+    per_token = values.pop("ms_per_token", None), rounding.pop("ms_per_token", 0.0)
+    per_chunk = values.pop("inter_token_latency", None), rounding.pop("inter_token_latency", 0.0)
+    if per_token[0] is not None or per_chunk[0] is None:
+        return per_token
+    drafts = not plain and values.get("gamma") != 0
+    said = {"method", "gamma", "acceptance", "tau", "drafted", "accepted", "speedup"} & set(values)
+    if drafts and (said or texts.get("draft") or fields.length is not None):
+        notes.append("the inter-token latency is not read: with drafts it is the time of a step")
+        return None, 0.0
+    return per_chunk
 
 
 def _finish_length(fields: Fields, notes: list[str]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,6 +191,8 @@ class _Log:
         }
         if rate is not None and rate[0] > 0:
             fields |= {"decode_rate": rate[0], "concurrency": max(1, rate[1]) if rate[1] is not None else None}
+        shares = [float(share) for share in re.findall(r"[\d.]+", positions.group(1))] if positions else []
+        fields |= _by_positions(shares, length, accepted)
         yield claim_of(**self._common(), row=f"line {number}", **fields)
 
     # --- the block of the benchmark ----------------------------------------------------------------------------------
@@ -234,6 +237,23 @@ class _Log:
         }
         fields |= _length_of_sglang(item)
         yield claim_of(source=self.source, row=row, **(fields | {"rounding": rounding}))
+
+
+def _by_positions(shares: list[float], length: float, accepted: int) -> dict[str, Any]:
+    """What the positions say that the line's own length does not.
+
+    Each share is of all drafts, so that their sum is accepted tokens per draft, and the length is 1 more. Where it is
+    not, the drafts that the positions give are handed on as steps, against which the length can be held.
+    """
+    notes: list[str] = []
+    found: dict[str, Any] = {}
+    if any(after > before for before, after in pairwise(shares)):
+        notes.append("acceptance rises from one position to a later one, which needs all before it accepted")
+    total = sum(shares)
+    if total > 0 and abs(1 + total - length) > 0.005 + 0.0005 * len(shares) + 1e-9:
+        notes.append(f"the positions give {1 + total:.3g} tokens per step, where {length:g} is printed")
+        found["steps"] = round(accepted / total)
+    return found | ({"notes": tuple(notes)} if notes else {})
 
 
 def _length_of_sglang(item: Mapping[str, object]) -> dict[str, Any]:

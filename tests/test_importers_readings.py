@@ -1,0 +1,194 @@
+"""What people write into the cells and headings of tables besides bare numbers, and what must not be made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specmeter.audit.claim import Claim
+from specmeter.audit.judge import judge
+from specmeter.importers import llama_bench, llama_server_log, vllm_log
+from specmeter.importers.numbers import parse
+from specmeter.importers.table import TableOptions, read_table
+
+
+def claims(text: str, options: TableOptions | None = None) -> list[Claim]:
+    return list(read_table(text, Path("page"), options or TableOptions()))
+
+
+def markdown(*lines: str) -> str:
+    cells = lines[0].count("|")
+    return "\n".join(f"| {line} |" for line in (lines[0], "---" + "|---" * cells, *lines[1:]))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["180 (60%)", "180 (60.0 %)", "180 (0.60)", "180, 60%", "180/300 (60%)", "60% (180/300)"],
+)
+def test_a_count_with_its_share_is_both(cell: str) -> None:
+    claim = claims(markdown("Prompt | Drafted | Accepted | Speedup", f"a | 300 | {cell} | 2.5x"))[0]
+    assert (claim.accepted, claim.drafted, claim.acceptance) == (180, 300, pytest.approx(0.6))
+    assert claim.notes == ()
+
+
+def test_a_count_with_its_share_among_shares() -> None:
+    table = markdown("Prompt | Drafted | n_accept | tok/s", "a | 300 | 180 (60%) | 61", "b | 300 | 60.0% | 62")
+    assert [(claim.accepted, claim.acceptance) for claim in claims(table)] == [(180, 0.6), (None, 0.6)]
+
+
+@pytest.mark.parametrize("text", ["dataset,{},n_max,tps\nrandom,yes,4,61\nsharegpt,no,4,88\n"])
+def test_prompts_may_be_synthetic_without_dice(text: str) -> None:
+    assert [claim.synthetic for claim in claims(text.format("synthetic"))] == [False, False]
+    assert [claim.synthetic for claim in claims(text.format("synthetic_acceptance"))] == [True, False]
+    table = markdown("Method | MT-bench | Synthetic", "EAGLE | 2.19x | 9.99x")
+    assert [claim.speedup for claim in claims(table)] == [2.19, 9.99]
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [("90<sup>2</sup>", 90), ("2.25x[^1]", 2.25), ("**109.6**¹", 109.6), ("~~190~~ 90", 90), ("2.10 倍", 2.1)],
+)
+def test_marks_of_footnotes_are_no_digits(cell: str, value: float) -> None:
+    number = parse(cell)
+    assert number is not None
+    assert number.value == value
+
+
+@pytest.mark.parametrize("heading", ["users", "num_sequences", "concurrent requests"])
+def test_users_and_sequences_are_served_at_once(heading: str) -> None:
+    assert [claim.concurrency for claim in claims(f"{heading},gamma,speedup\n1,4,2.31\n8,4,1.94\n")] == [1, 8]
+
+
+@pytest.mark.parametrize("heading", ["gpu_count", "num_gpus", "TP", "tensor_parallel_size"])
+def test_a_model_may_be_spread_over_devices(heading: str) -> None:
+    found = claims(f"gpu,{heading},model,size_gb,tok_s\nRTX 3090,4,llama 70B Q4,42.5,38.9\nRTX 3090,1,8B,8,90\n")
+    assert [claim.device for claim in found] == [", ".join(["RTX 3090"] * 4), "RTX 3090"]
+
+
+def test_a_baseline_over_as_many_devices() -> None:
+    table = "gpu,tp,method,tok_s\nH100,4,none,50\nH100,8,none,80\nH100,4,eagle3,100\nH100,8,eagle3,170\n"
+    assert [claim.baseline_rate for claim in claims(table)[2:]] == [50, 80]
+
+
+def test_llama_bench_counts_devices_of_one_name(tmp_path: Path) -> None:
+    lines = [f"  Device {number}: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes" for number in (0, 1, 0, 1)]
+    table = markdown(
+        "model | size | params | backend | ngl | test | t/s",
+        "llama 70B | 39.59 GiB | 70.55 B | CUDA | 99 | tg128 | 19.90 ± 0.05",
+    )
+    path = tmp_path / "bench.md"
+    path.write_text("\n".join((*lines, table)), encoding="utf-8")
+    assert [claim.device for claim in llama_bench.read(path)] == ["NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 3090"]
+
+
+def test_an_acceptance_in_tokens_is_not_percent() -> None:
+    rows = ("3 | 3.16 | 2.82x", "5 | 4.02 | 3.19x")
+    for heading in ("Acceptance (tokens)", "Avg. accepted"):
+        found = claims(markdown(f"γ | {heading} | Speedup", *rows))
+        assert [(claim.acceptance, claim.tau, claim.unit_unsaid) for claim in found] == [
+            (None, 3.16, ("tau",)),
+            (None, 4.02, ("tau",)),
+        ]
+    open_unit = claims(markdown("γ | Acceptance | Speedup", *rows))[0]
+    assert (open_unit.acceptance, open_unit.tau) == (None, None)
+    assert "percent, or tokens per step?" in open_unit.notes[0]
+    said = claims(markdown("γ | Acceptance | Speedup", *rows), TableOptions(percent=("Acceptance",)))
+    assert [claim.acceptance for claim in said] == [pytest.approx(0.0316), pytest.approx(0.0402)]
+    assert claims(markdown("γ | Acceptance rate | Speedup", *rows))[0].acceptance == pytest.approx(0.0316)
+
+
+def test_with_drafts_a_chunk_of_a_stream_is_a_step() -> None:
+    plain, spec = claims(markdown("Config | k | Mean ITL (ms)", "baseline | 0 | 25.0", "EAGLE-3 | 3 | 27.4"))
+    assert (plain.decode_rate, spec.decode_rate, spec.baseline_rate) == (40, None, 40)
+    both = claims(
+        markdown("Config | k | TPOT (ms) | ITL (ms)", "baseline | 0 | 25.0 | 25.0", "EAGLE-3 | 3 | 10.0 | 27.4")
+    )
+    assert [claim.decode_rate for claim in both] == [40, 100]
+
+
+def test_times_of_whole_runs() -> None:
+    found = claims(markdown("Prompt | Tokens | Time (s) | tok/s", "a | 256 | 4.00 | 64.0"))[0]
+    assert found.wall_ms == 4000
+    pair = claims(markdown("Workload | Baseline time | SD time | Speedup", "a | 10.3s | 5.8s | 1.78x"))[0]
+    assert (pair.baseline_wall_ms, pair.wall_ms) == (pytest.approx(10300), pytest.approx(5800))
+    dates = claims(markdown("Time | tok/s", "2026-01-01 10:00 | 64.0"))[0]
+    assert (dates.wall_ms, dates.decode_rate) == (None, 64)
+    twice = claims(markdown("Time (s) | Total time (s) | tok/s", "4.0 | 5.0 | 64.0"))[0]
+    assert twice.wall_ms == 5000
+
+
+def test_data_sets_have_baselines_of_their_own() -> None:
+    head = "<tr><th rowspan=2>Model</th><th colspan=3>Code</th><th colspan=3>Chat</th></tr>"
+    names = "<tr>" + "<th>Base</th><th>Spec</th><th>Speedup</th>" * 2 + "</tr>"
+    row = "<tr><td>8B</td><td>40.1</td><td>92.6</td><td>2.31x</td><td>40.3</td><td>55.0</td><td>1.36x</td></tr>"
+    code, chat = claims(f"<table>{head}{names}{row}</table>")
+    assert (code.baseline_rate, code.decode_rate, code.speedup) == (40.1, 92.6, 2.31)
+    assert (chat.baseline_rate, chat.decode_rate, chat.speedup) == (40.3, 55.0, 1.36)
+
+
+def test_a_difference_of_rates_is_not_a_method() -> None:
+    found = claims(markdown("Task | Baseline t/s | Spec t/s | Delta t/s", "chat | 41.1 | 45.1 | 4.0"))
+    assert [(claim.baseline_rate, claim.decode_rate) for claim in found] == [(41.1, 45.1)]
+
+
+@pytest.mark.parametrize(
+    ("heading", "field", "value"),
+    [
+        ("原始速度", "baseline_rate", 4),
+        ("無草稿 tok/s", "baseline_rate", 4),
+        ("原生吞吐(tok/s)", "baseline_rate", 4),
+        ("有草稿 tok/s", "decode_rate", 4),
+        ("投机吞吐(tok/s)", "decode_rate", 4),
+        ("投机步数", "gamma", 4),
+        ("草稿token数", "gamma", 4),
+        ("Tokens per sec.", "decode_rate", 4),
+        ("Tokens drafted", "drafted", 4),
+        ("Tokens accepted", "accepted", 4),
+        ("median speedup", "speedup", 4),
+        ("speculative-num-steps", "gamma", 4),
+    ],
+)
+def test_headings_that_people_use(heading: str, field: str, value: float) -> None:
+    claim = claims(markdown(f"{heading} | tau", f"{value} | 2.5"))[0]
+    assert getattr(claim, field) == value
+
+
+@pytest.mark.parametrize(
+    ("length", "positions", "steps", "note"),
+    [
+        ("2.50", "0.700, 0.500, 0.300", None, ""),
+        ("3.20", "0.700, 0.500, 0.300", 400, "the positions give 2.5 tokens per step, where 3.2 is printed"),
+        ("2.50", "0.300, 0.500, 0.700", None, "acceptance rises from one position to a later one"),
+    ],
+)
+def test_positions_of_vllm_are_held_against_its_length(
+    tmp_path: Path, length: str, positions: str, steps: int | None, note: str
+) -> None:
+    path = tmp_path / "vllm.log"
+    path.write_text(
+        f"SpecDecoding metrics: Mean acceptance length: {length}, Accepted throughput: 60.00 tokens/s, Drafted "
+        "throughput: 120.00 tokens/s, Accepted: 600 tokens, Drafted: 1200 tokens, Per-position acceptance rate: "
+        f"{positions}, Avg Draft acceptance rate: 50.0%\n",
+        encoding="utf-8",
+    )
+    claim = next(iter(vllm_log.read(path)))
+    assert (claim.tau, claim.steps) == (float(length), steps)
+    assert bool(claim.notes) is bool(note)
+    assert not note or claim.notes[0].startswith(note)
+    assert (judge(claim).verdict == "impossible") is (steps is not None)
+
+
+def test_a_printed_acceptance_is_held_against_the_counts_of_its_request(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(
+        "slot print_timing: id  0 | task 7 | \n"
+        "prompt eval time =     193.04 ms /   200 tokens (    0.97 ms per token,  1036.05 tokens per second)\n"
+        "       eval time =    3922.92 ms /   256 tokens (   15.32 ms per token,    65.26 tokens per second)\n"
+        "      total time =    4115.96 ms /   456 tokens\n"
+        "draft acceptance rate = 0.50944 (  142 accepted /   678 generated)\n",
+        encoding="utf-8",
+    )
+    claim = next(iter(llama_server_log.read(path)))
+    assert claim.acceptance == 0.50944
+    assert judge(claim).verdict == "impossible"
