@@ -109,6 +109,8 @@ class Claim(Record):
     prompt_ms: Positive | None = None
     wall_ms: Positive | None = None
     """Time of the whole run."""
+    baseline_wall_ms: Positive | None = None
+    """Time of the same whole run by plain decoding."""
     window: Literal["all tokens", "all but the first", "with prompt", "unknown"] = "unknown"
     """Which tokens `decode_rate` divides by which time."""
 

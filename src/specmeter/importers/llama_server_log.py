@@ -309,6 +309,7 @@ class _Log:
             if generated:
                 values["acceptance"] = accepted / generated
                 if abs(rate - accepted / generated) > 6e-6 + 1e-5:
+                    values["acceptance"], rounding["acceptance"] = rate, 0.000005
                     yield f"the printed acceptance {rate} is not {accepted} / {generated}"
             if request.mean_length is not None and request.restores:
                 yield f"the printed mean length {request.mean_length} leaves out the rounds that were restored"
