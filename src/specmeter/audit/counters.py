@@ -101,6 +101,8 @@ def _steps_of_counts(claim: Claim) -> str | None:
     made = bounds.tau_from_counts(claim.accepted, claim.steps)
     found = [made]
     decoded = decoded_tokens(claim)
+    if decoded is not None:
+        found.append(min(made, decoded / claim.steps))  # the last draft may be cut off
     if decoded is not None and claim.target_forwards:
         found.append(decoded / claim.target_forwards)  # forwards that had nothing to verify among the steps
     if tau.low <= max(found) * (1 + COUNTED) and min(found) * (1 - COUNTED) <= tau.high:

@@ -355,7 +355,7 @@ def _slack(speedup: Range, limit: float) -> str:
 
 
 def _said(claim: Claim, speedup: Range) -> str:
-    if claim.speedup != speedup.value and claim.decode_rate and claim.baseline_rate:
+    if (claim.speedup is None or _disagreement(claim) > SAME_RATIO) and claim.decode_rate and claim.baseline_rate:
         return f"S = {number(claim.decode_rate)} / {number(claim.baseline_rate)} = {number(speedup.value)}"
     return f"S = {number(speedup.value)}"
 
