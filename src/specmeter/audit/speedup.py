@@ -355,7 +355,9 @@ def _slack(speedup: Range, limit: float) -> str:
 
 
 def _said(claim: Claim, speedup: Range) -> str:
-    if (claim.speedup is None or _disagreement(claim) > SAME_RATIO) and claim.decode_rate and claim.baseline_rate:
+    rates = _ratio(claim)
+    of_rates = rates is not None and speedup.value == rates.value
+    if of_rates and claim.speedup != speedup.value and claim.decode_rate and claim.baseline_rate:
         return f"S = {number(claim.decode_rate)} / {number(claim.baseline_rate)} = {number(speedup.value)}"
     return f"S = {number(speedup.value)}"
 
