@@ -105,7 +105,7 @@ def _end_to_end(claim: Claim) -> str | None:
             whole = Range(prompt.value + spent, prompt.value + spent, prompt.value + spent)
     else:
         return None
-    if whole is None or not said.low / SAME_RATIO <= plain / whole.value <= said.high * SAME_RATIO:
+    if not said.low / SAME_RATIO <= plain / whole.value <= said.high * SAME_RATIO:
         return None
     return f"S = {number(said.value)} end to end: {number(plain / 1e3)} s / {number(whole.value / 1e3)} s"
 
