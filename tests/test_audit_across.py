@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from specmeter.audit.across import notes
 from specmeter.audit.claim import Claim
 from specmeter.audit.noise import LEAST, MOST, USUAL, noise_of, of_row
 from specmeter.audit.reading import Given, rule
+from specmeter.audit.units import settle
 
 
 def row(number: int, **fields: Any) -> Claim:
@@ -132,3 +134,24 @@ def test_a_baseline_of_another_machine() -> None:
     drafted = row(3, method="draft-simple", target="9B", device="M2 Ultra", decode_rate=55.2, speedup=2.3)
     assert notes([*plain, drafted])[0].startswith("line 3: its speedup fits the plain rate of M1 Max (line 1)")
     assert notes([*plain, drafted.model_copy(update={"speedup": 1.3})]) == ()
+
+
+def test_a_large_table_takes_no_longer_than_its_rows() -> None:
+    half = {"decode_rate": 0.0005, "baseline_rate": 0.0005}
+    rows = [
+        row(n, decode_rate=50 + n / 100, baseline_rate=40.0, speedup=1.5, device="a", unit_unsaid=("acceptance",),
+            acceptance=0.5, rounding=half)
+        for n in range(5_000)
+    ]  # fmt: skip
+    plain = [row(n, method="none", decode_rate=30 + n / 100, device="ab"[n % 2]) for n in range(5_000)]
+    begun = time.process_time()
+    notes([*rows, *plain])
+    settle(rows, noise_of(rows))
+    assert time.process_time() - begun < 10
+
+
+def test_rows_of_the_same_name_in_other_files_are_not_mixed() -> None:
+    half = {"decode_rate": 0.005, "baseline_rate": 0.005}
+    same = [row(n, decode_rate=61.5, baseline_rate=41.0, rounding=half) for n in range(5)]
+    other = [row(n, decode_rate=20.11 + n, rounding=half).model_copy(update={"source": "b.md"}) for n in range(5)]
+    assert not any("reckoned" in note for note in notes([*same, *other]))

@@ -133,13 +133,13 @@ def test_acceptance_of_the_output_is_another_number() -> None:
 def test_without_a_draft_length_it_says_which_one_would_be_needed() -> None:
     ruling = ruled(speedup=1.9, acceptance=0.3)
     assert (ruling.verdict, ruling.bound) == ("cannot tell", "speedup-above-tau")
-    assert ruling.arithmetic == ("S = 1.9: no draft length; at an acceptance of 0.3 it needs a gamma of at least 3")
+    assert ruling.arithmetic == ("S = 1.9: no gamma; at an acceptance of 0.3 it needs a gamma of at least 3")
     with_cost = ruled(speedup=1.9, acceptance=0.6, baseline_rate=40.0, draft_rate=400.0)
     assert "needs a gamma of at least 3" in with_cost.arithmetic
     assert (1 + 0.6 * 3) / (1 + 3 * 0.1) > 1.9 > (1 + 0.6 * 2) / (1 + 2 * 0.1)
     never = ruled(speedup=1.9, acceptance=0.3, baseline_rate=40.0, draft_rate=80.0)
     assert (never.verdict, never.bound) == ("implausible", "speedup-above-cost-bound")
-    assert never.arithmetic == "S = 1.9 > max(1, a / c) = max(1, 0.3 / 0.5) = 1, whatever the draft length"
+    assert never.arithmetic == "S = 1.9 > max(1, a / c) = max(1, 0.3 / 0.5) = 1, whatever gamma is"
     assert "a draft 3.17 times as fast as its own printed rate" in never.reason
 
 
@@ -319,7 +319,10 @@ def test_the_conservation_law() -> None:
     missing = ruled(predicted_n=201, accepted=23, target_forwards=40, concurrency=1)
     many = ruled(predicted_n=5000, accepted=3000, target_forwards=1975, gamma=4)
     assert (many.verdict, many.bound) == ("cannot tell", "conservation"), "25 generations have 25 first tokens"
-    assert (missing.verdict, missing.bound) == ("impossible", "conservation")
+    assert (missing.verdict, missing.bound) == ("implausible", "conservation")
+    assert missing.rests_on[0].needs == "forwards that serve 4.425 requests at once"
+    alone = ruled(predicted_n=201, accepted=23, target_forwards=40, runs=1)
+    assert (alone.verdict, alone.bound) == ("impossible", "conservation")
     assert "137 tokens without a successful forward" in missing.arithmetic
     cut = ruled(predicted_n=32, accepted=14, target_forwards=19, gamma=4)
     assert cut.verdict == "possible"
@@ -454,8 +457,8 @@ def test_what_cannot_be_read_is_said_and_not_judged() -> None:
         ({}, "no decode rate"),
         ({"decode_rate": 50.0}, "no bytes per token"),
         ({"decode_rate": 50.0, "gamma": 4}, "no speedup or baseline rate; no acceptance"),
-        ({"decode_rate": 50.0, "acceptance": 0.5}, "no speedup or baseline rate; no draft length"),
-        ({"speedup": 1.5}, "no acceptance and draft length, tau or counts"),
+        ({"decode_rate": 50.0, "acceptance": 0.5}, "no speedup or baseline rate; no gamma"),
+        ({"speedup": 1.5}, "no acceptance and gamma, tau or counts"),
     ],
 )
 def test_cannot_tell_names_what_is_missing(fields: dict[str, Any], words: str) -> None:

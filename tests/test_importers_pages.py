@@ -15,6 +15,7 @@ from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
 from specmeter.errors import UsageError
 from specmeter.importers import detect
+from specmeter.importers.grid import known_headings
 from specmeter.importers.table import TableOptions, read_table
 
 
@@ -261,7 +262,7 @@ def test_chinese_tables(tmp_path: Path) -> None:
         ("name,t/s,MAT\nvanilla,40,1.00\nx,60,2.4\n", 2.4, False),
         ("name,t/s,accept len\nvanilla,40,0\nx,60,1.4\n", 2.4, False),
         ("name,t/s,tau\nx,60,2.4\n", 2.4, False),
-        ("name,t/s,accepted_per_step\nx,60,1.4\n", 2.4, False),
+        ("name,t/s,accepted_drafts_per_step\nx,60,1.4\n", 2.4, False),
     ],
 )
 def test_whether_a_length_counts_the_target_s_own_token(text: str, tau: float, unsaid: bool) -> None:
@@ -347,6 +348,23 @@ def test_a_change_beside_perplexities_is_theirs() -> None:
     assert (claim.speedup, claim.decode_rate) == (None, 54.02)
 
 
+def test_a_page_that_begins_with_a_badge_is_no_json() -> None:
+    page = "[![CI](https://ci.example/badge.svg)](https://ci.example)\n\n| speedup | tau |\n|---|---|\n| 1.2 | 2 |\n"
+    assert [(claim.speedup, claim.tau) for claim in claims(page)] == [(1.2, 2.0)]
+    assert known_headings(page) == 2
+    with pytest.raises(UsageError, match="not JSON"):
+        claims('[{"speedup": 1.2, "tau": }]')
+
+
+def test_a_table_in_a_cell_is_one_of_its_own() -> None:
+    inner = "<table><tr><th>gamma<th>t/s</tr><tr><td>4<td>99</tr></table>"
+    page = f"<table>{_CELLS}</tr><tr><td>1.2<td>2 {inner}</tr>\n<tr><td>1.3<td>2.5</tr></table>"
+    found = [(claim.speedup, claim.tau, claim.gamma, claim.decode_rate) for claim in claims(page)]
+    assert found == [(1.2, 2.0, None, None), (1.3, 2.5, None, None), (None, None, 4, 99.0)]
+    unclosed = f"<table>{_CELLS}</tr><tr><td>1.2<td>2</td></tr>{inner}"
+    assert [claim.tau for claim in claims(unclosed)] == [2.0, None]
+
+
 # --- hostile pages ---------------------------------------------------------------------------------------------------
 
 _CELLS = "<tr><th>speedup<th>tau"
@@ -362,13 +380,16 @@ _CELLS = "<tr><th>speedup<th>tau"
         (f"<table>{_CELLS}<tr><td rowspan=99999999>1.2<td>2" + "<tr><td>3" * 50 + "</table>", None),
         ("<table><tr><th colspan=999999999>speedup<tr><td>1</table>", "two columns"),
         ("<table>" + "<tr>" + "<td colspan=1000>1" * 3_000 + "</table>", "cells"),
-        ("<table>" + "x" * 5_000_000 + "</table>", "MiB"),
+        ("<table><tr><td>" + "x" * 5_000_000 + "</table>", "MiB"),
+        (f"<table>{_CELLS}<tr><td>1<td>2</table>" * 501, "more than 500 tables"),
+        (r"\begin{tabular}{ll} speedup & tau \\ 1 & 2 \\ \end{tabular}" * 501, "more than 500 tables"),
         ("<table>" + "<" * 200_000 + "</table>", "not CSV"),
         (r"\begin{tabular}{ll}" + "{" * 100_000 + r"\end{tabular}", "nested too deeply"),
         (r"\begin{tabular}" * 30_000, r"has no \end"),
         (r"\begin{tabular}{ll} speedup & tau \\ 1.2", r"table at line 1 has no \end"),
         (r"\begin{tabular}{ll} speedup & tau \\ 1 & 2 \\ " + "x" * 2_000_000 + r"\end{tabular}", "MiB"),
         (r"\begin{tabular}{l}" + r"\multicolumn{9999}{c}{1} & " * 500 + r"\\ 1 \\ \end{tabular}", "cells"),
+        (r"\begin{tabular}{l}" + r"\multicolumn{9999}{c}{1} & " * 30_000 + r"\\ 1 \\ \end{tabular}", "cells"),
         (r"\def\a{\a\a}\begin{tabular}{ll} speedup & tau \\ \a & 2 \\ \input{/etc/passwd} & 2 \\ \end{tabular}", None),
         ("| speedup | tau |\n|---|---|\n| " + "[a](" * 20_000 + " | 2 |", None),
         ("| speedup | tau |\n|---|---|\n| " + "[" * 50_000 + " | 2 |", None),

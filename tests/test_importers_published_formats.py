@@ -6,6 +6,7 @@ The shapes are those of the sources that each reader names.
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,15 @@ Speedup ratio: Mean result: 2.21, Std result: 0.01
     assert (overall.row, overall.decode_rate_sd, overall.baseline_rate_sd) == ("line 6", 0.4, 0.1)
     cut = read(text[: text.index("Tokens per second: Mean")] + "\nSpeedup ratio:\n", tmp_path)
     assert cut[-1].problem is not None
+
+
+@pytest.mark.parametrize("name", ["vllm-log", "spec-bench"])
+def test_long_lines_of_equal_signs_cost_nothing(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(f"{'=' * 60_000} Task: {'=' * 60_000}Serving Benchmark Result\n" * 3, encoding="utf-8")
+    begun = time.process_time()
+    list(load(name).read(path))
+    assert time.process_time() - begun < 2
 
 
 def test_spec_bench_s_answers(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ def _synthetic(file: str, text: str) -> str:
 def _synthetic_column(file: str, text: str) -> str:
     sheet = Sheet.parse(text)
     del file
-    sheet.headings.append("synthetic")
+    sheet.headings.append("synthetic_acceptance")
     for row in sheet.rows:
         row.append("true" if sheet.form.startswith("json") else "yes")
     sheet.rule += "---|" if sheet.rule else ""

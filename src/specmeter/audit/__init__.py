@@ -1,4 +1,4 @@
-"""Auditing foreign results: which of somebody's numbers can be true?
+"""Auditing foreign results: which of their numbers can be true?
 
     file -> importer -> claims -> judge -> rulings
 

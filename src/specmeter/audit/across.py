@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -88,16 +89,15 @@ def _round_digits(claims: Sequence[Claim]) -> Iterator[str]:
 
 def _one_ratio(claims: Sequence[Claim]) -> Iterator[str]:
     """Rates that are one multiple of their baselines, to all digits."""
-    ratios: dict[float, list[str]] = {}
+    ratios: dict[float, list[Claim]] = {}
     for claim in claims:
         if claim.decode_rate and claim.baseline_rate and min(_digits(claim, f) for f in _BOTH) >= 3:
             ratio = claim.decode_rate / claim.baseline_rate
             if ratio != 1:
-                ratios.setdefault(round(ratio, 4), []).append(claim.row)
+                ratios.setdefault(round(ratio, 4), []).append(claim)
     for ratio, rows in ratios.items():
-        rates = {claim.decode_rate for claim in claims if claim.row in rows}
-        if len(rows) >= SAME_RATIO_ROWS and len(rates) >= SAME_RATIO_ROWS:
-            where = _listed(rows)
+        if len(rows) >= SAME_RATIO_ROWS and len({claim.decode_rate for claim in rows}) >= SAME_RATIO_ROWS:
+            where = _listed([claim.row for claim in rows])
             yield f"{len(rows)} rates are exactly {number(ratio)} times their baselines, as if reckoned: {where}"
 
 
@@ -109,19 +109,38 @@ def _elsewhere(claims: Sequence[Claim]) -> Iterator[str]:
     for claim in claims:
         if claim.baseline_device and claim.device and claim.baseline_device.lower() != claim.device.lower():
             yield f"{claim.row}: the baseline was measured on {claim.baseline_device}, the row on {claim.device}"
-    plain = [claim for claim in claims if claim.method == "none" and claim.decode_rate and claim.device]
+    plain: list[tuple[float, str, Claim]] = []
+    by_device: dict[str, list[float]] = {}
+    own: set[tuple[str, str | None]] = set()
+    for claim in claims:
+        if claim.method == "none" and claim.decode_rate and claim.device:
+            plain.append((claim.decode_rate, claim.device, claim))
+            by_device.setdefault(claim.device, []).append(claim.decode_rate)
+            own.add((claim.device, claim.target))
+    plain.sort(key=lambda row: row[0])
+    rates = [rate for rate, _, _ in plain]
+    for on_device in by_device.values():
+        on_device.sort()
     for claim in claims:
         if claim.method == "none" or not (claim.speedup and claim.decode_rate and claim.device):
             continue
         implied = claim.decode_rate / claim.speedup
-        near = [row for row in plain if row.decode_rate and abs(row.decode_rate / implied - 1) < _CLOSE]
-        own = [row for row in plain if row.device == claim.device and row.target == claim.target]
-        if near and own and not any(row.device == claim.device for row in near) and abs(claim.speedup - 1) > _CLOSE:
-            where = near[0]
+        if (claim.device, claim.target) not in own or abs(claim.speedup - 1) <= _CLOSE:
+            continue
+        near = _nearest(rates, implied)
+        if near is not None and _nearest(by_device[claim.device], implied) is None:
+            _, device, row = plain[near]
             yield (
-                f"{claim.row}: its speedup fits the plain rate of {where.device} ({where.row}), not that of its own "
+                f"{claim.row}: its speedup fits the plain rate of {device} ({row.row}), not that of its own "
                 f"machine ({claim.device})"
             )
+
+
+def _nearest(rates: Sequence[float], rate: float) -> int | None:
+    """Which of these sorted rates is nearest; None where none is within `_CLOSE`."""
+    at = bisect_left(rates, rate)
+    near = min((i for i in (at - 1, at) if 0 <= i < len(rates)), key=lambda i: abs(rates[i] - rate), default=None)
+    return near if near is not None and abs(rates[near] / rate - 1) < _CLOSE else None
 
 
 _CLOSE = 0.01

@@ -1,4 +1,4 @@
-"""What somebody claims, and what is to be said about it: the records that importers and the judge speak."""
+"""What a source claims, and what is to be said about it: the records that importers and the judge speak."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
-"""More tokens than anybody ever counted would only overflow."""
+"""More tokens would only overflow."""
 
 
 class Claim(Record):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from specmeter.audit.reading import Given
 from specmeter.errors import UsageError
 from specmeter.importers import numbers
+from specmeter.importers.units import BYTES, RATES
 
-_RATE = {"": 1.0, "tok/s": 1.0, "t/s": 1.0, "tokens/s": 1.0, "tps": 1.0}
-_SPEED = {"": 1e9, "gb/s": 1e9, "tb/s": 1e12, "mb/s": 1e6}
-_SIZE = {"gb": 1e9, "mb": 1e6, "b": 1.0, "bytes": 1.0, "gib": float(2**30), "mib": float(2**20)}
+_SPEEDS = {"": 1e9, **{f"{unit}/s": factor for unit, factor in BYTES.items()}}
+"""A bandwidth without a unit is in GB/s, as data sheets have it."""
 
 
 def from_options(
@@ -24,14 +24,18 @@ def from_options(
     """What was given. Raises `UsageError` naming the option for a number that is none, or has the wrong unit."""
     given = Given()
     for field, option, text, units in (
-        ("baseline_rate", "--baseline-rate", baseline_rate, _RATE),
-        ("draft_rate", "--draft-rate", draft_rate, _RATE),
-        ("bandwidth_bytes_per_s", "--bandwidth", bandwidth, _SPEED),
-        ("bytes_per_token", "--bytes-per-token", bytes_per_token, _SIZE),
+        ("baseline_rate", "--baseline-rate", baseline_rate, RATES),
+        ("draft_rate", "--draft-rate", draft_rate, RATES),
+        ("bandwidth_bytes_per_s", "--bandwidth", bandwidth, _SPEEDS),
+        ("bytes_per_token", "--bytes-per-token", bytes_per_token, BYTES),
     ):
         if text is not None:
             given.values[field], given.rounding[field] = _quantity(option, text, units)
     if cheapest_forward is not None:
+        if not 0 < cheapest_forward <= 1:  # nan passes through every comparison that refuses
+            raise UsageError(
+                f"--cheapest-forward {cheapest_forward:g} is not a number from 0 to 1", fix="give T(n) / T(1)"
+            )
         given.values["cheapest_forward"] = cheapest_forward
     if gamma is not None:
         given.values["gamma"] = gamma

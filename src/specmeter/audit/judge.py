@@ -204,13 +204,13 @@ def _missing(claim: Claim, outcomes: list[Outcome]) -> Outcome:
         if tau[0].result == "weak":
             tree = claim.acceptance is not None and may_be_tree(claim)
             lacking = "its acceptance may be a share of a tree's nodes" if tree else "the acceptance is missing"
-            line += f": draft length alone permits nearly anything, {lacking}"
+            line += f": gamma alone permits nearly anything, {lacking}"
         return Outcome("speedup-above-tau", "undecided", line)
     lacking = ["no speedup or baseline rate"]
     if acceptance_range(claim) is None and claim.tau is None:
         lacking.append("no acceptance")
     elif claim.gamma is None and claim.tau is None:
-        lacking.append("no draft length")
+        lacking.append("no gamma")
     return Outcome("speedup-above-tau", "undecided", "; ".join(lacking))
 
 

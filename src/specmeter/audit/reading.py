@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.audit import across
+from specmeter.audit.claim import VERDICTS
 from specmeter.audit.judge import judge
 from specmeter.audit.noise import Noise, noise_of
 from specmeter.audit.units import settle
@@ -63,6 +65,20 @@ class Audit:
     def count(self, verdict: str) -> int:
         """How many rulings have that verdict."""
         return sum(ruling.verdict == verdict for ruling in self.rulings)
+
+
+def counts(rulings: Iterable[Ruling]) -> dict[str, int]:
+    """Verdict -> rulings, the worst first."""
+    found = Counter(ruling.verdict for ruling in rulings)
+    return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def tally(rulings: Iterable[Ruling]) -> str:
+    """`24 rows: 18 implausible, 6 possible`."""
+    counted = counts(rulings)
+    total = sum(counted.values())
+    parts = ", ".join(f"{count} {verdict}" for verdict, count in counted.items() if count)
+    return f"{total} {'row' if total == 1 else 'rows'}{f': {parts}' if parts else ''}"
 
 
 def read_claims(path: Path, format_name: str | None, options: TableOptions) -> tuple[str, Iterator[Claim]]:

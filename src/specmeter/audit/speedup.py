@@ -21,8 +21,8 @@ RATES, SHARE, TAU = "speedup-not-its-rates", "tau-not-its-acceptance", "speedup-
 COST, TIME = "speedup-above-cost-bound", "draft-time-bound"
 LONGEST = 10_000
 """Draft tokens per step; more than that is said of no engine."""
-COUNTED = 1.02
-"""Factor by which tau may lie above what counts give: engines count the first and the last step differently."""
+COUNTED = 0.02
+"""Share by which tau may miss what counts give: sources differ by the first and the last step of a generation."""
 SAME_RATIO = 1.05
 """Factor by which a printed speedup and the ratio of printed rates may differ without a word: means of other things."""
 UNLIKELY_RATIO, WRONG_RATIO = 1.3, 1.5
@@ -195,7 +195,7 @@ def check_share(claim: Claim) -> Outcome | None:
         return None
     most = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
     line = f"tau = {number(tau.value)} > 1 + {number(share.high)} x {claim.gamma} = {number(most)}"
-    if tau.low <= most or (claim.accepted is not None and tau.low <= most * COUNTED):
+    if tau.low <= most or (claim.accepted is not None and tau.low <= most * (1 + COUNTED)):
         return None
     if "acceptance" in claim.averaged and tau.low <= most * MEAN_OF_ACCEPTANCE:
         return Outcome(SHARE, "doubtful", f"{line}, but this is a mean of acceptance over prompts")
@@ -229,18 +229,18 @@ def _gamma_needed(claim: Claim, speedup: Range) -> str:
     """What is missing; of draft lengths how long they would have to be."""
     share = acceptance_range(claim)
     if share is None or not 0 < share.high <= 1:
-        return "no acceptance and draft length, tau or counts"
+        return "no acceptance and gamma, tau or counts"
     if may_be_tree(claim):
         return "no tau or counts, and its acceptance may be a share of a tree's nodes"
     cost = draft_cost(claim) if _drafts_cost(claim) else None
     spare = share.high - speedup.low * (cost.low if cost is not None else 0.0)
     if spare <= 0:
-        return f"no draft length is enough at an acceptance of {number(share.high)}"
+        return f"no gamma is enough at an acceptance of {number(share.high)}"
     needed = (speedup.low - 1) / spare
     if needed > LONGEST:
-        return f"no draft length is enough at an acceptance of {number(share.high)}"
+        return f"no gamma is enough at an acceptance of {number(share.high)}"
     gamma = math.ceil(needed - 1e-9)
-    return f"no draft length; at an acceptance of {number(share.high)} it needs a gamma of at least {gamma:,}"
+    return f"no gamma; at an acceptance of {number(share.high)} it needs a gamma of at least {gamma:,}"
 
 
 def check_cost(claim: Claim, noise: float) -> Outcome | None:
@@ -316,7 +316,7 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
     most = min(1.0, share.high)
     if claim.gamma is None:
         value = max(1.0, most / cost.low)
-        text = f"max(1, a / c) = max(1, {number(most)} / {c}) = {number(value)}, whatever the draft length"
+        text = f"max(1, a / c) = max(1, {number(most)} / {c}) = {number(value)}, whatever gamma is"
         # (1 + a g) / (1 + g c) lies between 1 and a / c; one draft per step stands for the length that is not known.
         return (
             Limit(value, text, 1 + most, ("acceptance",), 1.0, cost.low, any_length=True, weak=True) if m == 1 else None

@@ -23,13 +23,18 @@ SEVERAL = 2
 
 def settle(claims: Sequence[Claim], noise: Noise) -> list[Claim]:
     """The claims, those with an acceptance of unsaid unit settled where their table shows which it is."""
-    unsaid = [claim for claim in claims if "acceptance" in claim.unit_unsaid and claim.acceptance is not None]
+    unsaid = [claim for claim in claims if _is_open(claim)]
     as_fraction = sum(_is_false(claim, 1.0, noise) for claim in unsaid)
     as_percent = sum(_is_false(claim, 0.01, noise) for claim in unsaid)
     if as_percent - as_fraction < SEVERAL or 2 * as_fraction > as_percent:
         return list(claims)
     note = f"acceptance is read as a fraction: as percent, {as_percent} rows would be false"
-    return [_settled(claim, note) if claim in unsaid else claim for claim in claims]
+    return [_settled(claim, note) if _is_open(claim) else claim for claim in claims]
+
+
+def _is_open(claim: Claim) -> bool:
+    """Whether it has an acceptance that may be in percent or a fraction."""
+    return "acceptance" in claim.unit_unsaid and claim.acceptance is not None
 
 
 def _is_false(claim: Claim, factor: float, noise: Noise) -> bool:

@@ -10,6 +10,7 @@ import click
 
 from specmeter.audit.claim import VERDICTS
 from specmeter.audit.laws import ASSUMPTIONS
+from specmeter.audit.reading import counts, tally
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,20 +35,21 @@ _LABEL = 30
 
 def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> None:
     """Write the rulings of every source to stdout, as JSON or for people."""
+    every = [ruling for audit in audits for ruling in audit.rulings]
     if as_json:
         document = {
             "sources": [
                 {
                     "source": audit.source,
                     "format": audit.format,
-                    "counts": counts([audit]),
+                    "counts": counts(audit.rulings),
                     "noise": {"share": round(audit.noise.share, 4), "origin": audit.noise.origin},
                     "notes": list(audit.notes),
                     "rulings": [ruling.model_dump(mode="json", exclude_none=True) for ruling in audit.rulings],
                 }
                 for audit in audits
             ],
-            "counts": counts(audits),
+            "counts": counts(every),
             "assumptions": {name: assumed.states for name, assumed in ASSUMPTIONS.items()},
         }
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
@@ -59,7 +61,7 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
     for audit in audits:
         print_source(console, audit, details=details)
     if len(audits) > 1:
-        console.print("all together: " + tally(counts(audits)), highlight=False)
+        console.print("all together: " + tally(every), highlight=False)
 
 
 def print_names(names: Sequence[str], *, as_json: bool) -> None:
@@ -75,7 +77,7 @@ def print_source(console: Console, audit: Audit, *, details: bool) -> None:
 
     name = escape(printable(audit.source))
     console.print(f"[bold]{name}[/bold]  {audit.format}", highlight=False, soft_wrap=True)
-    console.print(f"{tally(counts([audit]))}\n", highlight=False)
+    console.print(f"{tally(audit.rulings)}\n", highlight=False)
     if not audit.rulings:
         console.print("nothing in it to audit\n", highlight=False)
         return
@@ -159,15 +161,3 @@ def _shared_notes(rulings: Sequence[Ruling]) -> dict[str, str]:
         for note, found in rows.items()
         if len(found) > 1 or every == 1
     }
-
-
-def counts(audits: Sequence[Audit]) -> dict[str, int]:
-    """Verdict -> rows, the worst first."""
-    return {verdict: sum(audit.count(verdict) for audit in audits) for verdict in VERDICTS}
-
-
-def tally(counted: dict[str, int]) -> str:
-    """`24 rows: 18 implausible, 6 possible`."""
-    total = sum(counted.values())
-    parts = ", ".join(f"{count} {verdict}" for verdict, count in counted.items() if count)
-    return f"{total} {'row' if total == 1 else 'rows'}{f': {parts}' if parts else ''}"

@@ -1,4 +1,4 @@
-"""Importers: somebody's results in, claims out. They read, bounded and without trust, and judge nothing.
+"""Importers: results of others in, claims out. They read, bounded and without trust, and judge nothing.
 
 Each format is a module with `sniff(head) -> bool` and `read(path) -> Iterator[Claim]`, imported when it is needed.
 """

@@ -17,11 +17,10 @@ from typing import Any, cast
 
 from specmeter.audit.claim import Claim
 from specmeter.importers.document import read_objects, read_text
-from specmeter.importers.measured import positive, text
+from specmeter.importers.measured import inner, positive, text
 from specmeter.importers.serving import claims_of
+from specmeter.importers.units import TIMES
 from specmeter.importers.vllm import acceptance_fields
-
-_MILLISECONDS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
 
 
 def sniff(head: str) -> bool:
@@ -51,11 +50,11 @@ def _fields(item: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _record(item: Mapping[str, object], metrics: Mapping[str, object]) -> dict[str, Any]:
-    meta = _inner(item, "metadata")
+    meta = inner(item, "metadata")
     if (error := item.get("error")) is not None:
         what = text(cast("Mapping[str, object]", error), "type") if isinstance(error, dict) else ""
         raise ValueError(f"the request failed{f': {what}' if what else ''}")
-    acceptance = _inner(item, "spec_decode_acceptance")
+    acceptance = inner(item, "spec_decode_acceptance")
     fields: dict[str, Any] = acceptance_fields(acceptance) if acceptance else {"runs": 1}
     conversation = text(meta, "conversation_id") or text(meta, "x_request_id")
     kind = text(meta, "source_kind")
@@ -76,8 +75,8 @@ def _record(item: Mapping[str, object], metrics: Mapping[str, object]) -> dict[s
 
 def _run(item: Mapping[str, object]) -> dict[str, Any]:
     requests = _value(item, "request_count")
-    config = _inner(item, "input_config")
-    concurrency = _inner(config, "loadgen").get("concurrency") if config else None
+    config = inner(item, "input_config")
+    concurrency = inner(config, "loadgen").get("concurrency") if config else None
     steps = _value(item, "total_spec_decode_steps")
     drafted, accepted = _value(item, "total_draft_tokens"), _value(item, "total_accepted_draft_tokens")
     pooled_length = _value(item, "spec_decode_token_weighted_acceptance_length")
@@ -108,11 +107,6 @@ def _run(item: Mapping[str, object]) -> dict[str, Any]:
     return found
 
 
-def _inner(item: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = item.get(key)
-    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
-
-
 def _value(metrics: Mapping[str, object], tag: str) -> float | None:
     """The value of a metric: of one request, or the mean of a run. Raises `ValueError` for one that is no number."""
     found = metrics.get(tag)
@@ -133,6 +127,6 @@ def _time(metrics: Mapping[str, object], tag: str) -> float | None:
         return None
     found = metrics.get(tag)
     unit = text(cast("Mapping[str, object]", found), "unit") if isinstance(found, dict) else "ms"
-    if unit not in _MILLISECONDS:
+    if unit not in TIMES:
         raise ValueError(f"{tag}: its unit {unit[:20]!r} is not ms, s, us or ns")
-    return value * _MILLISECONDS[unit]
+    return value * TIMES[unit]

@@ -8,14 +8,8 @@ from typing import Any
 
 from specmeter.importers import numbers
 from specmeter.importers.columns import Heading
+from specmeter.importers.units import BYTES, RATES, TIMES
 
-_BYTES = {
-    **dict.fromkeys(("b", "byte", "bytes"), 1),
-    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
-    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
-}
-_TIMES = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}
-_RATES = {"", "tok/s", "toks/s", "t/s", "tokens/s", "tps", "token/s", "tokens/sec", "tok/sec"}
 _MOST_SHARE = 1e6
 """The share of acceptance that a cell may hold, as a fraction; more is a mistake in reading."""
 
@@ -79,15 +73,15 @@ def _positive(value: numbers.Number, reading: Reading) -> None:
 
 
 def _rate(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
-    if value.unit not in _RATES:
-        return f"{value.unit} is no unit of a rate"
+    if value.unit not in RATES:
+        return f"{value.unit} is not a unit of a rate"
     _positive(value, reading)
     return fields.put(reading.name, value.value, value.half)
 
 
 def _spread(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
-    if value.unit not in _RATES:
-        return f"{value.unit} is no unit of a rate"
+    if value.unit not in RATES:
+        return f"{value.unit} is not a unit of a rate"
     if value.value < 0:
         raise ValueError(f"{reading.text} is {value.value:g}: it must be 0 or more")
     fields.values[reading.name] = value.value
@@ -101,7 +95,7 @@ def _ratio(value: numbers.Number, reading: Reading, fields: Fields) -> str | Non
             return "a speedup in percent needs a sign, like +26%, or write 1.26x"
         return _change(value, reading, fields)
     if percent or value.unit not in {"", "x"}:
-        return f"{value.unit or '%'} is no unit of a ratio"
+        return f"{value.unit or '%'} is not a unit of a ratio"
     _positive(value, reading)
     return fields.put(reading.name, value.value, value.half)
 
@@ -126,7 +120,7 @@ def _share(value: numbers.Number, reading: Reading, fields: Fields) -> str | Non
     whole = 100 if percent else 1
     share = value.value / whole
     if value.unit not in {"", "%"}:
-        return f"{value.unit} is no unit of a share"
+        return f"{value.unit} is not a unit of a share"
     if not 0 <= share <= (1 if reading.name == "p_min" else _MOST_SHARE):
         raise ValueError(f"{reading.text} is {value.value:g}{' %' if percent else ''}: it must be a share, 0 or more")
     if reading.unsaid and not percent and reading.name == "acceptance":
@@ -135,6 +129,8 @@ def _share(value: numbers.Number, reading: Reading, fields: Fields) -> str | Non
 
 
 def _count(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
+    if value.unit == "%":
+        return "a share where a count belongs"
     if value.value < 0 or value.value != int(value.value):
         raise ValueError(f"{reading.text} is {value.value:g}: it must be a whole number, 0 or more")
     if reading.name in {"runs", "concurrency"} and value.value == 0:
@@ -145,10 +141,10 @@ def _count(value: numbers.Number, reading: Reading, fields: Fields) -> str | Non
 
 def _time(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
     unit = value.unit or reading.heading.unit
-    if unit not in _TIMES:
+    if unit not in TIMES:
         return "its unit is not said (ms or s)"
     _positive(value, reading)
-    return fields.put(reading.name, value.value * _TIMES[unit], value.half * _TIMES[unit])
+    return fields.put(reading.name, value.value * TIMES[unit], value.half * TIMES[unit])
 
 
 def _interval(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
@@ -159,26 +155,26 @@ def _bytes(value: numbers.Number, reading: Reading, fields: Fields) -> str | Non
     unit = value.unit or reading.heading.unit
     if not unit and value.value < 1e7:
         return "its unit is not said (bytes, MB, GB, GiB)"
-    if (unit or "b") not in _BYTES:
-        return f"{unit} is no unit of size"
+    if (unit or "b") not in BYTES:
+        return f"{unit} is not a unit of size"
     _positive(value, reading)
-    factor = _BYTES[unit or "b"]
+    factor = BYTES[unit or "b"]
     return fields.put(reading.name, value.value * factor, value.half * factor)
 
 
 def _bandwidth(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
     unit = (value.unit or reading.heading.unit).removesuffix("/s").removesuffix("ps")
-    if unit not in _BYTES or unit in {"b", "byte", "bytes"}:
+    if unit not in BYTES or unit in {"b", "byte", "bytes"}:
         return "its unit is not said (GB/s)"
     _positive(value, reading)
-    return fields.put(f"{reading.name}_bytes_per_s", value.value * _BYTES[unit], value.half * _BYTES[unit])
+    return fields.put(f"{reading.name}_bytes_per_s", value.value * BYTES[unit], value.half * BYTES[unit])
 
 
 def _tau(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
     if value.value + value.half < 1:
         raise ValueError(
             f"{reading.text} is {value.value:g}: tokens per target forward are at least 1 "
-            "(call accepted drafts per step accepted_per_step)"
+            "(call accepted drafts per step accepted_drafts_per_step)"
         )
     return fields.put("tau", max(1.0, value.value), value.half)
 

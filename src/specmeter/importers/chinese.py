@@ -39,7 +39,7 @@ _CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 
 def in_english(text: str) -> str:
-    """The text with its Chinese words in English; unchanged where it has none. A `?` stands for what is not known."""
+    """The text with its Chinese words in English; unchanged where it has none. `unknown` stands for the others."""
     if not _CHINESE.search(text):
         return text
     text = text.translate(_SIMPLIFIED)

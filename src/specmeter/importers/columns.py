@@ -110,9 +110,10 @@ COLUMNS = (
             "tokens per step where it is not said whether the target's own token is counted",
             "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len "
             "a.len_mean_std al mat "
-            "mean_accepted_tokens mean_accepted"),
-    _column("accepted_per_step", "per_step", "draft tokens accepted per step, the target's own not included",
-            "accepted_per_round accepted_tokens_per_step accepted_per_draft"),
+            "mean_accepted_tokens mean_accepted accepted_per_step accepted_per_round accepted_tokens_per_step "
+            "accepted_tokens_per_round accepted_per_draft"),
+    _column("accepted_drafts_per_step", "per_step", "draft tokens accepted per step, the target's own not included",
+            "accepted_draft_tokens_per_step"),
     _column("drafted", "count", "tokens drafted, all together",
             "n_drafted draft_n drafted_tokens total_draft_tokens num_drafted proposed_tokens counted_draft_tokens"),
     _column("draft_tokens", "count", "`drafted` beside steps or accepted tokens, or where above 128; else `gamma`",
@@ -144,8 +145,9 @@ COLUMNS = (
     _column("runs", "count", "generations that the row sums up or averages",
             "n_runs requests n_requests num_requests n_samples samples prompts n_prompts num_prompts", of_row=True),
     _column("concurrency", "count", "requests served at once",
-            "max_concurrency batch_size batch bs clients parallel", of_row=True),
-    _column("synthetic", "flag", "acceptance was decided by dice: yes or no", "synthetic_acceptance"),
+            "max_concurrency batch_size batch bs clients parallel users n_users num_users concurrent_users "
+            "concurrent_requests num_sequences num_seqs n_seqs max_num_seqs streams", of_row=True),
+    _column("synthetic_acceptance", "flag", "acceptance was decided by dice: yes or no", "synth_acceptance"),
 )  # fmt: skip
 
 CONDITIONS = (
@@ -279,7 +281,7 @@ def _readings(words: list[str], unit: str) -> list[tuple[str, str, str]]:
 _TASKS = re.compile(
     r"mt[ -]?bench|multi[ -]?turn|translation|wmt|summa[ -]?ri[sz]ation|cnn|question|\bqa\b|\bnq\b|math|gsm|rag\b"
     r"|retrieval|human[ -]?eval|mbpp|alpaca|cod(?:e|ing)\b|humanities|multilingual|reasoning|role[ -]?play|stem\b"
-    r"|writing|extract|aime|bench\b|arena|sharegpt|dolly|chat\b|prose|story|json|prompt \d"
+    r"|writing|extract|synthetic|aime|bench\b|arena|sharegpt|dolly|chat\b|prose|story|json|prompt \d"
     r"|翻译|摘要|问答|数学|代码|推理|写作",
     re.I,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -36,7 +38,7 @@ def read_text(path: Path) -> str:
     text = _decode(raw, path).replace("\r\n", "\n").replace("\r", "\n")
     if "\0" in text:
         raise UsageError(
-            f"{path}: holds nul bytes, so it is no text", fix="export the results as CSV, JSON or Markdown"
+            f"{path}: holds nul bytes, so it is not text", fix="export the results as CSV, JSON or Markdown"
         )
     if not text.strip():
         raise UsageError(f"{path}: is empty", fix="name a file with results")
@@ -75,8 +77,7 @@ def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object]
     whole = parse_json(text)
     if isinstance(whole, str):
         lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        first = parse_json(lines[0][1])
-        if not isinstance(first, dict) and (len(lines) < 2 or not isinstance(parse_json(lines[1][1]), dict)):
+        if not _begins_with_objects(text):
             raise UsageError(f"{path}: not JSON: {whole}", fix="write a list of objects, or one object per line")
         for count, (number, line) in enumerate(lines):
             _bound(count, path)
@@ -86,6 +87,19 @@ def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object]
     for number, item in enumerate(_list(whole, path), start=1):
         _bound(number, path)
         yield f"row {number}", _as_object(item)
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is a JSON object or list, or JSON Lines; a page that begins with `[a link]` is neither."""
+    if not text.lstrip().startswith(("[", "{")):
+        return False
+    return _begins_with_objects(text) or not isinstance(parse_json(text), str)
+
+
+def _begins_with_objects(text: str) -> bool:
+    """Whether one of the first two lines is an object by itself."""
+    first = islice((line for line in StringIO(text) if line.strip()), 2)
+    return any(isinstance(parse_json(line), dict) for line in first)
 
 
 def _list(whole: object, path: Path) -> list[object]:

@@ -243,7 +243,7 @@ def loaded_model(line: str) -> str:
 
 
 class SignReader:
-    """Collects the signs of a log as its lines are fed; for whoever reads a log for other things as well."""
+    """Collects the signs of a log as its lines are fed; so that a reader of a log for other things can use it too."""
 
     def __init__(self) -> None:
         self._lines = 0

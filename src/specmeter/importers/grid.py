@@ -16,7 +16,7 @@ from pathlib import Path
 
 from specmeter.errors import UsageError
 from specmeter.importers.baselines import is_plain
-from specmeter.importers.columns import CONDITIONS, Heading, is_task, understand
+from specmeter.importers.columns import CONDITIONS, Heading, is_known, is_task, understand
 from specmeter.importers.document import MAX_LINE
 
 MAX_COLUMNS = 1_000
@@ -58,23 +58,46 @@ class Grid:
         return [" ".join(part) for part in self.parts]
 
 
-def read_grids(text: str, path: Path) -> list[Grid]:
-    """All tables of a text. Raises `UsageError` when it holds none."""
+def read_grids(text: str, path: Path, *, as_json: bool) -> list[Grid]:
+    """All tables of a text, which is JSON or a page. Raises `UsageError` when it holds none."""
     from specmeter.importers import json_tables, latex_tables, text_tables, web_tables
 
-    if text.lstrip().startswith(("[", "{")):
+    if as_json:
         return json_tables.read(text, path)
     found = [*latex_tables.read(text, path), *web_tables.read(text, path)]
     lines = text.split("\n")
     if not found and (longest := max(map(len, lines))) > MAX_LINE:
-        raise UsageError(f"{path}: a line of {longest:,} characters", fix="this is no table of results")
+        raise UsageError(f"{path}: a line of {longest:,} characters", fix="this is not a table of results")
     found += [*_markdown(lines, path), *text_tables.read(lines, path)]
     if found:
         return sorted(found, key=lambda grid: int(grid.place.rpartition(" ")[2]))
+    if text.lstrip().startswith(("[", "{")):  # JSON that is broken: it says where
+        return json_tables.read(text, path)
     return [_from_csv(lines, path)]
 
 
 # --- what all forms share --------------------------------------------------------------------------------------------
+
+
+class Below:
+    """Cells that reach down into the rows below theirs."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[int, str]] = {}  # column -> (rows still to fill, text)
+
+    def hold(self, column: int, rows: int, text: str) -> None:
+        """A cell of so many rows, the one it stands in included, takes this column."""
+        if rows > 1:
+            self._held[column] = (min(rows, MAX_ROWS) - 1, text)
+        else:
+            self._held.pop(column, None)
+
+    def take(self, column: int) -> str | None:
+        """The text that reaches into the next row here; None where none does."""
+        left, text = self._held.pop(column, (0, None))
+        if text is not None:
+            self.hold(column, left, text)
+        return text
 
 
 def make_grid(
@@ -126,7 +149,7 @@ def _count_headings(rows: Sequence[Row], *, spans: bool) -> int:
     while count < min(_HEADING_ROWS, len(rows)):
         above, cells = rows[count - 1][1], rows[count][1]
         filled = [cell for cell in cells if cell.strip()]
-        known = sum(_is_measure(understand(cell)) for cell in filled)
+        known = sum(is_known(understand(cell)) for cell in filled)
         if len(filled) < len(cells) and all(map(is_task, filled)):  # data sets under what is measured on each
             known = len(filled)
         has_gaps = spans or any(not cell.strip() for cell in above) or len(set(above)) < len(above)
@@ -134,10 +157,6 @@ def _count_headings(rows: Sequence[Row], *, spans: bool) -> int:
             break
         count += 1
     return count
-
-
-def _is_measure(heading: Heading | None) -> bool:
-    return heading is not None and heading.column is not None
 
 
 def _is_number(cell: str) -> bool:
@@ -304,7 +323,8 @@ def known_headings(head: str) -> int:
 
     if head.lstrip("\ufeff \t\r\n").startswith(("[", "{")):
         keys = dict.fromkeys(re.findall(r'"([^"\n]{1,60})"\s*:', head))
-        return sum(understand(key) is not None for key in list(keys)[:MAX_COLUMNS])
+        if known := sum(understand(key) is not None for key in list(keys)[:MAX_COLUMNS]):
+            return known
     page = [line.rstrip("\r") for line in head.split("\n")[:2000]]
     rules = _rules(page)
     candidates = [line for rule in rules for line in (page[rule - 1], *page[rule + 1 : rule + 2])]

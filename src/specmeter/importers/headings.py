@@ -34,7 +34,7 @@ _JUST_ABOVE_ALL = 1.2
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What somebody says about a table that the table does not say itself."""
+    """What a user says about a table that the table does not say itself."""
 
     percent: tuple[str, ...] = ()
     """Headings whose values are percent."""
@@ -278,8 +278,7 @@ def _without_clashes(readings: list[Reading], unknown: list[str], where: str) ->
         elif first.kind == "text":
             kept.append(first)
             unknown += [reading.text for reading in same[1:]]
-        elif len(names := {_in_parentheses(reading.text) for reading in same} - {""}) == len(same) and not first.of_row:
-            del names
+        elif len({_in_parentheses(reading.text) for reading in same} - {""}) == len(same) and not first.of_row:
             for reading in same:
                 reading.group = _in_parentheses(reading.text)
             kept += same
@@ -312,7 +311,7 @@ def _holds_what_it_says(grid: Grid, reading: Reading, unknown: list[str]) -> boo
     if len(filled) > 1 and len(words) == len(filled) and not any(is_plain(cell) for cell in filled):
         unknown.append(reading.text)
         return False
-    if reading.name == "accepted" and filled and all("%" in cell and "/" not in cell for cell in filled):
+    if reading.name == "accepted" and filled and all("%" in _first(cell) and "/" not in cell for cell in filled):
         reading.heading = Heading("acceptance", column("acceptance"), "%")
     return True
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from specmeter.audit.claim import Claim
 from specmeter.importers.document import read_objects, read_text
-from specmeter.importers.measured import count, positive, text
+from specmeter.importers.measured import count, inner, positive, text
 from specmeter.importers.serving import claims_of
 
 _GAMMA = re.compile(r"\bn_max=(\d{1,6})\b")
@@ -38,9 +38,9 @@ def _fields(item: Mapping[str, object]) -> dict[str, Any]:
         error = item.get("error")
         raise ValueError(f"the attempt failed: {str(error)[:80]}")
     kind = text(item, "row_type")
-    timing, tokens, variant = _inner(item, "timing"), _inner(item, "tokens"), _inner(item, "variant")
+    timing, tokens, variant = inner(item, "timing"), inner(item, "tokens"), inner(item, "variant")
     seconds = positive(timing or item, "decode_s")
-    spec = _inner(item, "speculative")
+    spec = inner(item, "speculative")
     stages = [cast("Mapping[str, object]", stage) for stage in _list(spec or item, "stages") if isinstance(stage, dict)]
     drafts, drafted, accepted = _totals(spec, stages)
     chain = text(variant, "stage_chain")
@@ -82,11 +82,6 @@ def _totals(
         values = [count(stage, key if key in stage else other) for stage in stages]
         sums.append(sum(value or 0 for value in values) if values else None)
     return sums[0], sums[1], sums[2]
-
-
-def _inner(item: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = item.get(key)
-    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
 
 
 def _list(item: Mapping[str, object], key: str) -> list[object]:

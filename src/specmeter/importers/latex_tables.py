@@ -56,11 +56,11 @@ def read(text: str, path: Path) -> Iterator[Grid]:
     """The tables of a source. Raises `UsageError` for one that is too large or nested too deeply."""
     from specmeter.importers.grid import make_grid
 
-    at, line, counted = 0, 1, 0
-    for _ in range(MAX_TABLES):
-        begin = _BEGIN.search(text, at)
-        if begin is None:
-            return
+    at, line, counted, tables = 0, 1, 0, 0
+    while (begin := _BEGIN.search(text, at)) is not None:
+        tables += 1
+        if tables > MAX_TABLES:
+            raise UsageError(f"{path}: more than {MAX_TABLES} tables", fix="split the file")
         line, counted = line + text.count("\n", counted, begin.start()), begin.start()
         end = _end(text, begin.group(1), begin.end())
         if end < 0:
@@ -84,12 +84,12 @@ def _end(text: str, name: str, start: int) -> int:
 
 def _rows(body: str, line: int, path: Path) -> tuple[list[tuple[str, list[str]]], int | None]:
     """(rows with every span filled in, how many of the first are headings where a rule shows it)."""
-    from specmeter.importers.grid import MAX_CELLS, MAX_COLUMNS, MAX_ROWS
+    from specmeter.importers.grid import MAX_CELLS, MAX_COLUMNS, Below
 
     body = _COMMENT.sub("", _without_arguments(body))
     body = re.sub(r"\\end\{(?:tabular|array)\}", "}", re.sub(r"\\begin\{(?:tabular|array)\}", "{", body))
     rows: list[tuple[str, list[str]]] = []
-    pending: dict[int, tuple[int, str]] = {}
+    below = Below()
     ruled: list[int] = []
     cells_so_far = 0
     for number, raw in _split(body, line, path):
@@ -103,17 +103,14 @@ def _rows(body: str, line: int, path: Path) -> tuple[list[tuple[str, list[str]]]
         for cell in _cells(raw):
             columns, down, words = _cell(cell)
             for _ in range(min(columns, MAX_COLUMNS)):
-                held = pending.pop(len(cells), None)
-                if held is not None and not words:
-                    words_here, down_here = held[1], held[0]
-                else:
-                    words_here, down_here = words, down
-                if down_here > 1:
-                    pending[len(cells)] = (min(down_here, MAX_ROWS) - 1, words_here)
-                cells.append(words_here)
+                held = below.take(len(cells))
+                if held is None or words:
+                    held = words
+                    below.hold(len(cells), down, words)
+                cells.append(held)
+            if cells_so_far + len(cells) > MAX_CELLS or len(cells) > MAX_COLUMNS:
+                raise UsageError(f"{path}: the table at line {line} has too many cells", fix="save it as CSV")
         cells_so_far += len(cells)
-        if cells_so_far > MAX_CELLS or len(cells) > MAX_COLUMNS:
-            raise UsageError(f"{path}: the table at line {line} has too many cells", fix="save it as CSV")
         rows.append((f"line {number}", cells))
     return rows, _headings(rows, ruled)
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.errors import UsageError
 from specmeter.importers import numbers
-from specmeter.importers.document import read_objects, read_text
+from specmeter.importers.document import is_json, read_objects, read_text
 from specmeter.importers.grid import Grid, read_grids
 from specmeter.importers.measured import count, positive, text
 from specmeter.importers.moe_names import mixture_of_experts
@@ -47,7 +47,7 @@ def read(path: Path) -> Iterator[Claim]:
     if _INSERT.search(content):
         yield from (_claim(path, place, fields) for place, fields in _from_sql(content))
         return
-    if content.lstrip().startswith(("[", "{")):
+    if is_json(content):
         for place, item in read_objects(content, path):
             if isinstance(item, str):
                 yield Claim(source=str(path), row=place, problem=f"cannot be read: {item}")
@@ -57,7 +57,7 @@ def read(path: Path) -> Iterator[Claim]:
     markdown = _MARKDOWN.search(content) is not None
     devices = ", ".join(dict.fromkeys(cuda or metal for cuda, metal in _DEVICE.findall(content[:200_000])))
     found = False
-    for grid in read_grids(content if markdown else _from_header(content), path):
+    for grid in read_grids(content if markdown else _from_header(content), path, as_json=False):
         if "test" not in grid.headings and "avg_ts" not in grid.headings:
             continue
         found = True

@@ -1,9 +1,10 @@
-"""Numbers of a JSON object that somebody else wrote: positive, finite, of everyday size, or refused."""
+"""Numbers of a JSON object that comes from outside: positive, finite, of everyday size, or refused."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import cast
 
 from specmeter.importers.numbers import LARGEST
 
@@ -37,3 +38,9 @@ def text(item: Mapping[str, object], key: str) -> str:
     """The text under `key`, at most 160 characters; empty where there is none."""
     value = item.get(key)
     return value.strip()[:160] if isinstance(value, str) else ""
+
+
+def inner(item: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """The object under `key`; an empty one where there is none."""
+    value = item.get(key)
+    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}

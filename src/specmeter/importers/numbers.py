@@ -17,11 +17,12 @@ LARGEST = 1e15
 
 _EMPTY = frozenset({"", "-", "--", "---", "—", "–", "n/a", "na", "n.a.", "none", "null", "?", "...", "…", "/"})
 _DECORATION = re.compile(r"</?(?:b|i|em|strong|sup|sub)>|\*+|`+|[★☆✓✔✗†‡§$]|\\(?=%)")
+_FOOTNOTE = re.compile(r"(?<=\S)\s*(?:<sup>[^<>]{0,20}</sup>|\[\^[^\[\]]{1,20}\]|[⁰¹²³⁴-⁹]+)+\s*$")
 _NUMBER = re.compile(
     r"(?P<sign>[+-])?\s*(?P<digits>[0-9][0-9,.'’_\u00a0\u2009\u202f]*|\.[0-9]+)(?P<exponent>[eE][+-]?[0-9]{1,3})?"
 )
 _UNIT = re.compile(r"[a-zA-Z%/×µ ]{0,24}")
-_UNCERTAINTY = re.compile(r"\s*(?:±|\+/-|\+-|\\pm)\s*(?P<half>[0-9]+(?:\.[0-9]+)?)")
+_UNCERTAINTY = re.compile(r"\s*(?:±|\+/-|\+-|\\pm)\s*(?P<half>[0-9]+(?:[.,][0-9]+)?)")
 _RANGE = re.compile(r"\s*(?:-|–|—|~|to\b|\.\.)\s*")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:([,.'’_\u00a0\u2009\u202f])[0-9]{3})(?:\1[0-9]{3})*")
 
@@ -64,7 +65,7 @@ def parse(cell: str, *, decimal_comma: bool = False) -> Number | None:
     half = 0.5 * 10.0 ** (exponent - decimals)
     rest = text[match.end() :]
     if (uncertainty := _UNCERTAINTY.match(rest)) is not None:
-        half = max(half, float(uncertainty["half"]))
+        half = max(half, float(_digits(uncertainty["half"], decimal_comma and "." not in uncertainty["half"])[0]))
         rest = rest[uncertainty.end() :]
     elif match["sign"] is None and (wide := _upper(rest, value, decimal_comma)) is not None:
         value, half, rest = wide
@@ -89,7 +90,7 @@ def _upper(rest: str, low: float, decimal_comma: bool) -> tuple[float, float, st
 
 
 def _plain(cell: str) -> str:
-    text = _DECORATION.sub("", cell).replace("\\times", "×").replace("％", "%")
+    text = _DECORATION.sub("", _FOOTNOTE.sub("", cell)).replace("\\times", "×").replace("％", "%")
     return text.replace("−", "-").replace("﹣", "-").replace("–", "-", 1).strip() if text.strip() else ""
 
 

@@ -33,7 +33,7 @@ from specmeter.importers.serving import claims_of
 
 _MOST = 100_000
 """Steps of one answer."""
-_TASK = re.compile(r"=+ *Task: +([\w .-]{1,60}?) *=+")
+_TASK = re.compile(r"={3,80} {0,9}Task: {1,9}([\w .-]{1,60}?) {0,9}={3,80}")
 _NUMBER = r"([0-9.eE+-]{1,30})"
 _LINES = (
     ("tau", re.compile(rf"#Mean accepted tokens: *{_NUMBER}\s*$")),
@@ -72,7 +72,7 @@ def _printed(path: Path) -> Iterator[Claim]:
     rounding: dict[str, float] = {}
     found = False
     for number, line in enumerate(log_lines(path), start=1):
-        if (heading := _TASK.search(line)) is not None:
+        if "Task:" in line and (heading := _TASK.search(line)) is not None:
             if values:
                 yield _task(path, place, task, values, rounding)
                 found = True

@@ -21,7 +21,8 @@ from specmeter.importers import numbers
 from specmeter.importers.baselines import Row, is_plain, pair_with_baselines
 from specmeter.importers.cells import Fields, Reading, read_cell
 from specmeter.importers.columns import COLUMNS, CONDITIONS, OTHER, is_overall, is_task
-from specmeter.importers.document import read_text
+from specmeter.importers.columns import column as find_column
+from specmeter.importers.document import is_json, read_text
 from specmeter.importers.grid import Grid, known_headings, read_grids
 from specmeter.importers.headings import Headings, TableOptions, read_headings, read_settings
 from specmeter.importers.moe_names import mixture_of_experts
@@ -31,6 +32,7 @@ __all__ = ["TableOptions", "read", "read_table", "sniff"]
 _LABEL = 160
 """Characters of a label."""
 _PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
+_SHARE_OF = re.compile(r"[0-9.,]{1,12} ?% ?\(([0-9][0-9,]{0,15}) ?/ ?([0-9][0-9,]{0,15})\)")
 _ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)\s*$")
 _RATIOS = ("speedup", "acceptance", "tau", "decode_rate")
 """Fields that may be means over prompts."""
@@ -51,8 +53,9 @@ def read(path: Path, options: TableOptions | None = None) -> Iterator[Claim]:
 
 def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     """The same for a text that came from `path`."""
-    grids = read_grids(text, path)
-    is_json = text.lstrip().startswith(("[", "{"))
+    as_json = is_json(text)
+    grids = read_grids(text, path, as_json=as_json)
+    _refuse_missing(options, {text for grid in grids for text in grid.headings}, path)
     found = False
     together: list[Row] = []
     for grid in grids:
@@ -67,7 +70,7 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
         if headings.readings:
             found = True
             rows = _rows(grid, headings, path)
-            if is_json:  # the objects of one document know each other
+            if as_json:  # the objects of one document know each other
                 together += rows
                 continue
             pair_with_baselines(rows)
@@ -84,6 +87,17 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
             fix=f"name the columns, for example `speedup`, `gamma`, `acceptance`; known: {names}; "
             "or say which is which with --column NAME=HEADING",
         )
+
+
+def _refuse_missing(options: TableOptions, headings: set[str], path: Path) -> None:
+    """Raises `UsageError` for an option that names a heading which no table of the file has."""
+    given = [(f"--column {name}=", text) for name, text in options.columns.items()]
+    for flag, names in (("--percent ", options.percent), ("--fraction ", options.fraction)):
+        given += [(flag, name) for name in names if find_column(name) is None]
+    for flag, text in given:
+        if text not in headings:
+            seen = ", ".join(repr(heading[:40]) for heading in sorted(headings)[:12])
+            raise UsageError(f"{flag}{text[:60]}: {path} has no column of that heading", fix=f"use one of {seen}")
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -145,7 +159,7 @@ def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim
 
 def _read(cell: str, reading: Reading, fields: Fields, grid: Grid) -> str | None:
     """Put a cell into the fields; a note where something of it is left out."""
-    if reading.name == "accepted" and (pair := _PAIR.fullmatch(cell)) is not None:
+    if reading.name == "accepted" and (pair := _PAIR.fullmatch(cell) or _SHARE_OF.fullmatch(cell)) is not None:
         accepted, drafted = (int(part.replace(",", "")) for part in pair.groups())
         fields.values |= {"accepted": accepted, "drafted": drafted}
         return None
@@ -194,7 +208,7 @@ def _read_aside(aside: str, reading: Reading, fields: Fields, grid: Grid) -> boo
     if reading.name == "decode_rate" and value.unit == "x" and "speedup" not in fields.values and value.value > 0:
         fields.put("speedup", value.value, value.half)
         return True
-    if reading.name == "decode_rate" and value.unit == "%" and "@" not in aside and not value.signed:
+    if reading.name in {"decode_rate", "accepted"} and value.unit == "%" and "@" not in aside and not value.signed:
         if "acceptance" not in fields.values and 0 <= value.value <= 100:
             fields.put("acceptance", value.value / 100, value.half / 100)
         return True
@@ -263,9 +277,7 @@ def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dic
         "engine": texts.get("engine"),
         "device": texts.get("device"),
         "conditions": conditions,
-        "averaged": tuple(
-            dict.fromkeys(names.get(name, name) for name in averaged if names.get(name, name) in _RATIOS)
-        ),
+        "averaged": tuple(dict.fromkeys(averaged)),
         "pooled": tuple(names.get(one.name, one.name) for one in readings if one.heading.pooled),
         **single,
     }

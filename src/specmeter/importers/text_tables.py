@@ -38,7 +38,7 @@ def read(lines: Sequence[str], path: Path) -> Iterator[Grid]:
     from specmeter.importers.grid import make_grid
 
     for number, rows in _tables(lines):
-        yield make_grid(rows, path, place=f"table at line {number}", heading_rows=None)
+        yield make_grid(rows, path, place=f"table at line {number}")
 
 
 def headings(lines: Sequence[str]) -> Iterator[list[str]]:

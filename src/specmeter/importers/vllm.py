@@ -25,7 +25,7 @@ from typing import Any, cast
 from specmeter.audit.claim import Claim
 from specmeter.importers.document import parse_json, read_text
 from specmeter.importers.json_tables import objects_of_columns
-from specmeter.importers.measured import count, positive, text
+from specmeter.importers.measured import count, inner, positive, text
 from specmeter.importers.serving import claims_of, read_benchmarks, serving_fields
 
 _TABLES = ("latency", "throughput", "serving")
@@ -143,12 +143,12 @@ def _speculation(item: Mapping[str, object]) -> dict[str, Any]:
 
 def _per_request(item: Mapping[str, object]) -> dict[str, Any] | None:
     """Fields of a response with acceptance metrics, of its `metrics`, or of the acceptance metrics alone."""
-    metrics = _inner(item, "metrics") or item
-    acceptance = _inner(metrics, "speculative_decoding") or metrics
+    metrics = inner(item, "metrics") or item
+    acceptance = inner(metrics, "speculative_decoding") or metrics
     if "num_spec_steps" not in acceptance:
         return None
     fields = acceptance_fields(acceptance)
-    usage = _inner(item, "usage") or {}
+    usage = inner(item, "usage")
     fields["predicted_n"] = count(usage, "completion_tokens") or fields.get("predicted_n")
     fields["prompt_n"] = count(usage, "prompt_tokens")
     generation = metrics.get("generation_time_ms")
@@ -159,11 +159,6 @@ def _per_request(item: Mapping[str, object]) -> dict[str, Any] | None:
         if time_ms and isinstance(predicted, int) and predicted > 1:
             fields["decode_rate"] = 1e3 * (predicted - 1) / time_ms
     return fields
-
-
-def _inner(item: Mapping[str, object], key: str) -> Mapping[str, object] | None:
-    value = item.get(key)
-    return cast("Mapping[str, object]", value) if isinstance(value, dict) else None
 
 
 def acceptance_fields(item: Mapping[str, object]) -> dict[str, Any]:

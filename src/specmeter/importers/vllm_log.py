@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.importers import numbers, vllm
@@ -35,7 +35,7 @@ _SHARE = re.compile(rf"Avg Draft acceptance rate: {_FLOAT}%")
 _RATE = re.compile(rf"Avg generation throughput: {_FLOAT} tokens/s(?:, Running: (\d{{1,6}}) reqs)?")
 _CONFIG = re.compile(r"SpeculativeConfig\(([^()]{1,600})\)|speculative_config=\{([^{}]{1,600})\}")
 _TARGET = re.compile(r"\bmodel='([^']{1,160})', (?:speculative_config|tokenizer)=")
-_BLOCK = re.compile(r"=+ (?:\w+ )?Serving Benchmark Result =+")
+_BLOCK = re.compile(r"={3,80} (?:\w{1,40} )?Serving Benchmark Result ={3,80}")
 _BLOCK_LINE = re.compile(r"\s*([A-Z][A-Za-z0-9 ()/%#.-]{2,60}?):\s+([0-9][0-9.,]*)\s*$")
 _NAMES = {
     "Successful requests": "completed",
@@ -62,7 +62,11 @@ _NAMES = {
 
 def sniff(head: str) -> bool:
     """A line of metrics, or the head of the block."""
-    return "SpecDecoding metrics:" in head or _BLOCK.search(head) is not None
+    return "SpecDecoding metrics:" in head or _is_head_of_block(head)
+
+
+def _is_head_of_block(text: str) -> bool:
+    return "Serving Benchmark Result" in text and _BLOCK.search(text) is not None
 
 
 def read(path: Path) -> Iterator[Claim]:
@@ -76,6 +80,16 @@ def read(path: Path) -> Iterator[Claim]:
     yield from log.rest()
 
 
+class _Block(NamedTuple):
+    """What a benchmark printed so far."""
+
+    line: int
+    item: dict[str, object]
+    """By the keys of its JSON."""
+    halves: dict[str, float]
+    """Half a unit of the last digit of each."""
+
+
 @dataclass
 class _Log:
     """State of a log as its lines pass by."""
@@ -86,19 +100,19 @@ class _Log:
     draft: str | None = None
     target: str | None = None
     _rate: tuple[float, int | None] | None = None
-    _block: tuple[int, dict[str, object], dict[str, float]] | None = None
+    _block: _Block | None = None
     _lines: int = 0
     _accepted: int = 0
     _drafted: int = 0
     _drafts: float = 0.0
     _positions: int = 0
-    _claims: int = field(default=0)
+    _claims: int = 0
 
     def feed(self, number: int, line: str) -> Iterator[Claim]:
         """Take the next line; the claims that it ends."""
-        if _BLOCK.search(line):
+        if _is_head_of_block(line):
             yield from self._end_of_block()
-            self._block = (number, {}, {})
+            self._block = _Block(number, {}, {})
         elif self._block is not None and (found := _BLOCK_LINE.match(line.strip("> \t"))) is not None:
             self._take(found.group(1).strip(), found.group(2))
         elif self._block is not None and re.fullmatch(r"[>\s]*={10,}\s*", line):
@@ -189,8 +203,8 @@ class _Log:
         except ValueError:
             return
         if number is not None:
-            self._block[1][key] = int(number.value) if number.value == int(number.value) else number.value
-            self._block[2][key] = number.half
+            self._block.item[key] = int(number.value) if number.value == int(number.value) else number.value
+            self._block.halves[key] = number.half
 
     def _end_of_block(self) -> Iterator[Claim]:
         if self._block is None:

@@ -10,12 +10,10 @@ verdict either, and `why` says what is missing.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from specmeter.audit import reading
-from specmeter.audit.claim import VERDICTS
 from specmeter.record import Estimate
 from specmeter.stats import t_critical
 from specmeter.studies.study import ArmResult, Result
@@ -52,9 +50,7 @@ def rulings(published: str, *sources: str) -> Iterator[Ruling]:
 
 def tally(published: str, *sources: str) -> str:
     """How many rows of a published study the audit rules how, in its own words, as `specmeter audit` counts them."""
-    counts = Counter(ruling.verdict for ruling in rulings(published, *sources))
-    told = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
-    return f"{counts.total()} rows: {told}"
+    return reading.tally(rulings(published, *sources))
 
 
 def verdict_of(ruling: Ruling) -> tuple[Standing | None, str]:
