@@ -102,7 +102,7 @@ def test_more_cannot_be_accepted_than_was_generated_though_no_length_is_said() -
 def test_tokens_per_step_may_leave_out_a_draft_that_was_cut_off() -> None:
     row = {"predicted_n": 45, "accepted": 29, "steps": 17, "gamma": 5, "runs": 1, "rounding": {"tau": 0.05}}
     assert ruled(**row, tau=2.6).verdict != "impossible"
-    assert ruled(**row, tau=2.4).verdict == "impossible"
+    assert ruled(**row, tau=2.2).verdict == "impossible"
 
 
 # --- speedups end to end ---------------------------------------------------------------------------------------------

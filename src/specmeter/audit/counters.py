@@ -101,8 +101,6 @@ def _steps_of_counts(claim: Claim) -> str | None:
     made = bounds.tau_from_counts(claim.accepted, claim.steps)
     found = [made]
     decoded = decoded_tokens(claim)
-    if decoded is not None:
-        found.append(min(made, decoded / claim.steps))  # the last draft may be cut off
     if decoded is not None and claim.target_forwards:
         found.append(decoded / claim.target_forwards)  # forwards that had nothing to verify among the steps
     # At the end of each generation a draft may be cut off, which some sources count and others do not.
@@ -155,14 +153,6 @@ def _law(claim: Claim) -> Iterator[Outcome]:
         if least - decoded > cut:
             steps = f" + {claim.steps} steps" if claim.steps else ""
             yield Outcome(CONSERVATION, "broken", f"{accepted} accepted{steps} > {decoded} tokens after the first")
-
-
-def _unless_together(claim: Claim, decoded: int, accepted: int, forwards: int) -> tuple[Assumption, ...]:
-    """What it rests on that a forward emits one token beside the accepted ones."""
-    if claim.runs is not None or claim.concurrency is not None or not forwards:
-        return ()
-    needs = f"forwards that serve {number((decoded - accepted) / forwards)} requests at once"
-    return (Assumption(name="one-request", needs=needs),)
 
 
 def _share_of_counts(claim: Claim) -> str | None:

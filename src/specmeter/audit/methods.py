@@ -64,16 +64,6 @@ def drafts_one_by_one(claim: Claim) -> bool:
     )
 
 
-def are_chains(claim: Claim) -> bool:
-    """Whether drafts are known to be chains of at most gamma tokens.
-
-    Trees are not, whose gamma may be a width; nor tables (suffix trees), nor methods whose names say nothing.
-    """
-    if claim.tree is not None:
-        return not claim.tree
-    return claim.method is None or family_of(claim) in {"none", "model", "chain", "block"}
-
-
 def may_be_tree(claim: Claim) -> bool:
     """Whether acceptance may be a share of the nodes of a tree: a method of an unknown name may draft trees."""
     if claim.tree is not None:
