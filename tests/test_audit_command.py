@@ -68,6 +68,7 @@ def test_forwards_that_were_measured_to_be_cheap_can_be_given(capsys: pytest.Cap
     Path("cpu.csv").write_text("speedup,accepted,steps,gamma\n1.90,70,100,1\n", encoding="utf-8")
     assert invoke(["audit", "cpu.csv"]) == 4
     assert invoke(["audit", "cpu.csv", "--cheapest-forward", "0.67"]) == 0
+    assert invoke(["audit", "cpu.csv", "--cheapest-forward", "nan"]) == 2
     assert "S = 1.9 <= tau / m = 1.7 / 0.67 = 2.537" in capsys.readouterr().out
 
 

@@ -313,6 +313,32 @@ def test_a_few_failed_verifications_leave_doubt() -> None:
     assert ruled(failed_forwards=3).verdict == "cannot tell"
 
 
+@pytest.mark.parametrize("method", ["pearl", "SuffixDecoding", "a new one"])
+def test_gamma_bounds_only_what_is_known_to_be_a_chain(method: str) -> None:
+    ruling = ruled(method=method, gamma=5, tau=9.1, speedup=3.5)
+    assert (ruling.verdict, [item.name for item in ruling.rests_on]) == ("implausible", ["chain"])
+    drafts = ruled(method=method, gamma=5, drafted=600, steps=10, accepted=30)
+    assert (drafts.verdict, drafts.rests_on[0].name) == ("implausible", "chain")
+    assert ruled(method="EAGLE-2", gamma=2, tau=4.2, speedup=3.0).verdict == "possible"
+    assert ruled(method="draft-simple", gamma=5, tau=9.1, speedup=3.5).verdict == "impossible"
+
+
+def test_accepted_counts_may_hold_the_target_s_own_tokens() -> None:
+    ruling = ruled(gamma=1, drafted=1071, accepted=2040, steps=1071, speedup=1.75)
+    assert (ruling.verdict, ruling.claim.accepted) == ("possible", 2040)
+    assert ruled(gamma=1, drafted=900, accepted=2040, steps=1071, speedup=1.75).verdict == "impossible"
+
+
+def test_a_speedup_of_whole_requests_beside_rates_of_decoding() -> None:
+    rates = {"baseline_rate": 30.1, "decode_rate": 75.1}
+    lower = ruled(**rates, speedup=1.32)
+    assert (lower.verdict, lower.rests_on[0].name) == ("implausible", "one-window")
+    assert ruled(**rates, speedup=4.5).verdict == "impossible", "no prompt makes a speedup larger"
+    times = {"prompt_n": 32_000, "prompt_ms": 20_000.0, "predicted_n": 256, "predicted_ms": 3409.0, "wall_ms": 23_409.0}
+    whole = ruled(**rates, **times, speedup=1.22, tau=3.0)
+    assert (whole.verdict, whole.contradictions) == ("possible", ())
+
+
 def test_the_conservation_law() -> None:
     closes = ruled(predicted_n=32, accepted=12, target_forwards=19, gamma=4, drafted=40)
     assert (closes.verdict, closes.bound) == ("possible", "conservation")

@@ -348,6 +348,47 @@ def test_a_change_beside_perplexities_is_theirs() -> None:
     assert (claim.speedup, claim.decode_rate) == (None, 54.02)
 
 
+def test_a_count_with_its_share() -> None:
+    page = "| gamma | Drafted | Accepted | t/s |\n|---|---|---|---|\n"
+    page += "| 4 | 300 | 180 (60%) | 61 |\n| 4 | 300 | 180/300 (60%) | 61 |\n| 4 | 300 | 60% (180/300) | 61 |\n"
+    assert told(claims(page), "drafted", "accepted", "acceptance") == [(300, 180, 0.6)] * 3
+    few = "gamma,accepted,speedup\n4,80 (60%),2.5\n4,12 (60%),2.5\n"
+    assert told(claims(few), "accepted", "acceptance") == [(80, 0.6), (12, 0.6)]
+    mixed = "drafted,accepted,t/s\n300,180 (60%),61\n300,60.0%,62\n"
+    assert told(claims(mixed), "accepted") == [(180,), (None,)]
+
+
+def test_accepted_tokens_of_a_step_may_count_the_target_s_own() -> None:
+    page = "| Config | k | Accepted tokens per step | Speedup |\n|---|---|---|---|\n| MTP-1 | 1 | 1.86 | 1.64x |\n"
+    assert judge(claims(page)[0]).verdict == "possible"
+    plain = page + "| none | 0 | 1.00 | 1.00x |\n"
+    assert told(claims(plain), "tau", "unit_unsaid") == [(1.86, ()), (1.0, ())]
+
+
+def test_footnotes_are_not_part_of_a_number() -> None:
+    page = "| t/s | speedup |\n|---|---|\n| 90<sup>2</sup> | 2.25x[^1] |\n| 90[^2] | 2.25x |\n| 90.0¹ | 2.25x |\n"
+    assert told(claims(page), "decode_rate", "speedup") == [(90.0, 2.25)] * 3
+
+
+def test_synthetic_prompts_are_not_synthetic_acceptance() -> None:
+    told_of = "prompt,{},speedup,tau\np1,yes,2.1,2.9\np2,no,2.3,3.1\n"
+    assert told(claims(told_of.format("synthetic")), "synthetic") == [(False,), (False,)]
+    assert told(claims(told_of.format("synthetic_acceptance")), "synthetic") == [(True,), (False,)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        TableOptions(columns={"speedup": "nope"}),
+        TableOptions(percent=("nope",)),
+        TableOptions(fraction=("nope",)),
+    ],
+)
+def test_an_option_for_a_column_that_is_not_there_is_refused(options: TableOptions) -> None:
+    with pytest.raises(UsageError, match="no column of that heading"):
+        list(read_table("speedup,tau\n1.2,2\n", Path("page"), options))
+
+
 def test_a_page_that_begins_with_a_badge_is_no_json() -> None:
     page = "[![CI](https://ci.example/badge.svg)](https://ci.example)\n\n| speedup | tau |\n|---|---|\n| 1.2 | 2 |\n"
     assert [(claim.speedup, claim.tau) for claim in claims(page)] == [(1.2, 2.0)]
