@@ -316,9 +316,9 @@ def test_a_few_failed_verifications_leave_doubt() -> None:
 @pytest.mark.parametrize("method", ["pearl", "SuffixDecoding", "a new one"])
 def test_gamma_bounds_only_what_is_known_to_be_a_chain(method: str) -> None:
     ruling = ruled(method=method, gamma=5, tau=9.1, speedup=3.5)
-    assert (ruling.verdict, [item.name for item in ruling.rests_on]) == ("implausible", ["chain"])
+    assert (ruling.verdict, ruling.bound) == ("cannot tell", "conservation")
     drafts = ruled(method=method, gamma=5, drafted=600, steps=10, accepted=30)
-    assert (drafts.verdict, drafts.rests_on[0].name) == ("implausible", "chain")
+    assert drafts.verdict == "cannot tell"
     assert ruled(method="EAGLE-2", gamma=2, tau=4.2, speedup=3.0).verdict == "possible"
     assert ruled(method="draft-simple", gamma=5, tau=9.1, speedup=3.5).verdict == "impossible"
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import Assumption
-from specmeter.audit.methods import length_binds
+from specmeter.audit.methods import family_of, length_binds
 from specmeter.audit.outcome import Outcome, decoded_tokens, is_baseline
 from specmeter.audit.printed import number, printed
 from specmeter.audit.speedup import COUNTED, disagreement, speedup_range
@@ -74,7 +74,7 @@ def check_conservation(claim: Claim) -> Iterator[Outcome]:
         line = f"tau = {number(tau.value)} > 1 + gamma = {1 + gamma}"
         if length_binds(claim):
             yield Outcome(CONSERVATION, "broken", line)
-        else:
+        elif family_of(claim) != "tree":
             yield Outcome(CONSERVATION, "doubtful", f"{line}, unless drafts are trees, or longer than is said")
     made = _steps_of_counts(claim)
     if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
