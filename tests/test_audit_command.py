@@ -90,7 +90,7 @@ def test_json_is_alone_on_stdout_and_complete(capsys: pytest.CaptureFixture[str]
     ruling = source["rulings"][1]
     assert (ruling["verdict"], ruling["bound"]) == ("implausible", "speedup-above-tau")
     assert ruling["claim"]["baseline_rate"] == 55.3
-    assert [item["name"] for item in ruling["rests_on"]] == ["forward", "pooled"]
+    assert [item["name"] for item in ruling["rests_on"]] == ["forward", "pooled", "baseline"]
     assert set(document["assumptions"]) >= {"forward", "pooled"}
     assert source["noise"] == {"share": 0.06, "origin": "usual where nothing was measured twice"}
     assert (source["counts"], source["notes"]) == (document["counts"], [])

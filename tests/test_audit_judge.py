@@ -34,6 +34,7 @@ def test_the_famous_row_is_implausible_even_with_rounding_in_its_favour() -> Non
     assert [item.needs for item in ruling.rests_on] == [
         "a forward over 17 tokens at 0.83 of the time of one",
         "a pooled acceptance of 0.016 where 0.002 is printed",
+        "plain decoding 1.21 times as fast as what it is compared with",
     ]
     assert ruling.reason.startswith("S = 1.26 > tau = 1 + 0.0025 x 16 = 1.04; needs a forward over 17 tokens at 0.83")
 
@@ -73,7 +74,7 @@ def test_cheap_forwards_of_cpus_are_believed_and_measured_ones_counted() -> None
     """Weights in Q8_0 on a CPU: T(2) was seen at 0.67 of T(1), so that S = 1.9 at tau = 1.7 is true."""
     row = {"speedup": 1.9, "gamma": 1, "accepted": 70, "steps": 100}
     ruling = ruled(**row)
-    assert (ruling.verdict, rests_on(ruling)) == ("implausible", ["forward", "pooled"])
+    assert (ruling.verdict, rests_on(ruling)) == ("implausible", ["forward", "pooled", "baseline"])
     assert ruling.rests_on[0].needs == "a forward over 2 tokens at 0.89 of the time of one"
     believed = ruled(**row, device="AMD EPYC 9654")
     assert (believed.verdict, believed.bound) == ("cannot tell", "speedup-above-tau")
@@ -90,7 +91,7 @@ def test_cheap_forwards_of_cpus_are_believed_and_measured_ones_counted() -> None
 def test_means_of_other_things_are_believed_where_the_source_says_that_they_are_means() -> None:
     """25 prompts whose log tau spreads by 0.5: the mean of their speedups lies 18 % above the pooled one."""
     row = {"speedup": 2.3, "gamma": 4, "acceptance": 0.25}
-    assert rests_on(ruled(**row)) == ["forward", "pooled"]
+    assert rests_on(ruled(**row)) == ["forward", "pooled", "baseline"]
     of_prompts = ruled(**row, averaged=("speedup",))
     assert (of_prompts.verdict, of_prompts.bound) == ("cannot tell", "speedup-above-tau")
     assert "a mean of the prompts' speedups" in of_prompts.arithmetic
@@ -98,9 +99,11 @@ def test_means_of_other_things_are_believed_where_the_source_says_that_they_are_
     understated = ruled(**row | {"speedup": 3.5}, averaged=("acceptance",))
     assert (understated.verdict, understated.bound) == ("cannot tell", "speedup-above-tau")
     both = ruled(**row, averaged=("speedup", "acceptance"))
-    assert (both.verdict, rests_on(both)) == ("implausible", ["forward"])
+    assert (both.verdict, rests_on(both)) == ("implausible", ["forward", "baseline"])
     one = ruled(**row, runs=1)
-    assert rests_on(one) == ["forward"]
+    assert rests_on(one) == ["forward", "baseline"]
+    in_the_row = ruled(**row, runs=1, decode_rate=92.0, baseline_rate=40.0)
+    assert rests_on(in_the_row) == ["forward"]
 
 
 @pytest.mark.parametrize("method", ["Medusa-1", "EAGLE-2", "eagle3", "Hydra", "tree attention", "Sequoia"])
@@ -119,7 +122,7 @@ def test_a_share_of_the_nodes_of_a_tree_is_no_acceptance_per_position(method: st
 
 def test_acceptance_of_the_output_is_another_number() -> None:
     """89.55 % of 1024 tokens came from drafts: 107 cycles, 9.57 tokens each."""
-    row = {"speedup": 6.0, "gamma": 4, "acceptance": 0.8955}
+    row = {"speedup": 6.0, "gamma": 5, "acceptance": 0.8955}
     unsaid = ruled(**row)
     assert unsaid.verdict == "implausible"
     assert "an acceptance that is the share of the output (tau = 9.569)" in unsaid.reason
@@ -313,9 +316,9 @@ def test_a_few_failed_verifications_leave_doubt() -> None:
 @pytest.mark.parametrize("method", ["pearl", "SuffixDecoding", "a new one"])
 def test_gamma_bounds_only_what_is_known_to_be_a_chain(method: str) -> None:
     ruling = ruled(method=method, gamma=5, tau=9.1, speedup=3.5)
-    assert (ruling.verdict, [item.name for item in ruling.rests_on]) == ("implausible", ["chain"])
+    assert (ruling.verdict, ruling.bound) == ("cannot tell", "conservation")
     drafts = ruled(method=method, gamma=5, drafted=600, steps=10, accepted=30)
-    assert (drafts.verdict, drafts.rests_on[0].name) == ("implausible", "chain")
+    assert drafts.verdict == "cannot tell"
     assert ruled(method="EAGLE-2", gamma=2, tau=4.2, speedup=3.0).verdict == "possible"
     assert ruled(method="draft-simple", gamma=5, tau=9.1, speedup=3.5).verdict == "impossible"
 
@@ -343,7 +346,7 @@ def test_the_conservation_law() -> None:
     many = ruled(predicted_n=5000, accepted=3000, target_forwards=1975, gamma=4)
     assert (many.verdict, many.bound) == ("cannot tell", "conservation"), "25 generations have 25 first tokens"
     assert (missing.verdict, missing.bound) == ("implausible", "conservation")
-    assert missing.rests_on[0].needs == "forwards that serve 4.425 requests at once"
+    assert missing.rests_on[0].needs == "4.42 requests served at once in the mean"
     alone = ruled(predicted_n=201, accepted=23, target_forwards=40, runs=1)
     assert (alone.verdict, alone.bound) == ("impossible", "conservation")
     assert "137 tokens without a successful forward" in missing.arithmetic
@@ -361,7 +364,7 @@ def test_the_conservation_law() -> None:
     "fields",
     [
         {"accepted": 60, "drafted": 50},
-        {"drafted": 700, "steps": 100, "gamma": 4},
+        {"drafted": 700, "steps": 100, "gamma": 4, "concurrency": 1},
         {"tau": 6.1, "gamma": 4},
         {"acceptance": 1.08, "gamma": 4, "speedup": 1.2},
         {"acceptance": 0.9, "drafted": 100, "accepted": 50, "runs": 1},

@@ -407,8 +407,66 @@ def _spec_bench() -> str:
     return markdown(f"Models | {tasks} | #Mean Accepted Tokens | Overall", rows, ":---:")
 
 
+def _tree_widths() -> str:
+    """k is how many branches each node has, not how deep the tree is."""
+    rows = list[Sequence[object]]()
+    for number, (name, width, depth, chance) in enumerate(
+        (("EAGLE", 1, 5, 0.7), ("EAGLE", 2, 5, 0.78), ("EAGLE-2", 4, 6, 0.8), ("HASS", 2, 6, 0.84))
+    ):
+        sums = together(requests(World(220 + number, depth, chance, draft_cost=0.02, per_token=0.01)))
+        rows.append((name, width, f"{sums.tau:.2f}", f"{sums.speedup:.2f}x"))
+    return markdown("Method | K | τ | Speedup", rows)
+
+
+def _open_lengths() -> str:
+    """Methods that draft on while they verify go beyond the length that they start with."""
+    rows = list[Sequence[object]]()
+    for number, (name, said, longest, chance) in enumerate(
+        (("SpS", 5, 5, 0.75), ("PEARL", 5, 24, 0.9), ("SVIP", 4, 10, 0.85), ("SuffixDecoding", 8, 32, 0.92))
+    ):
+        sums = together(requests(World(230 + number, longest, chance, draft_cost=0.01, per_token=0.01)))
+        rows.append((name, said, f"{sums.tau:.2f}", f"{sums.speedup:.2f}x"))
+    return markdown("Method | γ | τ | Speedup", rows)
+
+
+def _own_tokens_counted() -> str:
+    """Accepted tokens with the target's own of each step."""
+    rows = list[Sequence[object]]()
+    for number, gamma in enumerate((1, 2, 4)):
+        sums = together(requests(World(240 + number, gamma, 0.85, draft_cost=0.02)))
+        rows.append(("Llama-8B", gamma, sums.drafted, sums.accepted + sums.steps, sums.steps, f"{sums.speedup:.2f}"))
+    return _csv("model,gamma,drafted,accepted,steps,speedup", rows)
+
+
+def _unsaid_batches() -> str:
+    """Forwards that serve 1, 8 and 32 requests, and no column that says so."""
+    rows = list[Sequence[object]]()
+    for number, size in enumerate((1, 8, 32)):
+        drawn = requests(World(250 + number, 4, 0.6, prompts=size))
+        sums = together(drawn)
+        forwards = max(request.steps for request in drawn)
+        rows.append((4, sums.tokens + size, forwards, sums.drafted, sums.accepted))
+    return _csv("gamma,tokens,target_forwards,n_drafted,n_accepted", rows)
+
+
+def _end_to_end(times: bool) -> str:
+    """A speedup of whole runs beside rates of decoding alone; with or without the times that show it."""
+    rows = list[Sequence[object]]()
+    for number, prompt_ms in enumerate((300.0, 4000.0, 12_000.0)):
+        drawn = requests(World(260 + number, 4, 0.85, prompts=1, draft_cost=0.02))
+        sums = together(drawn)
+        whole = prompt_ms + sums.ms
+        speedup = f"{(prompt_ms + sums.plain_ms) / whole:.3f}"
+        row = (f"{1 + number}", f"{sums.baseline:.2f}", f"{sums.rate:.2f}", f"{sums.tau:.3f}", speedup)
+        rows.append((*row, f"{prompt_ms:.1f}", sums.tokens, f"{whole:.1f}") if times else row)
+    more = ",prompt_ms,predicted_n,wall_ms" if times else ""
+    return _csv(f"prompt,baseline_tps,decode_tps,tau,walltime_speedup{more}", rows)
+
+
 MEAN = "speedup and acceptance are pooled alike: one of them is a mean over prompts"
 FORWARDS = "a forward over n tokens costs at least one over a single token"
+ONE_REQUEST = "requests are served one at a time"
+ONE_WINDOW = "a row's rate and its speedup are of the same part of the run"
 SIMULATED = (
     Simulated(
         "mean-of-speedups.csv",
@@ -458,6 +516,12 @@ SIMULATED = (
     Simulated("aiperf-records.jsonl", "AIPerf's records", _aiperf, expect="cannot tell"),
     Simulated("vllm-responses.jsonl", "vLLM's per-request metrics", _vllm_responses, expect="cannot tell"),
     Simulated("spec-bench.md", "Spec-Bench's table", _spec_bench),
+    Simulated("tree-widths.md", "trees: k is their width", _tree_widths),
+    Simulated("open-lengths.md", "drafts longer than the length that is printed", _open_lengths),
+    Simulated("own-tokens.csv", "accepted tokens with the target's own", _own_tokens_counted),
+    Simulated("unsaid-batches.csv", "several requests at once, unsaid", _unsaid_batches, ONE_REQUEST),
+    Simulated("end-to-end.csv", "speedup end to end beside decode rates", lambda: _end_to_end(False), ONE_WINDOW),
+    Simulated("end-to-end-times.csv", "the same with its times", lambda: _end_to_end(True)),
 )
 """One file per shape; `known_false` names the assumption that does not hold there: such a file may be called
 `implausible`, never `impossible`."""

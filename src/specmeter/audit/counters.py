@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import Assumption
-from specmeter.audit.methods import are_chains, may_be_tree
+from specmeter.audit.methods import family_of, length_binds
 from specmeter.audit.outcome import Outcome, decoded_tokens, is_baseline
 from specmeter.audit.printed import number, printed
 from specmeter.audit.speedup import COUNTED, disagreement, speedup_range
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
 
 FAILED, CONSERVATION, WINDOW = "target-decode-failed", "conservation", "window-mismatch"
+UNSAID_LENGTH = 256
+"""Draft tokens of one step, at most, where a source does not say."""
 FEW_FAILURES = 0.01
 """Share of failed forwards that a rate may survive: more of them, and what came out is neither text nor time of it."""
 SHORTEST = 16
@@ -64,13 +66,16 @@ def check_conservation(claim: Claim) -> Iterator[Outcome]:
     own = _share_of_counts(claim)
     if own is not None and claim.runs == 1:
         yield Outcome(CONSERVATION, "broken", own)
-    if drafted and steps and gamma is not None and drafted > gamma * steps and not may_be_tree(claim):
+    if drafted and steps and gamma is not None and drafted > gamma * steps and length_binds(claim):
         line = f"{drafted} drafted > gamma x steps = {gamma} x {steps} = {gamma * steps}"
-        yield Outcome(CONSERVATION, "broken", line, _unless_chains(claim, drafted / steps))
+        yield Outcome(CONSERVATION, "broken", line, tuple(_several_at_once(claim, drafted / (gamma * steps or 1))))
     tau = printed(claim, "tau")
-    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9) and not may_be_tree(claim):
+    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9):
         line = f"tau = {number(tau.value)} > 1 + gamma = {1 + gamma}"
-        yield Outcome(CONSERVATION, "broken", line, _unless_chains(claim, tau.value - 1))
+        if length_binds(claim):
+            yield Outcome(CONSERVATION, "broken", line)
+        elif family_of(claim) != "tree":
+            yield Outcome(CONSERVATION, "doubtful", f"{line}, unless drafts are trees, or longer than is said")
     made = _steps_of_counts(claim)
     if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
         yield Outcome(CONSERVATION, "broken", made)
@@ -78,11 +83,14 @@ def check_conservation(claim: Claim) -> Iterator[Outcome]:
     yield from _law(claim)
 
 
-def _unless_chains(claim: Claim, per_step: float) -> tuple[Assumption, ...]:
-    """What it rests on that no step has more drafts than gamma."""
-    if are_chains(claim):
-        return ()
-    return (Assumption(name="chain", needs=f"steps with {number(per_step)} drafts or more, in a tree or by adapting"),)
+def _several_at_once(claim: Claim, requests: float) -> Iterator[Assumption]:
+    """Forwards that served several requests each, where the source does not rule that out."""
+    if claim.concurrency is None and claim.runs != 1 and requests >= SERVED:
+        yield Assumption(name="one-request", needs=f"{requests:.3g} requests served at once in the mean")
+
+
+SERVED = 1.05
+"""Requests per forward, at least, that point to several at once: one token too many is a wrong count."""
 
 
 def _steps_of_counts(claim: Claim) -> str | None:
@@ -121,36 +129,30 @@ def _law(claim: Claim) -> Iterator[Outcome]:
     runs = claim.runs or max(1, (claim.predicted_n or 0) // SHORTEST)
     # At a stop or limit at most one draft per generation is cut off; sources that count the first token differently
     # are one off per generation.
-    cut = None if gamma is None else max(1, gamma) * runs + (claim.restores or 0)
+    longest = gamma if gamma is not None and length_binds(claim) else UNSAID_LENGTH
+    cut = max(1, longest) * runs + (claim.restores or 0)
     forwards = claim.target_forwards
     if forwards is not None:
         gap = bounds.conservation_gap(decoded, accepted, forwards)
         sides = f"{decoded} tokens after the first, {accepted} accepted + {forwards} forwards = {accepted + forwards}"
         if gap > (0 if claim.runs else runs - 1):
+            served = (decoded - accepted) / forwards if forwards else 1.0
             line = f"{sides}: {gap} tokens without a successful forward"
-            yield Outcome(CONSERVATION, "broken", line, _unless_together(claim, decoded, accepted, forwards))
+            yield Outcome(CONSERVATION, "broken", line, tuple(_several_at_once(claim, served)))
         elif gap > 0:
             line = (
                 f"{sides}: {gap} tokens without a successful forward, unless they are the first of as many generations"
             )
             yield Outcome(CONSERVATION, "doubtful", line)
-        elif cut is not None and -gap > cut:
+        elif -gap > cut:
             yield Outcome(CONSERVATION, "broken", f"{sides}: {-gap} too many, more than a cut draft explains")
         else:
             yield Outcome(CONSERVATION, "holds", sides)
-    elif cut is not None:
+    else:
         least = accepted + (claim.steps or 0)
         if least - decoded > cut:
             steps = f" + {claim.steps} steps" if claim.steps else ""
             yield Outcome(CONSERVATION, "broken", f"{accepted} accepted{steps} > {decoded} tokens after the first")
-
-
-def _unless_together(claim: Claim, decoded: int, accepted: int, forwards: int) -> tuple[Assumption, ...]:
-    """What it rests on that a forward emits one token beside the accepted ones."""
-    if claim.runs is not None or claim.concurrency is not None or not forwards:
-        return ()
-    needs = f"forwards that serve {number((decoded - accepted) / forwards)} requests at once"
-    return (Assumption(name="one-request", needs=needs),)
 
 
 def _share_of_counts(claim: Claim) -> str | None:
@@ -199,7 +201,9 @@ def check_window(claim: Claim) -> Outcome | None:
     if factor <= _most_by_averaging(claim) or (claim.runs or 1) > 1 or (claim.concurrency or 1) > 1:
         return Outcome(WINDOW, "undecided", f"{line}; a mean of several rates may lie beside them")
     spread = f"rates that vary by {math.sqrt(factor - 1):.0%} behind this mean, or another count or time than the row's"
-    return Outcome(WINDOW, "broken", line, (Assumption(name="one-window", needs=spread),))
+    served = min(slowest.values()) / rate.high
+    rests_on = (*_several_at_once(claim, served), Assumption(name="one-window", needs=spread))
+    return Outcome(WINDOW, "broken", line, rests_on)
 
 
 def _defined(claim: Claim, names: Iterable[str]) -> frozenset[str]:

@@ -24,7 +24,7 @@ from specmeter.audit.laws import STRENGTH
 from specmeter.audit.memory import check_bandwidth
 from specmeter.audit.methods import may_be_tree
 from specmeter.audit.noise import USUAL, of_row
-from specmeter.audit.outcome import Outcome, drafted_nothing, is_baseline, speculates
+from specmeter.audit.outcome import Outcome, decoded_tokens, drafted_nothing, is_baseline, speculates
 from specmeter.audit.printed import number
 from specmeter.audit.speedup import (
     acceptance_range,
@@ -97,10 +97,9 @@ def _readings(claim: Claim) -> Iterator[tuple[str, Claim]]:
                 (f"{number(claim.tau + 1)} with it", {"tau": claim.tau + 1}, {}),
             ]
         )
-    accepted, drafted, steps = claim.accepted or 0, claim.drafted, claim.steps
-    if drafted and steps and steps <= accepted and drafted < accepted <= drafted + steps:
-        emitted = f"{accepted} accepted with the target's own token of each step"
-        choices.append([(f"{accepted} accepted", {}, {}), (emitted, {"accepted": accepted - steps}, {})])
+    with_own = _without_own(claim)
+    if with_own is not None:
+        choices.append([(f"{claim.accepted} accepted", {}, {}), with_own])
     for chosen in product(*choices):
         update: dict[str, object] = {}
         rounding = dict(claim.rounding)
@@ -109,6 +108,23 @@ def _readings(claim: Claim) -> Iterator[tuple[str, Claim]]:
             rounding |= halves
         words = ", ".join(words for words, _, _ in chosen)
         yield words, claim.model_copy(update={**update, "rounding": rounding}) if chosen else claim
+
+
+def _without_own(claim: Claim) -> tuple[str, dict[str, float], dict[str, float]] | None:
+    """More accepted than drafted may count the target's own token of each step; without it they may be fewer."""
+    accepted, drafted, steps = claim.accepted, claim.drafted, claim.steps or claim.target_forwards
+    if accepted is None or not drafted or not steps or not drafted < accepted <= drafted + steps or accepted < steps:
+        return None
+    decoded = decoded_tokens(claim)
+    if decoded is not None and abs(accepted / decoded - 1) > FIRST_AND_LAST:
+        return None
+    drafts = accepted - steps
+    share = {} if claim.acceptance is None or claim.acceptance < 1 else {"acceptance": drafts / drafted}
+    return f"{drafts} of them drafted", {"accepted": drafts, **share}, {}
+
+
+FIRST_AND_LAST = 0.05
+"""By which counts of a row that include the target's own tokens may miss all that it decoded."""
 
 
 def _rule(claim: Claim, noise: float) -> Ruling:

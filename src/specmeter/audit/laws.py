@@ -30,24 +30,22 @@ LAWS = (
         "conservation",
         "counters that do not add up: more accepted than drafted, an acceptance above 100 %, tokens that no successful "
         "forward stands behind",
-        assumes=("chain", "one-request"),
-        exact_where=(
-            "no method is named or its drafts are chains, and what the source says of requests served at once agrees"
-        ),
+        assumes=("one-request",),
+        exact_where="a row is one run, or says how many requests were served at once, and for all but forwards",
     ),
     Law(
         "speedup-not-its-rates",
         "a printed speedup that the rates printed beside it do not give",
-        assumes=("pooled", "baseline", "one-window"),
+        assumes=("one-window", "pooled", "baseline"),
         exact_where=(
-            "both rates stand in the row, the speedup does not lie between theirs and 1, and it is one run, or they "
-            "are more than 1.5 times apart and none is said to be a mean"
+            "both rates stand in the row, no prompt explains it, and it is one run, or they are more than 1.5 times "
+            "apart and none is said to be a mean"
         ),
     ),
     Law(
         "window-mismatch",
         "a rate that the row's own count and time do not give",
-        assumes=("one-window",),
+        assumes=("one-request", "one-window"),
         exact_where="the row is one run",
     ),
     Law("tau-not-its-acceptance", "of drafts that are chains for sure: tau > 1 + acceptance x gamma",
@@ -105,17 +103,13 @@ ASSUMPTIONS = {
         "baselines of another program or machine. Named only where the baseline does not stand in the row",
     ),
     "one-window": Assumed(
-        "the numbers of a row are of the same stretch of time",
+        "a row's rate is its tokens over its time, and its speedup is of the same part of the run",
         "means of several rates, which exceed the pooled rate by about the square of their relative spread; speedups "
-        "of whole requests, prompt included, beside rates of decoding alone",
-    ),
-    "chain": Assumed(
-        "drafts are chains of at most gamma tokens",
-        "trees, whose gamma may be a width or a depth, and methods that adapt their draft length",
+        "end to end beside rates of decoding alone, which long prompts bring near to 1",
     ),
     "one-request": Assumed(
-        "one request is served at a time",
-        "batches, of which a table may not speak: a forward then emits a token for each request",
+        "requests are served one at a time",
+        "servers under load: a forward then emits tokens for each request, and a user's rate is not that of all",
     ),
     "bandwidth": Assumed(
         "memory delivers no more than its maker's peak",

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 Family = Literal["none", "model", "chain", "tree", "block", "lookup", "unknown"]
 
 _FAMILIES: tuple[tuple[Family, str], ...] = (
-    ("tree", r"medusa|eagle|hydra|sequoia|specinfer|opt-?tree|\btree|\brest\b|ouroboros|recycling|beagle|\bhass\b"
-             r"|re-?drafter|\bcoral\b|griffin|spectr\b|kangaroo"),
-    ("chain", r"\bmtp\b|next-?n\b|multi-?token|self-?spec|layer-?skip|clover|swift"),
+    ("tree", r"medusa|eagle|hydra|sequoia|specinfer|opt-?tree|\btree|\brest\b|ouroboros|recycling|beagle|\bhass\b|"
+             r"re-?drafter|spectr\b|traversal|griffin\b|\bcoral\b|kangaroo|clover"),
+    ("chain", r"\bmtp\b|next-?n\b|multi-?token|self-?spec|layer-?skip|swift"),
     ("block", r"dflash|dspark|parallel|\bpard\b|diffusion|\bblock"),
     ("lookup", r"n-?gram|look-?(up|ahead)|\bpld\b|prompt-?cache|suffix|\bsam\b|retrieval|\blade\b"),
-    ("model", r"^draft$|draft-?(simple|model)|^(vanilla )?(sd|sps)$|speculative|spec-?(dec|sampl)|assist|two-?model|"
+    ("model", r"^draft\b|draft-?(simple|model)|^(vanilla )?(sd|sps)$|speculative|spec-?(dec|sampl)|assist|two-?model|"
               r"small-?model|standalone|^spec$"),
 )  # fmt: skip
 """The first that fits; a name has its spaces and underscores read as hyphens too."""
@@ -64,16 +64,22 @@ def drafts_one_by_one(claim: Claim) -> bool:
     )
 
 
-def are_chains(claim: Claim) -> bool:
-    """Whether drafts are known to be chains of at most gamma tokens.
+def may_be_tree(claim: Claim) -> bool:
+    """Whether acceptance may be a share of the nodes of a tree: a method of an unknown name may draft trees."""
+    if claim.tree is not None:
+        return claim.tree
+    return family_of(claim) == "tree" or (claim.method is not None and family(claim.method) == "unknown")
 
-    Trees are not, whose gamma may be a width; nor tables (suffix trees), nor methods whose names say nothing.
+
+def length_binds(claim: Claim) -> bool:
+    """Whether no step can draft or accept more than gamma tokens.
+
+    What is called k beside a tree may be its width or its nodes, and methods that adapt their length, or draft on while
+    they verify, go beyond it. An engine that says whether its drafts are trees gives their depth.
     """
     if claim.tree is not None:
-        return not claim.tree
-    return claim.method is None or family_of(claim) in {"none", "model", "chain", "block"}
+        return True
+    return not may_be_tree(claim) and not (claim.method and _OPEN_LENGTH.search(claim.method.lower()))
 
 
-def may_be_tree(claim: Claim) -> bool:
-    """Whether acceptance may be a share of the nodes of a tree."""
-    return claim.tree if claim.tree is not None else family_of(claim) == "tree"
+_OPEN_LENGTH = re.compile(r"adapt|dynamic|\bpearl\b|\bsvip\b|suffix|look-?ahead|\bsam\b|specdec\+\+")

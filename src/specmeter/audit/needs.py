@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import Assumption
+from specmeter.audit.methods import length_binds
 from specmeter.audit.printed import number
 from specmeter.theory import bounds
 
@@ -18,7 +20,11 @@ MEAN_OF_SPEEDUPS = 1.28
 """Most by which a mean of speedups may exceed the pooled one: exp(s^2) where they spread over prompts by s = 0.5."""
 MEAN_OF_ACCEPTANCE = 2.0
 """Most by which a mean of acceptance over prompts may understate pooled tau."""
-_CPU = re.compile(r"\bcpu\b|xeon|epyc|ryzen|threadripper|\bcore[ -](i\d|ultra)|graviton|\bddr\d", re.IGNORECASE)
+_CPU = re.compile(
+    r"\bcpu\b|xeon|epyc|ryzen|threadripper|\bcore[ -](i\d|ultra)|\bi[3579]-\d{4,5}|graviton|snapdragon|raspberry"
+    r"|\bddr\d",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,16 @@ def needs(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
     said = claim.acceptance
     if "acceptance" in limit.fields and claim.acceptance_of is None and said is not None and said < 1:
         of_output = 1 / (1 - said)
-        if of_output >= wanted:
+        longest = math.inf if claim.gamma is None or not length_binds(claim) else 1 + claim.gamma
+        if min(of_output, longest) >= wanted:
             yield Assumption(
                 name="acceptance", needs=f"an acceptance that is the share of the output (tau = {number(of_output)})"
             )
-    if claim.baseline_from is not None and claim.speedup is None:
-        factor = speedup / limit.value
+    factor = speedup / limit.value
+    if claim.speedup is not None and (claim.baseline_rate is None or claim.baseline_from is not None):
+        faster = f"plain decoding {factor:.3g} times as fast as what it is compared with"
+        yield Assumption(name="baseline", needs=faster)
+    elif claim.baseline_from is not None:
         yield Assumption(
             name="baseline", needs=f"a baseline {factor:.3g} times as fast as that of {claim.baseline_from}"
         )

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import Assumption
-from specmeter.audit.methods import drafts_one_by_one, family_of, may_be_tree
+from specmeter.audit.methods import drafts_one_by_one, family_of, length_binds, may_be_tree
 from specmeter.audit.needs import MEAN_OF_ACCEPTANCE, Limit, explained, needs
+from specmeter.audit.noise import MOST
 from specmeter.audit.outcome import Outcome, decoded_tokens, drafted_nothing
 from specmeter.audit.printed import Range, number, printed
 from specmeter.theory import bounds
@@ -37,23 +38,28 @@ def speedup_range(claim: Claim) -> Range | None:
     said, rates = printed(claim, "speedup"), _ratio(claim)
     if said is None or rates is None:
         return said or rates
-    low = max(said.low, rates.low)
+    if _end_to_end(claim) is not None:
+        return rates
+    low, value = max(said.low, rates.low), said.value
     if low > min(said.high, rates.high):
-        low = min(said.low, rates.low)
-    return Range(low, said.value, max(said.high, rates.high))
+        low, value = min(said.low, rates.low), min(said.value, rates.value)
+    return Range(low, value, max(said.high, rates.high))
 
 
 def check_ratio(claim: Claim) -> Outcome | None:
     """Whether a printed speedup is what its rates give; None where both are not there, or where it is nearly so."""
+    whole = _end_to_end(claim)
+    if whole is not None:
+        return Outcome(RATES, "weak", whole)
     factor = _disagreement(claim)
     if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
-    line = disagreement(claim)
-    if line is None:
-        return None
-    if claim.window == "with prompt" or (claim.concurrency or 1) > 1:
+    line = disagreement(claim) or ""
+    if (claim.concurrency or 1) > 1:
         return Outcome(RATES, "undecided", line)
     means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
+    if claim.window == "with prompt":
+        means = frozenset[str]()  # benchmarks that time whole runs print the ratio of their means
     spread = math.sqrt(math.log(factor))
     words = f"a mean over prompts whose speedups spread by {spread:.2f} in their logarithm"
     rests_on = (Assumption(name="pooled", needs=words),)
@@ -62,40 +68,52 @@ def check_ratio(claim: Claim) -> Outcome | None:
         rests_on = (Assumption(name="baseline", needs=f"a baseline of {wanted}"), *rests_on)
     elif claim.runs == 1 or (factor > WRONG_RATIO and not means):
         rests_on = ()
-    if (with_prompt := _with_prompt(claim)) is not None:
-        rests_on = (Assumption(name="one-window", needs=with_prompt), *rests_on)
+    prompt = _prompt_needed(claim)
+    if prompt is not None:
+        words = f"a speedup end to end, with prompts that take {number(prompt)} times as long as plain decoding"
+        rests_on = (Assumption(name="one-window", needs=words), *rests_on)
     return Outcome(RATES, "broken", line, rests_on)
 
 
-def _is_of_whole_runs(claim: Claim) -> bool:
-    """Whether a printed speedup is that of the row's whole run, prompt included, by its own times."""
-    said, baseline = printed(claim, "speedup"), printed(claim, "baseline_rate")
-    if said is None or baseline is None or not claim.predicted_n or claim.prompt_ms is None:
-        return False
-    decoding = claim.predicted_ms
-    if decoding is None and claim.decode_rate is not None:
-        decoding = 1e3 * claim.predicted_n / claim.decode_rate
-    whole = claim.wall_ms or (None if decoding is None else claim.prompt_ms + decoding)
-    if whole is None:
-        return False
-    ratio = (claim.prompt_ms + 1e3 * claim.predicted_n / baseline.value) / whole
-    return said.low / SAME_RATIO <= ratio <= said.high * SAME_RATIO
+def _prompt_needed(claim: Claim) -> float | None:
+    """Time of the prompt over that of plain decoding for which decode rates give the printed speedup end to end.
 
-
-def _with_prompt(claim: Claim) -> str | None:
-    """How long prompts would have to be for a speedup of whole requests; None where none makes it so."""
+    With p for it, S = (p + 1) / (p + 1 / r) for the ratio r of the rates. None where no prompt would do: S lies beyond
+    r, or on the other side of 1.
+    """
     said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None or not min(1.0, rates.high) < said.value < max(1.0, rates.high):
+    if said is None or rates is None or said.value == 1:
         return None
-    # (p + 1) / (p + 1 / r) = s, for a prompt of p times the decoding without drafts.
-    share = abs((1 - said.value / rates.value) / (said.value - 1))
-    return f"a speedup of whole requests, with prompts of {number(share)} times the plain decoding"
+    if claim.prompt_ms is not None or claim.window == "with prompt":
+        return None
+    needed = (1 - said.value / rates.value) / (said.value - 1)
+    return needed if needed > 0 else None
+
+
+def _end_to_end(claim: Claim) -> str | None:
+    """A printed speedup of the whole run, in words: the row's own times give it, and its rates do not."""
+    said, rates = printed(claim, "speedup"), _ratio(claim)
+    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO:
+        return None
+    whole, decode, prompt = (printed(claim, name) for name in ("wall_ms", "predicted_ms", "prompt_ms"))
+    if claim.baseline_wall_ms is not None and whole is not None:
+        plain = claim.baseline_wall_ms
+    elif prompt is not None and claim.predicted_n and claim.baseline_rate:
+        plain = prompt.value + 1e3 * claim.predicted_n / claim.baseline_rate
+        if whole is None:
+            spent = decode.value if decode is not None else 1e3 * claim.predicted_n / (claim.decode_rate or 1)
+            whole = Range(prompt.value + spent, prompt.value + spent, prompt.value + spent)
+    else:
+        return None
+    if not said.low / SAME_RATIO <= plain / whole.value <= said.high * SAME_RATIO:
+        return None
+    return f"S = {number(said.value)} end to end: {number(plain / 1e3)} s / {number(whole.value / 1e3)} s"
 
 
 def disagreement(claim: Claim) -> str | None:
     """A printed speedup that the row's own rates do not give, in words."""
     said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO or _is_of_whole_runs(claim):
+    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO or _end_to_end(claim) is not None:
         return None
     where = "" if claim.baseline_from is None else f" with the baseline of {claim.baseline_from}"
     return (
@@ -122,15 +140,20 @@ def most_tau(claim: Claim) -> Limit | None:
         value = bounds.tau_from_counts(claim.accepted, claim.steps)
         found.append(_tau(value, f"1 + {claim.accepted} / {claim.steps}"))
     if decoded is not None and claim.accepted is not None:
-        forwards = bounds.fewest_forwards(decoded, claim.accepted, claim.gamma)
+        forwards = bounds.fewest_forwards(decoded, claim.accepted, _longest(claim))
         found.append(_tau(decoded / forwards, f"{decoded} / {number(forwards)}"))
     said = printed(claim, "tau")
     if said is not None:
         found.append(Limit(said.high, number(said.high), said.high, ("tau",)))
     found += _from_share(claim, said)
-    if claim.gamma is not None and not found and not may_be_tree(claim):
-        return _tau(1.0 + claim.gamma, f"1 + {claim.gamma}", weak=claim.gamma > 0)
+    if claim.gamma is not None and not found:
+        return _tau(1.0 + claim.gamma, f"1 + {claim.gamma}", weak=claim.gamma > 0) if length_binds(claim) else None
     return min(found, key=lambda limit: limit.value, default=None)
+
+
+def _longest(claim: Claim) -> int | None:
+    """Most tokens that a step can draft, where that is known."""
+    return claim.gamma if length_binds(claim) else None
 
 
 def _from_share(claim: Claim, said: Range | None) -> list[Limit]:
@@ -142,7 +165,7 @@ def _from_share(claim: Claim, said: Range | None) -> list[Limit]:
         return (
             [_tau(1 / (1 - share.high), f"1 / (1 - {number(share.high)})", ("acceptance",))] if share.high < 1 else []
         )
-    if claim.gamma is None or may_be_tree(claim):
+    if claim.gamma is None or not length_binds(claim) or may_be_tree(claim):
         return []
     value = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
     # A printed tau above this speaks another language of acceptance (per position, of a tree): then only tau holds.
@@ -279,7 +302,7 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
         forwards = None
         if decoded is not None:
             alone = claim.target_forwards if (claim.concurrency or 1) <= 1 else None
-            forwards = alone or bounds.fewest_forwards(decoded, claim.accepted, claim.gamma)
+            forwards = alone or bounds.fewest_forwards(decoded, claim.accepted, _longest(claim))
         elif claim.steps:
             forwards, decoded = claim.steps, claim.steps + claim.accepted
         if forwards and decoded:
@@ -316,7 +339,7 @@ def _compare(bound: str, claim: Claim, speedup: Range, limit: Limit, noise: floa
         if excuse is not None:
             return Outcome(bound, "doubtful", f"{line}, but {excuse}")
         return Outcome(bound, "broken", line, tuple(needs(claim, speedup.low, limit)))
-    if speedup.low > limit.value and speedup.low > 1 + noise:
+    if speedup.low > limit.value and speedup.low > 1 + min(noise, MOST):
         excess = speedup.low / limit.value - 1
         line = f"{said} > {limit.text}, but by {excess:.2%} only: timing noise may be {noise:.1%}"
         return Outcome(bound, "doubtful", line)
@@ -332,7 +355,9 @@ def _slack(speedup: Range, limit: float) -> str:
 
 
 def _said(claim: Claim, speedup: Range) -> str:
-    if claim.speedup is None and claim.decode_rate and claim.baseline_rate:
+    rates = _ratio(claim)
+    of_rates = rates is not None and speedup.value == rates.value
+    if of_rates and claim.speedup != speedup.value and claim.decode_rate and claim.baseline_rate:
         return f"S = {number(claim.decode_rate)} / {number(claim.baseline_rate)} = {number(speedup.value)}"
     return f"S = {number(speedup.value)}"
 
