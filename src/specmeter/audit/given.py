@@ -32,6 +32,10 @@ def from_options(
         if text is not None:
             given.values[field], given.rounding[field] = _quantity(option, text, units)
     if cheapest_forward is not None:
+        if not 0 < cheapest_forward <= 1:  # NaN is in no range, and click lets it through
+            raise UsageError(
+                f"--cheapest-forward {cheapest_forward}: is not above 0 and at most 1", fix="give the ratio as measured"
+            )
         given.values["cheapest_forward"] = cheapest_forward
     if gamma is not None:
         given.values["gamma"] = gamma

@@ -20,4 +20,4 @@ def output_console(width: int = WIDTH) -> Console:
     """Console for what a command prints on standard output; `width` holds off a terminal only."""
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() else Console(width=width)
+    return Console(emoji=False) if sys.stdout.isatty() else Console(emoji=False, width=width)

@@ -23,7 +23,7 @@ from specmeter.importers.cells import Fields, Reading, read_cell
 from specmeter.importers.columns import COLUMNS, CONDITIONS, OTHER, is_overall, is_task
 from specmeter.importers.document import read_text
 from specmeter.importers.grid import Grid, known_headings, read_grids
-from specmeter.importers.headings import Headings, TableOptions, read_headings, read_settings
+from specmeter.importers.headings import Headings, TableOptions, read_headings, read_settings, refuse_unknown_names
 from specmeter.importers.moe_names import mixture_of_experts
 
 __all__ = ["TableOptions", "read", "read_table", "sniff"]
@@ -52,6 +52,7 @@ def read(path: Path, options: TableOptions | None = None) -> Iterator[Claim]:
 def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     """The same for a text that came from `path`."""
     grids = read_grids(text, path)
+    refuse_unknown_names(grids, path, options)
     is_json = text.lstrip().startswith(("[", "{"))
     found = False
     together: list[Row] = []
