@@ -73,9 +73,7 @@ def command(
     from specmeter.prediction.speedup import predict, surface
 
     if context < 1:
-        raise UsageError(
-            f"--context {context}: must be at least 1", fix="give the tokens before those that are decoded"
-        )
+        raise UsageError(f"--context {context}: must be at least 1", fix="give the tokens that came before")
     if no_draft and (draft_model is not None or draft_format is not None):
         raise UsageError(
             "--no-draft contradicts --draft-model and --draft-format",

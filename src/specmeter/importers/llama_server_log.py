@@ -281,7 +281,7 @@ class _Log:
         row = ", ".join(names)
         if request.decode is None:
             problem = f"its times cannot be read: {request.unread}"
-            return Claim(source=self.source, row=row, label=self.setup.target_name, problem=problem)
+            return Claim(source=self.source, row=row, label=self.setup.target_name or "", problem=problem)
         return claim_of(source=self.source, row=row, **self._values(request))
 
     def _values(self, request: _Request) -> dict[str, Any]:
