@@ -151,7 +151,8 @@ def _lists_llama_cpp(names: Iterator[str]) -> bool:
         for sign, folders in seen.items():
             if whole.endswith("/" + sign):
                 folders.add(whole.removesuffix(sign))
-    return any(folder.count("/") <= _MAX_DEPTH + 1 for folder in set.intersection(*seen.values()))
+    first, *others = seen.values()
+    return any(folder.count("/") <= _MAX_DEPTH + 1 for folder in first.intersection(*others))
 
 
 def _unpack_tar(archive: Path, into: Path, only: str) -> None:
