@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from rich.console import Console
 
 from specmeter.audit.laws import table_of_assumptions, table_of_laws
 from specmeter.audit.reading import Given, read_claims, rule
-from specmeter.cli import audit_view, invoke
+from specmeter.cli import audit, audit_view, invoke
 from specmeter.importers.columns import table_of_columns
 from specmeter.importers.table import TableOptions
 
@@ -247,3 +249,108 @@ def test_a_log_with_more_accepted_than_drafted_is_ruled_by_counting(capsys: pyte
     out = " ".join(capsys.readouterr().out.split())
     assert "823 accepted > 708 drafted" in out
     assert "input" not in out.lower(), "no words of a validator"
+
+
+# --- what is not a file of results -----------------------------------------------------------------------------------
+
+needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+
+
+@needs_pipes
+def test_a_pipe_is_read_once_and_called_by_its_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(folder / "pipe")
+    for text, code in ((TABLE, 4), ("nothing of use\n", 2)):
+        writer = threading.Thread(target=(folder / "pipe").write_text, args=(text,))
+        writer.start()
+        assert invoke(["audit", "pipe"]) == code
+        writer.join()
+        captured = capsys.readouterr()
+        assert (captured.out or captured.err.removeprefix("error: ")).startswith("pipe")
+        assert "specmeter-audit-" not in captured.err
+
+
+@needs_pipes
+def test_a_pipe_without_a_writer_and_a_device_do_not_hang(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "SILENCE_S", 0.05)
+    os.mkfifo(folder / "pipe")
+    assert invoke(["audit", "pipe"]) == 2
+    assert "pipe: is a pipe that brought nothing" in capsys.readouterr().err
+    assert invoke(["audit", "/dev/zero"]) == 2
+    assert "/dev/zero: is a device" in capsys.readouterr().err
+
+
+def test_standard_input_is_bounded_and_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "MAX_PIPED", 100)
+    for content, why in ((b"0" * 101, "a log may be longer once it is saved"), (b"[1, 2", "error: standard input: ")):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert invoke(["audit", "-"]) == 2
+        error = capsys.readouterr().err
+        assert why in error
+        assert "specmeter-audit-" not in error
+
+
+@pytest.mark.parametrize("flags", [[], ["--format", "llama-server"], ["--format", "table"]], ids=str)
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (b"\0" * 5000, "holds only nul bytes"),
+        (b"PK\x03\x04\x14\0", "is a compressed or binary file"),
+        (b"\x7fELF\x02\x01\x01" + b"\0" * 60, "is a compressed or binary file"),
+        (bytes(range(1, 32)) * 20, "is a compressed or binary file"),
+    ],
+    ids=["empty", "blank", "nul", "zip", "elf", "control"],
+)
+def test_what_is_not_text_is_said_to_be_that(
+    capsys: pytest.CaptureFixture[str], flags: list[str], content: bytes, why: str
+) -> None:
+    Path("odd.csv").write_bytes(content)
+    assert invoke(["audit", "odd.csv", *flags]) == 2
+    assert f"odd.csv: {why}" in capsys.readouterr().err
+
+
+def test_a_format_that_finds_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("other.json").write_text('{"a": {"b": 1}}', encoding="utf-8")
+    assert invoke(["audit", "other.json", "--format", "speed-bench"]) == 2
+    assert "holds no result that speed-bench writes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags", [["--column", "speedup=nope"], ["--percent", "nope"], ["--fraction", "nope"]], ids=" ".join
+)
+def test_a_heading_that_is_not_there_cannot_be_named(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
+    assert invoke(["audit", "honest.csv", *flags]) == 2
+    error = capsys.readouterr().err
+    assert f"honest.csv: {' '.join(flags)}: there is no such heading" in error
+    assert "fix: use one of 'speedup', 'gamma', 'acceptance'" in error
+    assert invoke(["audit", "honest.csv", "--percent", "acceptance", "--column", "speedup=speedup"]) == 0
+
+
+def test_a_ratio_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["audit", "honest.csv", "--cheapest-forward", "nan"]) == 2
+    assert "--cheapest-forward nan: is not above 0" in capsys.readouterr().err
+
+
+def test_a_key_that_is_said_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("twice.json").write_text('[{"speedup": 1.2, "speedup": 0.5, "gamma": 4}]', encoding="utf-8")
+    assert invoke(["audit", "twice.json"]) == 2
+    assert "says 'speedup' twice" in capsys.readouterr().err
+    Path("twice.json").write_text('[{"speedup": 1.2, "speedup": 1.2, "gamma": 4}]', encoding="utf-8")
+    assert invoke(["audit", "twice.json"]) == 0
+
+
+def test_a_table_far_down_a_page_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("long.md").write_text("Words of prose.\n" * 6000 + "\n" + TABLE, encoding="utf-8")
+    assert invoke(["audit", "long.md"]) == 4
+    assert "long.md  table" in capsys.readouterr().out
+
+
+def test_labels_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("smile.csv").write_text("label,speedup,gamma,acceptance\n:smile:,1.9,4,70%\n", encoding="utf-8")
+    assert invoke(["audit", "smile.csv"]) == 0
+    assert ":smile:" in capsys.readouterr().out

@@ -278,3 +278,22 @@ def test_no_lines_break_it(tmp_path_factory: pytest.TempPathFactory, parts: list
     assert list(llama_server_log.read(path))
     llama_server_log.sniff("".join(parts))
     llama_speculative.sniff("".join(parts))
+
+
+def test_numbers_of_a_request_that_cannot_be_read_are_not_given_to_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(
+        "slot print_timing: id  0 | task 0 | \n"
+        "prompt eval time =     100.00 ms /    10 tokens (    10.00 ms per token,   100.00 tokens per second)\n"
+        "       eval time =    1000.00 ms /   100 tokens (   10.00 ms per token,   100.00 tokens per second)\n"
+        "      total time =    1100.00 ms /   110 tokens\n"
+        "draft acceptance rate = 0.5 (  50 accepted /    100 generated)\n"
+        "slot print_timing: id  0 | task 1 | \n"
+        "       eval time =    -5.00 ms /   100 tokens (   10.00 ms per token,   100.00 tokens per second)\n"
+        "draft acceptance rate = 0.1 (  1 accepted /    10 generated)\n",
+        encoding="utf-8",
+    )
+    one, other = llama_server_log.read(path)
+    assert (one.row, one.accepted, one.drafted) == ("request 1, slot 0, task 0", 50, 100)
+    assert other.row == "request 2, slot 0, task 1"
+    assert "its times cannot be read: eval time =    -5.00 ms" in (other.problem or "")

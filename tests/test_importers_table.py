@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
 from specmeter.errors import UsageError
-from specmeter.importers import detect
+from specmeter.importers import baselines, detect
 from specmeter.importers.table import TableOptions, read, read_table
 
 CSV = """target,draft,gamma,tok/s,Speedup,Acceptance
@@ -365,3 +365,21 @@ def test_no_text_is_too_strange(text: str) -> None:
     else:
         for claim in found:
             judge(claim)
+
+
+def test_thousands_of_rows_with_one_set_of_baselines_are_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = 0
+    together = baselines._together
+
+    def counted(rows: list[baselines.Row]) -> object:
+        nonlocal looked_at
+        looked_at += len(rows)
+        return together(rows)
+
+    monkeypatch.setattr(baselines, "_together", counted)
+    lines = ["target,method,tok_s,gamma,acceptance,prompt_id"]
+    lines += [f"M,none,{40 + n % 3},0,,p{n}" for n in range(200)]
+    lines += [f"M,draft,60,4,60%,q{n}" for n in range(200)]
+    claims = list(read_table("\n".join(lines), Path("t.csv"), TableOptions()))
+    assert {claim.baseline_from for claim in claims if claim.method != "none"} == {"mean of 200 rows"}
+    assert looked_at <= 400

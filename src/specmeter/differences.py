@@ -11,8 +11,6 @@ never sent.
 
 from __future__ import annotations
 
-import json
-import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,7 +81,8 @@ def read_texts(run: RunReader) -> dict[RequestKey, Text]:
     """Digests of all answered requests that count, in the order of measurement. Reads every reply."""
     query = "SELECT id, invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
     rows = run.raw(f"{query} WHERE superseded = 0 AND status = 'ok' ORDER BY id")
-    return {RequestKey(*key): Text(row_id, output_digest(_token_ids(bulk))) for row_id, *key, bulk in rows}
+    keyed = ((row_id, RequestKey(*key), bulk) for row_id, *key, bulk in rows)
+    return {key: Text(row_id, output_digest(_token_ids(run, key, bulk))) for row_id, key, bulk in keyed}
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
@@ -127,11 +126,12 @@ def _read_token_ids(run: RunReader, wanted: Mapping[bytes, int]) -> dict[bytes, 
     ids = list(outputs)
     for at in range(0, len(ids), _AT_ONCE):
         listed = ", ".join(map(str, ids[at : at + _AT_ONCE]))
-        for request_id, bulk in run.raw(f"SELECT request_id, zlib_json FROM reply WHERE request_id IN ({listed})"):
-            found[outputs[request_id]] = _token_ids(bulk)
+        query = "SELECT id, invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
+        for request_id, *key, bulk in run.raw(f"{query} WHERE id IN ({listed})"):
+            found[outputs[request_id]] = _token_ids(run, RequestKey(*key), bulk)
     return found
 
 
-def _token_ids(bulk: bytes) -> list[int]:
-    ids: list[int] = json.loads(zlib.decompress(bulk)).get("token_ids", [])
+def _token_ids(run: RunReader, key: RequestKey, bulk: bytes) -> list[int]:
+    ids: list[int] = run.reply(bulk, key).get("token_ids", [])
     return ids

@@ -285,3 +285,16 @@ def _some_requests(run: Path) -> bool:
         return False
     with RunStore.open(run, readonly=True) as store:
         return store.state().ok > 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["show"], ["explain"], ["check"], ["export"], ["latency"], ["report"], ["audit"], ["study", "show"]],
+    ids=" ".join,
+)
+def test_a_name_that_is_too_long_for_any_file_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*words, "x" * 5000]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: xxx")
+    assert "fix: " in error
+    assert len(error) < 300

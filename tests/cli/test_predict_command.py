@@ -91,14 +91,14 @@ REFUSED = [
     ([*CATALOGUE, "--rates", "0.5,nan"], "--rates[1] is nan"),
     ([*CATALOGUE, "--rates", "0.5,2"], "--rates[1] is 2"),
     ([*CATALOGUE, "--rates", ""], "list of numbers"),
-    ([*CATALOGUE, "--gamma", "-1"], "gamma[0] is -1"),
+    ([*CATALOGUE, "--gamma", "-1"], "--gamma -1: draft lengths"),
     ([*CATALOGUE, "--gamma", "2.5"], "whole numbers"),
     ([*CATALOGUE, "--gamma", "many"], "list of numbers"),
     ([*CATALOGUE, "--gamma", "100000"], "between 1 and 128"),
     ([*CATALOGUE, "--alpha", "0.5", "--rates", "0.5"], "more than once"),
     ([*CATALOGUE, "--kind", "code"], "--acceptance-from"),
     ([*CATALOGUE, "--acceptance-from", "nowhere"], "does not exist"),
-    ([*CATALOGUE, "--context", "-5"], "context is -5"),
+    ([*CATALOGUE, "--context", "-5"], "--context -5: must be"),
     (["--device", "RTX 3091", "--model", "Qwen3.5-9B"], "RTX 3090"),
     (["--device", "RTX 3090", "--model", "Qwen35B"], "use one of"),
     ([*CATALOGUE[:4], "--format", "Q5"], "Q5_K_M"),
@@ -137,3 +137,27 @@ def test_runs_that_do_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[s
     measured(write(tmp_path, arms=[{"draft": "small", "gamma": 4}]), tmp_path / "drafted")
     assert invoke(["predict", *CATALOGUE, "--acceptance-from", str(tmp_path / "drafted")]) == 2
     assert "without a model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--context", "-5"], "--context"),
+        (["--gamma", "0"], "--gamma 0: draft lengths are whole numbers of at least 1"),
+        (["--no-draft", "--draft-model", "Qwen3.5-0.8B"], "--no-draft contradicts --draft-model"),
+    ],
+    ids=lambda it: str(it)[:20],
+)
+def test_what_cannot_be_is_refused_by_the_name_of_its_flag(
+    capsys: pytest.CaptureFixture[str], flags: list[str], why: str
+) -> None:
+    assert invoke(["predict", "--device", "RTX 3090", "--model", "Qwen3.5-35B-A3B", *flags]) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags", [["--rtt", "1e300"], ["--bandwidth", "1e-300"], ["--rtt", "nan"], ["--draft-ms", "1e300"]], ids=" ".join
+)
+def test_networks_that_no_machine_has_are_refused(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
+    assert invoke(["latency", "--vocabulary", "1000", *flags]) == 2
+    assert f"{flags[0]} {flags[1].replace('1e300', '1e+300')}: is not between" in (capsys.readouterr().err)

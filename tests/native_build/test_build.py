@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,14 @@ def test_the_command_prints_paths_and_lists_builds(
 )
 def test_how_far_it_is(text: str, steps: tuple[int, int]) -> None:
     assert steps_of(text) == steps
+
+
+def test_nothing_is_left_of_an_archive_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(tmp_path, monkeypatch)
+    archive = tmp_path / "other.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("zeros", "0")
+    order = Order(source=archive)
+    with pytest.raises(UsageError, match=r"there are no sources of llama\.cpp"):
+        build(order, silent)
+    assert not order.folder.exists()

@@ -7,7 +7,7 @@ import os
 import sys
 import tarfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -115,6 +115,26 @@ def test_what_is_no_archive_and_what_holds_no_sources(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"there are no sources of llama\.cpp"):
         sources.given(tmp_path / "empty", tmp_path / "cache3")
+
+
+@pytest.mark.parametrize("make", [tar, zipped])
+def test_an_archive_without_sources_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, Sequence[str]], Path]
+) -> None:
+    monkeypatch.setattr(sources, "_unpack_zip", lambda *_: pytest.fail("unpacked"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(sources, "_unpack_tar", lambda *_: pytest.fail("unpacked"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    archive = make(tmp_path / "a", ["zeros", *(f"{number}/{name}" for number, name in enumerate(FILES))])
+    with pytest.raises(UsageError, match=r"there are no sources of llama\.cpp"):
+        sources.given(archive, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_and_a_device_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(UsageError, match="is neither a folder nor a file"):
+            sources.archive_sha256(path)
 
 
 def test_the_package_is_asked_for_with_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,18 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from specmeter.checks import run_data
+from specmeter.differences import read_texts
 from specmeter.errors import StoreError
+from specmeter.explain.tally import read_tallies
 from specmeter.record import Arm, ModelIdentity, Prompt
-from specmeter.store import RunIdentity, RunStore, compare_identity, lock_owner
+from specmeter.store import RunIdentity, RunStore, compare_identity, lock_owner, rows
 from specmeter.store import migrations as schema
 from specmeter.store.lock import RunLock
 
@@ -137,6 +142,34 @@ def test_a_reply_that_cannot_be_unpacked_is_named(store, make_request):
     with pytest.raises(StoreError, match="reply of p1 of base"):
         list(store.requests())
     assert len(list(store.rows())) == 1
+
+
+def checked(run: RunStore) -> object:
+    return list(run_data._requests(run, {}, {}, count_tokens=False))
+
+
+@pytest.mark.parametrize("read", [read_tallies, read_texts, lambda run: list(run.requests()), checked])
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"0" * 5000, "unpacks to more than"),
+        (b"[" * 3000, "nested|Expecting"),
+        (b"[1]", "not a JSON object"),
+    ],
+)
+def test_every_reader_names_a_reply_that_is_a_bomb_or_no_reply(
+    store, make_request, monkeypatch: pytest.MonkeyPatch, read: Callable[[RunStore], object], content: bytes, why: str
+) -> None:
+    monkeypatch.setattr(rows, "MAX_DOCUMENT", 4000)
+    store.add_request(make_request())
+    store.close()
+    db = sqlite3.connect(store.path)
+    db.execute("UPDATE reply SET zlib_json = ?", (zlib.compress(content),))
+    db.commit()
+    db.close()
+    with RunStore.open(store.folder, readonly=True) as run, pytest.raises(StoreError, match=why) as error:
+        read(run)
+    assert "the reply of p1 of base" in error.value.message
 
 
 WRITE_THEN_DIE = """

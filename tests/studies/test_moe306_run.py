@@ -78,7 +78,7 @@ def test_the_quick_variant_fills_every_table_and_figure_on_the_real_engine(real:
     assert set(requests_by_suite(real)) == set("ABCDF")
     assert {table.key for table in found.tables} >= {"table-2", "table-3", "table-4", "table-5", "table-6", "equations"}
     assert len(found.figures) == 6
-    assert len(found.claims) == 16
+    assert len(found.claims) == 24
     assert all(model.bytes_per_token for model in real.models)
 
 

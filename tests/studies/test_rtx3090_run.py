@@ -144,7 +144,8 @@ def test_the_quick_variant_on_the_real_engine(measured: Path) -> None:
     ruled = {claim.id: claim.ruling for claim in found.claims}
     # Whether it decoded as fast as without a draft is a matter of timing, which a busy machine may leave open.
     assert ruled["silent-failure"] != "contradicted"
-    assert ruled["full-acceptance"] == ruled["saturation-threshold"] == "contradicted"
+    assert ruled["full-acceptance"] == "contradicted"
+    assert ruled["saturation-threshold"] == "does not apply here"  # it is about a model of 256 experts
     assert ruled["kv-quantization"] == "cannot tell"
 
 

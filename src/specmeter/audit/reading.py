@@ -14,7 +14,9 @@ from specmeter.audit.claim import VERDICTS
 from specmeter.audit.judge import judge
 from specmeter.audit.noise import Noise, noise_of
 from specmeter.audit.units import settle
+from specmeter.errors import UsageError
 from specmeter.importers import detect, load
+from specmeter.importers.document import refuse_binary
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim, Ruling
@@ -86,12 +88,23 @@ def read_claims(path: Path, format_name: str | None, options: TableOptions) -> t
 
     Raises `UsageError`, here or while the claims are read, for a file that cannot be read.
     """
+    refuse_binary(path)
     name = format_name or detect(path)
     if name == "table":
         from specmeter.importers.table import read
 
         return name, read(path, options)
-    return name, load(name).read(path)
+    return name, _any(load(name).read(path), path, name)
+
+
+def _any(claims: Iterator[Claim], path: Path, name: str) -> Iterator[Claim]:
+    """The claims; raises `UsageError` where there are none."""
+    found = False
+    for claim in claims:
+        found = True
+        yield claim
+    if not found:
+        raise UsageError(f"{path}: holds no result that {name} writes", fix="leave --format out, or name another one")
 
 
 def rule(

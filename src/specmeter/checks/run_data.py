@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -346,7 +345,7 @@ def _requests(
         if bulk is None:
             yield RequestData(row)
             continue
-        reply = json.loads(zlib.decompress(bulk))
+        reply = run.reply(bulk, row.key)
         request = _read(row, reply, repeated)
         if request.output and request.known and row.arm_id in targets:
             text: str = reply.get("text", "")

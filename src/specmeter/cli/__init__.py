@@ -6,6 +6,7 @@ stdout is data, stderr is progress and errors. Exit codes: 0 ran and valid, 1 fi
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -124,6 +125,12 @@ def invoke(argv: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            return _unexpected(error)
+        name = printable_lines(str(error.filename or "a name"))[:80]
+        click.echo(f"error: {name}...: is longer than names of files can be\n  fix: name a file or folder", err=True)
+        return 2
     except SystemExit:  # click's word (of `--help`) and rich's for a reader of standard output that went away
         return streams.swallow()
     except Exception as error:

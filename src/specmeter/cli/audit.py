@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from stat import S_ISDIR, S_ISFIFO, S_ISREG
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from specmeter.audit.reading import Audit, Given
     from specmeter.importers.table import TableOptions
 
-MAX_STDIN = 64 * 2**20
+MAX_PIPED = 64 * 2**20
+SILENCE_S = 60
+"""How long a named pipe may bring nothing."""
 
 _HELP = f"""Say which rows of somebody's results can be true.
 
@@ -125,9 +129,10 @@ def command(
         try:
             with _opened(file) as path:
                 name, claims = read_claims(path, format_name, options)
-                if file == "-":
-                    claims = (claim.model_copy(update={"source": "standard input"}) for claim in claims)
-                audits.append(rule(claims, "standard input" if file == "-" else file, name, given, share))
+                source = "standard input" if file == "-" else file
+                if str(path) != file:
+                    claims = (claim.model_copy(update={"source": source}) for claim in claims)
+                audits.append(rule(claims, source, name, given, share))
         except SpecmeterError as error:
             if len(files) == 1:
                 raise
@@ -166,21 +171,69 @@ def _table_options(percent: tuple[str, ...], fraction: tuple[str, ...], columns:
 
 @contextmanager
 def _opened(file: str) -> Generator[Path]:
-    """The path of a file; standard input goes into a file of its own first."""
+    """The path of a file; what can be read only once, standard input or a pipe, goes into a file of its own first."""
     import tempfile
+
+    from specmeter.errors import SpecmeterError, UsageError
+
+    path = Path(file).expanduser()
+    if file != "-" and not _is_special(path):
+        yield path
+        return
+    name = "standard input" if file == "-" else file
+    content = _bounded(sys.stdin.buffer, name) if file == "-" else _piped(path, name)
+    with tempfile.TemporaryDirectory(prefix="specmeter-audit-") as folder:
+        copy = Path(folder) / "piped"
+        copy.write_bytes(content)
+        try:
+            yield copy
+        except SpecmeterError as error:
+            raise UsageError(error.message.replace(str(copy), name), fix=error.fix) from None
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path is neither a file nor a folder; one that is missing is told of by its reader."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False
+    return not (S_ISREG(mode) or S_ISDIR(mode))
+
+
+def _piped(path: Path, name: str) -> bytes:
+    """What a pipe brings until its end. Raises `UsageError` for a device, and for a pipe that nothing writes to."""
+    import os
+    import select
 
     from specmeter.errors import UsageError
 
-    if file != "-":
-        yield Path(file).expanduser()
-        return
-    content = sys.stdin.buffer.read(MAX_STDIN + 1)
-    if len(content) > MAX_STDIN:
-        raise UsageError(f"standard input: more than {MAX_STDIN // 2**20} MiB", fix="save it to a file")
-    with tempfile.TemporaryDirectory(prefix="specmeter-audit-") as folder:
-        path = Path(folder) / "standard-input"
-        path.write_bytes(content)
-        yield path
+    if not S_ISFIFO(path.stat().st_mode):
+        raise UsageError(f"{name}: is a device, not a file", fix="name a file, or `-` for standard input")
+    content = bytearray()
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:  # noqa: PTH123
+        while len(content) <= MAX_PIPED:
+            if not select.select([pipe], [], [], SILENCE_S)[0]:
+                raise UsageError(
+                    f"{name}: is a pipe that brought nothing for {SILENCE_S} s",
+                    fix="write to it, or give what writes to standard input: ... | specmeter audit -",
+                )
+            block = pipe.read(1 << 16)
+            if not block:
+                break
+            content += block
+    return _bounded(io.BytesIO(content), name)
+
+
+def _bounded(stream: BinaryIO, name: str) -> bytes:
+    from specmeter.errors import UsageError
+
+    content = stream.read(MAX_PIPED + 1)
+    if len(content) > MAX_PIPED:
+        raise UsageError(
+            f"{name}: more than {MAX_PIPED // 2**20} MiB",
+            fix="keep the rows and columns needed; a log may be longer once it is saved to a file",
+        )
+    return content
 
 
 def _published_names() -> tuple[str, ...]:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 _MOST = 64
 _STUDY = "cross-device"
+_TIMES = (0.0, 1e6)
+"""ms: from nothing to a quarter of an hour."""
+_BANDWIDTHS = (1e-3, 1e9)
+"""Mbit/s: from a kilobit per second to a petabit."""
+_RATES = (1e-6, 1e9)
+"""Of everything else: milliseconds, tokens, tokens per second."""
 
 
 @click.command(name="latency")
@@ -75,8 +81,8 @@ def command(
     from specmeter.record import Network
     from specmeter.studies.cross_device.latency import at_least, forecast
 
-    rates = _positive("--bandwidth", bandwidth, "1000,10000")
-    times = _positive("--rtt", rtt, "0.5,2,10", zero=True)
+    rates = _bounded("--bandwidth", bandwidth, "1000,10000", _BANDWIDTHS)
+    times = _bounded("--rtt", rtt, "0.5,2,10", _TIMES)
     given = {"--draft-ms": draft_ms, "--local-draft-ms": local_draft_ms, "--plain-rate": plain_rate, "--verify": verify}
     _refuse_nonsense(given)
     measured: Fitted | None = None
@@ -189,9 +195,7 @@ def _network(text: str) -> tuple[str, Network]:
     return name, network
 
 
-def _positive(flag: str, text: str, example: str, *, zero: bool = False) -> list[float]:
-    from specmeter.theory.arguments import numbers
-
+def _bounded(flag: str, text: str, example: str, bounds: tuple[float, float]) -> list[float]:
     parts = text.split(",")
     try:
         values = [float(part) for part in parts]
@@ -199,18 +203,16 @@ def _positive(flag: str, text: str, example: str, *, zero: bool = False) -> list
         values = []
     if not values or len(values) > _MOST:
         _fail(f"{flag} {text[:80]}: is not a list of numbers", f"write {flag} {example}")
-    numbers(flag, values, least=0)
-    if not zero and min(values) <= 0:
-        _fail(f"{flag} {text[:80]}: nothing crosses such a network", f"write {flag} {example}")
+    for value in values:
+        _refuse_nonsense({flag: value}, bounds)
     return values
 
 
-def _refuse_nonsense(given: dict[str, float | None]) -> None:
-    from specmeter.theory.arguments import positive
-
+def _refuse_nonsense(given: dict[str, float | None], bounds: tuple[float, float] = _RATES) -> None:
+    least, most = bounds
     for flag, value in given.items():
-        if value is not None:
-            positive(flag, value)
+        if value is not None and not least <= value <= most:  # nor NaN
+            _fail(f"{flag} {value:g}: is not between {least:g} and {most:g}", f"give {flag} as it was measured")
 
 
 def _fail(message: str, fix: str) -> NoReturn:

@@ -299,7 +299,7 @@ def _table(
         table.add_column(title, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell, style=(styles or {}).get(cell, "")) for cell in row))
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 def _shortened(text: str) -> str:

@@ -68,9 +68,17 @@ def command(
     \b
     Exit codes: 0 predicted, 2 unknown names, impossible numbers, or no such probe or run.
     """
+    from specmeter.errors import UsageError
     from specmeter.prediction.sources import doubling
     from specmeter.prediction.speedup import predict, surface
 
+    if context < 1:
+        raise UsageError(f"--context {context}: must be at least 1", fix="give the tokens that came before")
+    if no_draft and (draft_model is not None or draft_format is not None):
+        raise UsageError(
+            "--no-draft contradicts --draft-model and --draft-format",
+            fix="leave out one or the other: n-grams need no draft",
+        )
     wanted = _whole(gammas) if gammas is not None else doubling(16)
     probe = _probe(probe_file)
     costs = _costs(probe, probe_file, device, model, number_format, draft_model, draft_format, context)
@@ -176,8 +184,10 @@ def _whole(text: str) -> list[int]:
     from specmeter.errors import UsageError
 
     values = _numbers("--gamma", text, "2,4,8")
-    if not all(float(value).is_integer() for value in values):
-        raise UsageError(f"--gamma {text}: draft lengths are whole numbers", fix="write --gamma 2,4,8")
+    if not all(float(value).is_integer() and value >= 1 for value in values):
+        raise UsageError(
+            f"--gamma {text[:80]}: draft lengths are whole numbers of at least 1", fix="write --gamma 2,4,8"
+        )
     return [int(value) for value in values]
 
 

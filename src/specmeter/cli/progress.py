@@ -273,4 +273,4 @@ class _ErrorConsole(Console):
 
 def error_console() -> Console:
     """Console for everything that is not data."""
-    return _ErrorConsole(file=sys.stderr)
+    return _ErrorConsole(file=sys.stderr, emoji=False)

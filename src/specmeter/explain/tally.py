@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,7 +134,7 @@ def read_tallies(run: RunReader) -> dict[str, dict[Cell, Tally]]:
         row = shared(values)
         if row.status != "ok" or bulk is None or not row.predicted_ms or (row.predicted_n or 0) < 2:
             continue
-        reply: dict[str, Any] = json.loads(zlib.decompress(bulk))
+        reply = run.reply(bulk, row.key)
         cell = Cell(row.invocation, row.block, row.prompt_id)
         found.setdefault(row.arm_id, {})[cell] = tally_of(row, reply.get("steps", ()), reply.get("drafting", ()))
     return found

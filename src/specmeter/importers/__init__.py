@@ -52,6 +52,19 @@ def load(name: str) -> Importer:
     return cast("Importer", importlib.import_module(FORMATS[name]))
 
 
+def _has_table(path: Path) -> bool:
+    """Whether a table begins later in a page than where its format is looked for."""
+    from specmeter.importers.columns import understand
+    from specmeter.importers.document import read_text
+    from specmeter.importers.grid import read_grids
+
+    try:
+        grids = read_grids(read_text(path), path)
+    except UsageError:
+        return False
+    return any(sum(understand(text) is not None for text in grid.headings) >= 2 for grid in grids)
+
+
 def detect(path: Path) -> str:
     """The format of a file, by how it begins. Raises `UsageError` when it cannot be read or is of none."""
     from specmeter.importers.document import read_head
@@ -62,6 +75,8 @@ def detect(path: Path) -> str:
     for name in FORMATS:
         if not (is_table and name in LOGS) and load(name).sniff(head):
             return name
+    if _has_table(path):
+        return "table"
     raise UsageError(
         f"{path}: neither a table with a known column nor a known log or benchmark result",
         fix=f"say what it is with --format ({', '.join(FORMATS)}); `specmeter audit --help` lists known columns",

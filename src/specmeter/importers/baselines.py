@@ -58,6 +58,15 @@ def pair_with_baselines(rows: Sequence[Row]) -> None:
         groups.setdefault(_key(row), []).append(row)
         if row.texts.get("target"):
             targets.setdefault((row.texts["target"].lower(), row.texts.get("device", "").lower()), []).append(row)
+    parts: Parts = {}
+    means: dict[int, _Mean] = {}
+    """By the identity of the list: thousands of rows may share one."""
+
+    def mean(found: list[Row]) -> _Mean:
+        if id(found) not in means:
+            means[id(found)] = _together(found)
+        return means[id(found)]
+
     for row in rows:
         if row.claim.method == "none" or row.claim.problem is not None:
             continue
@@ -66,16 +75,17 @@ def pair_with_baselines(rows: Sequence[Row]) -> None:
         notes = list(row.claim.notes)
         if row.claim.baseline_rate is None:
             reference = row.texts.get("reference", "").lower()
-            found = by_label.get(reference, []) if reference else _nearest(row, groups.get(_key(row), []))
+            group = groups.get(_key(row), [])
+            found = by_label.get(reference, []) if reference else _nearest(row, group, parts)
             if found:
-                update, rounding["baseline_rate"] = _baseline(row, found)
+                update, rounding["baseline_rate"] = _baseline(row, found, mean(found))
                 if len(found) > 1:
                     notes.append(f"baseline: mean of {len(found)} rows")
         draft = row.texts.get("draft", "").lower()
         if row.claim.draft_rate is None and draft:
             found = targets.get((draft, row.texts.get("device", "").lower()), [])
             if found:
-                update["draft_rate"], rounding["draft_rate"] = _together(found)
+                update["draft_rate"], rounding["draft_rate"] = mean(found).rate, mean(found).half
         if update:
             row.claim = row.claim.model_copy(update={**update, "rounding": rounding, "notes": tuple(notes)})
 
@@ -84,36 +94,51 @@ def _key(row: Row) -> tuple[object, ...]:
     return (*(row.texts.get(name, "").lower() for name in _ALIKE), row.claim.concurrency)
 
 
-def _nearest(row: Row, baselines: list[Row]) -> list[Row]:
+Parts = dict[tuple[int, str], dict[str | None, list[Row]]]
+"""(identity of a list of rows, name of a text) -> the rows of that list by this text, each made once."""
+
+
+def _nearest(row: Row, baselines: list[Row], parts: Parts) -> list[Row]:
     """Those measured under the same conditions, as far as any of them was."""
     for name in (*CONDITIONS, *(name for name in row.texts if name.startswith(OTHER))):
-        if name in row.texts:
-            same = [baseline for baseline in baselines if baseline.texts.get(name) == row.texts[name]]
-            baselines = same or baselines
+        if name in row.texts and baselines:
+            if (id(baselines), name) not in parts:
+                by_text = parts[id(baselines), name] = {}
+                for baseline in baselines:
+                    by_text.setdefault(baseline.texts.get(name), []).append(baseline)
+            baselines = parts[id(baselines), name].get(row.texts[name]) or baselines
     return baselines
 
 
-def _baseline(row: Row, found: list[Row]) -> tuple[dict[str, object], float]:
+@dataclass(frozen=True)
+class _Mean:
+    """Of the rates of some rows."""
+
+    rate: float
+    half: float
+    """How far from it any of them may lie, rounding included."""
+    sd: float | None
+
+
+def _baseline(row: Row, found: list[Row], mean: _Mean) -> tuple[dict[str, object], float]:
     """(fields about the baseline, half of its rounding)."""
-    rate, half = _together(found)
     update: dict[str, object] = {
-        "baseline_rate": rate,
+        "baseline_rate": mean.rate,
         "baseline_from": found[0].claim.row if len(found) == 1 else f"mean of {len(found)} rows",
     }
-    rates = [one.claim.decode_rate or 0.0 for one in found]
-    if len(found) > 1:
-        update["baseline_rate_sd"] = stdev(rates)
+    if mean.sd is not None:
+        update["baseline_rate_sd"] = mean.sd
     elif found[0].claim.decode_rate_sd is not None:
         update["baseline_rate_sd"] = found[0].claim.decode_rate_sd
     device = found[0].claim.device
     if device and row.claim.device and device.lower() != row.claim.device.lower():
         update["baseline_device"] = device
-    return update, half
+    return update, mean.half
 
 
-def _together(rows: list[Row]) -> tuple[float, float]:
-    """Mean rate, and how far from it any of them may lie."""
+def _together(rows: list[Row]) -> _Mean:
     rates = [row.claim.decode_rate or 0.0 for row in rows]
     mean = fmean(rates)
     halves = [row.claim.rounding.get("decode_rate", 0.0) for row in rows]
-    return mean, max(abs(rate - mean) + half for rate, half in zip(rates, halves, strict=True))
+    half = max(abs(rate - mean) + half for rate, half in zip(rates, halves, strict=True))
+    return _Mean(mean, half, stdev(rates) if len(rates) > 1 else None)

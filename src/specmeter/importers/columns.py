@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from specmeter.importers.chinese import in_english
@@ -209,7 +210,20 @@ class Heading:
 
 
 def understand(text: str) -> Heading | None:
-    """What a heading means, None where it is not known."""
+    """What a heading means, None where it is not known. Tables of a page say the same ones again and again."""
+    return _understood(text) if len(text) > _LONG else _understood_before(text)
+
+
+_LONG = 200
+"""Characters of a text that is not remembered."""
+
+
+@lru_cache(maxsize=4096)
+def _understood_before(text: str) -> Heading | None:
+    return _understood(text)
+
+
+def _understood(text: str) -> Heading | None:
     for words, unit in _plain(text):
         for name, implied, how in _readings(words, unit):
             if name in _BY_NAME:

@@ -17,6 +17,15 @@ MAX_LINE = 4 * 2**20
 MAX_LIST = 200_000
 """Objects of one file."""
 _HEAD = 64 * 1024
+_BINARY = (
+    b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf",  # compressed
+    b"\x7fELF", b"MZ\x90\0", b"\xcf\xfa\xed\xfe", b"SQLite format 3", b"PAR1", b"GGUF", b"%PDF-", b"\x89PNG",
+)  # fmt: skip
+"""How files begin that are not text."""
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_CONTROL = bytes(code for code in range(1, 32) if code not in b"\t\n\v\f\r\x1b")
+_MOST_CONTROL = 0.05
+"""Share of control characters in a text, at most."""
 _NO_ROWS = frozenset({"choices", "stages", "turns", "messages"})
 """Keys of lists that are parts of one answer or attempt, not rows."""
 
@@ -47,20 +56,39 @@ def read_text(path: Path) -> str:
 
 def read_head(path: Path) -> str:
     """The first 64 KiB of a file as text, whatever it contains. Raises `UsageError` when it cannot be read."""
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(_HEAD)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="name a file that is there") from None
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+    raw = _head(path)[:_HEAD]
+    if raw.startswith(_UTF_16):
         return raw.decode("utf-16", "replace")
     return raw.decode("utf-8-sig", "replace")
 
 
-def _decode(raw: bytes, path: Path) -> str:
-    if raw.startswith((b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3", b"PAR1")):
+def refuse_binary(path: Path) -> None:
+    """Raises `UsageError` for a file that cannot be read, is empty, or begins as no text and no log does.
+
+    Logs may hold nul bytes and even begin with many of them, where they were cut while the engine went on writing.
+    """
+    raw = _head(path)
+    if len(raw) <= _HEAD and not raw.strip(b" \t\r\n\0\xef\xbb\xbf"):
+        why = "holds only nul bytes" if b"\0" in raw else "is empty"
+        raise UsageError(f"{path}: {why}", fix="name a file with results")
+    odd = len(raw) - len(raw.translate(None, _CONTROL))
+    if raw.startswith(_BINARY) or (odd > len(raw) * _MOST_CONTROL and not raw.startswith(_UTF_16)):
         raise UsageError(f"{path}: is a compressed or binary file", fix="unpack it, or export it as CSV")
-    encoding = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+
+
+def _head(path: Path) -> bytes:
+    """The first 64 KiB and one byte more, where there is one."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_HEAD + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="name a file that is there") from None
+
+
+def _decode(raw: bytes, path: Path) -> str:
+    if raw.startswith(_BINARY):
+        raise UsageError(f"{path}: is a compressed or binary file", fix="unpack it, or export it as CSV")
+    encoding = "utf-16" if raw.startswith(_UTF_16) else "utf-8-sig"
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
@@ -120,14 +148,29 @@ def _as_object(item: object) -> dict[str, object] | str:
     return item if isinstance(item, dict) else "not an object"  # pyright: ignore
 
 
+class RepeatedKeyError(ValueError):
+    """An object of JSON says a key twice, with different values: which one holds is not to be guessed."""
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        for key, value in pairs:
+            if found[key] != value:
+                raise RepeatedKeyError(f"an object says {key[:40]!r} twice, with different values")
+    return found
+
+
 def parse_json(text: str) -> object:
     """The value, or a string saying why there is none (a bare JSON string is no value here either)."""
     if len(text) > MAX_BYTES:
         return "too long"
     try:
-        value: object = json.loads(text)
+        value: object = json.loads(text, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
         return f"{error.msg} at line {error.lineno} column {error.colno}"
+    except RepeatedKeyError as error:
+        return str(error)
     except (ValueError, RecursionError):
         return "a number with too many digits, or nested too deeply"
     return "only a string" if isinstance(value, str) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -90,6 +91,21 @@ def _join_short_names(groups: dict[str, list[Reading]]) -> None:
         longer = [name for name in groups if name != short and re.search(rf"(?:^|\W){re.escape(short)}$", name)]
         if len(longer) == 1 and not {one.name for one in groups[short]} & {one.name for one in groups[longer[0]]}:
             groups[longer[0]] += groups.pop(short)
+
+
+def refuse_unknown_names(grids: Sequence[Grid], path: Path, options: TableOptions) -> None:
+    """Raises `UsageError` for an option that names a heading which no table of the file has."""
+    texts: dict[str, None] = {}
+    for grid in grids:
+        texts |= dict.fromkeys([*grid.headings, *(" ".join(part) for part in _with_prefixes(grid.parts))])
+    there = ", ".join(repr(text[:40]) for text in list(texts)[:12])
+    known = {heading.name for text in texts if (heading := understand(text)) is not None} | set(options.columns)
+    asked = [(f"--column {name}={text}", text in texts) for name, text in options.columns.items()]
+    for flag, names in (("--percent", options.percent), ("--fraction", options.fraction)):
+        asked += [(f"{flag} {name}", name in texts or name in known) for name in names]
+    for option, found in asked:
+        if not found:
+            raise UsageError(f"{path}: {option[:80]}: there is no such heading", fix=f"use one of {there}")
 
 
 def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:

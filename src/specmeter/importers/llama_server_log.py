@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
-from specmeter.importers.engine_log import SignReader
+from specmeter.importers.engine_log import SignReader, sample
 from specmeter.importers.llama_setup import Setup
 from specmeter.importers.log_lines import log_lines, plain
 
@@ -127,6 +127,8 @@ class _Request:
     longest: int = 0
     """Most tokens of a draft that was traced."""
     statistics: dict[str, int] = field(default_factory=dict[str, int])
+    unread: str = ""
+    """A line with its times that cannot be read."""
 
 
 @dataclass
@@ -163,7 +165,7 @@ class _Log:
             return self._begin(slot or "", task or "")
         if _END.search(line):
             request = self._open.get(self._last_slot if slot is None else slot)
-            return self._finish(request) if request is not None and request.decode is not None else None
+            return self._over(request)
         return None
 
     def _times(self, line: str) -> Claim | None:
@@ -173,31 +175,49 @@ class _Log:
         if slot is not None:
             self._has_slots = True
             self._last_slot, self._last_task = slot, task or ""
-        ended = None
+        ended = self._other_task(slot, task)
         if found := _PROMPT.search(line):
-            request, ended = self._printing(slot, task, "prompt")
+            request, before = self._printing(slot, task, "prompt")
+            ended = ended or before
             request.prompt = (float(found.group(1)), int(found.group(2)))
             request.counts_forwards = _FORWARDS in line
         elif found := _EVAL.search(line):
-            request, ended = self._printing(slot, task, "decode")
+            request, before = self._printing(slot, task, "decode")
+            ended = ended or before
             request.decode = (float(found.group(1)), int(found.group(2)))
             request.printed_rate = float(found.group(3)) if found.group(3) is not None else None
             request.counts_forwards = _FORWARDS in line
         else:
+            if "eval time" in line and (request := self._open.get(self._last_slot)) is not None:
+                request.unread = request.unread or sample(line)
             self._more(line)
         return ended
 
     def rest(self) -> Iterator[Claim]:
         """Requests that printed their times and whose end is missing."""
         for request in list(self._open.values()):
-            if request.decode is not None:
-                yield self._finish(request)
+            if (claim := self._over(request)) is not None:
+                yield claim
 
     def _begin(self, slot: str, task: str) -> Claim | None:
-        before = self._open.get(slot)
-        ended = self._finish(before) if before is not None and before.decode is not None else None
+        ended = self._over(self._open.get(slot))
         self._new(slot, task)
         return ended
+
+    def _other_task(self, slot: str | None, task: str | None) -> Claim | None:
+        """The request before, where a line with times names another task of its slot: what follows is not its own."""
+        request = self._open.get(slot) if slot is not None else None
+        if request is None or not task or not request.task or task in ("-1", request.task):
+            return None
+        ended = self._over(request)
+        self._new(request.slot, task)
+        return ended
+
+    def _over(self, request: _Request | None) -> Claim | None:
+        """The claim of a request that printed its times, readable or not; any other stays open."""
+        if request is None or (request.decode is None and not request.unread):
+            return None
+        return self._finish(request)
 
     def _new(self, slot: str, task: str) -> _Request:
         self._open.pop(slot, None)
@@ -259,6 +279,9 @@ class _Log:
         names = [f"request {self.finished}"]
         names += [f"{what} {number}" for what, number in (("slot", request.slot), ("task", request.task)) if number]
         row = ", ".join(names)
+        if request.decode is None:
+            problem = f"its times cannot be read: {request.unread}"
+            return Claim(source=self.source, row=row, label=self.setup.target_name or "", problem=problem)
         return claim_of(source=self.source, row=row, **self._values(request))
 
     def _values(self, request: _Request) -> dict[str, Any]:

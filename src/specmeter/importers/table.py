@@ -24,7 +24,7 @@ from specmeter.importers.cells import Fields, Reading, read_cell
 from specmeter.importers.columns import COLUMNS, CONDITIONS, OTHER, Heading, column, is_overall, is_task
 from specmeter.importers.document import is_json, read_text
 from specmeter.importers.grid import Grid, known_headings, read_grids
-from specmeter.importers.headings import Headings, TableOptions, read_headings, read_settings
+from specmeter.importers.headings import Headings, TableOptions, read_headings, read_settings, refuse_unknown_names
 from specmeter.importers.moe_names import mixture_of_experts
 
 __all__ = ["TableOptions", "read", "read_table", "sniff"]
@@ -56,7 +56,7 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     """The same for a text that came from `path`."""
     as_json = is_json(text)
     grids = read_grids(text, path, as_json=as_json)
-    _refuse_missing(options, {text for grid in grids for text in grid.headings}, path)
+    refuse_unknown_names(grids, path, options)
     found = False
     together: list[Row] = []
     for grid in grids:
@@ -88,17 +88,6 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
             fix=f"name the columns, for example `speedup`, `gamma`, `acceptance`; known: {names}; "
             "or say which is which with --column NAME=HEADING",
         )
-
-
-def _refuse_missing(options: TableOptions, headings: set[str], path: Path) -> None:
-    """Raises `UsageError` for an option that names a heading which no table of the file has."""
-    given = [(f"--column {name}=", text) for name, text in options.columns.items()]
-    for flag, names in (("--percent ", options.percent), ("--fraction ", options.fraction)):
-        given += [(flag, name) for name in names if column(name) is None]
-    for flag, text in given:
-        if text not in headings:
-            seen = ", ".join(repr(heading[:40]) for heading in sorted(headings)[:12])
-            raise UsageError(f"{flag}{text[:60]}: {path} has no column of that heading", fix=f"use one of {seen}")
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

@@ -113,9 +113,15 @@ def build(order: Order, heard: Heard) -> Build:
     require(order.backends)
     folder = order.folder
     try:
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "lock", timeout=0):
-            return _build(order, folder, heard)
+        try:
+            with FileLock(folder / "lock", timeout=0):
+                return _build(order, folder, heard)
+        except UsageError:
+            if is_new and not (folder / "log.txt").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
     except Timeout:
         raise UsageError(f"{folder}: is being built by another process", fix="wait until that one has ended") from None
     except OSError as error:

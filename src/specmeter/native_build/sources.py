@@ -78,7 +78,7 @@ def given(source: Path, folder: Path) -> Path:
     place = folder / "source"
     if not place.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
-        unpack(source, place)
+        unpack(source, place, sought=True)
     return _found(place, str(source))
 
 
@@ -88,7 +88,12 @@ def is_llama_cpp(folder: Path) -> bool:
 
 
 def archive_sha256(path: Path) -> str:
-    """Checksum of a file. Raises `UsageError` when it cannot be read."""
+    """Checksum of a file. Raises `UsageError` when it cannot be read, or is a device or pipe, which may never end."""
+    if path.exists() and not path.is_file():
+        raise UsageError(
+            f"--source {path}: is neither a folder nor a file",
+            fix="name a folder with llama.cpp's sources, or an archive of them (.tar.gz, .zip)",
+        )
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -99,18 +104,19 @@ def archive_sha256(path: Path) -> str:
         ) from None
 
 
-def unpack(archive: Path, into: Path, *, below: str = "", only: str = "") -> None:
+def unpack(archive: Path, into: Path, *, below: str = "", only: str = "", sought: bool = False) -> None:
     """Unpack a tar or zip archive; `into` appears whole or not at all.
 
-    `only` is the folder of the archive that is unpacked, `below` the part of its path that becomes `into`. Raises
+    `only` is the folder of the archive that is unpacked, `below` the part of its path that becomes `into`;
+    `sought` looks for llama.cpp in the archive's list first, and unpacks nothing where there is none. Raises
     `UsageError` for what is neither, is damaged, has names that lead elsewhere, or is larger than any sources are.
     """
     with tempfile.TemporaryDirectory(prefix="unpack-", dir=into.parent) as name:
         try:
-            if zipfile.is_zipfile(archive):
-                _unpack_zip(archive, Path(name), only)
-            else:
-                _unpack_tar(archive, Path(name), only)
+            is_zip = zipfile.is_zipfile(archive)
+            if sought and not _lists_llama_cpp(_names_in_zip(archive) if is_zip else _names_in_tar(archive)):
+                raise _without_sources(str(archive))
+            (_unpack_zip if is_zip else _unpack_tar)(archive, Path(name), only)
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
             why = (str(error).splitlines() or ["it ends too early"])[0].rstrip(":")[:200]
             raise UsageError(
@@ -126,6 +132,29 @@ def unpack(archive: Path, into: Path, *, below: str = "", only: str = "") -> Non
         if not made.is_dir():
             raise UsageError(f"{archive}: has no folder {only}", fix="download it again")
         made.rename(into)
+
+
+def _names_in_tar(archive: Path) -> Iterator[str]:
+    with tarfile.open(archive) as content:
+        for member in _bounded(content, archive, ""):
+            yield member.name
+
+
+def _names_in_zip(archive: Path) -> Iterator[str]:
+    with zipfile.ZipFile(archive) as content:
+        yield from content.namelist()
+
+
+def _lists_llama_cpp(names: Iterator[str]) -> bool:
+    """Whether a folder of the archive, at most `_MAX_DEPTH` deep, has every sign of llama.cpp."""
+    seen = {sign: set[str]() for sign in _SIGNS}
+    for name in names:
+        whole = "/" + name.replace("\\", "/").removeprefix("./").lstrip("/")
+        for sign, folders in seen.items():
+            if whole.endswith("/" + sign):
+                folders.add(whole.removesuffix(sign))
+    first, *others = seen.values()
+    return any(folder.count("/") <= _MAX_DEPTH + 1 for folder in first.intersection(*others))
 
 
 def _unpack_tar(archive: Path, into: Path, only: str) -> None:
@@ -181,7 +210,11 @@ def _found(top: Path, told: str) -> Path:
                 return folder
         seen += len(level)
         level = [child for folder in level for child in _folders(folder)] if seen < _MAX_FOLDERS else []
-    raise UsageError(
+    raise _without_sources(told)
+
+
+def _without_sources(told: str) -> UsageError:
+    return UsageError(
         f"{told}: there are no sources of llama.cpp in it (no folder with {', '.join(_SIGNS)})",
         fix="name the folder that a clone of llama.cpp made, or an archive of one",
     )

@@ -39,7 +39,7 @@ from specmeter.record import (
 from specmeter.schedule import Cell
 from specmeter.store.database import check, damaged, sqlite_errors, unreadable
 from specmeter.store.identity import RunIdentity
-from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, restore
+from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, reply_document, restore, unpacked
 
 DATABASE_NAME = "run.sqlite"
 CERTIFICATE_NAME = "certificate.json"
@@ -281,6 +281,13 @@ class RunReader:
         """Rows of a SELECT, for whoever hashes or scans the run as it lies on disk."""
         return self._query(query)
 
+    def reply(self, bulk: bytes, key: RequestKey) -> dict[str, Any]:
+        """What `raw` found as `zlib_json` of a request. Raises `StoreError`, naming it, where it cannot be read."""
+        try:
+            return reply_document(bulk)
+        except (zlib.error, ValueError) as error:
+            raise unreadable(self.path, f"the reply of {key.prompt_id} of {key.arm_id}", error) from None
+
     # --- SQL ---------------------------------------------------------------------------------------------------------
 
     def _query(self, sql: str) -> Iterator[tuple[Any, ...]]:
@@ -304,6 +311,6 @@ class RunReader:
     def _compressed(self, record: type[R], table: str) -> Iterator[R]:
         for (bulk,) in self._query(f"SELECT zlib_json FROM {table} ORDER BY seq"):
             try:
-                yield record.model_validate_json(zlib.decompress(bulk))
+                yield record.model_validate_json(unpacked(bulk))
             except (zlib.error, ValueError) as error:
                 raise unreadable(self.path, f"a row of the table {table}", error) from None

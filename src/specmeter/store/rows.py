@@ -7,13 +7,16 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
 from sys import intern
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from specmeter.rates import target_forwards
 from specmeter.record import Reply, Request, Timings
 
 _TIMINGS = tuple(Timings.model_fields)
 _BULK = {"text", "reasoning", "token_ids", "raw_timings", "counters", "arrival_ms", "steps", "drafting"}
+
+MAX_DOCUMENT = 128 * 2**20
+"""Bytes that a compressed document may unpack to: a reply of a million steps stays below it, a bomb does not."""
 
 
 class RequestKey(NamedTuple):
@@ -103,6 +106,31 @@ def shared(values: list[Any]) -> RequestRow:
     return RequestRow._make(values)
 
 
+def unpacked(bulk: bytes) -> bytes:
+    """A compressed document of the database: at most `MAX_DOCUMENT` bytes of it are ever made.
+
+    Raises `zlib.error` or `ValueError` when it cannot be read.
+    """
+    stream = zlib.decompressobj()
+    content = stream.decompress(bulk, MAX_DOCUMENT + 1)
+    if len(content) > MAX_DOCUMENT:
+        raise ValueError(f"unpacks to more than {MAX_DOCUMENT / 2**20:.0f} MiB")
+    if not stream.eof:
+        raise ValueError("ends too early")
+    return content
+
+
+def reply_document(bulk: bytes) -> dict[str, Any]:
+    """The bulk of a reply. Raises `zlib.error` or `ValueError` when it cannot be read."""
+    try:
+        document: object = json.loads(unpacked(bulk))
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    if not isinstance(document, dict):
+        raise ValueError("is not a JSON object")  # noqa: TRY004
+    return cast("dict[str, Any]", document)
+
+
 def restore(row: RequestRow, bulk: bytes | None) -> Request:
     """The request as it was measured.
 
@@ -110,7 +138,7 @@ def restore(row: RequestRow, bulk: bytes | None) -> Request:
     """
     fields: dict[str, Any] = {name: getattr(row, name) for name in (*_IDENTITY, "status", "error")}
     if bulk is not None:
-        reply: dict[str, Any] = json.loads(zlib.decompress(bulk))
+        reply = reply_document(bulk)
         reply |= {"stop_reason": row.stop_reason, "wall_ms": row.wall_ms, "ttft_ms": row.ttft_ms}
         reply["timings"] = row.timings
         fields["reply"] = Reply.model_validate(reply)
