@@ -333,7 +333,7 @@ def test_a_heading_that_is_not_there_cannot_be_named(capsys: pytest.CaptureFixtu
 
 def test_a_ratio_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["audit", "honest.csv", "--cheapest-forward", "nan"]) == 2
-    assert "--cheapest-forward nan: is not above 0" in capsys.readouterr().err
+    assert "--cheapest-forward nan is not a number from 0 to 1" in capsys.readouterr().err
 
 
 def test_a_key_that_is_said_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

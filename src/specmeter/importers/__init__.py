@@ -55,11 +55,12 @@ def load(name: str) -> Importer:
 def _has_table(path: Path) -> bool:
     """Whether a table begins later in a page than where its format is looked for."""
     from specmeter.importers.columns import understand
-    from specmeter.importers.document import read_text
+    from specmeter.importers.document import is_json, read_text
     from specmeter.importers.grid import read_grids
 
     try:
-        grids = read_grids(read_text(path), path)
+        text = read_text(path)
+        grids = read_grids(text, path, as_json=is_json(text))
     except UsageError:
         return False
     return any(sum(understand(text) is not None for text in grid.headings) >= 2 for grid in grids)
