@@ -368,7 +368,7 @@ def _ends(point: Point) -> tuple[float, float]:
         return point.y, point.y
     if point.y <= 0:
         return point.low, point.high
-    return max(point.y / 2.5, point.low), min(point.y * 2.5, point.high)
+    return max(point.y / 2.5, point.low), min(point.y * 4, point.high)
 
 
 def _share(values: Sequence[float], *, logarithmic: bool) -> Callable[[float], float]:

@@ -121,7 +121,8 @@ def strokes(
         kept = [{"filter": f"datum.mark == '{kind}'"}]
         layers.append({"transform": kept, "mark": mark, "encoding": {**encoding, channel: meaning}})
         if any(datum["claimed"] for datum in shown):
-            beside: Spec = {"dx": -10, "align": "right"} if rows else {"dy": -12, "align": "center"}
+            # A label above its mark would lie on the mark above.
+            beside: Spec = {"dx": -10, "align": "right"} if rows else _BESIDE if move else {"dx": 10, "align": "left"}
             text: Spec = {"type": "text", "color": colour, "fontSize": 11, "baseline": "middle", **beside}
             if move:
                 text["xOffset"] = {"expr": "datum.dodge"}
@@ -130,6 +131,14 @@ def strokes(
             filters = [*kept, {"filter": "isValid(datum.claimed)"}]
             layers.append({"transform": filters, "mark": text, "encoding": place})
     return layers
+
+
+_BESIDE: Spec = {
+    "dx": 11,
+    "dy": {"expr": "datum.dodge < 0 ? -11 : datum.dodge > 0 ? 11 : 0"},
+    "align": "left",
+}
+"""Where what is claimed stands beside a mark: right of it, above or below where another mark stands there."""
 
 
 def names(around: Spec, data: Sequence[Datum], palette: Palette, *, move: bool) -> list[Spec]:
