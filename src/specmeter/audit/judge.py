@@ -8,7 +8,7 @@ Every bound for which the claim has data is tried, with each printed number take
     cannot tell   something is missing, and the ruling says what; or noise or a mean that is said to be one explains it
 
 Noise. Two timings of one configuration differ, and a baseline is a timing too. A speedup that exceeds a bound by less
-than the noise is not ruled, and a speedup within the noise of 1 is no gain that would need an explanation.
+than the noise is not ruled, and a speedup within the noise of 1 is not a gain that would need an explanation.
 `specmeter.audit.noise` finds what it is for a whole table. A row that drafted nothing compares plain decoding with
 itself: its speedup is noise, and never more than `cannot tell`.
 """

@@ -2,7 +2,7 @@
 
 model    a draft model, one token per forward: each draft costs a forward
 chain    a head or small module, one token per forward, whose cost is not that of any model by itself
-tree     candidates branch, and one path of them can be accepted: a share of nodes is no acceptance per position
+tree     candidates branch, and one path of them can be accepted: a share of nodes is not an acceptance per position
 block    several tokens per forward
 lookup   n-grams and other tables: drafts cost next to nothing
 """

@@ -108,7 +108,7 @@ def _run(item: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _value(metrics: Mapping[str, object], tag: str) -> float | None:
-    """The value of a metric: of one request, or the mean of a run. Raises `ValueError` for one that is no number."""
+    """The value of a metric: of one request, or the mean of a run. Raises `ValueError` for one that is not a number."""
     found = metrics.get(tag)
     entry = cast("Mapping[str, object]", found) if isinstance(found, dict) else {"value": found}
     key = "value" if "value" in entry else "avg"

@@ -235,7 +235,7 @@ def _understood(text: str) -> Heading | None:
                 if how == "pooled" and known.kind == "rate" and "aggregat" in text.lower():
                     continue  # that of all requests together
                 if how and known.kind in {"count", "text"}:
-                    continue  # a mean of counts is no count: `mean accepted tokens` are those of a step
+                    continue  # a mean of counts is not a count: `mean accepted tokens` are those of a step
                 shown = "" if known.kind == "rate" else implied
                 return Heading(known.name, known, shown, how == "mean", how == "pooled" or name.startswith("pooled_"))
             if name in CONDITIONS and not how:

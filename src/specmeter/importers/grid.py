@@ -182,7 +182,7 @@ def _without_sections(grid: Grid, rows: list[Row], *, spans: bool) -> list[Row]:
 
 
 def _section(cells: list[str], width: int, *, spans: bool) -> str:
-    """The words of a line that is no row: one cell across the table, or alone in it and set off."""
+    """The words of a line that is not a row: one cell across the table, or alone in it and set off."""
     filled = {cell for cell in cells if cell.strip()}
     if len(filled) != 1 or width < 3:
         return ""

@@ -217,7 +217,7 @@ def _lengths(data: StudyData) -> Found:
         return "cannot tell", (
             f"{shown} But all {len(shares)} generations say that exactly 100 % was accepted: that is not the "
             "speculation of the other suites, whose acceptance is the paper's subject, and a counter that cannot say "
-            "anything else is no evidence."
+            "anything else is not evidence."
         )
     ruling, mean = gains(data, usable)
     return ruling, f"{shown[:-1]}{mean}."

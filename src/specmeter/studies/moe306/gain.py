@@ -50,7 +50,7 @@ def low_acceptance(data: StudyData) -> Found:
 
 
 def _printed_acceptance(data: StudyData) -> Found:
-    """By every generation of suites B and D; suite F, whose counter says 100 % whatever happens, is no evidence."""
+    """By every generation of suites B and D; suite F, whose counter says 100 % whatever happens, is not evidence."""
     drafted = {line.config for line in speculative(data)}
     shares = [it.acceptance for it in data.results if it.config in drafted and it.acceptance is not None]
     over = denied_by(shares, most=LOW_ACCEPTANCE, last_digit=0.01)
