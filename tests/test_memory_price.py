@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hosts import HOST
 from specmeter.explain.memory import MemoryPrice, arm_prices, memory_prices, sentence
 from specmeter.quality import ModelQuality, Perplexity, QualityReport, TextIdentity
 from specmeter.quality.files import kept_reports, save_report
@@ -15,7 +16,6 @@ from specmeter.record import (
     EngineIdentity,
     EngineSettings,
     Estimate,
-    Host,
     ModelHeader,
     ModelIdentity,
     Session,
@@ -169,23 +169,9 @@ def rung(name: str, size_bytes: int, surprise: float, parameters: int = 8_000_00
 
 
 def report(*models: ModelQuality) -> QualityReport:
-    host = Host(
-        hostname_sha256="0" * 64,
-        os="Linux",
-        os_version="1",
-        kernel="1",
-        machine="x86_64",
-        python="3",
-        specmeter="0",
-        cpu="cpu",
-        physical_cores=1,
-        logical_cores=1,
-        memory_bytes=1,
-        memory_available_bytes=1,
-    )
     text = TextIdentity(name="t", sha256="0" * 64, size_bytes=1, bundled=True)
     return QualityReport(
-        made_at=1.0, complete=True, host=host, settings=EngineSettings(), stride=0, text=text, models=models
+        made_at=1.0, complete=True, host=HOST, settings=EngineSettings(), stride=0, text=text, models=models
     )
 
 

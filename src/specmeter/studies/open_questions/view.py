@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specmeter.record import Estimate
 from specmeter.studies.moe306.lines import label
 from specmeter.studies.open_questions.claims import CONTEXTS, GAMMA, GREEDY, MIXTURES, SAMPLED, drafting, part
@@ -160,35 +162,42 @@ def _energy(data: StudyData) -> StudyTable:
 
 
 def _by_gamma(data: StudyData) -> StudyFigure:
-    points = [
-        _point(line, line.speedup, x=float(line.gamma), series=label(line.target))
-        for line in drafting(part(data, GAMMA))
-        if line.gamma is not None and line.speedup is not None
-    ]
-    return StudyFigure(
+    found = [(line, line.gamma) for line in drafting(part(data, GAMMA))]
+    return _speedups(
+        found,
         key="longer-drafts",
         title="Speedup by draft length",
         about="The document stopped at 16.",
-        kind="lines",
-        x=Axis(title="gamma [tokens]", log=True),
-        y=Axis(title="speedup", ratio=True),
-        series_title="target",
-        points=tuple(points),
+        x="gamma [tokens]",
     )
 
 
 def _by_context(data: StudyData) -> StudyFigure:
-    points = [
-        _point(line, line.speedup, x=float(line.prompt_tokens), series=label(line.target))
-        for line in sorted(part(data, CONTEXTS).arms, key=lambda line: line.prompt_tokens or 0)
-        if line.speculates and line.prompt_tokens is not None and line.speedup is not None
-    ]
-    return StudyFigure(
+    lines = sorted(part(data, CONTEXTS).arms, key=lambda line: line.prompt_tokens or 0)
+    return _speedups(
+        [(line, line.prompt_tokens) for line in lines if line.speculates],
         key="longer-contexts",
         title="Speedup by length of the prompt",
         about="The document stopped at 1,024 tokens.",
+        x="prompt [tokens]",
+    )
+
+
+def _speedups(
+    found: Sequence[tuple[ArmResult, int | None]], *, key: str, title: str, about: str, x: str
+) -> StudyFigure:
+    """Speedups of lines by a number of tokens, a series for each target."""
+    points = [
+        _point(line, line.speedup, x=float(tokens), series=label(line.target))
+        for line, tokens in found
+        if tokens is not None and line.speedup is not None
+    ]
+    return StudyFigure(
+        key=key,
+        title=title,
+        about=about,
         kind="lines",
-        x=Axis(title="prompt [tokens]", log=True),
+        x=Axis(title=x, log=True),
         y=Axis(title="speedup", ratio=True),
         series_title="target",
         points=tuple(points),
