@@ -28,15 +28,15 @@ seconds = time.perf_counter() - start
 print(count, seconds, time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * {unit})
 """
 CLAIMS = """\
-from specmeter.importers import {importer}
+from specmeter.audit.read import {importer}
 count = sum(1 for _ in {importer}.read(Path(sys.argv[1])))
 """
 SIGNS = """\
-from specmeter.importers.engine_log import log_lines, scan
+from specmeter.audit.read.engine_log import log_lines, scan
 count = scan(log_lines(Path(sys.argv[1]))).lines
 """
 LINES = """\
-from specmeter.importers.engine_log import log_lines
+from specmeter.audit.read.engine_log import log_lines
 count = sum(1 for _ in log_lines(Path(sys.argv[1])))
 """
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from large_run import watched, write_experiment
-from specmeter.checks import CHECKS
-from specmeter.checks.hashes import hash_data
-from specmeter.checks.run_data import read_run_data
 from specmeter.store import RunStore
+from specmeter.store.hashes import hash_data
+from specmeter.validity.checks import CHECKS
+from specmeter.validity.checks.run_data import read_run_data
 
 T = TypeVar("T")
 

@@ -16,12 +16,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from specmeter.answer import least_units
-from specmeter.gain import speedup_over_prompts
-from specmeter.schedule import plan
-from specmeter.shares import bounded_ratio
-from specmeter.stalls import excesses, limit
-from specmeter.stats import compare, speedups_by_group, t_critical, t_interval, units_for
+from specmeter.analysis.answer import least_units
+from specmeter.analysis.gain import speedup_over_prompts
+from specmeter.analysis.stalls import excesses, limit
+from specmeter.experiments.schedule import plan
+from specmeter.numbers.shares import bounded_ratio
+from specmeter.numbers.stats import compare, speedups_by_group, t_critical, t_interval, units_for
 
 Floats = NDArray[np.float64]
 

@@ -39,11 +39,11 @@ from typing import Any
 
 import yaml
 
-from specmeter.experiment_file import load
-from specmeter.inspection import inspect
-from specmeter.laboratory import prepare
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import prepare
 from specmeter.record import Record
 from specmeter.store import RunStore
+from specmeter.validity.inspection import inspect
 
 RUNS = 104
 QUIET_PERCENT = 3.0

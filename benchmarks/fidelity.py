@@ -34,11 +34,11 @@ from pathlib import Path
 from specmeter.engines import Engine, Launch
 from specmeter.engines.libllama.context import Context
 from specmeter.engines.libllama.model import Model
-from specmeter.engines.llama_embedded import EmbeddedEngine
-from specmeter.engines.llama_native import NativeEngine
+from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
+from specmeter.engines.llama_cpp.native import NativeEngine
 from specmeter.models.reference import resolve
+from specmeter.numbers.rates import decode_rate
 from specmeter.probe.random_tokens import draw
-from specmeter.rates import decode_rate
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt, Reply
 
 TEXT = "def total_of_values(values):\n"

@@ -22,7 +22,7 @@ from statistics import median
 
 import numpy as np
 
-from specmeter.prediction.costs import probed
+from specmeter.analysis.prediction.costs import probed
 from specmeter.probe import Probe
 from specmeter.probe.files import load_probe
 from specmeter.probe.reading import union_model

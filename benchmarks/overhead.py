@@ -20,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from specmeter.experiment_file import load
-from specmeter.laboratory import prepare
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import prepare
 from specmeter.store import RunStore
 
 

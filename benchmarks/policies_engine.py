@@ -21,14 +21,14 @@ from unittest.mock import patch
 import greenlet
 import numpy as np
 
+from specmeter.analysis.explain.tally import TIMES
 from specmeter.engines.libllama import session as sessions_of
 from specmeter.engines.libllama.decoder import Decoder, Generated
 from specmeter.engines.libllama.session import Session
-from specmeter.estimates import above, below
-from specmeter.explain.tally import TIMES
 from specmeter.models.reference import locate
+from specmeter.numbers.estimates import above, below
+from specmeter.numbers.stats import Estimate, median_estimate
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
-from specmeter.stats import Estimate, median_estimate
 from specmeter.workloads.packaged import packaged
 
 LOOKED_UP = 2

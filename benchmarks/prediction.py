@@ -26,8 +26,8 @@ from pathlib import Path
 
 import yaml
 
-from specmeter.prediction.outcomes import Outcome
-from specmeter.reading import read_run
+from specmeter.analysis.prediction.outcomes import Outcome
+from specmeter.analysis.reading import read_run
 from specmeter.store import RunStore
 
 SIZE = {False: "400m", True: "100m"}

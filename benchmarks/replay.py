@@ -24,13 +24,13 @@ from pathlib import Path
 
 import yaml
 
-from specmeter.checks.replays import exact, replay_differs
-from specmeter.checks.run_data import RunData, read_run_data
 from specmeter.engines.libllama.model import Model
 from specmeter.profile.arms import ProfileKey
 from specmeter.profile.make import Passage, profile_texts
 from specmeter.record import Finding, MatchProfile, Request
 from specmeter.store import RunStore
+from specmeter.validity.checks.replays import exact, replay_differs
+from specmeter.validity.checks.run_data import RunData, read_run_data
 
 PromptOf = Callable[[Request, tuple[int, ...]], tuple[int, ...]]
 """Request and its prompt -> the prompt that the draft reads."""

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from check_speed import timed
 from large_run import watched, write_experiment
-from specmeter.explain.account import explain
-from specmeter.reading import read_run
-from specmeter.report.document import read_document
-from specmeter.report.page import run_page
+from specmeter.analysis.explain.account import explain
+from specmeter.analysis.reading import read_run
+from specmeter.show.page.document import read_document
+from specmeter.show.page.page import run_page
 from specmeter.store import RunStore
 
 STUDY = """

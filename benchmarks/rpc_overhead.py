@@ -35,11 +35,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 from rpc.far_machine import far_machine, missing  # noqa: E402
 from specmeter import workloads  # noqa: E402
 from specmeter.engines import Launch  # noqa: E402
-from specmeter.engines.llama_native import NativeEngine  # noqa: E402
-from specmeter.engines.relay import Relay, relayed  # noqa: E402
+from specmeter.engines.llama_cpp.native import NativeEngine  # noqa: E402
+from specmeter.engines.llama_cpp.relay import Relay, relayed  # noqa: E402
 from specmeter.models.reference import resolve  # noqa: E402
+from specmeter.numbers.stats import t_interval  # noqa: E402
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt  # noqa: E402
-from specmeter.stats import t_interval  # noqa: E402
 from specmeter.workloads.spec import BenchWorkload  # noqa: E402
 
 GAMMA = 4

@@ -21,11 +21,11 @@ from time import perf_counter
 
 import psutil
 
-from specmeter import rates
 from specmeter.engines import Launch
 from specmeter.engines.mock import MockEngine, mock_model
-from specmeter.export import export
+from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, Prompt, Reply, Request
+from specmeter.show.export import export
 from specmeter.store import RunStore
 
 ARMS = [Arm(id="dense/none", target="dense", role="baseline")] + [

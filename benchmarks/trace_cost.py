@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from specmeter.engines import Launch, load_engine
-from specmeter.engines.llama_server import LlamaSession
+from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
 
 TEXT = "Write down everything that the people of the valley know about the bridge, the mill and the old lighthouse."

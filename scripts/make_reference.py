@@ -16,11 +16,11 @@ from typing import Any, cast
 
 import click
 
-from specmeter.checks import CHECKS
-from specmeter.checks.check import Check
 from specmeter.cli import root
-from specmeter.experiment import Experiment
-from specmeter.export import TABLES, columns
+from specmeter.experiments.experiment import Experiment
+from specmeter.show.export import TABLES, columns
+from specmeter.validity.checks import CHECKS
+from specmeter.validity.checks.check import Check
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 VALIDITY = "explanation/validity.md"

@@ -1,4 +1,4 @@
-"""Write src/specmeter/report/assets/vega.js: the chart library that every report carries within itself.
+"""Write src/specmeter/show/page/assets/vega.js: the chart library that every report carries within itself.
 
     uv run python scripts/make_vega.py
 

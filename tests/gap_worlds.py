@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from specmeter.answer import answers
-from specmeter.summary import summarize
+from specmeter.analysis.answer import answers
+from specmeter.analysis.summary import summarize
 from test_summary import BASE, DRAFT, Fake, failed
 
 Bools = NDArray[np.bool_]

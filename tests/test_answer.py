@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specmeter.answer import Answer, answers, least_units
+from specmeter.analysis.answer import Answer, answers, least_units
+from specmeter.analysis.summary import summarize
+from specmeter.numbers.stats import units_for
 from specmeter.record import Arm
-from specmeter.report.sentence import details, sentence
-from specmeter.report.words import LANGUAGES, Language, words
-from specmeter.stats import units_for
-from specmeter.summary import summarize
+from specmeter.show.page.sentence import details, sentence
+from specmeter.show.words import LANGUAGES, Language, words
 from test_summary import Fake, failed
 
 BASE = Arm(id="moe/none", target="moe", role="baseline")

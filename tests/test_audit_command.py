@@ -12,10 +12,11 @@ import pytest
 from rich.console import Console
 
 from specmeter.audit.laws import table_of_assumptions, table_of_laws
+from specmeter.audit.read.columns import table_of_columns
+from specmeter.audit.read.table import TableOptions
 from specmeter.audit.reading import Given, read_claims, rule
-from specmeter.cli import audit, audit_view, invoke
-from specmeter.importers.columns import table_of_columns
-from specmeter.importers.table import TableOptions
+from specmeter.cli import audit, invoke
+from specmeter.show.terminal import audit as audit_view
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = """| Target | Draft | γ | tok/s | Speedup | Acceptance |
@@ -236,7 +237,7 @@ def test_a_page_that_speaks_of_logs_is_still_a_page(tmp_path: Path, capsys: pyte
 
 def test_the_page_lists_the_columns_that_are_read() -> None:
     page = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")
-    assert table_of_columns() in page, "paste specmeter.importers.columns.table_of_columns() into the page"
+    assert table_of_columns() in page, "paste specmeter.audit.read.columns.table_of_columns() into the page"
     assert table_of_laws() in page, "paste specmeter.audit.laws.table_of_laws() into the page"
     assert table_of_assumptions() in page, "paste specmeter.audit.laws.table_of_assumptions() into the page"
 

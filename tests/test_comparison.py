@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from specmeter.analysis.comparison import compare_runs, conclude, read_side
 from specmeter.cli import invoke
-from specmeter.comparison import compare_runs, conclude, read_side
 from specmeter.errors import UsageError
+from specmeter.numbers.stats import ratio_of_groups
 from specmeter.record import Estimate
-from specmeter.report.comparison_sentence import comparison_sentence
-from specmeter.report.words import words
-from specmeter.stats import ratio_of_groups
+from specmeter.show.page.comparison_sentence import comparison_sentence
+from specmeter.show.words import words
 from specmeter.store.reader import DATABASE_NAME
 
 EXPERIMENT = """

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from specmeter.consumption import Consumption, Energies
+from specmeter.analysis.consumption import Consumption, Energies
+from specmeter.analysis.summary import ArmSummary, summarize
 from specmeter.record import PowerMeter, RequestEnergy
-from specmeter.summary import ArmSummary, summarize
 from test_summary import ARMS, BASE, DRAFT, Fake, drafted
 
 TOKENS = 101

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from specmeter.distributions import Assignments, arrangements, holm, p_value
+from specmeter.numbers.distributions import Assignments, arrangements, holm, p_value
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Floats]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from specmeter.cli import COMMANDS
-from specmeter.experiment import Experiment
+from specmeter.experiments.experiment import Experiment
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])

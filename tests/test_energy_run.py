@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from specmeter import energy
-from specmeter.checks.hashes import hash_data
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.energy import Sources, find_sources
-from specmeter.reading import read_run
+from specmeter.host import energy
+from specmeter.host.energy import Sources, find_sources
 from specmeter.store import RunStore
+from specmeter.store.hashes import hash_data
 
 EXPERIMENT = """
 name: metered

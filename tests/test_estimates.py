@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specmeter.estimates import above, below, exceeds, product, quotient, scaled
+from specmeter.numbers.estimates import above, below, exceeds, product, quotient, scaled
 from specmeter.record import Estimate
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specmeter.engines import check_arm
 from specmeter.errors import ExperimentError
-from specmeter.experiment import Experiment, split_methods
+from specmeter.experiments.experiment import Experiment, split_methods
 
 
 def experiment(**changes: Any) -> Experiment:

@@ -12,19 +12,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.checks.arrangement import incomplete_matrix, order_confounded
-from specmeter.checks.run_data import RunData, read_run_data
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
-from specmeter.experiment import Experiment
-from specmeter.experiment_file import load
-from specmeter.gaps import additive
-from specmeter.laboratory import prepare
-from specmeter.plan import make_plan
-from specmeter.reading import read_run
+from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.file import load
+from specmeter.experiments.schedule import in_turn
+from specmeter.laboratory.plan import make_plan
+from specmeter.laboratory.run import prepare
+from specmeter.numbers.gaps import additive
 from specmeter.record import Finding, Prompt
-from specmeter.schedule import in_turn
 from specmeter.store import RunStore
+from specmeter.validity.checks.arrangement import incomplete_matrix, order_confounded
+from specmeter.validity.checks.run_data import RunData, read_run_data
 
 
 def data(**changes: Any) -> dict[str, Any]:

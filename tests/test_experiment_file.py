@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from specmeter.errors import ExperimentError
-from specmeter.experiment_file import bundled, load
+from specmeter.experiments.file import bundled, load
 
 MINIMAL = """
 name: mine

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
-from specmeter.experiment_file import bundled, load
-from specmeter.laboratory import choose_folder
+from specmeter.experiments.file import bundled, load
+from specmeter.laboratory.run import choose_folder
 from specmeter.store import RunStore
 
 FILE = """
@@ -155,7 +155,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.sampled_from("abc"), VALUES), st.dictionaries(st.sampled_from("abc"), VALUES))
 def test_merging_changes_nothing_that_was_given_and_settles(base: dict[str, Any], change: dict[str, Any]) -> None:
-    from specmeter.experiment_file import _merged  # pyright: ignore[reportPrivateUsage]
+    from specmeter.experiments.file import _merged  # pyright: ignore[reportPrivateUsage]
 
     before = json.dumps([base, change])
     once = _merged(base, change)

@@ -14,14 +14,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
+from specmeter.analysis.explain.account import Account, ArmAccount, explain, probes_by_arm
+from specmeter.analysis.explain.experts import experts_of
+from specmeter.analysis.explain.parts import means_of, split
+from specmeter.analysis.explain.reason import Round, sentence, without
+from specmeter.analysis.explain.tally import TIMES, Tally, read_tallies, tally_of, total
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
-from specmeter.explain.account import Account, ArmAccount, explain, probes_by_arm
-from specmeter.explain.experts import experts_of
-from specmeter.explain.parts import means_of, split
-from specmeter.explain.reason import Round, sentence, without
-from specmeter.explain.tally import TIMES, Tally, read_tallies, tally_of, total
-from specmeter.reading import read_run
 from specmeter.record import Estimate, ExpertUnion, ModelHeader, ModelIdentity, TextRouting, UnionPoint
 from specmeter.store import RequestRow, RunStore
 from test_measure import faults, measured, write

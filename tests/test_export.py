@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from specmeter import rates
 from specmeter.engines import Launch
 from specmeter.engines.mock import MockEngine, mock_model
 from specmeter.errors import StoreError, UsageError
-from specmeter.export import FORMATS, TABLES, columns, export
+from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, GpuSample, Prompt, Reply, Request, Session, Step, Telemetry, Timings
+from specmeter.show.export import FORMATS, TABLES, columns, export
 from specmeter.store import RunStore
 
 PROMPTS = [
@@ -161,7 +161,7 @@ def test_steps_have_a_row_each(run: Path):
 
 @pytest.mark.parametrize("table", TABLES)
 def test_parquet_holds_what_jsonl_holds(run: Path, tmp_path: Path, table, monkeypatch):
-    monkeypatch.setattr("specmeter.export.PARQUET_BATCH_ROWS", 2)
+    monkeypatch.setattr("specmeter.show.export.PARQUET_BATCH_ROWS", 2)
     out = tmp_path / "t.parquet"
     rows = as_jsonl(run, table)
     assert export(run, out, format="parquet", table=table) == len(rows)

@@ -9,10 +9,10 @@ import pytest
 
 from coverage_worlds import covered_by_prompts, covered_shares, stalled_runs
 from gap_worlds import covered_with_gaps
-from specmeter.gain import pooled_speedup, speedup_over_prompts
-from specmeter.shares import bounded_ratio, over_prompts
-from specmeter.stalls import excesses, limit
-from specmeter.stats import LEAST_PROMPTS, Pool
+from specmeter.analysis.gain import pooled_speedup, speedup_over_prompts
+from specmeter.analysis.stalls import excesses, limit
+from specmeter.numbers.shares import bounded_ratio, over_prompts
+from specmeter.numbers.stats import LEAST_PROMPTS, Pool
 
 # --- over prompts ----------------------------------------------------------------------------------------------------
 

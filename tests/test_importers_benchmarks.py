@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
+from specmeter.audit.read import FORMATS, detect, load, sglang, vllm
+from specmeter.audit.read.llama_bench import read
 from specmeter.errors import UsageError
-from specmeter.importers import FORMATS, detect, load, sglang, vllm
-from specmeter.importers.llama_bench import read
 
 # Field names and their order as printed by llama-bench (tools/llama-bench/llama-bench.cpp); numbers of a real run.
 ROW: dict[str, Any] = {

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refused_batches import excerpt
+from specmeter.audit.read import llama_server_log, llama_speculative
+from specmeter.audit.read.engine_log import MAX_SAMPLE, sample, scan
+from specmeter.audit.read.log_lines import MAX_LINE, log_lines, plain, stream_lines
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.importers import llama_server_log, llama_speculative
-from specmeter.importers.engine_log import MAX_SAMPLE, sample, scan
-from specmeter.importers.log_lines import MAX_LINE, log_lines, plain, stream_lines
 
 
 def lines_of(data: bytes) -> list[str]:
@@ -300,8 +300,8 @@ def test_a_large_log_streams_in_bounded_memory(tmp_path: Path) -> None:
     program = (
         "import sys, tracemalloc\n"
         "from pathlib import Path\n"
-        "from specmeter.importers.engine_log import scan\n"
-        "from specmeter.importers.log_lines import log_lines\n"
+        "from specmeter.audit.read.engine_log import scan\n"
+        "from specmeter.audit.read.log_lines import log_lines\n"
         "tracemalloc.start()\n"
         "signs = scan(log_lines(Path(sys.argv[1])))\n"
         "print(signs.failed_decodes.count, tracemalloc.get_traced_memory()[1])\n"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
-from specmeter.importers import llama_server_log, llama_speculative
+from specmeter.audit.read import llama_server_log, llama_speculative
 
 
 def claims_of(text: str, tmp_path: Path) -> list[Claim]:

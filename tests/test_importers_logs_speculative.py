@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from refused_batches import excerpt
 from specmeter.audit.claim import Claim
+from specmeter.audit.read import llama_server_log, llama_speculative
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.importers import llama_server_log, llama_speculative
 
 
 def claims_of(text: str | bytes, tmp_path: Path) -> list[Claim]:

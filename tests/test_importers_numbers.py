@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.importers.columns import COLUMNS, CONDITIONS, in_group, understand
-from specmeter.importers.numbers import Number, parse
+from specmeter.audit.read.columns import COLUMNS, CONDITIONS, in_group, understand
+from specmeter.audit.read.numbers import Number, parse
 
 
 @pytest.mark.parametrize(

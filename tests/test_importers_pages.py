@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
+from specmeter.audit.read import detect
+from specmeter.audit.read.grid import known_headings
+from specmeter.audit.read.table import TableOptions, read_table
 from specmeter.errors import UsageError
-from specmeter.importers import detect
-from specmeter.importers.grid import known_headings
-from specmeter.importers.table import TableOptions, read_table
 
 
 def claims(text: str, tmp_path: Path | None = None) -> list[Claim]:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
+from specmeter.audit.read import FORMATS, detect, load
 from specmeter.errors import UsageError
-from specmeter.importers import FORMATS, detect, load
 
 
 def read(text: str | bytes, tmp_path: Path, expected: str | None = None) -> list[Claim]:

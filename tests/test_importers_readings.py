@@ -8,9 +8,9 @@ import pytest
 
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
-from specmeter.importers import llama_bench, llama_server_log, vllm_log
-from specmeter.importers.numbers import parse
-from specmeter.importers.table import TableOptions, read_table
+from specmeter.audit.read import llama_bench, llama_server_log, vllm_log
+from specmeter.audit.read.numbers import parse
+from specmeter.audit.read.table import TableOptions, read_table
 
 
 def claims(text: str, options: TableOptions | None = None) -> list[Claim]:

@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 
 from checks.factory import BASE, SD, run_data
-from specmeter.checks import CHECKS
-from specmeter.checks.check import Check, about_arm, about_request, about_run
-from specmeter.checks.hashes import FILES, PARTS, hash_data
-from specmeter.checks.judge import certify, judge
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
-from specmeter.inspection import inspect
-from specmeter.reading import read_run
 from specmeter.record import Unchecked
 from specmeter.store import RunStore
 from specmeter.store import run as run_module
+from specmeter.store.hashes import FILES, PARTS, hash_data
 from specmeter.store.migrations import MIGRATIONS
+from specmeter.validity.checks import CHECKS
+from specmeter.validity.checks.check import Check, about_request
+from specmeter.validity.checks.judge import certify, judge
+from specmeter.validity.inspection import inspect
+from specmeter.verdicts import about_arm, about_run
 from test_measure import faults, measured, write
 
 

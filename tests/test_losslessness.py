@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import yaml
 
-from specmeter.checks.output import NEAR_TIE, output_differs
-from specmeter.checks.run_data import read_run_data
-from specmeter.differences import Difference, find_differences, first_difference, read_texts
+from specmeter.analysis.differences import Difference, find_differences, first_difference, read_texts
 from specmeter.engines.mock import Fault, FaultKind, MockEngine, MockSpec
-from specmeter.experiment_file import load
-from specmeter.laboratory import Prepared, prepare, run
-from specmeter.losslessness import Asked, measure_margins
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.measure import block_seed
 from specmeter.record import Finding, Margin
 from specmeter.store import RequestKey, RunStore
+from specmeter.validity.checks.output import NEAR_TIE, output_differs
+from specmeter.validity.checks.run_data import read_run_data
+from specmeter.validity.losslessness import Asked, measure_margins
 from test_measure import Silent
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from hosts import HOST
+from specmeter.analysis.machines import MachineSide, bandwidth_of, from_quality, from_run, merge
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
-from specmeter.machines import MachineSide, bandwidth_of, from_quality, from_run, merge
+from specmeter.numbers.stats import median_estimate
 from specmeter.quality import ModelQuality, QualityReport, Rate, SpeedTest, TextIdentity
 from specmeter.quality.files import save_report
 from specmeter.record import EngineIdentity, EngineSettings, Gpu, Host, ModelHeader, ModelIdentity
-from specmeter.stats import median_estimate
 from specmeter.store import RunStore
 
 EXPERIMENT = """

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import yaml
 
-from specmeter import schedule
+from specmeter.analysis.reading import read_run
 from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError
-from specmeter.experiment_file import load
-from specmeter.laboratory import choose_folder, find_run, prepare, run
+from specmeter.experiments import schedule
+from specmeter.experiments.file import load
+from specmeter.experiments.schedule import Cell
+from specmeter.laboratory.run import choose_folder, find_run, prepare, run
 from specmeter.measure import Work, _Bench
-from specmeter.reading import read_run
 from specmeter.record import Prompt, Request
-from specmeter.schedule import Cell
 from specmeter.store import RunState, RunStore
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def test_a_run_that_was_stopped_before_it_was_checked_is_unfinished(
     text = prepared.experiment.model_dump_json()
     folder, _ = choose_folder("mocked", text, runs=tmp_path / "runs")
     with monkeypatch.context() as patch:
-        patch.setattr("specmeter.losslessness.measure_margins", stop)
+        patch.setattr("specmeter.validity.losslessness.measure_margins", stop)
         with pytest.raises(KeyboardInterrupt):
             run(prepared, folder, Silent())
     assert choose_folder("mocked", text, runs=tmp_path / "runs") == (folder, True)

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from specmeter.errors import ExperimentError, ModelError, UsageError
-from specmeter.experiment_file import load
-from specmeter.laboratory import prepare
-from specmeter.plan import make_plan
+from specmeter.experiments.file import load
+from specmeter.laboratory.plan import make_plan
+from specmeter.laboratory.run import prepare
 from specmeter.record import Arm, EngineSettings, ModelIdentity
 
 
@@ -77,7 +77,7 @@ def test_lengths_beyond_the_context_are_refused_before_a_model_is_made(
     def none_is_needed(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("specmeter.laboratory.resolve_models", none_is_needed)
+    monkeypatch.setattr("specmeter.laboratory.run.resolve_models", none_is_needed)
     with pytest.raises(ExperimentError, match=r"engine\.context: prompts of workload 'long' have 128 tokens"):
         prepare(load(experiment(tmp_path), ["engine.context=200"]))
 
@@ -115,7 +115,7 @@ def test_a_model_that_is_not_there_yet_counts_as_disk(tmp_path: Path, monkeypatc
 
 
 def test_a_model_beyond_memory_is_refused(tmp_path: Path) -> None:
-    from specmeter import preflight
+    from specmeter.models import preflight
 
     file = experiment(tmp_path, workloads=[{"source": "bench", "name": "text"}], arms=[{"draft": "small"}])
     identity = prepare(load(file)).work.models

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specmeter.analysis.positions import ALL, NO_STEPS, counted, positions
 from specmeter.cli import invoke
 from specmeter.engines import Launch
 from specmeter.engines.mock import MockEngine, mock_model
-from specmeter.positions import ALL, NO_STEPS, counted, positions
 from specmeter.record import Arm, Generation, Prompt, Request, Session
 from specmeter.store import RunStore
 from specmeter.theory.acceptance import position_rates

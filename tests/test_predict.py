@@ -14,22 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
+from specmeter.analysis.prediction import DRAWS
+from specmeter.analysis.prediction.costs import Costs, Table, by_bytes, footprint_of, probed, stepped
+from specmeter.analysis.prediction.drafts import Counted, Given, count_steps, counted
+from specmeter.analysis.prediction.forecast import Forecaster, synthetic
+from specmeter.analysis.prediction.lookups import follow_map
+from specmeter.analysis.prediction.outcomes import accuracy
+from specmeter.analysis.prediction.sources import catalogued, doubling
+from specmeter.analysis.prediction.speedup import predict, surface
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.engines.mock import MockSpec
 from specmeter.errors import StoreError, UsageError
-from specmeter.experiment_file import load
-from specmeter.laboratory import prepare, run
-from specmeter.prediction import DRAWS
-from specmeter.prediction.costs import Costs, Table, by_bytes, footprint_of, probed, stepped
-from specmeter.prediction.drafts import Counted, Given, count_steps, counted
-from specmeter.prediction.forecast import Forecaster, synthetic
-from specmeter.prediction.lookups import follow_map
-from specmeter.prediction.outcomes import accuracy
-from specmeter.prediction.sources import catalogued, doubling
-from specmeter.prediction.speedup import predict, surface
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import prepare, run
 from specmeter.probe.files import find_probe, load_probe, save_probe
 from specmeter.profile.replay import Limits, Round
-from specmeter.reading import read_run
 from specmeter.record import Arm, EngineSettings, Prediction, Reply, Step, StepProbe, StepRound, Timings
 from specmeter.store import RunStore
 from specmeter.theory import cost

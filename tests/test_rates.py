@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.rates import acceptance_rate, decode_rate, prompt_rate, target_forwards, tau
+from specmeter.numbers.rates import acceptance_rate, decode_rate, prompt_rate, target_forwards, tau
 from specmeter.record import Step, Timings
 
 

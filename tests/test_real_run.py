@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from specmeter import rates
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.reading import read_run
+from specmeter.numbers import rates
 from specmeter.store import RunStore
 from specmeter.studies.experts import touched
 from specmeter.studies.measured import from_run

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmeter.errors import ExperimentError
-from specmeter.schedule import Balance, Cell, Order, achieved_balance, item_order, plan
+from specmeter.experiments.schedule import Balance, Cell, Order, achieved_balance, item_order, plan
 
 ORDERS: tuple[Order, ...] = ("latin", "williams", "random", "as-written")
 arms = st.integers(1, 12).map(lambda k: [f"arm-{index}" for index in range(k)])
@@ -121,7 +121,10 @@ def test_items_are_permuted_from_block_to_block() -> None:
 
 
 def test_schedule_does_not_depend_on_hash_randomisation() -> None:
-    code = "from specmeter.schedule import *; print(plan(list('abcde'), 4, 2, 'latin', 7), item_order('xyz', 0, 1, 7))"
+    code = (
+        "from specmeter.experiments.schedule import *; "
+        "print(plan(list('abcde'), 4, 2, 'latin', 7), item_order('xyz', 0, 1, 7))"
+    )
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],

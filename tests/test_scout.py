@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from specmeter import scout
 from specmeter.errors import EngineError
-from specmeter.experiment_file import load
-from specmeter.laboratory import prepare, run
+from specmeter.experiments.file import load
+from specmeter.laboratory import scout
+from specmeter.laboratory.run import prepare, run
 from specmeter.profile.replay import Round
 from specmeter.record import StepRound
 from specmeter.store import RunStore

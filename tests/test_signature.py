@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from specmeter import signature
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
-from specmeter.store import RunStore
+from specmeter.store import RunStore, signature
 from test_measure import measured, write
 
 needs_openssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="there is no ssh-keygen here")

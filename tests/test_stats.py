@@ -14,9 +14,8 @@ from scipy import stats as scipy_stats
 from scipy.optimize import linprog
 
 from specmeter.errors import UsageError
-from specmeter.record import Estimate
-from specmeter.schedule import plan
-from specmeter.stats import (
+from specmeter.experiments.schedule import plan
+from specmeter.numbers.stats import (
     DIP_LIMIT,
     Pair,
     Pool,
@@ -35,6 +34,7 @@ from specmeter.stats import (
     t_interval,
     units_for,
 )
+from specmeter.record import Estimate
 
 BASE = Pool(1000, 10_000.0)
 Floats = NDArray[np.float64]

@@ -11,14 +11,14 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from specmeter.answer import Answer, answers
-from specmeter.cli.run_view import sentence
+from specmeter.analysis.answer import Answer, answers
+from specmeter.analysis.summary import ArmSummary, Row, RunSummary, summarize
 from specmeter.errors import UsageError
+from specmeter.experiments.schedule import in_turn
+from specmeter.numbers.stats import Pool, compare, geometric_speedup, simultaneous, speedup_over_invocations, units_for
 from specmeter.record import Arm, Estimate
-from specmeter.schedule import in_turn
-from specmeter.stats import Pool, compare, geometric_speedup, simultaneous, speedup_over_invocations, units_for
+from specmeter.show.terminal.run import sentence
 from specmeter.store import RequestRow
-from specmeter.summary import ArmSummary, Row, RunSummary, summarize
 
 BASE = Arm(id="moe/none", target="moe", role="baseline")
 DRAFT = Arm(id="moe/draft", target="moe", draft="small", methods=("draft-simple",), gamma=4, baseline_id=BASE.id)

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from specmeter.laboratory.routing import measure_routing
 from specmeter.profile.run import LEAST_S, allowed_s
 from specmeter.record import EngineSettings, ExpertUnion, TextRouting
-from specmeter.routing import measure_routing
 from specmeter.store import RunStore
 
 

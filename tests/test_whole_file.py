@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from specmeter.errors import UsageError
-from specmeter.report.files import write_text
-from specmeter.whole_file import whole_file, write_whole
+from specmeter.files import whole_file, write_whole
+from specmeter.show.page.files import write_text
 
 
 def test_a_file_is_replaced_at_the_end_or_not_at_all(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
 def test_a_file_that_output_is_appended_to_keeps_what_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     path.write_bytes(b"old\n")
-    program = "from pathlib import Path; from specmeter.whole_file import *; write_whole(Path('/dev/stdout'), b'new')"
+    program = "from pathlib import Path; from specmeter.files import *; write_whole(Path('/dev/stdout'), b'new')"
     with path.open("ab") as stream:
         subprocess.run([sys.executable, "-c", program], stdout=stream, check=True, timeout=60)
     assert path.read_bytes() == b"old\nnew"

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
+from specmeter.experiments.schedule import Cell, item_order
+from specmeter.host.telemetry import TelemetrySampler
 from specmeter.record import (
     Arm,
     Generation,
@@ -30,12 +32,10 @@ from specmeter.record import (
     Session,
     Telemetry,
 )
-from specmeter.schedule import Cell, item_order
-from specmeter.telemetry import TelemetrySampler
 
 if TYPE_CHECKING:
-    from specmeter.energy import EnergyMeter, Spent
-    from specmeter.experiment import Experiment
+    from specmeter.experiments.experiment import Experiment
+    from specmeter.host.energy import EnergyMeter, Spent
     from specmeter.store import RunStore
 
 SHORT_WARMUP_TOKENS = 8

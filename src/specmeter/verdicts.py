@@ -1,11 +1,11 @@
-"""From findings to verdicts: the one rule, for the checks that make them and for whoever tells people."""
+"""Findings, and the one rule that makes verdicts of them: for the checks, and for all that tell people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from specmeter.record import Finding, Severity, Verdict
+from specmeter.record import Finding, Severity, Unchecked, Verdict
 
 VERDICTS: dict[Severity, Verdict] = {"invalid": "invalid", "suspect": "suspect", "note": "valid"}
 """What a finding makes of that which it is about."""
@@ -16,6 +16,21 @@ RequestId = tuple[int, int, str, str]
 
 _ORDER: tuple[Severity, ...] = ("invalid", "suspect", "note")
 _ARMS_SHOWN = 3
+
+Findings = Iterator[Finding | Unchecked]
+Evidence = bool | int | float | str | None
+
+
+def about_arm(check: str, severity: Severity, arm_id: str, message: str, remedy: str, **evidence: Evidence) -> Finding:
+    """A finding about an arm as a whole."""
+    return Finding(
+        check=check, severity=severity, scope="arm", message=message, remedy=remedy, evidence=evidence, arm_id=arm_id
+    )
+
+
+def about_run(check: str, severity: Severity, message: str, remedy: str, **evidence: Evidence) -> Finding:
+    """A finding about the run as a whole."""
+    return Finding(check=check, severity=severity, scope="run", message=message, remedy=remedy, evidence=evidence)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

@@ -14,9 +14,9 @@ import yaml
 
 from audit.doctoring import STRENGTH, Doctored, all_doctored
 from audit.simulated import SIMULATED
+from specmeter.audit.read.table import TableOptions
 from specmeter.audit.reading import read_claims, rule
 from specmeter.errors import UsageError
-from specmeter.importers.table import TableOptions
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "audit"
 

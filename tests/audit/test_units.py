@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from specmeter.audit.read.table import TableOptions
 from specmeter.audit.reading import Audit, read_claims, rule
-from specmeter.importers.table import TableOptions
 
 
 def audited(folder: Path, *rows: str) -> Audit:

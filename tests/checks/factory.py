@@ -21,13 +21,12 @@ from typing import Any
 
 import yaml
 
-from specmeter.checks.check import Findings
-from specmeter.checks.run_data import Load, RequestData, RunData, read_run_data
+from specmeter.audit.read.engine_log import LogSigns
 from specmeter.errors import EngineError
-from specmeter.experiment import Experiment
-from specmeter.experiment_file import load as load_experiment
-from specmeter.importers.engine_log import LogSigns
-from specmeter.laboratory import prepare, run
+from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.file import load as load_experiment
+from specmeter.experiments.schedule import Cell, plan
+from specmeter.laboratory.run import prepare, run
 from specmeter.record import (
     Arm,
     Condition,
@@ -43,8 +42,9 @@ from specmeter.record import (
     Session,
     Unchecked,
 )
-from specmeter.schedule import Cell, plan
 from specmeter.store import RequestRow, RunStore
+from specmeter.validity.checks.run_data import Load, RequestData, RunData, read_run_data
+from specmeter.verdicts import Findings
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"
 """Ids of the two arms that a run has when nothing else is asked for."""

@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 from factory import Silent
 
-from specmeter.checks.run_data import RunData, read_run_data
 from specmeter.errors import SpecmeterError
-from specmeter.experiment_file import load
-from specmeter.laboratory import prepare, run
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import prepare, run
 from specmeter.store import RunStore
+from specmeter.validity.checks.run_data import RunData, read_run_data
 
 
 def mock_run(folder: Path, *, mock: dict[str, Any] | None = None, **changes: Any) -> RunData:

@@ -25,8 +25,10 @@ from factory import (
 )
 from mock_run import mock_run
 
-from specmeter.checks import arrangement
-from specmeter.checks.arrangement import (
+from specmeter.record import Arm, DeviceUse, Severity
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks import arrangement
+from specmeter.validity.checks.arrangement import (
     baseline_elsewhere,
     baseline_unstable,
     bimodal,
@@ -35,9 +37,7 @@ from specmeter.checks.arrangement import (
     pooled_vs_mean,
     within_run_only,
 )
-from specmeter.checks.hashes import PARTS
-from specmeter.checks.run_data import RunData
-from specmeter.record import Arm, DeviceUse, Severity
+from specmeter.validity.checks.run_data import RunData
 
 CLEAN = run_data()
 PROMPTS = tuple(f"text/fact-{number}" for number in range(30))

@@ -10,8 +10,8 @@ import pytest
 
 from checks.factory import BASE, SD, found, run_data, with_arms, with_sessions
 from checks.mock_run import mock_run
-from specmeter.checks.asked import experiment_differs, model_differs
-from specmeter.checks.run_data import RunData
+from specmeter.validity.checks.asked import experiment_differs, model_differs
+from specmeter.validity.checks.run_data import RunData
 
 
 @pytest.fixture(scope="module")

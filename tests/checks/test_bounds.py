@@ -26,17 +26,17 @@ from factory import (
     without_requests,
 )
 
-from specmeter.checks import bounds
-from specmeter.checks.bounds import (
+from specmeter.record import Arm, DeviceUse, Gpu, StepProbe, StepRound
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks import bounds
+from specmeter.validity.checks.bounds import (
     bandwidth_bound,
     draft_time_bound,
     speedup_above_cost_bound,
     speedup_above_tau,
 )
-from specmeter.checks.hashes import PARTS
-from specmeter.checks.judge import judge
-from specmeter.checks.run_data import RunData, Steps
-from specmeter.record import Arm, DeviceUse, Gpu, StepProbe, StepRound
+from specmeter.validity.checks.judge import judge
+from specmeter.validity.checks.run_data import RunData, Steps
 
 CLEAN = run_data()
 GB = 1_000_000_000

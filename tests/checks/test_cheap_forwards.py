@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.checks.run_data import read_run_data
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.reading import read_run
 from specmeter.store import RunStore
+from specmeter.validity.checks.run_data import read_run_data
 
 ARM = "dense/draft-simple/small/g1"
 

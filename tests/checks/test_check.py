@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from specmeter.checks import CHECKS
-from specmeter.checks.check import Check
-from specmeter.checks.hashes import PARTS
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks import CHECKS
+from specmeter.validity.checks.check import Check
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)

@@ -25,17 +25,17 @@ from factory import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.checks import bounds, counters
-from specmeter.checks.counters import (
+from specmeter.record import Prompt
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks import bounds, counters
+from specmeter.validity.checks.counters import (
     clock_differs,
     conservation,
     counters_absurd,
     window_mismatch,
 )
-from specmeter.checks.hashes import PARTS
-from specmeter.checks.judge import judge
-from specmeter.checks.run_data import RunData
-from specmeter.record import Prompt
+from specmeter.validity.checks.judge import judge
+from specmeter.validity.checks.run_data import RunData
 
 CLEAN = run_data()
 

@@ -25,8 +25,10 @@ from factory import (
     with_sessions,
 )
 
-from specmeter.checks import decoding
-from specmeter.checks.decoding import (
+from specmeter.audit.read.engine_log import Checkpoints, Sign
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks import decoding
+from specmeter.validity.checks.decoding import (
     checkpoint_cost,
     draft_decode_failed,
     drafter_idle,
@@ -36,10 +38,8 @@ from specmeter.checks.decoding import (
     target_decode_failed,
     timing_only,
 )
-from specmeter.checks.hashes import PARTS
-from specmeter.checks.judge import judge
-from specmeter.checks.run_data import RunData
-from specmeter.importers.engine_log import Checkpoints, Sign
+from specmeter.validity.checks.judge import judge
+from specmeter.validity.checks.run_data import RunData
 
 FAILED = Sign(7, ("failed to decode, ret = -1",))
 CLEAN = run_data()

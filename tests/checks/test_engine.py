@@ -25,14 +25,14 @@ from factory import (
 from factory import engine as identity
 from mock_run import mock_run
 
-from specmeter.checks import engine, settings
-from specmeter.checks.check import Check
-from specmeter.checks.engine import memory_fit, server_shared, two_binaries
-from specmeter.checks.hashes import PARTS
-from specmeter.checks.run_data import RunData
-from specmeter.checks.settings import default_drift, flag_inert
-from specmeter.importers.engine_log import Sign
+from specmeter.audit.read.engine_log import Sign
 from specmeter.record import Arm, DeviceUse, MethodName
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks import engine, settings
+from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.engine import memory_fit, server_shared, two_binaries
+from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.settings import default_drift, flag_inert
 
 CLEAN = run_data()
 CHECKS = (*settings.CHECKS, *engine.CHECKS)

@@ -24,10 +24,10 @@ from factory import (
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from specmeter.checks.acceptance import acceptance_by_construction
-from specmeter.checks.run_data import RunData
-from specmeter.importers.engine_log import Checkpoints, Sign
+from specmeter.audit.read.engine_log import Checkpoints, Sign
 from specmeter.record import Severity
+from specmeter.validity.checks.acceptance import acceptance_by_construction
+from specmeter.validity.checks.run_data import RunData
 
 CLEAN = run_data()
 LONGEST = 16

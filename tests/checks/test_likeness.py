@@ -8,11 +8,11 @@ import pytest
 from factory import BASE, SD, before, experiment, found, run_data, simulated, unchecked, with_arms
 from mock_run import mock_run
 
-from specmeter.checks.hashes import PARTS
-from specmeter.checks.likeness import CHECKS, baseline_unlike
-from specmeter.checks.run_data import RunData
-from specmeter.experiment import DRAFT_ONLY
+from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.record import EngineSettings
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks.likeness import CHECKS, baseline_unlike
+from specmeter.validity.checks.run_data import RunData
 
 CLEAN = run_data()
 OTHERS: dict[str, Any] = {

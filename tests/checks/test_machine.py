@@ -24,12 +24,12 @@ from factory import (
     with_sessions,
 )
 
-from specmeter.checks import machine
-from specmeter.checks.check import Check
-from specmeter.checks.hashes import PARTS
-from specmeter.checks.machine import free_cores, host_busy, memory_short, power_source
-from specmeter.checks.run_data import Load, RunData
 from specmeter.record import DeviceUse, Gpu
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks import machine
+from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.machine import free_cores, host_busy, memory_short, power_source
+from specmeter.validity.checks.run_data import Load, RunData
 
 CLEAN = run_data()
 

@@ -25,10 +25,12 @@ from factory import (
 )
 from mock_run import mock_run
 
-from specmeter.checks import output
-from specmeter.checks.hashes import PARTS
-from specmeter.checks.judge import judge
-from specmeter.checks.output import (
+from specmeter.record import Finding, Margin
+from specmeter.store import RequestKey, RequestRow
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks import output
+from specmeter.validity.checks.judge import judge
+from specmeter.validity.checks.output import (
     NEAR_TIE,
     WIDEST_NEAR_TIE,
     length_mismatch,
@@ -36,10 +38,8 @@ from specmeter.checks.output import (
     output_differs,
     thinking_truncated,
 )
-from specmeter.checks.run_data import BUCKETS, RequestData, RunData, token_histogram
-from specmeter.checks.sampled import sampled_distribution
-from specmeter.record import Finding, Margin
-from specmeter.store import RequestKey, RequestRow
+from specmeter.validity.checks.run_data import BUCKETS, RequestData, RunData, token_histogram
+from specmeter.validity.checks.sampled import sampled_distribution
 
 CLEAN = run_data()
 CONTROLS = run_data(experiment(design={"blocks": 4, "controls": True}))

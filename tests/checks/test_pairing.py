@@ -24,10 +24,12 @@ from factory import (
     with_sessions,
 )
 
-from specmeter.checks import pairing
-from specmeter.checks.hashes import PARTS
-from specmeter.checks.judge import judge
-from specmeter.checks.pairing import (
+from specmeter.audit.read.engine_log import RpcBuffer, Sign
+from specmeter.record import DeviceUse, DraftPair
+from specmeter.store.hashes import PARTS
+from specmeter.validity.checks import pairing
+from specmeter.validity.checks.judge import judge
+from specmeter.validity.checks.pairing import (
     draft_not_smaller,
     draft_special_tokens,
     prompt_differs,
@@ -35,9 +37,7 @@ from specmeter.checks.pairing import (
     rpc_fallback,
     vocab_mismatch,
 )
-from specmeter.checks.run_data import RunData
-from specmeter.importers.engine_log import RpcBuffer, Sign
-from specmeter.record import DeviceUse, DraftPair
+from specmeter.validity.checks.run_data import RunData
 
 CLEAN = run_data()
 

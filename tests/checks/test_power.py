@@ -2,10 +2,10 @@ from dataclasses import replace
 
 from factory import BASE, SD, found, run_data, simulated, unchecked
 
-from specmeter.checks.power import energy_read
-from specmeter.checks.run_data import Load, RunData
-from specmeter.consumption import Energies
+from specmeter.analysis.consumption import Energies
 from specmeter.record import PowerMeter, RequestEnergy
+from specmeter.validity.checks.power import energy_read
+from specmeter.validity.checks.run_data import Load, RunData
 
 
 def metered(

@@ -9,9 +9,9 @@ import pytest
 
 from checks.factory import BASE, SD, TOKENS, found, run_data, with_logs, with_prompts, with_requests, without_requests
 from checks.mock_run import mock_run
-from specmeter.checks.printed import Printed, PrintedRequests
-from specmeter.checks.records import log_differs, records_differ, steps_differ
-from specmeter.checks.run_data import Arrivals, RunData, Steps
+from specmeter.validity.checks.printed import Printed, PrintedRequests
+from specmeter.validity.checks.records import log_differs, records_differ, steps_differ
+from specmeter.validity.checks.run_data import Arrivals, RunData, Steps
 
 WHOLE = Arrivals(tokens=TOKENS, first_ms=101.0, last_ms=1000.0, sum_ms=5e4, in_order=True)
 

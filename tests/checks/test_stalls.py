@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from factory import BASE, SD, experiment, found, run_data, unchecked
 
-from specmeter.checks.arrangement import pooled_vs_mean
-from specmeter.checks.stalls import stalls
+from specmeter.validity.checks.arrangement import pooled_vs_mean
+from specmeter.validity.checks.stalls import stalls
 
 
 def test_a_clean_run_has_none() -> None:

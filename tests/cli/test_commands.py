@@ -178,7 +178,7 @@ def test_a_defect_leaves_a_file_instead_of_a_traceback(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("oops")
 
-    monkeypatch.setattr("specmeter.experiment_file.load", broken)
+    monkeypatch.setattr("specmeter.experiments.file.load", broken)
     assert invoke(["run", "demo"]) == 3
     error = capsys.readouterr().err
     assert "RuntimeError: oops" in error
@@ -210,7 +210,7 @@ def test_another_broken_pipe_is_not_taken_for_the_reader(
     def broken(_run: str) -> Path:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("specmeter.laboratory.find_run", broken)
+    monkeypatch.setattr("specmeter.laboratory.run.find_run", broken)
     assert invoke(["show"]) == 3
     error = capfd.readouterr().err
     assert "specmeter itself failed (ConnectionError" in error

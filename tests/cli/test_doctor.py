@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from specmeter import doctor
 from specmeter.cli.doctor import command
-from specmeter.doctor import (
+from specmeter.laboratory import doctor
+from specmeter.laboratory.doctor import (
     Diagnosis,
     can_measure,
     diagnose_devices,
@@ -19,7 +19,7 @@ from specmeter.doctor import (
     diagnose_native,
     native_programs,
 )
-from specmeter.engine_probe import (
+from specmeter.laboratory.engine_probe import (
     Device,
     Probe,
     parse_devices,
@@ -155,7 +155,7 @@ def test_a_server_that_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     server.write_text(f"#!/bin/sh\ncat <<'END'\n{VERSION}{DEVICES}END\n")
     server.chmod(0o755)
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", str(server))
-    monkeypatch.setattr("specmeter.engines.native_tools.builds", list)
+    monkeypatch.setattr("specmeter.engines.llama_cpp.tools.builds", list)
     probe = probe_native()
     assert probe.version == "llama-server 7166 (eec1e33a9)"
     assert [device.name for device in probe.gpu_devices] == ["CUDA0"]

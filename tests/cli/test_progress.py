@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.cli.interim import Interim
-from specmeter.cli.progress import RunProgress, _so_far  # pyright: ignore[reportPrivateUsage]
-from specmeter.experiment_file import load
-from specmeter.laboratory import Prepared, prepare
-from specmeter.reading import read_run
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import Prepared, prepare
 from specmeter.record import Estimate, Request
+from specmeter.show.terminal.interim import Interim
+from specmeter.show.terminal.progress import RunProgress, _so_far  # pyright: ignore[reportPrivateUsage]
 from specmeter.store import RequestKey, RunStore
 
 EXPERIMENT = """

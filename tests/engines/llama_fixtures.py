@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from specmeter.engines import Launch
-from specmeter.engines.native_tools import BINARY_VARIABLE, Program, builds, find_program
+from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, Program, builds, find_program
 from specmeter.models.cores import shipped
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
 

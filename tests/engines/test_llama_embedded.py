@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from llama_fixtures import TEXT, alive, arm, gone_within, greedy, launch, prompt
 
-from specmeter import rates
-from specmeter.engines.llama_embedded import EmbeddedEngine
-from specmeter.engines.llama_server import LlamaSession
+from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
+from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
+from specmeter.numbers import rates
 from specmeter.record import Arm, Reply
 
 

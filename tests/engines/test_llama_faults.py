@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from llama_fixtures import arm, core, faulty_binary, gone_within, greedy, launch, prompt
 
-from specmeter.engines import llama_start
-from specmeter.engines.llama_embedded import EmbeddedEngine
-from specmeter.engines.llama_native import NativeEngine
+from specmeter.engines.llama_cpp import start as llama_start
+from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
+from specmeter.engines.llama_cpp.native import NativeEngine
 from specmeter.errors import (
     EngineDiedError,
     EngineError,

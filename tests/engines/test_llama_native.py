@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from llama_fixtures import NATIVE, NO_NATIVE, arm, gone_within, greedy, launch, prompt
 
-from specmeter.engines.llama_embedded import EmbeddedEngine
-from specmeter.engines.llama_native import NativeEngine
+from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
+from specmeter.engines.llama_cpp.native import NativeEngine
 
 pytestmark = pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE)
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specmeter import rates
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.engines.mock import EPOCH, Drafter, Fault, MockEngine, MockSession, MockSpec, TargetModel, mock_model
 from specmeter.errors import (
@@ -18,6 +17,7 @@ from specmeter.errors import (
     EngineStartError,
     ModelError,
 )
+from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, Prompt, Reply
 
 QUIET = MockSpec(noise=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.engines.native_tools import (
+from specmeter.engines.llama_cpp.tools import (
     BuildRecord,
     Program,
     begin_build,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from specmeter import energy
-from specmeter.energy import Counter, EnergyMeter, Intervals, Sensor, Sources, find_sources
+from specmeter.host import energy
+from specmeter.host.energy import Counter, EnergyMeter, Intervals, Sensor, Sources, find_sources
 from specmeter.host.powermetrics import PowerMetrics, blocks
 from specmeter.host.rapl import find_zones
 
@@ -275,7 +275,7 @@ int nvmlDeviceGetPowerUsage(device of, unsigned int *mw) { *mw = 80000; return 0
 """Two GPUs: one that counts millijoules, 1.5 J more at each reading, and one that tells its power only."""
 ASK = """
 import time
-from specmeter.energy import find_sources
+from specmeter.host.energy import find_sources
 counter, sensor = find_sources().found
 for source in (counter, sensor):
     source.poll(0.0)

@@ -2,8 +2,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from specmeter.environment import code, escape, render_environment
 from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, Session
+from specmeter.store.environment import code, escape, render_environment
 
 HOST = Host(
     hostname_sha256="ab" * 32,

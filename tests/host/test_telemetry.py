@@ -9,8 +9,8 @@ import pytest
 from specmeter.host import read_host
 from specmeter.host.cpu_time import CpuTime, share
 from specmeter.host.load import read_busy_processes
+from specmeter.host.telemetry import TelemetrySampler
 from specmeter.record import Telemetry
-from specmeter.telemetry import TelemetrySampler
 
 SPIN = "while True: sum(range(10000))"
 
@@ -82,7 +82,7 @@ def test_broken_sensors_only_count_as_failures(monkeypatch: pytest.MonkeyPatch) 
     def broken() -> None:
         raise OSError("no sensors")
 
-    monkeypatch.setattr("specmeter.telemetry.GpuSensors", broken)
+    monkeypatch.setattr("specmeter.host.telemetry.GpuSensors", broken)
     records: list[Telemetry] = []
     with TelemetrySampler(records.append, interval_s=0.05) as sampler:
         sampler.watch([1])

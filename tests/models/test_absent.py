@@ -15,11 +15,11 @@ from hub_server import Hub, serving
 
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, ModelError
-from specmeter.experiment_file import load
-from specmeter.laboratory import prepare
+from specmeter.experiments.file import load
+from specmeter.laboratory.plan import make_plan
+from specmeter.laboratory.run import prepare
 from specmeter.models.absent import AbsentModel, absent_models, refuse_absent
 from specmeter.models.hub import fetch, parse
-from specmeter.plan import make_plan
 
 BIG, SMALL = "hf:owner/repo/big.gguf", "hf:owner/repo/small.gguf"
 CONTENT = {"big.gguf": bytes(3_000_000), "small.gguf": bytes(1_000_000)}

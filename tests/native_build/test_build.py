@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from specmeter.cli import invoke
-from specmeter.engines.native_tools import PROGRAMS, builds, find_program
+from specmeter.engines.llama_cpp.tools import PROGRAMS, builds, find_program
 from specmeter.errors import EngineError, UsageError
 from specmeter.native_build.build import OPTIONS, Order, build, steps_of
 

@@ -10,17 +10,17 @@ import pytest
 import yaml
 
 from engines.llama_fixtures import core
-from specmeter.checks.check import Findings
-from specmeter.checks.replays import exact, replay_differs
-from specmeter.checks.run_data import RequestData, RunData, read_run_data
 from specmeter.cli import invoke
-from specmeter.engines.llama_reply import UNKNOWN_TOKEN
+from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.profile.arms import ProfileKey
 from specmeter.profile.figures import ALL, DraftLength, draft_lengths
 from specmeter.profile.make import Passage, profile_texts
 from specmeter.profile.replay import rounds
 from specmeter.record import EngineSettings, Finding, MatchProfile, Profiled, Request, Unchecked
 from specmeter.store import RunStore
+from specmeter.validity.checks.replays import exact, replay_differs
+from specmeter.validity.checks.run_data import RequestData, RunData, read_run_data
+from specmeter.verdicts import Findings
 
 Run = tuple[RunData, list[Request], tuple[DraftLength, ...]]
 TOKENS = 48

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specmeter.checks import CHECKS
 from specmeter.cli import invoke
 from specmeter.record import Reply, Request, Step
 from specmeter.store.rows import REQUEST_COLUMNS, insert, restore, shared
+from specmeter.validity.checks import CHECKS
 
 BASE, SD, NGRAM = "dense/none", "dense/draft-simple/small/g4", "dense/ngram-simple/g4/n3"
 """Ids of the arms of `EXPERIMENT`."""

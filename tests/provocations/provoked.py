@@ -20,13 +20,13 @@ import pytest
 import yaml
 
 from specmeter import host
-from specmeter.checks import CHECKS
+from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
 from specmeter.engines import Engine, EngineSession, Launch
-from specmeter.experiment_file import load
-from specmeter.laboratory import prepare, run
-from specmeter.reading import RunReport, read_run
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import prepare, run
 from specmeter.record import Certificate, EngineSettings, Finding, Generation, Prompt, Reply, Severity
+from specmeter.validity.checks import CHECKS
 from test_measure import Silent
 
 Evidence = dict[str, bool | int | float | str | None]

@@ -11,10 +11,10 @@ import pytest
 
 from provocations.provoked import Outcome, write
 from specmeter import host
-from specmeter.checks import asked, clocks, copies, records
 from specmeter.cli import invoke
-from specmeter.experiment_file import load
-from specmeter.laboratory import prepare, run
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import prepare, run
+from specmeter.validity.checks import asked, clocks, copies, records
 from test_measure import Interrupting, Silent
 
 CONSISTENCY = {check.id for checks in (records, clocks, copies, asked) for check in checks.CHECKS} | {"data-changed"}

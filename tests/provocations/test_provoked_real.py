@@ -28,10 +28,12 @@ from provocations.provoked import (
     write,
 )
 from specmeter.cli import invoke
-from specmeter.engines import Launch, llama_embedded, llama_methods
+from specmeter.engines import Launch
+from specmeter.engines.llama_cpp import embedded as llama_embedded
+from specmeter.engines.llama_cpp import methods as llama_methods
 from specmeter.errors import ModelError
-from specmeter.experiment_file import load
-from specmeter.laboratory import foresee, prepare
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import foresee, prepare
 from specmeter.models.cores import shipped
 from specmeter.record import Generation, Prompt, Severity
 from specmeter.store import RunStore

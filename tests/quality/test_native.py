@@ -12,7 +12,7 @@ import pytest
 
 from engines.llama_fixtures import NO_NATIVE, native
 from quality.cores import model, short_text
-from specmeter.engines.native_tools import Program
+from specmeter.engines.llama_cpp.tools import Program
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
 from specmeter.quality import Perplexity, SpeedTest
 from specmeter.quality.native import bench_options, find_tool, native_perplexity, native_times

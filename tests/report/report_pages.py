@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmeter.checks.hashes import hash_data
 from specmeter.store import RunStore
+from specmeter.store.hashes import hash_data
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

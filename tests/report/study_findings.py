@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from specmeter.record import Estimate, Verdict
-from specmeter.report.study_document import StudyDocument
+from specmeter.show.page.study_document import StudyDocument
 from specmeter.studies.study import (
     ArmResult,
     Axis,

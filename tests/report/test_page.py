@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from specmeter.cli import invoke
-from specmeter.report import document as documents
-from specmeter.report.charts import ratio_axis, specification
-from specmeter.report.document import read_document
-from specmeter.report.page import document_charts, run_page
-from specmeter.report.style import PAGE, PRINT
-from specmeter.report.words import LANGUAGES, words
+from specmeter.show.charts import ratio_axis, specification
+from specmeter.show.page import document as documents
+from specmeter.show.page.document import read_document
+from specmeter.show.page.page import document_charts, run_page
+from specmeter.show.page.style import PAGE, PRINT
+from specmeter.show.words import LANGUAGES, words
 from specmeter.store import RunStore
 
 THREE_MEGABYTES = 3_000_000

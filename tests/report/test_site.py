@@ -17,10 +17,10 @@ from specmeter.cli import invoke
 from specmeter.errors import StoreError
 from specmeter.quality import QualityReport
 from specmeter.quality.files import save_report
-from specmeter.report import site as site_module
-from specmeter.report.document import Document, read_document
-from specmeter.report.site import write_site
-from specmeter.report.study_document import published_documents, read_study
+from specmeter.show.page import site as site_module
+from specmeter.show.page.document import Document, read_document
+from specmeter.show.page.site import write_site
+from specmeter.show.page.study_document import published_documents, read_study
 from specmeter.studies.folder import Part, StudyFolder, StudyRecord
 
 Look = Callable[..., Looked]

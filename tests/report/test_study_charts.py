@@ -10,10 +10,10 @@ from typing import Any, Literal
 import pytest
 from study_findings import figures, found
 
-from specmeter.report.charts import specification
-from specmeter.report.study_charts import Drawn, drawn
-from specmeter.report.style import PAGE, PRINT
-from specmeter.report.words import LANGUAGES, words
+from specmeter.show.charts import specification
+from specmeter.show.page.study_charts import Drawn, drawn
+from specmeter.show.page.style import PAGE, PRINT
+from specmeter.show.words import LANGUAGES, words
 from specmeter.studies.study import Axis, Point, StudyFigure
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from specmeter.report.charts import specification
-from specmeter.report.study_charts import drawn
-from specmeter.report.study_marks import APART_PX, MOST_PX, OVER, dodges, lanes, mark_of
-from specmeter.report.style import PAGE
-from specmeter.report.words import words
+from specmeter.show.charts import specification
+from specmeter.show.page.study_charts import drawn
+from specmeter.show.page.study_marks import APART_PX, MOST_PX, OVER, dodges, lanes, mark_of
+from specmeter.show.page.style import PAGE
+from specmeter.show.words import words
 from specmeter.studies.study import Axis, Point, StudyFigure
 
 

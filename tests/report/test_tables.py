@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.reading import read_run
-from specmeter.report.document import read_document
-from specmeter.report.table_text import csv_text, latex, markdown
-from specmeter.report.tables import results
-from specmeter.report.words import words
+from specmeter.show.page.document import read_document
+from specmeter.show.page.table_text import csv_text, latex, markdown
+from specmeter.show.page.tables import results
+from specmeter.show.words import words
 
 
 def test_all_forms_are_written_and_requests_with_them(sweep: Path, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from string import Formatter
 
 import pytest
 
-from specmeter.checks import CHECKS
-from specmeter.report.page import Voice
-from specmeter.report.table import Phrase
-from specmeter.report.words import LANGUAGES, en, words, zh
+from specmeter.show.page.page import Voice
+from specmeter.show.table import Phrase
+from specmeter.show.words import LANGUAGES, en, words, zh
+from specmeter.validity.checks import CHECKS
 
 
 def fields(text: str) -> set[str]:

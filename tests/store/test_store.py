@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hosts import HOST
-from specmeter import rates
-from specmeter.checks.hashes import changed, hash_data
 from specmeter.errors import StoreError
+from specmeter.numbers import rates
 from specmeter.record import (
     Arm,
     Estimate,
@@ -27,6 +26,7 @@ from specmeter.record import (
     Timings,
 )
 from specmeter.store import RequestKey, RequestRow, RunStore
+from specmeter.store.hashes import changed, hash_data
 
 
 def test_what_goes_in_comes_out(store, make_request, make_session):

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.checks import run_data
-from specmeter.differences import read_texts
+from specmeter.analysis.differences import read_texts
+from specmeter.analysis.explain.tally import read_tallies
 from specmeter.errors import StoreError
-from specmeter.explain.tally import read_tallies
 from specmeter.record import Arm, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunStore, compare_identity, lock_owner, rows
 from specmeter.store import migrations as schema
 from specmeter.store.lock import RunLock
+from specmeter.validity.checks import run_data
 
 PROMPT = Prompt(id="p", workload="w", kind="code", text="x", sha256="1")
 MODEL = ModelIdentity(name="dense", reference="mock:t", path="m", sha256="1", size_bytes=1, origin="mock")

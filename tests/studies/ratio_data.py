@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from specmeter.numbers.stats import STUDENT
 from specmeter.record import Estimate
-from specmeter.stats import STUDENT
 from specmeter.studies.study import ArmResult, ModelUsed, Standing, StudyData
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specmeter.experiment_file import LoadedExperiment
+from specmeter.experiments.file import LoadedExperiment
 from specmeter.record import Arm
 from specmeter.studies.study import ArmResult, ClaimRuling, Standing, StudyCell, StudyData, StudyTable
 

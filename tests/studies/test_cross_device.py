@@ -13,8 +13,8 @@ from claims_of import rulings, said
 from engines.llama_fixtures import NO_NATIVE, native
 from rpc.far_machine import far_machine, missing
 from specmeter.cli import invoke
-from specmeter.engines.relay import relayed
-from specmeter.experiment_file import load
+from specmeter.engines.llama_cpp.relay import relayed
+from specmeter.experiments.file import load
 from specmeter.record import Estimate, Verdict, network_of
 from specmeter.studies import findings
 from specmeter.studies.cross_device import needs, published

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from claims_of import ruled
 
-from specmeter.estimates import quotient, scaled
-from specmeter.machines import Machine, MachineLine, MachineTable
+from specmeter.analysis.machines import Machine, MachineLine, MachineTable
+from specmeter.numbers.estimates import quotient, scaled
 from specmeter.record import Estimate
 from specmeter.studies import findings, from_claims
 from specmeter.studies.hardware import of_machines, published
@@ -123,8 +123,8 @@ def test_the_documents_machines_can_also_be_found_right() -> None:
 
 def test_the_quick_variant_is_measured_and_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The plan on real models, as one machine of the study."""
+    from specmeter.analysis.machines import from_quality
     from specmeter.cli import invoke
-    from specmeter.machines import from_quality
     from specmeter.quality.files import load_report
 
     out = tmp_path / "study"

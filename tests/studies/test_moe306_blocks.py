@@ -9,8 +9,8 @@ import moe306_data as made
 import pytest
 from claims_of import rulings
 
+from specmeter.numbers.stats import t_critical
 from specmeter.record import Estimate
-from specmeter.stats import t_critical
 from specmeter.studies.moe306.blocks import faster, mean_gain, ratio, widened
 from specmeter.studies.moe306.lines import LARGE, MOE, SMALL, at, baseline_of, speculative
 from specmeter.studies.study import ArmResult, Result, StudyData

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from specmeter import workloads
-from specmeter.experiment import Experiment
-from specmeter.experiment_file import load
+from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.file import load
+from specmeter.experiments.schedule import Cell, plan
 from specmeter.record import Arm, Prompt
-from specmeter.schedule import Cell, plan
 from specmeter.studies.moe306 import suite
 from specmeter.studies.study import ArmResult
 

@@ -9,9 +9,9 @@ from claims_of import ruled, rulings, said
 from moe306_data import estimate
 
 from specmeter import studies
-from specmeter.consumption import Consumption
-from specmeter.experiment_file import load
-from specmeter.explain.memory import MemoryPrice
+from specmeter.analysis.consumption import Consumption
+from specmeter.analysis.explain.memory import MemoryPrice
+from specmeter.experiments.file import load
 from specmeter.record import Estimate
 from specmeter.studies.open_questions import PARTS
 from specmeter.studies.open_questions.claims import CONTEXTS, GAMMA, GREEDY, MIXTURES, SAMPLED

@@ -11,7 +11,7 @@ from ratio_data import Made, data
 
 from specmeter import studies
 from specmeter.cli import invoke
-from specmeter.experiment_file import load
+from specmeter.experiments.file import load
 from specmeter.quality import ModelRole
 from specmeter.quality.plan import load_plan
 from specmeter.studies.folder import StudyFolder

@@ -9,10 +9,10 @@ import pytest
 
 from engines.llama_fixtures import NATIVE, NO_NATIVE
 from specmeter.engines import Launch
-from specmeter.engines.llama_methods import server_options
-from specmeter.engines.llama_options import known_flags, to_flags
+from specmeter.engines.llama_cpp.methods import server_options
+from specmeter.engines.llama_cpp.options import known_flags, to_flags
 from specmeter.errors import EngineStartError
-from specmeter.experiment_file import load
+from specmeter.experiments.file import load
 from specmeter.models.cores import shipped
 from specmeter.record import Arm, EngineSettings, ModelIdentity
 

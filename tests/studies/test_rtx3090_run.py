@@ -12,7 +12,7 @@ import pytest
 from specmeter.audit.published.table import rows
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
-from specmeter.experiment_file import load
+from specmeter.experiments.file import load
 from specmeter.studies import findings
 from specmeter.studies.measured import from_run
 from specmeter.studies.rtx3090.lines import F16, OTHER_VOCABULARY, lines, ratio

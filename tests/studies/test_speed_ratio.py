@@ -9,7 +9,7 @@ from claims_of import ruled
 from ratio_data import Made, data
 
 from specmeter import studies
-from specmeter.experiment_file import load
+from specmeter.experiments.file import load
 from specmeter.studies.quantization.rungs import faster, named, rungs
 from specmeter.studies.speed_ratio.ratio import pairings
 from specmeter.studies.study import ModelUsed, StudyData

@@ -13,7 +13,7 @@ import pytest
 from stand_in_study import NAME, install
 
 from specmeter.cli import invoke
-from specmeter.experiment_file import LoadedExperiment
+from specmeter.experiments.file import LoadedExperiment
 from specmeter.record import Arm
 from specmeter.store import RunStore
 
@@ -249,7 +249,7 @@ def test_a_dry_run_counts_quality_in_its_own_units(
 ) -> None:
     install(monkeypatch, "apple-quant-ladder", "hardware-comparison")
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("specmeter.engines.native_tools.builds", list)
+    monkeypatch.setattr("specmeter.engines.llama_cpp.tools.builds", list)
     monkeypatch.delenv("SPECMETER_LLAMA_SERVER", raising=False)
     order = ["study", "run", NAME, "--variant", "bench", "--variant", "quick", "--dry-run"]
     assert invoke([*order, "--set", "hardware-comparison.repeats=1", "--json"]) == 0

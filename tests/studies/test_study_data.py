@@ -9,14 +9,14 @@ import pytest
 import yaml
 from stand_in_study import NAME, install
 
+from specmeter.analysis.reading import read_run
 from specmeter.audit.claim import Claim, Ruling
 from specmeter.audit.judge import judge
 from specmeter.errors import EngineError, StoreError, UsageError
-from specmeter.experiment_file import load
-from specmeter.laboratory import prepare, run
-from specmeter.reading import read_run
+from specmeter.experiments.file import load
+from specmeter.experiments.schedule import Cell
+from specmeter.laboratory.run import prepare, run
 from specmeter.record import Request
-from specmeter.schedule import Cell
 from specmeter.studies import from_claims, setting
 from specmeter.studies.measured import from_run, merged
 from specmeter.studies.study import ArmResult, Ran, claimed_cell

@@ -208,7 +208,7 @@ def test_a_part_that_was_stopped_before_it_was_checked_is_not_complete(
     install(monkeypatch, "demo")
     order = ["study", "run", NAME, "--set", "engine.kind=mock", "--set", "generation.max_tokens=8"]
     with monkeypatch.context() as patch:
-        patch.setattr("specmeter.losslessness.measure_margins", stop)
+        patch.setattr("specmeter.validity.losslessness.measure_margins", stop)
         assert invoke(order) == 130
     assert "keeps demo: 80 of 80 requests" in capsys.readouterr().err
     assert invoke(["study", "show"]) == 0

@@ -9,7 +9,7 @@ import pytest
 from stand_in_study import NAME, install
 
 from specmeter.cli import invoke
-from specmeter.experiment_file import load
+from specmeter.experiments.file import load
 from specmeter.quality.plan import load_plan
 from specmeter.studies.needs import engine_problem, plan_problem, unavailable
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from specmeter.audit.read import numbers
+from specmeter.audit.read.units import BYTES, RATES
 from specmeter.audit.reading import Given
 from specmeter.errors import UsageError
-from specmeter.importers import numbers
-from specmeter.importers.units import BYTES, RATES
 
 _SPEEDS = {"": 1e9, **{f"{unit}/s": factor for unit, factor in BYTES.items()}}
 """A bandwidth without a unit is in GB/s, as data sheets have it."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specmeter.audit.outcome import drafted_nothing
-from specmeter.stats import t_critical
+from specmeter.numbers.stats import t_critical
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim

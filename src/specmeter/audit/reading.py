@@ -13,14 +13,14 @@ from specmeter.audit import across
 from specmeter.audit.claim import VERDICTS
 from specmeter.audit.judge import judge
 from specmeter.audit.noise import Noise, noise_of
+from specmeter.audit.read import detect, load
+from specmeter.audit.read.document import refuse_binary
 from specmeter.audit.units import settle
 from specmeter.errors import UsageError
-from specmeter.importers import detect, load
-from specmeter.importers.document import refuse_binary
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim, Ruling
-    from specmeter.importers.table import TableOptions
+    from specmeter.audit.read.table import TableOptions
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def read_claims(path: Path, format_name: str | None, options: TableOptions) -> t
     refuse_binary(path)
     name = format_name or detect(path)
     if name == "table":
-        from specmeter.importers.table import read
+        from specmeter.audit.read.table import read
 
         return name, read(path, options)
     return name, _any(load(name).read(path), path, name)

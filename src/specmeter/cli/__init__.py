@@ -107,8 +107,8 @@ def main() -> None:
 
 def invoke(argv: list[str]) -> int:
     """Run the command line `argv`; returns the exit code and never lets a traceback reach the user."""
-    from specmeter.cli.text import printable_lines
     from specmeter.errors import SpecmeterError
+    from specmeter.show.terminal.text import printable_lines
 
     streams.prepare()
     try:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from specmeter.importers import FORMATS
-from specmeter.importers.columns import COLUMNS
+from specmeter.audit.read import FORMATS
+from specmeter.audit.read.columns import COLUMNS
 
 if TYPE_CHECKING:
+    from specmeter.audit.read.table import TableOptions
     from specmeter.audit.reading import Audit, Given
-    from specmeter.importers.table import TableOptions
 
 MAX_PIPED = 64 * 2**20
 SILENCE_S = 60
@@ -100,9 +100,9 @@ def command(
 ) -> None:
     from specmeter.audit.given import from_options, noise_share
     from specmeter.audit.reading import read_claims, rule
-    from specmeter.cli.audit_view import print_audits, print_names
-    from specmeter.cli.text import printable_lines
     from specmeter.errors import SpecmeterError, UsageError
+    from specmeter.show.terminal.audit import print_audits, print_names
+    from specmeter.show.terminal.text import printable_lines
 
     if not files and published is None:
         raise UsageError("no file to audit", fix="name a file, `-` for standard input, or --published list")
@@ -150,9 +150,9 @@ def _exit_code(audits: Sequence[Audit]) -> int:
 
 
 def _table_options(percent: tuple[str, ...], fraction: tuple[str, ...], columns: tuple[str, ...]) -> TableOptions:
+    from specmeter.audit.read.columns import column as find_column
+    from specmeter.audit.read.table import TableOptions
     from specmeter.errors import UsageError
-    from specmeter.importers.columns import column as find_column
-    from specmeter.importers.table import TableOptions
 
     chosen: dict[str, str] = {}
     for item in columns:

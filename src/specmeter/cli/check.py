@@ -12,8 +12,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specmeter.inspection import Inspection
-    from specmeter.signature import Verified
+    from specmeter.store.signature import Verified
+    from specmeter.validity.inspection import Inspection
 
 _SHOWN = 10
 
@@ -59,7 +59,7 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
     that cannot be used.
     """
     from specmeter.errors import UsageError
-    from specmeter.laboratory import find_run
+    from specmeter.laboratory.run import find_run
 
     if identity is not None and signer is None:
         raise UsageError(
@@ -89,9 +89,9 @@ def _document(inspection: Inspection, verified: Verified | None) -> dict[str, An
 
 def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
     from specmeter.errors import UsageError
-    from specmeter.signature import sign
     from specmeter.store import RunStore
     from specmeter.store.run import SIGNATURE_NAME
+    from specmeter.store.signature import sign
 
     with RunStore.open(folder, readonly=True) as store:
         content = store.certificate_file() if store.certificate() is not None else None
@@ -105,9 +105,9 @@ def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
 
 
 def _verify(folder: Path, signer: Path, identity: str | None) -> Verified:
-    from specmeter.signature import Verified, verify
     from specmeter.store import RunStore
     from specmeter.store.run import SIGNATURE_NAME
+    from specmeter.store.signature import Verified, verify
 
     with RunStore.open(folder, readonly=True) as store:
         content = store.certificate_file() if store.certificate() is not None else None
@@ -121,8 +121,8 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
     import contextlib
 
     from specmeter.errors import StoreError
-    from specmeter.inspection import inspect, issue
     from specmeter.store import RunStore
+    from specmeter.validity.inspection import inspect, issue
 
     with RunStore.open(folder, readonly=True) as store:
         if store.certificate() is not None or not certify:
@@ -136,8 +136,8 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
 
 def _print(folder: Path, inspection: Inspection, issued: bool, *, every: bool) -> None:
 
-    from specmeter.cli.text import output_console
-    from specmeter.cli.verdicts import STYLES, print_findings, print_outcomes, print_verdicts
+    from specmeter.show.terminal.text import output_console
+    from specmeter.show.terminal.verdicts import STYLES, print_findings, print_outcomes, print_verdicts
 
     console = output_console()
     certificate = inspection.certificate
@@ -160,8 +160,8 @@ def _print_coverage(console: Console, folder: Path, inspection: Inspection, issu
     """What the certificate says about which files."""
     from rich.markup import escape
 
-    from specmeter.checks.hashes import FILES
-    from specmeter.cli.text import counted, printable
+    from specmeter.show.terminal.text import counted, printable
+    from specmeter.store.hashes import FILES
 
     where = escape(printable(str(folder)))
     if inspection.refuted:
@@ -188,7 +188,7 @@ def _print_coverage(console: Console, folder: Path, inspection: Inspection, issu
 
 
 def _print_signature(folder: Path, key: Path | None, verified: Verified | None) -> None:
-    from specmeter.cli.text import printable
+    from specmeter.show.terminal.text import printable
     from specmeter.store.run import SIGNATURE_NAME
 
     if key is not None:

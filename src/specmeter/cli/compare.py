@@ -11,8 +11,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specmeter.machines import MachineSide, MachineTable
-    from specmeter.report.words import Language
+    from specmeter.analysis.machines import MachineSide, MachineTable
+    from specmeter.show.words import Language
     from specmeter.studies.folder import StudyFolder
 
 _GB = 1e9
@@ -87,10 +87,10 @@ def command(
     Exit codes: 0 no regression is shown, 1 a regression is shown, or numbers to compare are invalid, 2 no such run,
     nothing to compare, or unlike runs with --machines.
     """
-    from specmeter.cli.compare_view import print_comparison
-    from specmeter.comparison import Measure, compare_runs, read_side
+    from specmeter.analysis.comparison import Measure, compare_runs, read_side
     from specmeter.errors import UsageError
-    from specmeter.laboratory import find_run
+    from specmeter.laboratory.run import find_run
+    from specmeter.show.terminal.compare import print_comparison
 
     if len(runs) < 2:
         raise UsageError("compare: one run is not enough", fix="name two or more: specmeter compare A B")
@@ -110,8 +110,8 @@ def command(
             print_comparison(one)
         _mention_machines({side.host.hostname_sha256 for side in sides if side.host is not None})
     if html is not None:
-        from specmeter.report.compare_page import compare_page
-        from specmeter.report.files import write_text
+        from specmeter.show.page.compare_page import compare_page
+        from specmeter.show.page.files import write_text
 
         write_text(html, compare_page(found, languages))
         click.echo(str(html), err=True)
@@ -124,8 +124,8 @@ def command(
 def _machines(
     runs: Sequence[str], bandwidths: Sequence[str], html: Path | None, languages: Sequence[Language], as_json: bool
 ) -> int:
-    from specmeter.cli.machines_view import print_machines
-    from specmeter.machines import merge
+    from specmeter.analysis.machines import merge
+    from specmeter.show.terminal.machines import print_machines
 
     names = _names(runs)
     given = _bandwidths(bandwidths, dict(zip(runs, names, strict=True)))
@@ -135,7 +135,7 @@ def _machines(
     else:
         print_machines(table)
     if html is not None:
-        from specmeter.report.files import write_text
+        from specmeter.show.page.files import write_text
 
         write_text(html, _page(table, languages))
         click.echo(str(html), err=True)
@@ -145,16 +145,16 @@ def _machines(
 def _page(table: MachineTable, languages: Sequence[Language]) -> str:
     """The machines as data of the study that compares machines: its claims, tables and figures."""
     from specmeter import studies
-    from specmeter.report.study_document import study_document
-    from specmeter.report.study_page import study_page
+    from specmeter.show.page.study_document import study_document
+    from specmeter.show.page.study_page import study_page
     from specmeter.studies.hardware import of_machines
 
     return study_page([study_document(studies.findings("hardware-comparison", of_machines(table)))], languages)
 
 
 def _side(given: str, name: str) -> MachineSide:
-    from specmeter.laboratory import find_run
-    from specmeter.machines import from_quality, from_run
+    from specmeter.analysis.machines import from_quality, from_run
+    from specmeter.laboratory.run import find_run
     from specmeter.quality.files import load_report
     from specmeter.studies.folder import StudyFolder, exists
 

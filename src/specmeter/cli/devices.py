@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmeter.cli.text import output_console, printable
+from specmeter.show.terminal.text import output_console, printable
 
 if TYPE_CHECKING:
     from specmeter.host.bandwidth import Bandwidth

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from specmeter.cli.text import printable
+from specmeter.show.terminal.text import printable
 
 _COLOURS = {"ok": "green", "limited": "yellow", "missing": "red"}
 
@@ -26,9 +26,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
       specmeter doctor --json | jq '.diagnoses[] | select(.state != "ok")'
       SPECMETER_LLAMA_SERVER=~/llama.cpp/build/bin/llama-server specmeter doctor
     """
-    from specmeter.doctor import can_measure, examine
-    from specmeter.energy import EnergyMeter, find_sources
     from specmeter.host import read_host
+    from specmeter.host.energy import EnergyMeter, find_sources
+    from specmeter.laboratory.doctor import can_measure, examine
 
     with EnergyMeter(find_sources()) as meter:
         host = read_host().model_copy(update={"power_meter": meter.facts()})

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmeter.cli.text import printable
+from specmeter.show.terminal.text import printable
 
 if TYPE_CHECKING:
-    from specmeter.engines.native_tools import Build
+    from specmeter.engines.llama_cpp.tools import Build
     from specmeter.native_build.build import Heard
 
 
@@ -123,7 +123,7 @@ def list_builds(as_json: bool) -> None:
       specmeter engines list
       specmeter engines list --json | jq -r '.programs["llama-quantize"]'
     """
-    from specmeter.engines.native_tools import BUILD_COMMAND, PROGRAMS, builds, find_program
+    from specmeter.engines.llama_cpp.tools import BUILD_COMMAND, PROGRAMS, builds, find_program
 
     programs = {name: find_program(name) for name in PROGRAMS}
     made = builds()
@@ -159,7 +159,7 @@ def _shown(made: Build) -> dict[str, Any]:
 
 def _tell_override(made: Build) -> None:
     """What is built is not in use where the environment names another server."""
-    from specmeter.engines.native_tools import BINARY_VARIABLE, find_program
+    from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, find_program
 
     if find_program("llama-server") != made.programs.get("llama-server"):
         click.echo(f"not in use: {BINARY_VARIABLE} names another llama-server; unset it to use this build", err=True)
@@ -180,7 +180,7 @@ def _progress() -> Generator[Heard]:
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from specmeter.cli.progress import error_console
+    from specmeter.show.terminal.progress import error_console
 
     console = error_console()
     if not sys.stderr.isatty():

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from specmeter.explain.account import Account, ArmAccount, PartName
-    from specmeter.explain.memory import MemoryPrice
+    from specmeter.analysis.explain.account import Account, ArmAccount, PartName
+    from specmeter.analysis.explain.memory import MemoryPrice
+    from specmeter.analysis.reading import RunReport
     from specmeter.probe import Probe
     from specmeter.profile.figures import DraftLength
-    from specmeter.reading import RunReport
     from specmeter.record import TextRouting
     from specmeter.store import RunReader
 
@@ -64,12 +64,12 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     \b
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run or probe.
     """
-    from specmeter.explain.account import explain
-    from specmeter.explain.memory import memory_prices
-    from specmeter.laboratory import find_run
+    from specmeter.analysis.explain.account import explain
+    from specmeter.analysis.explain.memory import memory_prices
+    from specmeter.analysis.reading import read_run
+    from specmeter.laboratory.run import find_run
     from specmeter.profile.figures import draft_lengths
     from specmeter.quality.files import kept_reports, load_report
-    from specmeter.reading import read_run
     from specmeter.store import RunStore
 
     folder = find_run(run)
@@ -95,9 +95,9 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
 
 def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tuple[dict[str, Probe], str | None]:
     """(arm id -> its probe, what they are called): the one that was named, or the newest that fit."""
-    from specmeter.cli.probe_view import warn_of_suspect
-    from specmeter.explain.account import probes_by_arm
+    from specmeter.analysis.explain.account import probes_by_arm
     from specmeter.probe.files import find_probe, load_probe, probes_folder
+    from specmeter.show.terminal.probe import warn_of_suspect
 
     models = {model.name: model for model in report.models}
     found: dict[str, Probe] = {}
@@ -131,9 +131,9 @@ def _json(
     verdict: str | None,
     folder: Path,
 ) -> dict[str, Any]:
-    from specmeter.cli.memory_view import as_data as memory_as_data
-    from specmeter.cli.profile_view import as_data as lengths_as_data
-    from specmeter.prediction.outcomes import accuracy, as_data
+    from specmeter.analysis.prediction.outcomes import accuracy, as_data
+    from specmeter.show.terminal.memory import as_data as memory_as_data
+    from specmeter.show.terminal.profile import as_data as lengths_as_data
 
     arms: list[dict[str, Any]] = []
     for arm in account.arms:
@@ -163,11 +163,11 @@ def _print(
     from rich.markup import escape
     from rich.padding import Padding
 
-    from specmeter.cli.memory_view import print_memory
-    from specmeter.cli.prediction_view import print_accuracy, print_sources
-    from specmeter.cli.profile_view import print_draft_lengths
-    from specmeter.cli.routing_view import print_routing
-    from specmeter.cli.text import output_console, printable
+    from specmeter.show.terminal.memory import print_memory
+    from specmeter.show.terminal.prediction import print_accuracy, print_sources
+    from specmeter.show.terminal.profile import print_draft_lengths
+    from specmeter.show.terminal.routing import print_routing
+    from specmeter.show.terminal.text import output_console, printable
 
     console = output_console()
     baselines = [arm for arm in account.arms if arm.baseline_id is None]
@@ -196,8 +196,8 @@ def _table(group: list[ArmAccount], report: RunReport) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from specmeter.cli.prediction_view import percent
-    from specmeter.cli.run_view import interval
+    from specmeter.show.terminal.prediction import percent
+    from specmeter.show.terminal.run import interval
 
     target = {arm.id: arm.target for arm in report.arms}[group[0].arm_id]
     used = {part.name for arm in group for part in arm.parts if abs(part.share) >= 0.0005}
@@ -226,8 +226,8 @@ def _print_means(console: Console, account: Account) -> None:
     """How the parts were obtained, how much of the time they account for, and how well the curve fits."""
     from rich.markup import escape
 
-    from specmeter.cli.prediction_view import percent
-    from specmeter.explain.parts import RESIDUAL
+    from specmeter.analysis.explain.parts import RESIDUAL
+    from specmeter.show.terminal.prediction import percent
 
     for means, told in _MEANS.items():
         arms = [arm for arm in account.arms if arm.means == means and arm.baseline_id is not None]

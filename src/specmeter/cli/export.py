@@ -30,8 +30,8 @@ def command(run: str, format_: str | None, table: str, out: Path | None) -> None
       specmeter export demo-20261121-101500 --table steps --format jsonl
       specmeter export latest --out requests.parquet
     """
-    from specmeter.export import export
-    from specmeter.laboratory import find_run
+    from specmeter.laboratory.run import find_run
+    from specmeter.show.export import export
 
     ending = out.suffix.removeprefix(".").lower() if out else ""
     chosen = format_ or (ending if ending in FORMATS else "csv")

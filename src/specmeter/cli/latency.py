@@ -77,8 +77,8 @@ def command(
     \b
     Exit codes: 0 said, 2 no such run, too few networks in it, or impossible numbers.
     """
-    from specmeter.cli.latency_view import document, print_forecasts
     from specmeter.record import Network
+    from specmeter.show.terminal.latency import document, print_forecasts
     from specmeter.studies.cross_device.latency import at_least, forecast
 
     rates = _bounded("--bandwidth", bandwidth, "1000,10000", _BANDWIDTHS)
@@ -134,7 +134,7 @@ def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tu
 def _data(folder: str) -> StudyData:
     """A study or a single run, whichever the name is of; `latest`: the study of remote drafts if there is one."""
     from specmeter.errors import StoreError
-    from specmeter.laboratory import find_run
+    from specmeter.laboratory.run import find_run
     from specmeter.studies.folder import find_folder, find_folders
     from specmeter.studies.measured import from_run
 

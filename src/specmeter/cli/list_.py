@@ -23,8 +23,8 @@ def command(as_json: bool) -> None:
       specmeter list --json | jq '.runs[].folder'
     """
     from specmeter.errors import StoreError
-    from specmeter.experiment_file import bundled
-    from specmeter.laboratory import find_runs
+    from specmeter.experiments.file import bundled
+    from specmeter.laboratory.run import find_runs
     from specmeter.store import RunStore
 
     experiments = bundled()
@@ -57,7 +57,7 @@ def command(as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from specmeter.cli.text import output_console
+    from specmeter.show.terminal.text import output_console
 
     console = output_console()
     table = Table(box=None, pad_edge=False, title="bundled experiments", title_justify="left", show_header=False)

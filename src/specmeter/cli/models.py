@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmeter.cli.text import printable
+from specmeter.show.terminal.text import printable
 
 if TYPE_CHECKING:
     from specmeter.models.compare import Comparison
@@ -95,8 +95,8 @@ def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
       specmeter models build 'bench:moe?size=2GiB&quant=Q4_0'
       specmeter models build hf:OWNER/REPO/FILE.gguf
     """
-    from specmeter.cli.progress import error_console, model_progress
     from specmeter.models.reference import resolve
+    from specmeter.show.terminal.progress import error_console, model_progress
 
     with model_progress(error_console()) as bar:
         models = [
@@ -172,8 +172,8 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
 
 
 def _located(reference: str, offline: bool) -> Path:
-    from specmeter.cli.progress import error_console, model_progress
     from specmeter.models.reference import locate
+    from specmeter.show.terminal.progress import error_console, model_progress
 
     with model_progress(error_console()) as bar:
         return locate(reference, base_dir=Path(), offline=offline, progress=partial(bar, reference))
@@ -199,7 +199,7 @@ def _bench_models() -> list[dict[str, Any]]:
 def _cached_files() -> list[dict[str, Any]]:
     from itertools import islice
 
-    from specmeter.models.cache import cache_dir
+    from specmeter.cache import cache_dir
 
     found = (path for folder in ("models", "hub") for path in sorted((cache_dir() / folder).rglob("*.gguf")))
     return [{"path": str(path), "size_bytes": path.stat().st_size} for path in islice(found, _CACHE_LIMIT)]

@@ -11,9 +11,9 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specmeter.prediction.costs import Costs
-    from specmeter.prediction.drafts import Acceptance
-    from specmeter.prediction.speedup import Predicted, Surface
+    from specmeter.analysis.prediction.costs import Costs
+    from specmeter.analysis.prediction.drafts import Acceptance
+    from specmeter.analysis.prediction.speedup import Predicted, Surface
     from specmeter.probe import Probe
 
 
@@ -68,9 +68,9 @@ def command(
     \b
     Exit codes: 0 predicted, 2 unknown names, impossible numbers, or no such probe or run.
     """
+    from specmeter.analysis.prediction.sources import doubling
+    from specmeter.analysis.prediction.speedup import predict, surface
     from specmeter.errors import UsageError
-    from specmeter.prediction.sources import doubling
-    from specmeter.prediction.speedup import predict, surface
 
     if context < 1:
         raise UsageError(f"--context {context}: must be at least 1", fix="give the tokens that came before")
@@ -107,8 +107,8 @@ _MOST_VALUES = 128
 
 
 def _probe(file: Path | None) -> Probe | None:
-    from specmeter.cli.probe_view import warn_of_suspect
     from specmeter.probe.files import load_probe
+    from specmeter.show.terminal.probe import warn_of_suspect
 
     if file is None:
         return None
@@ -127,9 +127,9 @@ def _costs(
     draft_format: str | None,
     context: int,
 ) -> Costs:
+    from specmeter.analysis.prediction.costs import probed
+    from specmeter.analysis.prediction.sources import catalogued
     from specmeter.errors import UsageError
-    from specmeter.prediction.costs import probed
-    from specmeter.prediction.sources import catalogued
 
     if (probe is None) == (device is None and model is None):
         raise UsageError(
@@ -156,9 +156,9 @@ def _acceptance(
     by_model: bool,
     probe: Probe | None,
 ) -> Acceptance:
+    from specmeter.analysis.prediction import sources
+    from specmeter.analysis.prediction.drafts import Given
     from specmeter.errors import UsageError
-    from specmeter.prediction import sources
-    from specmeter.prediction.drafts import Given
     from specmeter.theory.arguments import probabilities
 
     if sum(source is not None for source in (alpha, rates, run)) > 1:
@@ -173,7 +173,7 @@ def _acceptance(
         return Given(values, basis="rates by position, as given")
     if run is None:
         return sources.assumed(by_model=by_model)
-    from specmeter.laboratory import find_run
+    from specmeter.laboratory.run import find_run
     from specmeter.store import RunStore
 
     with RunStore.open(find_run(run), readonly=True) as store:
@@ -210,8 +210,8 @@ def _print(found: Predicted, whole: Surface, *, by_model: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from specmeter.cli.run_view import interval
-    from specmeter.cli.text import output_console, printable
+    from specmeter.show.terminal.run import interval
+    from specmeter.show.terminal.text import output_console, printable
 
     console = output_console()
     console.print(escape(printable(f"costs       {found.cost}")), highlight=False)

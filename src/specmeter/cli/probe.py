@@ -85,13 +85,13 @@ def command(
     """
     from rich.markup import escape
 
-    from specmeter.cli.probe_view import print_probe, print_routing
-    from specmeter.cli.progress import error_console
-    from specmeter.cli.text import printable
     from specmeter.errors import UsageError
     from specmeter.host import read_host
     from specmeter.probe import make
     from specmeter.record import EngineSettings
+    from specmeter.show.terminal.probe import print_probe, print_routing
+    from specmeter.show.terminal.progress import error_console
+    from specmeter.show.terminal.text import printable
 
     text = None if text_file is None else make.read_text(text_file)
     counts = parse_tokens(tokens) if tokens is not None else ()
@@ -156,10 +156,10 @@ def parse_tokens(given: str) -> tuple[int, ...]:
 
 
 def _model(name: str, reference: str, offline: bool, console: Console) -> ModelIdentity:
-    from specmeter.cli.progress import model_progress
     from specmeter.models.facts import read_header
     from specmeter.models.reference import resolve
     from specmeter.probe.make import refuse_size
+    from specmeter.show.terminal.progress import model_progress
 
     refuse_size(reference, offline=offline)
     with model_progress(console) as bar:

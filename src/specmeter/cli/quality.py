@@ -106,8 +106,6 @@ def command(
         _refuse_beside_plan(ctx)
         _measure_plan(plan, variants, overrides, out, offline=offline, as_json=as_json)
         return
-    from specmeter.cli.progress import error_console
-    from specmeter.cli.quality_view import part_progress, print_report
     from specmeter.errors import UsageError
     from specmeter.host import read_host
     from specmeter.quality.files import default_path, save_report
@@ -115,6 +113,8 @@ def command(
     from specmeter.quality.native import find_tool
     from specmeter.quality.text import read_text
     from specmeter.record import EngineSettings
+    from specmeter.show.terminal.progress import error_console
+    from specmeter.show.terminal.quality import part_progress, print_report
 
     if not models:
         ctx.fail("name one MODEL or more, or a --plan")
@@ -186,11 +186,11 @@ def _measure_plan(
     offline: bool,
     as_json: bool,
 ) -> None:
-    from specmeter.cli.progress import error_console, model_progress
-    from specmeter.cli.quality_view import part_progress, print_report
     from specmeter.quality.files import default_path, load_report, save_report
     from specmeter.quality.plan import load_plan
     from specmeter.quality.planned import carry_out, prepare
+    from specmeter.show.terminal.progress import error_console, model_progress
+    from specmeter.show.terminal.quality import part_progress, print_report
 
     loaded = load_plan(name, overrides, variants=variants)
     earlier = load_report(out) if out is not None and out.exists() else None
@@ -240,10 +240,10 @@ def speed_tests(prompt: int, generate: int, depths: Sequence[int]) -> tuple[Spee
 
 
 def _models(references: Sequence[str], offline: bool, console: Console) -> list[ModelIdentity]:
-    from specmeter.cli.progress import model_progress
     from specmeter.models.facts import read_header
     from specmeter.models.reference import resolve
     from specmeter.probe.files import plain_name
+    from specmeter.show.terminal.progress import model_progress
 
     with model_progress(console) as bar:
         found = [

@@ -10,9 +10,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specmeter.report.document import Document
-    from specmeter.report.study_document import StudyDocument
-    from specmeter.report.words import Language
+    from specmeter.show.page.document import Document
+    from specmeter.show.page.study_document import StudyDocument
+    from specmeter.show.words import Language
 
 
 @click.command(name="report")
@@ -95,10 +95,10 @@ def command(
     Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
     """
     from specmeter.errors import UsageError
-    from specmeter.report.files import write_figures, write_page, write_study_page, write_study_tables, write_tables
-    from specmeter.report.page import document_charts
-    from specmeter.report.study_page import charts_of
-    from specmeter.report.words import LANGUAGES
+    from specmeter.show.page.files import write_figures, write_page, write_study_page, write_study_tables, write_tables
+    from specmeter.show.page.page import document_charts
+    from specmeter.show.page.study_page import charts_of
+    from specmeter.show.words import LANGUAGES
 
     if published is not None and run is not None:
         raise UsageError(
@@ -133,9 +133,9 @@ def command(
 def _read(run: str, published: str | None, probe: Path | None) -> tuple[Document | None, Sequence[StudyDocument], Path]:
     """(the run, or None; the studies where there is none; where the page goes unless another place is named)."""
     from specmeter.errors import UsageError
-    from specmeter.laboratory import find_run
-    from specmeter.report.document import read_document
-    from specmeter.report.study_document import published_documents, read_study
+    from specmeter.laboratory.run import find_run
+    from specmeter.show.page.document import read_document
+    from specmeter.show.page.study_document import published_documents, read_study
     from specmeter.store.run import REPORT_NAME
     from specmeter.studies.folder import StudyFolder, exists
 
@@ -152,7 +152,7 @@ def _read(run: str, published: str | None, probe: Path | None) -> tuple[Document
 
 def _list_published() -> None:
     from specmeter import studies
-    from specmeter.report.study_document import GROUPS
+    from specmeter.show.page.study_document import GROUPS
 
     for name in studies.names():
         study = studies.find(name)

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specmeter.laboratory import Prepared
+    from specmeter.laboratory.run import Prepared
     from specmeter.probe import Probe
     from specmeter.store import RequestRow, RunState
 
@@ -86,12 +86,12 @@ def command(
     Exit codes: 0 every request was measured, 1 checks found numbers invalid, 2 the experiment or a model cannot be
     used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
     """
-    from specmeter.cli.progress import error_console
-    from specmeter.experiment_file import load
+    from specmeter.experiments.file import load
+    from specmeter.show.terminal.progress import error_console
 
     loaded = load(experiment, overrides, variants=(*(("faithful",) if faithful else ()), *variants))
-    from specmeter.cli.probe_view import warn_of_suspect
     from specmeter.probe.files import load_probe
+    from specmeter.show.terminal.probe import warn_of_suspect
 
     probes = [(file.name, load_probe(file)) for file in probe_files]
     for name, probe in probes:
@@ -99,17 +99,17 @@ def command(
     if dry_run:
         if out is not None and out.exists():
             ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
-        from specmeter.cli.plan_view import print_plan
-        from specmeter.plan import make_plan
+        from specmeter.laboratory.plan import make_plan
+        from specmeter.show.terminal.plan import print_plan
 
         print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
-    from specmeter.cli.progress import model_progress
-    from specmeter.cli.run_view import print_run
-    from specmeter.cli.verdicts import print_findings
-    from specmeter.laboratory import choose_folder, foresee, prepare
-    from specmeter.plan import too_few
+    from specmeter.laboratory.plan import too_few
+    from specmeter.laboratory.run import choose_folder, foresee, prepare
+    from specmeter.show.terminal.progress import model_progress
+    from specmeter.show.terminal.run import print_run
+    from specmeter.show.terminal.verdicts import print_findings
     from specmeter.store import RunStore
 
     console = error_console()
@@ -144,9 +144,9 @@ def measure_shown(
     """Measure with progress on `console`; Ctrl-C passes through, and polite requests to end do as it does."""
     from rich.markup import escape
 
-    from specmeter.cli.interim import MOST_REQUESTS
-    from specmeter.cli.progress import RunProgress
-    from specmeter.laboratory import run
+    from specmeter.laboratory.run import run
+    from specmeter.show.terminal.interim import MOST_REQUESTS
+    from specmeter.show.terminal.progress import RunProgress
     from specmeter.store import RequestKey, RunStore
 
     missing = [RequestKey(*key) for key in prepared.work.keys()]  # noqa: SIM118

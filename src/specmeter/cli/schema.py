@@ -26,7 +26,7 @@ def command(example: bool) -> None:
         return
     import json
 
-    from specmeter.experiment import Experiment
+    from specmeter.experiments.experiment import Experiment
 
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Experiment.model_json_schema()}
     click.echo(json.dumps(schema, indent=2, ensure_ascii=False))

@@ -44,9 +44,9 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
     \b
     Exit codes: 0 written, 2 no such run or study, a RUN that cannot be read, or a folder that cannot be used.
     """
-    from specmeter.laboratory import find_run, find_runs
-    from specmeter.report.site import write_site
-    from specmeter.report.words import LANGUAGES, Language
+    from specmeter.laboratory.run import find_run, find_runs
+    from specmeter.show.page.site import write_site
+    from specmeter.show.words import LANGUAGES, Language
     from specmeter.studies.folder import find_folders
 
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else LANGUAGES
@@ -62,6 +62,6 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
 
 
 def _say_left_out(place: Path, error: UsageError) -> None:
-    from specmeter.cli.text import printable, printable_lines
+    from specmeter.show.terminal.text import printable, printable_lines
 
     click.echo(f"left out: {printable(str(place))}: {printable_lines(str(error))}", err=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from specmeter.errors import SpecmeterError
-    from specmeter.laboratory import ModelProgress, Prepared
+    from specmeter.laboratory.run import ModelProgress, Prepared
     from specmeter.quality.measure import Progress as QualityProgress
     from specmeter.store import RunState
     from specmeter.studies.folder import Part, StudyFolder
@@ -47,7 +47,7 @@ def list_studies(as_json: bool) -> None:
       specmeter study list
       specmeter study list --json | jq '.studies[].name'
     """
-    from specmeter.cli.study_view import print_list
+    from specmeter.show.terminal.study import print_list
 
     print_list(as_json=as_json)
 
@@ -122,9 +122,9 @@ def run(
     be used, or nothing can be measured here, 3 an engine failed for some requests, 130 interrupted (run again to
     resume).
     """
-    from specmeter.cli.progress import error_console
     from specmeter.cli.run import stop_like_ctrl_c, undisturbed
-    from specmeter.cli.study_view import print_dry_run, print_findings, print_left_out, print_stopped
+    from specmeter.show.terminal.progress import error_console
+    from specmeter.show.terminal.study import print_dry_run, print_findings, print_left_out, print_stopped
     from specmeter.studies.folder import StudyFolder as Folder
     from specmeter.studies.folder import choose_folder, exists
     from specmeter.studies.parts import Order as Asked
@@ -178,7 +178,7 @@ def show(folder: str, as_json: bool) -> int:
     \b
     Exit codes: 0 shown, 1 some numbers are invalid, 2 no such study.
     """
-    from specmeter.cli.study_view import print_findings
+    from specmeter.show.terminal.study import print_findings
     from specmeter.studies.folder import find_folder
 
     found = find_folder(folder)
@@ -205,7 +205,7 @@ def export(folder: str, out: Path) -> None:
     \b
     Exit codes: 0 written, 2 no such study, nothing measured yet, or a file cannot be written.
     """
-    from specmeter.report.study_files import write_data
+    from specmeter.show.page.study_files import write_data
     from specmeter.studies.folder import find_folder
 
     for path in write_data(find_folder(folder), out):
@@ -229,25 +229,25 @@ class _Watch:
         self._line(f"warning: {part.name}: {error}")
 
     def models(self) -> AbstractContextManager[ModelProgress]:
-        from specmeter.cli.progress import model_progress
+        from specmeter.show.terminal.progress import model_progress
 
         return model_progress(self._console)
 
     def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
         from specmeter.cli.run import measure_shown
-        from specmeter.cli.verdicts import print_findings
-        from specmeter.laboratory import foresee
+        from specmeter.laboratory.run import foresee
+        from specmeter.show.terminal.verdicts import print_findings
 
         print_findings(self._console, foresee(prepared), notes=False)
         return measure_shown(prepared, folder, resumed, self._console)
 
     def scoring(self) -> AbstractContextManager[QualityProgress]:
-        from specmeter.cli.quality_view import part_progress
+        from specmeter.show.terminal.quality import part_progress
 
         return part_progress(self._console)
 
     def _line(self, text: str) -> None:
-        from specmeter.cli.text import printable_lines
+        from specmeter.show.terminal.text import printable_lines
 
         self._console.print(printable_lines(text), markup=False, highlight=False, soft_wrap=True)
 
@@ -264,9 +264,9 @@ def _command(order: Order, folder: StudyFolder, *, as_json: bool) -> str:
 
 def _write_report(folder: StudyFolder) -> Path:
     """The page of what was found, in the study folder."""
-    from specmeter.report.files import write_text
-    from specmeter.report.study_document import read_study
-    from specmeter.report.study_page import study_page
+    from specmeter.show.page.files import write_text
+    from specmeter.show.page.study_document import read_study
+    from specmeter.show.page.study_page import study_page
 
     write_text(folder.report_path, study_page([read_study(folder)]))
     return folder.report_path

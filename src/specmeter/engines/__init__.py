@@ -136,7 +136,7 @@ def check_arm(kind: str, arm: Arm, *, has_draft: bool) -> None:
 
         methods.check_arm(arm, has_draft=has_draft)
     elif kind != "mock":
-        from specmeter.engines import llama_methods
+        from specmeter.engines.llama_cpp import methods as llama_methods
 
         llama_methods.check_arm(arm, has_draft=has_draft)
         if kind == "embedded" and arm.engine.rpc:
@@ -149,13 +149,13 @@ def check_arm(kind: str, arm: Arm, *, has_draft: bool) -> None:
 
 
 def _embedded(binary: str | None, mock: MockSpec | None) -> Engine:  # noqa: ARG001
-    from specmeter.engines.llama_embedded import EmbeddedEngine
+    from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
 
     return EmbeddedEngine()
 
 
 def _native(binary: str | None, mock: MockSpec | None) -> Engine:  # noqa: ARG001
-    from specmeter.engines.llama_native import NativeEngine
+    from specmeter.engines.llama_cpp.native import NativeEngine
 
     return NativeEngine(Path(binary) if binary else None)
 

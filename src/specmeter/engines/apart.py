@@ -51,7 +51,7 @@ def run_apart(
     Raises what the job raised as `EngineError` or `UsageError`, `EngineDiedError` when the child ended otherwise, and
     `EngineHungError` when it is not done after `limit_s`; it is ended then.
     """
-    from specmeter.engines.llama_start import clean_environment
+    from specmeter.engines.llama_cpp.start import clean_environment
 
     process = EngineProcess(
         (sys.executable, "-m", module, str(folder)),
@@ -124,7 +124,7 @@ def _last_line(path: Path) -> str:
 
 
 def _died(code: int, log: Path) -> EngineDiedError:
-    from specmeter.engines.llama_log import last_words
+    from specmeter.engines.llama_cpp.log import last_words
 
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _MAX_LOG))

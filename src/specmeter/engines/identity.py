@@ -16,7 +16,7 @@ _OURS = re.compile(r"^(lib)?(llama|ggml|mtmd|gguf)", re.IGNORECASE)
 
 def sha256_of(path: Path) -> str:
     """Checksum of one file, cached by size and time of change. Raises `ModelError` when it cannot be read."""
-    from specmeter.models.cache import file_sha256
+    from specmeter.cache import file_sha256
 
     return file_sha256(path)
 

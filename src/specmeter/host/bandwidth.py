@@ -34,8 +34,8 @@ import numpy as np
 from specmeter.errors import UsageError
 from specmeter.host.command import run_command
 from specmeter.host.files import read_text
+from specmeter.numbers.stats import median_estimate
 from specmeter.record import Estimate, Host, Record
-from specmeter.stats import median_estimate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -170,7 +170,7 @@ def remembered(host: Host) -> Bandwidth | None:
 
 
 def _place(hostname_sha256: str, cpu: str) -> Path:
-    from specmeter.models.cache import cache_dir
+    from specmeter.cache import cache_dir
 
     identity = hashlib.sha256(f"{hostname_sha256}\0{cpu}".encode()).hexdigest()
     return cache_dir() / "bandwidth" / f"{identity[:32]}.json"

@@ -22,9 +22,9 @@ from math import prod
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import ModelError
 from specmeter.models import cores, gguf_stream, inflate, shapes
-from specmeter.models.cache import cache_dir, create_once, file_sha256
 from specmeter.models.gguf_stream import Fields, TensorSource
 from specmeter.models.quantize import CONVERTIBLE, RANDOM_ONLY
 

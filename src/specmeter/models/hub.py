@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
+from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import ModelError
-from specmeter.models.cache import cache_dir, file_sha256
 from specmeter.models.split import is_part, part_paths
 
 PREFIX = "hf:"

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
+from specmeter.cache import file_sha256
 from specmeter.errors import ModelError
-from specmeter.models.cache import file_sha256
 from specmeter.models.split import part_paths, read_parts
 from specmeter.record import ModelIdentity
 

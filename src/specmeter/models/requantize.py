@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import EngineError, ModelError
-from specmeter.models.cache import cache_dir, create_once, file_sha256
 from specmeter.models.ggml_types import TYPE_BY_NAME
 from specmeter.models.gguf_header import Header, Tensor
 from specmeter.models.gguf_stream import TensorSource, file_bytes, write
@@ -114,7 +114,7 @@ def _by_tool(source: Path, parts: tuple[Header, ...], kind: str, quantizer: Path
 def _run(quantizer: Path, source: Path, made: Path, kind: str) -> None:
     import time
 
-    from specmeter.engines.llama_start import clean_environment, default_threads
+    from specmeter.engines.llama_cpp.start import clean_environment, default_threads
     from specmeter.engines.process import EngineProcess
 
     argv = (str(quantizer), str(source), str(made), kind, str(default_threads()))

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specmeter.engines.llama_native import NativeEngine
-from specmeter.engines.native_tools import (
+from specmeter.engines.llama_cpp.native import NativeEngine
+from specmeter.engines.llama_cpp.tools import (
     OTHER_NAMES,
     PROGRAMS,
     Build,

@@ -10,7 +10,7 @@ from specmeter.errors import UsageError
 from specmeter.probe import Probe
 from specmeter.probe.gate import suspicions
 from specmeter.record import EngineIdentity, Host, ModelIdentity
-from specmeter.record_files import read_record, write_record
+from specmeter.record.files import read_record, write_record
 
 MAX_BYTES = 8 * 1024 * 1024
 """A probe takes some ten kilobytes; a file larger than this is none."""
@@ -21,7 +21,7 @@ _MOST_FILES = 1_000
 
 def probes_folder() -> Path:
     """Where probes are kept unless a file is named; it may not exist yet. Raises `ModelError` without a home folder."""
-    from specmeter.models.cache import cache_dir
+    from specmeter.cache import cache_dir
 
     return cache_dir() / "probes"
 

@@ -11,10 +11,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.errors import EngineProtocolError, UsageError
+from specmeter.host.telemetry import TelemetrySampler
+from specmeter.numbers.stats import median_estimate
 from specmeter.probe import Probe
 from specmeter.record import Arm, EngineSettings, ModelIdentity, Telemetry
-from specmeter.stats import median_estimate
-from specmeter.telemetry import TelemetrySampler
 from specmeter.theory.curves import CostCurve, CostPoint
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def refuse_size(reference: str, *, offline: bool = False) -> None:
 
 def refuse(request: Request, settings: EngineSettings) -> None:
     """Raise what a run with these models would raise: a draft that is none, models beyond this machine's memory."""
-    from specmeter import preflight
+    from specmeter.models import preflight
 
     models = {"target": request.target} | ({"draft": request.draft} if request.draft else {})
     arm = Arm(
@@ -250,7 +250,7 @@ def _through_server(
 
 
 def _resolved(settings: EngineSettings) -> EngineSettings:
-    from specmeter.engines.llama_start import default_threads
+    from specmeter.engines.llama_cpp.start import default_threads
 
     return settings.model_copy(update={"threads": settings.threads or default_threads()})
 

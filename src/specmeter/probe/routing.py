@@ -29,10 +29,10 @@ import numpy as np
 from pydantic import Field
 
 from specmeter.errors import UsageError
+from specmeter.files import write_whole
+from specmeter.numbers.stats import median_estimate, t_interval
 from specmeter.probe.random_tokens import TokenTimes, draw, time_both
 from specmeter.record import EngineSettings, Estimate, ExpertUnion, Record, UnionPoint
-from specmeter.stats import median_estimate, t_interval
-from specmeter.whole_file import write_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

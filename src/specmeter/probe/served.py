@@ -31,8 +31,8 @@ import numpy as np
 
 from specmeter.engines import Launch
 from specmeter.errors import EngineProtocolError, UsageError
+from specmeter.host.telemetry import TelemetrySampler
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt, Telemetry
-from specmeter.telemetry import TelemetrySampler
 
 if TYPE_CHECKING:
     from specmeter.engines import Engine, EngineSession

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from specmeter.engines import Launch
 from specmeter.errors import EngineProtocolError
+from specmeter.host.telemetry import TelemetrySampler
 from specmeter.record import Arm, Generation, ModelIdentity, Prompt, Reply, StepRound, Telemetry
-from specmeter.telemetry import TelemetrySampler
 
 if TYPE_CHECKING:
     from specmeter.engines import Engine, EngineSession

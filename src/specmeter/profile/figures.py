@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.experiment import Experiment
+from specmeter.experiments.experiment import Experiment
 from specmeter.profile.arms import key_of, wanted_key, why_not
 from specmeter.profile.make import digest
 from specmeter.profile.replay import PLAIN, Round

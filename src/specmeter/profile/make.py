@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from specmeter.differences import output_digest
 from specmeter.engines.apart import Heard, read_result, run_apart, serve
 from specmeter.record import EngineSettings, Generation, MatchProfile, ModelIdentity, Record
+from specmeter.store.hashes import output_digest
 
 if TYPE_CHECKING:
     from specmeter.engines.libllama.context import Context
@@ -84,7 +84,7 @@ def profile_texts(
     drafted. With `p_min`, the draft's own way is followed behind each wrong token, for drafts of up to `gamma`.
     `heard` is told how many passages are done. Raises `EngineError` when llama.cpp cannot run the draft.
     """
-    from specmeter.engines.llama_start import default_threads
+    from specmeter.engines.llama_cpp.start import default_threads
 
     order = _Order(
         draft=draft.path,

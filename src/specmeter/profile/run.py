@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from specmeter.engines.llama_reply import UNKNOWN_TOKEN
+from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.errors import EngineError
 from specmeter.profile.arms import key_of, parameters, wanted_key, why_not
 from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts

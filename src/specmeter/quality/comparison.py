@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.quality import ModelQuality, Perplexity, QualityReport, Rate
 from specmeter.quality.windows import relative
 from specmeter.record import Estimate, Record
-from specmeter.stats import Pool, geometric_speedup
 
 
 class Row(Record):

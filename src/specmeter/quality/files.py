@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specmeter.errors import SpecmeterError
 from specmeter.quality import QualityReport
-from specmeter.record_files import read_record, write_record
+from specmeter.record.files import read_record, write_record
 
 MAX_BYTES = 64 * 2**20
 MOST_LOOKED_AT = 50
@@ -16,7 +16,7 @@ MOST_LOOKED_AT = 50
 
 def quality_folder() -> Path:
     """Where reports are kept; it may not exist yet. Raises `ModelError` without a home folder."""
-    from specmeter.models.cache import cache_dir
+    from specmeter.cache import cache_dir
 
     return cache_dir() / "quality"
 

@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 from statistics import stdev
 
-from specmeter import preflight, schedule
 from specmeter.engines.libllama.engine import LibllamaEngine
-from specmeter.engines.llama_start import default_threads
+from specmeter.engines.llama_cpp.start import default_threads
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.experiments import schedule
+from specmeter.models import preflight
 from specmeter.models.facts import read_facts
+from specmeter.numbers.stats import median_estimate
 from specmeter.quality import (
     ModelQuality,
     ModelRole,
@@ -38,7 +40,6 @@ from specmeter.quality.scoring import Scores, Scoring
 from specmeter.quality.timing import Timing, context_for
 from specmeter.quality.windows import perplexity, token_error, window_length
 from specmeter.record import Arm, EngineIdentity, EngineSettings, Host, ModelIdentity
-from specmeter.stats import median_estimate
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is measured, parts done, parts in all)."""

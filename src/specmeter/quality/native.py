@@ -18,8 +18,8 @@ from typing import Any, Literal, cast
 from pydantic import ValidationError
 
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of
-from specmeter.engines.llama_start import clean_environment
-from specmeter.engines.native_tools import BINARY_VARIABLE, BUILD_COMMAND, executable, find_program
+from specmeter.engines.llama_cpp.start import clean_environment
+from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, executable, find_program
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
 from specmeter.quality import Perplexity, SpeedTest

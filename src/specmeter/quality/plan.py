@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from specmeter.errors import ExperimentError
-from specmeter.experiment import MAX_VARIANTS, Variants
-from specmeter.experiment_file import Bundled, Form, Loaded, bundled_of, load_form
+from specmeter.experiments.experiment import MAX_VARIANTS, Variants
+from specmeter.experiments.file import Bundled, Form, Loaded, bundled_of, load_form
 from specmeter.quality import ModelRole, SpeedTest
 from specmeter.quality.mlx import missing
 from specmeter.record import Record

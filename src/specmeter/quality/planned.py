@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from specmeter import preflight
-from specmeter.engines.native_tools import BUILD_COMMAND
+from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.host import read_host
+from specmeter.models import preflight
 from specmeter.models.facts import read_header
 from specmeter.models.reference import origin_of, resolve
 from specmeter.models.requantize import OWN_TYPES, make

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.numbers.stats import t_interval
 from specmeter.record import Estimate
-from specmeter.stats import t_interval
 
 _CELLS = 256
 """llama.cpp rounds contexts up to a multiple of this."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from specmeter.errors import StoreError
+from specmeter.experiments.schedule import Cell
 from specmeter.record import (
     Arm,
     Certificate,
@@ -36,7 +37,6 @@ from specmeter.record import (
     Telemetry,
     TextRouting,
 )
-from specmeter.schedule import Cell
 from specmeter.store.database import check, damaged, sqlite_errors, unreadable
 from specmeter.store.identity import RunIdentity
 from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, reply_document, restore, unpacked

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from sys import intern
 from typing import Any, Literal, NamedTuple, cast
 
-from specmeter.rates import target_forwards
+from specmeter.numbers.rates import target_forwards
 from specmeter.record import Reply, Request, Timings
 
 _TIMINGS = tuple(Timings.model_fields)
@@ -61,7 +61,7 @@ class RequestRow(NamedTuple):
     step_n: int | None
     """Number of recorded steps."""
     target_forwards: int | None
-    """By the rule of `specmeter.rates`, steps included."""
+    """By the rule of `specmeter.numbers.rates`, steps included."""
 
     @property
     def key(self) -> RequestKey:
@@ -69,7 +69,7 @@ class RequestRow(NamedTuple):
 
     @property
     def timings(self) -> Timings | None:
-        """Counts and times, for `specmeter.rates`; None when the request failed."""
+        """Counts and times, for `specmeter.numbers.rates`; None when the request failed."""
         if self.predicted_n is None:
             return None
         return Timings.model_validate(dict(zip(_TIMINGS, self[_TIMINGS_AT], strict=True)))

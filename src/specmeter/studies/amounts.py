@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.printable import counted
 from specmeter.record import Record
+from specmeter.text import counted
 
 if TYPE_CHECKING:
     from specmeter.quality import QualityReport

@@ -1,7 +1,7 @@
 """How many experts a forward over n tokens reads: as measured on the run's texts, with the uniform formula beside it.
 
-Windows of consecutive tokens were read (`specmeter.routing`): exact for drafts that are accepted; a rejected draft
-token is another token, whose experts are not on record.
+Windows of consecutive tokens were read (`specmeter.laboratory.routing`): exact for drafts that are accepted; a
+rejected draft token is another token, whose experts are not on record.
 """
 
 from __future__ import annotations

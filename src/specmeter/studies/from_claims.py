@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from specmeter.audit import reading
+from specmeter.numbers.stats import t_critical
 from specmeter.record import Estimate
-from specmeter.stats import t_critical
 from specmeter.studies.study import ArmResult, Result
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
-from specmeter.explain.memory import arm_prices
+from specmeter.analysis.explain.memory import arm_prices
+from specmeter.analysis.reading import read_run
 from specmeter.quality import QualityReport
-from specmeter.reading import read_run
 from specmeter.store import RunState, RunStore
 from specmeter.studies import find, setting
 from specmeter.studies.draft_places import draft_places

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import SpecmeterError
-from specmeter.laboratory import absent, used_models
+from specmeter.laboratory.run import absent, used_models
 
 if TYPE_CHECKING:
-    from specmeter.experiment_file import LoadedExperiment
+    from specmeter.experiments.file import LoadedExperiment
     from specmeter.models.absent import AbsentModel
     from specmeter.quality.plan import LoadedPlan
     from specmeter.record import Arm
@@ -54,7 +54,7 @@ def plan_problem(loaded: LoadedPlan, *, offline: bool = False) -> str:
 def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[str], dict[str, str]]:
     """(models of a plan that will be measured here, others -> why not), as far as that can be told before anything is
     made or fetched."""
-    from specmeter.engines.native_tools import BUILD_COMMAND
+    from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
     from specmeter.models.requantize import OWN_TYPES
     from specmeter.quality.planned import find_quantizer, wanted
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from specmeter import experiment_file, studies
+from specmeter import studies
 from specmeter.errors import UsageError
+from specmeter.experiments import file as experiment_file
 from specmeter.quality.plan import LoadedPlan, bundled_plans, load_plan
 
 if TYPE_CHECKING:
-    from specmeter.experiment import Experiment
-    from specmeter.experiment_file import LoadedExperiment
+    from specmeter.experiments.experiment import Experiment
+    from specmeter.experiments.file import LoadedExperiment
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from specmeter import rates
+from specmeter.analysis.summary import ArmSummary
+from specmeter.numbers import rates
 from specmeter.studies.study import ArmResult, Result
-from specmeter.summary import ArmSummary
 
 if TYPE_CHECKING:
-    from specmeter.reading import RunReport
+    from specmeter.analysis.reading import RunReport
+    from specmeter.analysis.summary import KindSummary
     from specmeter.record import Arm, Estimate, Prompt, Verdict
     from specmeter.store import RequestRow
-    from specmeter.summary import KindSummary
 
 _LENGTH = re.compile(r"length-(\d{1,9})$")
 """Kind of prompts of an exact length."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter import studies
 from specmeter.errors import EngineError, SpecmeterError, StoreError, UsageError
-from specmeter.laboratory import prepare
+from specmeter.laboratory.run import prepare
 from specmeter.models.absent import refuse_absent
 from specmeter.quality.files import load_report, save_report
 from specmeter.quality.planned import measure_plan
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from specmeter.laboratory import ModelProgress, Prepared
+    from specmeter.laboratory.run import ModelProgress, Prepared
     from specmeter.models.absent import AbsentModel
     from specmeter.quality.measure import Progress as QualityProgress
     from specmeter.store import RunState

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from specmeter.consumption import Consumption
-from specmeter.explain.memory import MemoryPrice
+from specmeter.analysis.consumption import Consumption
+from specmeter.analysis.explain.memory import MemoryPrice
 from specmeter.quality import QualityReport
 from specmeter.record import Estimate, ExpertUnion, Host, Record, Standing
 
 if TYPE_CHECKING:
-    from specmeter.machines import MachineTable
+    from specmeter.analysis.machines import MachineTable
 
 Finding = Literal["supported", "contradicted", "cannot tell", "does not apply here"]
 """What data say about a claim. `does not apply here`: it is about named models or machines; others were measured."""

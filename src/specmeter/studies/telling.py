@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import above, below
+from specmeter.numbers.estimates import above, below
 from specmeter.record import Estimate
 from specmeter.studies.study import ClaimRuling, Finding, RestsOn
 

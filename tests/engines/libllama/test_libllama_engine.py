@@ -13,7 +13,7 @@ from engines.llama_fixtures import TEXT, alive, arm, gone_within, greedy, launch
 from specmeter.engines import load_engine
 from specmeter.engines.libllama import capi
 from specmeter.engines.libllama.engine import LibllamaEngine
-from specmeter.engines.llama_embedded import EmbeddedEngine
+from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
 from specmeter.errors import EngineDiedError, EngineHungError, EngineStartError, ExperimentError
 from specmeter.record import Arm
 

@@ -8,7 +8,7 @@ those of rejected drafts among them, over the life of the context, loading of th
 61.356. Where a run's log or its total is not there, the time follows from the rate and the tokens of the same prompt.
 
 *The failures.* Four raw logs were published. Their counters say, to the unit, that 40 target verifications took place
-in each, of 150 to 177 (see `specmeter.importers.llama_speculative`); rows of the same runs carry that here.
+in each, of 150 to 177 (see `specmeter.audit.read.llama_speculative`); rows of the same runs carry that here.
 
 *The remote drafts.* The first rows of remote drafts ran locally: one of their logs says that the remote machine was
 not reached. The source says so itself and measured again.
@@ -21,7 +21,7 @@ from typing import Any
 
 from specmeter.audit.claim import Claim
 from specmeter.audit.published.table import Row, half_digit, rows
-from specmeter.importers.llama_speculative import Counters
+from specmeter.audit.read.llama_speculative import Counters
 
 _ULTRA: dict[str, Any] = {"device": "M2 Ultra", "bandwidth_bytes_per_s": 800e9}
 _BANDWIDTH = {"M2 Ultra": 800e9, "M1 Max": 400e9, "M2 Pro": 200e9}

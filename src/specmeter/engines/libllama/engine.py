@@ -21,9 +21,9 @@ from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of, wheel_libraries
 from specmeter.engines.libllama import capi, methods
 from specmeter.engines.libllama.child import at_once
-from specmeter.engines.llama_log import parse_load
-from specmeter.engines.llama_server import quoted_log
-from specmeter.engines.llama_start import clean_environment, default_threads, died_while_starting, free_port
+from specmeter.engines.llama_cpp.log import parse_load
+from specmeter.engines.llama_cpp.server import quoted_log
+from specmeter.engines.llama_cpp.start import clean_environment, default_threads, died_while_starting, free_port
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import (
     EngineDiedError,

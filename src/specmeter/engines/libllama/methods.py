@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmeter.engines.libllama.policies import Confidence, EntropyStop, Fixed
-from specmeter.engines.llama_methods import check_synthetic
+from specmeter.engines.llama_cpp.methods import check_synthetic
 from specmeter.errors import ExperimentError
 
 if TYPE_CHECKING:

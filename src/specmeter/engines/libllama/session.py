@@ -22,7 +22,7 @@ from specmeter.engines.libllama.drafting import Drafter, FirstOf, ModelDrafter, 
 from specmeter.engines.libllama.model import Model, log_softmax
 from specmeter.engines.libllama.ngram import NgramLookup
 from specmeter.engines.libllama.routing import RoutingTap
-from specmeter.engines.llama_reply import split_reasoning
+from specmeter.engines.llama_cpp.reply import split_reasoning
 from specmeter.errors import EngineProtocolError, ExperimentError, ModelError
 from specmeter.models.compare import compare
 from specmeter.record import Generation, Reply, Timings

@@ -12,7 +12,7 @@ from specmeter.studies.cross_device.published import SOURCE, published
 from specmeter.studies.cross_device.view import figures, tables
 
 if TYPE_CHECKING:
-    from specmeter.experiment_file import LoadedExperiment
+    from specmeter.experiments.file import LoadedExperiment
     from specmeter.record import Arm
 
 __all__ = ["PARTS", "SOURCE", "TITLE", "claims", "figures", "needs", "published", "tables"]
@@ -26,7 +26,7 @@ _NO_RPC = "the embedded engine has no RPC (--variant relay or rpc, with what `sp
 
 def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, str]:  # noqa: ARG001
     """Arms whose remote machine is not named, does not answer, or cannot be used by this engine -> why."""
-    from specmeter.engines.llama_native import NativeEngine
+    from specmeter.engines.llama_cpp.native import NativeEngine
 
     spec = loaded.experiment.engine
     found: dict[str, str] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import above, below
+from specmeter.numbers.estimates import above, below
 from specmeter.studies.cross_device.costs import Backend, backends, shared_acceptance
 from specmeter.studies.telling import by_counts, by_values, fallen, only_of, quoted, ruling, share
 

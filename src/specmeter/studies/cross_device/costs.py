@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmeter.numbers.stats import t_interval
 from specmeter.record import Estimate
-from specmeter.stats import t_interval
 from specmeter.theory.latency import LENGTH_BYTES, output_bytes
 
 if TYPE_CHECKING:

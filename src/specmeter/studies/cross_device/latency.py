@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.numbers.stats import t_interval
 from specmeter.record import Estimate, Network, Record, network_of
-from specmeter.stats import t_interval
 from specmeter.theory.latency import DraftStep, LatencyModel, fit_latency, least_model, output_bytes
 
 if TYPE_CHECKING:

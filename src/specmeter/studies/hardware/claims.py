@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.audit.published.table import half_digit
-from specmeter.estimates import above, below, quotient, scaled
+from specmeter.numbers.estimates import above, below, quotient, scaled
 from specmeter.studies.hardware.table import DENSE, PRINTED, document_name, documented, machine_table, plain
 from specmeter.studies.telling import by_counts, by_values, quoted, ruling
 
 if TYPE_CHECKING:
-    from specmeter.machines import MachineLine, MachineTable
+    from specmeter.analysis.machines import MachineLine, MachineTable
     from specmeter.record import Estimate
     from specmeter.studies.study import ClaimRuling, Finding, StudyData
     from specmeter.studies.telling import Found

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from specmeter.analysis.machines import Machine, MachineLine, MachineTable
 from specmeter.audit.published.table import rows
-from specmeter.estimates import quotient, scaled
-from specmeter.machines import Machine, MachineLine, MachineTable
+from specmeter.numbers.estimates import quotient, scaled
 from specmeter.record import Estimate
 from specmeter.studies.from_claims import printed_rate, rulings, verdict_of
 from specmeter.studies.study import StudyData

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from specmeter.machines import Machine, MachineLine, MachineTable, from_quality, merge
+from specmeter.analysis.machines import Machine, MachineLine, MachineTable, from_quality, merge
 from specmeter.studies.study import StudyData
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import scaled
+from specmeter.numbers.estimates import scaled
 from specmeter.studies.hardware.table import PRINTED, documented, machine_table, plain
 from specmeter.studies.study import Axis, Point, StudyCell, StudyData, StudyFigure, StudyTable
 
 if TYPE_CHECKING:
-    from specmeter.machines import Machine, MachineLine, MachineTable
+    from specmeter.analysis.machines import Machine, MachineLine, MachineTable
     from specmeter.record import Estimate
 
 _GIB = 2**30

@@ -4,7 +4,7 @@ Two speedups of one target share a baseline, and its noise. Their ratio does not
 the same prompts, so the logarithm of the ratio of their rates, in the mean over prompts, is one value per block, with
 Student's t over blocks. Several such comparisons are averaged within each block before the t: blocks, not comparisons,
 are what repeats. Configurations of different targets are compared by their gains, each over its own baseline in the
-same block; a baseline that ran its prompts in turn is completed by least squares (`specmeter.gaps`).
+same block; a baseline that ran its prompts in turn is completed by least squares (`specmeter.numbers.gaps`).
 
 Where a claim fails by a single counterexample among several, each is judged by an interval that holds for all of them
 together (Bonferroni).
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.estimates import above
-from specmeter.gaps import additive
-from specmeter.stats import Pool, geometric_speedup, t_critical
+from specmeter.numbers.estimates import above
+from specmeter.numbers.gaps import additive
+from specmeter.numbers.stats import Pool, geometric_speedup, t_critical
 from specmeter.studies.moe306.lines import baseline_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise, permutations
 
-from specmeter.estimates import above, below
+from specmeter.numbers.estimates import above, below
 from specmeter.studies.moe306.blocks import faster, mean_ratio
 from specmeter.studies.moe306.lines import (
     DENSE,

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import product, quotient, scaled
+from specmeter.numbers.estimates import product, quotient, scaled
 from specmeter.studies.moe306.lines import (
     OtherFormat,
     baseline_of,

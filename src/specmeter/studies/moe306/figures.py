@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmeter.estimates import scaled
+from specmeter.numbers.estimates import scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.lines import (
     DENSE,

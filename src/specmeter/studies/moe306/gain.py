@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmeter.estimates import above, below
+from specmeter.numbers.estimates import above, below
 from specmeter.studies.moe306.equations import at_acceptance
 from specmeter.studies.moe306.lines import (
     GAMMAS,

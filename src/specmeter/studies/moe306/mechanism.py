@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmeter.estimates import above, below, quotient, scaled
+from specmeter.numbers.estimates import above, below, quotient, scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.equations import (
     Equations,

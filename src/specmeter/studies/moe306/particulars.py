@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import above, below, exceeds, quotient, scaled
+from specmeter.numbers.estimates import above, below, exceeds, quotient, scaled
 from specmeter.studies.apple_published import raw_logs
 from specmeter.studies.moe306.equations import rounds, tokens_generated
 from specmeter.studies.moe306.lines import (

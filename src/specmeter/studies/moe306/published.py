@@ -17,8 +17,8 @@ import numpy as np
 
 from specmeter.audit.claim import VERDICTS
 from specmeter.audit.published.table import Row, rows
+from specmeter.numbers.stats import Pool, geometric_speedup, t_interval
 from specmeter.record import Estimate
-from specmeter.stats import Pool, geometric_speedup, t_interval
 from specmeter.studies import from_claims
 from specmeter.studies.apple_published import raw_logs
 from specmeter.studies.study import ArmResult, ModelUsed, Ran, Result, StudyData

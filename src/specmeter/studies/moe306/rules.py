@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from specmeter.estimates import above, below, scaled
+from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.blocks import mean_gain, widened
 from specmeter.studies.moe306.lines import believable, listed, named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmeter.estimates import exceeds, scaled
+from specmeter.numbers.estimates import exceeds, scaled
 from specmeter.record import Estimate
 from specmeter.studies.apple_published import raw_logs
 from specmeter.studies.moe306.equations import Equations, equations, rounds, tokens_generated, traffic

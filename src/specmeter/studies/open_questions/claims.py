@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specmeter.estimates import above, below, scaled
+from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate
 from specmeter.studies.moe306.blocks import faster
 from specmeter.studies.moe306.lines import LEAST_EXACT, SMALL, believable, label, listed, named
@@ -253,7 +253,7 @@ def accepts_half(data: StudyData, line: ArmResult) -> bool:
 
 def draft_memory(data: StudyData) -> Found:
     """What the paper's draft takes, and what it would buy."""
-    from specmeter.explain.memory import sentence
+    from specmeter.analysis.explain.memory import sentence
 
     price = max(
         (price for _, price in data.memory if price.draft == SMALL), key=lambda it: it.total_bytes, default=None

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from specmeter.estimates import above, below, exceeds, scaled
+from specmeter.numbers.estimates import above, below, exceeds, scaled
+from specmeter.numbers.stats import t_interval
 from specmeter.record import Estimate
-from specmeter.stats import t_interval
 from specmeter.studies import apple_published
 from specmeter.studies.quantization import published as quant_published
 from specmeter.studies.quantization.rungs import named, percent_change, rungs, worse

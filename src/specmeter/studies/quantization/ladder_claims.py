@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import above, below, scaled
+from specmeter.numbers.estimates import above, below, scaled
 from specmeter.studies.quantization.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
 from specmeter.studies.telling import by_intervals, only_of, quoted, ruling
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specmeter.audit.published.table import rows
+from specmeter.numbers.stats import t_critical
 from specmeter.quality import ModelQuality, ModelRole, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity
-from specmeter.stats import t_critical
 from specmeter.studies import apple_published
 from specmeter.studies.from_claims import arm, rulings
 from specmeter.studies.study import ArmResult, ModelUsed, StudyData

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import scaled
+from specmeter.numbers.estimates import scaled
 from specmeter.studies import apple_published
 from specmeter.studies.quantization import published as quant_published
 from specmeter.studies.quantization.qat_ptq_claims import CAVEAT, alike, rulings

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import above, below
+from specmeter.numbers.estimates import above, below
 from specmeter.studies.quantization.rungs import Rung, faster, rungs, spread
 from specmeter.studies.telling import by_intervals, by_values, denied_by, only_of, quoted, ruling
 

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import ratio_of_means, scaled
+from specmeter.numbers.estimates import ratio_of_means, scaled
+from specmeter.numbers.stats import Pool, geometric_speedup, ratio_of_groups, simultaneous
 from specmeter.quality.comparison import compare, generation
 from specmeter.quality.windows import relative
 from specmeter.record import Estimate
-from specmeter.stats import Pool, geometric_speedup, ratio_of_groups, simultaneous
 
 if TYPE_CHECKING:
     from specmeter.quality import ModelQuality, Perplexity, Rate

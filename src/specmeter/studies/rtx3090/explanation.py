@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specmeter.estimates import above, below
+from specmeter.numbers.estimates import above, below
 from specmeter.studies.rtx3090.lines import Line, Lines, blind, drafting, named, percent, ratio
 from specmeter.studies.rtx3090.mechanism import SPARSITY, THRESHOLD, UNEXPLAINED, budget, gamma, of_model, saturation
 from specmeter.studies.study import Finding, StudyData

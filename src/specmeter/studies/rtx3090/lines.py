@@ -7,7 +7,7 @@ reason, so they give a ratio of two configurations its interval: with d_i the lo
     interval = ratio x exp(+- t(m) * s),    s^2 = mean of d_i^2 over m repetitions.
 
 Two repetitions make it wide (t = 4.30), and it takes the noise of these two for that of all. Runs of ours with several
-blocks have intervals of their own (`specmeter.stats`), which are used instead.
+blocks have intervals of their own (`specmeter.numbers.stats`), which are used instead.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specmeter.numbers.stats import STUDENT, simultaneous, t_critical
 from specmeter.record import Estimate
-from specmeter.stats import STUDENT, simultaneous, t_critical
 from specmeter.studies.study import ArmResult, Requests, Result, StudyData
 
 RERUNS = {"baseline-rerun": "baseline", "ngcache-rerun": "ngram-cache"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.estimates import exceeds
+from specmeter.numbers.estimates import exceeds
 from specmeter.studies import apple_published
 from specmeter.studies.speed_ratio.claims import gain_at_low_acceptance, governed, nothing_left, sufficient
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable, pairings

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from specmeter.audit.counters import FAILED
-from specmeter.estimates import exceeds
+from specmeter.numbers.estimates import exceeds
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, believable
 from specmeter.studies.speed_ratio.view import told
 from specmeter.studies.telling import by_counts, fallen, share

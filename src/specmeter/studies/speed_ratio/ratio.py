@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.estimates import quotient, ratio_of_means
-from specmeter.stats import Pair, Pool, geometric_speedup, simultaneous, t_critical
+from specmeter.numbers.estimates import quotient, ratio_of_means
+from specmeter.numbers.stats import Pair, Pool, geometric_speedup, simultaneous, t_critical
 from specmeter.theory.cost import break_even_rate
 
 if TYPE_CHECKING:

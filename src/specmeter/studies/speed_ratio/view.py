@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specmeter.estimates import scaled
+from specmeter.numbers.estimates import scaled
 from specmeter.record import Estimate
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, pairings
 from specmeter.studies.study import Axis, Point, StudyCell, StudyData, StudyFigure, StudyTable, claimed_cell

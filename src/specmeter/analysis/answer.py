@@ -1,0 +1,310 @@
+"""The answer to the question a run was made for: should this target speculate, and how?
+
+Arms compete on the same prompts: for the run as a whole those that were given all of its prompts, and for a kind of
+text all that were measured on it (`family`). Each kind of text is a question of its own, as each target is.
+
+Picking the best of k arms favours luck: with arms that all equal the baseline, the best of two intervals of 95 % lies
+above 1 nearly twice as often as one does. So "speculate with X" needs X's simultaneous interval above 1, which holds
+for all arms that compete (`stats.simultaneous`): where nothing helps, one run in forty at most says that something
+does, whatever the number of arms. "Do not speculate" claims that every arm is slower, and for that each arm's own
+interval is enough: if one arm is not slower, only that arm's error could lead to the claim (Berger 1982,
+doi:10.1080/00401706.1982.10487790: intersection-union test).
+
+Student's t of very few blocks leans on noise being normal, and the more so the more arms compete: with requests that
+run at one of two speeds, 10 arms and 3 blocks, up to 11 % of simulated runs said "speculate" where nothing helped, and
+7 % of runs of one arm and 2 blocks. So that answer needs at least `least_units` blocks, with which it is said falsely
+in 5 % of runs at most (`benchmarks/coverage.py`).
+
+An answer over several kinds of text holds for their mixture. Where an arm gains on one kind and loses on another, the
+answer is that it depends on the text. Ten kinds are ten chances to err, so their intervals hold for all arms and kinds
+together, and a kind gains or loses only by 2 % or more.
+
+An arm that failed more than a tenth of its requests is not advised, whatever it gained on the rest. One that drafted
+nothing at all is its baseline under another name: it does not compete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
+from typing import Literal
+
+from specmeter.analysis.gain import Gain
+from specmeter.analysis.stalls import Stalls
+from specmeter.analysis.summary import ArmSummary, Choice, RunSummary
+from specmeter.numbers.stats import MARGIN, Comparison, compare, simultaneous, units_for
+from specmeter.record import Arm, Estimate, Record
+
+Decision = Literal[
+    "speculate",
+    "do not speculate",
+    "depends on the text",
+    "not advised",
+    "not shown",
+    "too few",
+    "too noisy",
+    "cannot tell",
+]
+"""- `speculate`: an arm's simultaneous interval lies above 1;
+- `do not speculate`: each arm's own lies below 1;
+- `depends on the text`: kinds of text disagree;
+- `not advised`: an arm gains, but failed more than a tenth of its requests;
+- `too few`: one of the first two would be said, of too few units to believe it;
+- `too noisy`: the interval holds 1, and its upper end is more than `NOISY` times its lower end;
+- `not shown`: none of these;
+- `cannot tell`: there is no interval, or no arm drafted anything.
+"""
+
+NOISY = 4.0
+"""An interval that holds 1 and whose upper end is this many times its lower end says nothing."""
+NOISY_MARGIN = 0.1
+"""Half width that advice aims at where the interval says nothing: enough to see whether there is anything to see."""
+
+
+MOST_FAILED = 0.1
+"""An arm that failed a larger share of its requests is not advised."""
+
+
+class Behind(Record):
+    """An arm that does not compete, since it never completed prompts that others did."""
+
+    arm_id: str
+    speedup: Estimate | None
+    """On the prompts that it and its baseline completed."""
+    prompts: int
+    """How many these are."""
+    of: int
+    """Prompts that it was given."""
+
+
+class OfKind(Record):
+    """The best arm on one kind of text."""
+
+    kind: str
+    arm_id: str
+    speedup: Estimate
+    """With the interval that holds for all kinds and all arms that compete on this kind together."""
+    sign: Literal["gain", "loss", "open"]
+    """`gain`: that interval lies above 1, and the point at 1.02 or higher. `loss`: the interval of each arm that
+    competes, adjusted for the number of kinds, lies below 1, and its point at 0.98 or lower."""
+
+
+class Answer(Record):
+    """What a run says about one target (under one setting of the engine), on all of its prompts or on one kind."""
+
+    baseline_id: str
+    kind: str = ""
+    """The kind of text; empty: all prompts of the run."""
+    decision: Decision
+    arm_id: str
+    """The arm to use, or the best of those that do not help."""
+    speedup: Estimate
+    """The arm's own, as if it had been the only one."""
+    speedup_simultaneous: Estimate
+    """With the interval that holds for all arms that compete."""
+    gain: Gain
+    """The same speedup told in other ways: with prompts, by total time, over prompts."""
+    among: int = 1
+    """How many arms compete."""
+    comparison: Comparison
+    """What the simultaneous interval says about a difference of 2 %."""
+    units_advised: int | None = None
+    """About how many units would make that interval +-2 % (+-10 % where it is too noisy); None where there is none, or
+    beyond 10,000."""
+    units_least: int = 3
+    """Fewer units cannot say "speculate"."""
+    unit: Literal["block", "invocation"] = "block"
+    """Over what the intervals are: invocations where there are several."""
+    by_kind: tuple[OfKind, ...] = ()
+    """Every kind of text by itself; empty where there is one kind, or the answer is about one."""
+    left_out: int = 0
+    """Prompts that do not count, since the arm or its baseline never completed them."""
+    prompts_given: int = 0
+    """Prompts that the arm was given; more than `gain.prompts` where some are left out."""
+    never_completed: int = 0
+    """Prompts that the arm itself never completed."""
+    failed: int = 0
+    """Requests that the arm failed in the whole run."""
+    tried: int = 0
+    """Requests that it completed or failed."""
+    behind: tuple[Behind, ...] = ()
+    """Arms that were given these prompts and do not compete, since they never completed some that others did."""
+    idle: tuple[str, ...] = ()
+    """Arms that drafted nothing at all; they do not compete."""
+    stalls: Stalls | None = None
+    """Requests of the arm that were held up."""
+    baseline_stalls: Stalls | None = None
+    """Requests of the baseline that were."""
+
+
+def least_units(among: int) -> int:
+    """Blocks (or invocations) that "speculate" needs where so many arms compete.
+
+    Of simulated runs in which nothing helps, with requests at one of two speeds, the most that said "speculate" were
+    (1 to 6 prompts, speeds 5 % to twofold apart, 10 to 50 % at the slower one): 2 blocks 7 % (one arm); 3 blocks 3 %,
+    3 %, 5 %, 11 % (1, 2, 3, 10 arms); 4 blocks 4 %, 5 %, 7 % (3, 10, 20 arms); 5 blocks 3 % (20 arms).
+    """
+    return 3 if among <= 2 else 4 if among <= 10 else 5
+
+
+def answers(summary: RunSummary, arms: Sequence[Arm]) -> tuple[Answer, ...]:
+    """For each baseline, in the order of the experiment: the answer over all prompts, then one for each kind of text on
+    which other arms compete than over all prompts.
+
+    Cost probes (synthetic acceptance, random weights) and arms without a speedup are no candidates. The best arm is
+    chosen after looking at all of them, so its point estimate is a little too good; its simultaneous interval is not.
+    """
+    by_id = {arm.arm_id: arm for arm in summary.arms}
+    unit: Literal["block", "invocation"] = "block" if summary.invocations <= 1 else "invocation"
+    found: list[Answer] = []
+    for baseline in (arm.id for arm in arms if arm.id in by_id and by_id[arm.id].role == "baseline"):
+        mine = [arm for arm in summary.arms if arm.baseline_id == baseline and arm.cost_probe is None]
+        whole = {arm.arm_id: arm.choice for arm in mine if arm.choice is not None}
+        kinds = list(dict.fromkeys(kind for arm in mine for kind in arm.kinds))
+        by_kind = {
+            kind: choices
+            for kind in kinds
+            if (choices := {it.arm_id: part.choice for it in mine if (part := it.kinds.get(kind)) and part.choice})
+        }
+        if whole:
+            rivals = {
+                kind: among
+                for kind, choices in by_kind.items()
+                if (among := {arm_id: choice for arm_id, choice in choices.items() if arm_id in whole})
+            }
+            told = [_of_kind(kind, among, len(rivals)) for kind, among in rivals.items()]
+            found.append(_answer(by_id, baseline, "", whole, unit, tuple(told) if len(told) > 1 else ()))
+        found += [
+            _answer(by_id, baseline, kind, choices, unit)
+            for kind, choices in by_kind.items()
+            if choices.keys() - whole.keys()
+        ]
+    return tuple(found)
+
+
+def _answer(
+    arms: Mapping[str, ArmSummary],
+    baseline_id: str,
+    kind: str,
+    choices: Mapping[str, Choice],
+    unit: Literal["block", "invocation"],
+    by_kind: tuple[OfKind, ...] = (),
+) -> Answer:
+    best_id, best = _best(choices, {arm_id for arm_id in choices if _fails(arms[arm_id])})
+    among = best.compared
+    idle = tuple(it.arm_id for it in arms.values() if _is_idle(it, baseline_id))
+    decision = "cannot tell" if best_id in idle else _decision(choices, best)
+    if decision == "speculate" and _fails(arms[best_id]):
+        decision = "not advised"
+    if by_kind and _depends(decision, best_id, by_kind, arms):
+        decision = "depends on the text"
+    of_arm = arms[best_id] if not kind else arms[best_id].kinds[kind]
+    margin = NOISY_MARGIN if decision == "too noisy" else MARGIN
+    return Answer(
+        baseline_id=baseline_id,
+        kind=kind,
+        decision=decision,
+        arm_id=best_id,
+        speedup=best.speedup,
+        speedup_simultaneous=best.simultaneous,
+        gain=best.gain,
+        among=among,
+        comparison=compare(best.speedup, among=among),
+        units_advised=units_for(best.speedup, margin, among=among),
+        units_least=least_units(among),
+        unit=unit,
+        by_kind=by_kind,
+        left_out=of_arm.left_out,
+        prompts_given=of_arm.left_out + (of_arm.gain.prompts if of_arm.gain else 0),
+        never_completed=of_arm.never_completed,
+        failed=arms[best_id].requests_failed,
+        tried=_tried(arms[best_id]),
+        idle=idle,
+        behind=_behind(arms, baseline_id, kind, choices),
+        stalls=arms[best_id].stalls,
+        baseline_stalls=arms[baseline_id].stalls,
+    )
+
+
+def _tried(arm: ArmSummary) -> int:
+    return arm.requests_ok + arm.requests_failed
+
+
+def _fails(arm: ArmSummary) -> bool:
+    return arm.requests_failed > MOST_FAILED * _tried(arm)
+
+
+def _is_idle(arm: ArmSummary, baseline_id: str) -> bool:
+    return arm.baseline_id == baseline_id and arm.cost_probe is None and arm.requests_ok > 0 and not arm.drafted
+
+
+def _best(choices: Mapping[str, Choice], failing: Collection[str] = ()) -> tuple[str, Choice]:
+    """The arm with the highest speedup, of those that are shown to gain where there are such, and best without those
+    that fail too often."""
+    faster = {arm_id: choice for arm_id, choice in choices.items() if _interval(choice.simultaneous)[0] > 1}
+    sound = {arm_id: choice for arm_id, choice in faster.items() if arm_id not in failing}
+    return max((sound or faster or choices).items(), key=lambda item: item[1].speedup.point)
+
+
+def _decision(choices: Mapping[str, Choice], best: Choice) -> Decision:
+    low, high = _interval(best.simultaneous)
+    own = [_interval(choice.speedup) for choice in choices.values()]
+    if all(ends == (0.0, inf) for ends in own):
+        return "cannot tell"
+    if low > 1:
+        return "speculate" if best.speedup.n >= least_units(best.compared) else "too few"
+    if all(high < 1 for _, high in own):
+        return "do not speculate" if best.speedup.n >= least_units(1) else "too few"
+    return "too noisy" if high > NOISY * low else "not shown"
+
+
+def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> OfKind:
+    """The best arm on one of so many kinds."""
+    arm_id, best = _best(choices)
+    together = best.compared * kinds
+    speedup = simultaneous(best.speedup, together)
+    sign: Literal["gain", "loss", "open"] = "open"
+    if _interval(speedup)[0] > 1 and speedup.point >= 1 + MARGIN and speedup.n >= least_units(together):
+        sign = "gain"
+    elif speedup.n >= least_units(kinds) and all(_loses(choice.speedup, kinds) for choice in choices.values()):
+        sign = "loss"
+    return OfKind(kind=kind, arm_id=arm_id, speedup=speedup, sign=sign)
+
+
+def _loses(speedup: Estimate, kinds: int) -> bool:
+    """Whether an arm is slower on one of so many kinds, by a difference that matters (2 %)."""
+    return _interval(simultaneous(speedup, kinds))[1] < 1 and speedup.point <= 1 - MARGIN
+
+
+def _depends(decision: Decision, arm_id: str, by_kind: Sequence[OfKind], arms: Mapping[str, ArmSummary]) -> bool:
+    """Whether one answer for all kinds would be wrong for some: it gains here and loses there."""
+    signs = {it.sign for it in by_kind}
+    if "gain" in signs and ("loss" in signs or decision == "do not speculate"):
+        return True
+    own = (arms[arm_id].kinds[it.kind].speedup for it in by_kind if it.kind in arms[arm_id].kinds)
+    return decision == "speculate" and any(speedup is not None and _loses(speedup, len(by_kind)) for speedup in own)
+
+
+def _behind(
+    arms: Mapping[str, ArmSummary], baseline_id: str, kind: str, choices: Mapping[str, Choice]
+) -> tuple[Behind, ...]:
+    """Arms that lack prompts which those that compete have."""
+    others = (arm for arm in arms.values() if arm.baseline_id == baseline_id and arm.arm_id not in choices)
+    parts = (
+        (arm.arm_id, arm.kinds.get(kind) if kind else arm)
+        for arm in others
+        if not (arm.cost_probe or _is_idle(arm, baseline_id))
+    )
+    return tuple(
+        Behind(arm_id=arm_id, speedup=part.speedup, prompts=met, of=met + part.left_out)
+        for arm_id, part in parts
+        if part is not None and part.left_out
+        for met in (part.gain.prompts if part.gain else 0,)
+    )
+
+
+def _interval(speedup: Estimate | None) -> tuple[float, float]:
+    """Bounds of a speedup; without an interval it may be anything."""
+    if speedup is None or speedup.low is None or speedup.high is None:
+        return 0.0, inf
+    return speedup.low, speedup.high

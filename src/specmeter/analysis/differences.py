@@ -1,0 +1,131 @@
+"""Where greedy texts leave those that they should equal, read from a run's stored token ids.
+
+A request is compared with its *reference*: that of an arm with the answer of its baseline to the same prompt in the
+same block, that of a baseline with its own first answer to the prompt. So repeats of plain decoding, and the control
+`.../again`, say how far plain decoding repeats itself. Arms whose acceptance is decided by dice are left out: their
+text means nothing.
+
+A text that merely goes on where the other ends is no difference of content, and neither is a token whose id the engine
+never sent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
+from specmeter.record import Arm
+from specmeter.store import RequestKey
+from specmeter.store.hashes import output_digest
+
+if TYPE_CHECKING:
+    from specmeter.store import RunReader
+
+_AT_ONCE = 500
+"""Replies read by one statement."""
+
+
+class Difference(NamedTuple):
+    """A request whose text leaves that of its reference."""
+
+    key: RequestKey
+    reference: RequestKey
+    position: int
+    """First generated token that differs, from 0."""
+    reference_token: int
+    token: int
+    before: tuple[int, ...]
+    """Generated tokens before it, the same in both."""
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Every token before the difference is known."""
+        return UNKNOWN_TOKEN not in self.before
+
+
+class Text(NamedTuple):
+    """A stored text by its digest."""
+
+    request_id: int
+    """Row of the request in the database."""
+    output: bytes
+    """Digest of its token ids; empty for a text without any."""
+
+
+def find_differences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, Text]) -> list[Difference]:
+    """All differences among the answered requests `texts`, in their order; each different text is read once."""
+    pairs: dict[str, list[tuple[RequestKey, RequestKey]]] = defaultdict(list)
+    for key, reference in _references(arms, texts):
+        if texts[key].output != texts[reference].output:
+            pairs[key.prompt_id].append((key, reference))
+    found: dict[RequestKey, Difference] = {}
+    for of_prompt in pairs.values():
+        wanted = {texts[key].output: texts[key].request_id for pair in of_prompt for key in pair}
+        ids = _read_token_ids(run, wanted)
+        for key, reference in of_prompt:
+            difference = _compare(key, reference, ids[texts[key].output], ids[texts[reference].output])
+            if difference is not None:
+                found[key] = difference
+    return [found[key] for key in texts if key in found]
+
+
+def read_texts(run: RunReader) -> dict[RequestKey, Text]:
+    """Digests of all answered requests that count, in the order of measurement. Reads every reply."""
+    query = "SELECT id, invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
+    rows = run.raw(f"{query} WHERE superseded = 0 AND status = 'ok' ORDER BY id")
+    keyed = ((row_id, RequestKey(*key), bulk) for row_id, *key, bulk in rows)
+    return {key: Text(row_id, output_digest(_token_ids(run, key, bulk))) for row_id, key, bulk in keyed}
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """First place where both have a token and these are known and differ."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b and UNKNOWN_TOKEN not in (a, b):
+            return place
+    return None
+
+
+def _references(arms: Mapping[str, Arm], keys: Iterable[RequestKey]) -> Iterator[tuple[RequestKey, RequestKey]]:
+    """(request, its reference) for every request that has one."""
+    known = dict.fromkeys(keys)
+    first: dict[tuple[str, str], RequestKey] = {}
+    for key in sorted(known):
+        first.setdefault((key.arm_id, key.prompt_id), key)
+    for key in known:
+        arm = arms.get(key.arm_id)
+        if arm is None or arm.synthetic_rates:
+            continue
+        if arm.baseline_id is None:
+            reference = first[key.arm_id, key.prompt_id]
+        else:
+            reference = key._replace(arm_id=arm.baseline_id)
+        if reference != key and reference in known:
+            yield key, reference
+
+
+def _compare(key: RequestKey, reference: RequestKey, ids: Sequence[int], others: Sequence[int]) -> Difference | None:
+    at = first_difference(ids, others)
+    if at is None:
+        return None
+    before = tuple(b if a == UNKNOWN_TOKEN else a for a, b in zip(ids[:at], others[:at], strict=True))
+    return Difference(key, reference, at, others[at], ids[at], before)
+
+
+def _read_token_ids(run: RunReader, wanted: Mapping[bytes, int]) -> dict[bytes, list[int]]:
+    """Token ids of some texts, found by one request each."""
+    outputs = {request_id: output for output, request_id in wanted.items()}
+    found: dict[bytes, list[int]] = {output: [] for output in wanted}
+    ids = list(outputs)
+    for at in range(0, len(ids), _AT_ONCE):
+        listed = ", ".join(map(str, ids[at : at + _AT_ONCE]))
+        query = "SELECT id, invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
+        for request_id, *key, bulk in run.raw(f"{query} WHERE id IN ({listed})"):
+            found[outputs[request_id]] = _token_ids(run, RequestKey(*key), bulk)
+    return found
+
+
+def _token_ids(run: RunReader, key: RequestKey, bulk: bytes) -> list[int]:
+    ids: list[int] = run.reply(bulk, key).get("token_ids", [])
+    return ids

@@ -1,0 +1,300 @@
+"""The account of a run: for each arm where its time went, what decides, and what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from specmeter.analysis.explain.experts import Experts, experts_of
+from specmeter.analysis.explain.parts import PARTS, RESIDUAL, Means, Split, means_of, split
+from specmeter.analysis.explain.reason import ReasonName, Round, sentence
+from specmeter.analysis.explain.tally import Cell, Tally, read_tallies, total
+from specmeter.analysis.prediction.costs import probed
+from specmeter.analysis.prediction.drafts import Counted
+from specmeter.analysis.prediction.forecast import fits
+from specmeter.analysis.prediction.outcomes import Outcome
+from specmeter.analysis.prediction.speedup import AtGamma, predict
+from specmeter.errors import SpecmeterError, UsageError
+from specmeter.numbers.stats import pooled_ratio
+from specmeter.record import Arm, Estimate, ModelIdentity, Record, Verdict
+
+if TYPE_CHECKING:
+    from specmeter.analysis.reading import RunReport
+    from specmeter.probe import Probe
+    from specmeter.store import RunReader
+
+PartName = Literal["draft", "verify", "restore", "sample", "rest", "remainder"]
+
+
+class Part(Record):
+    """A part of an arm's decode time."""
+
+    name: PartName
+    ms_per_token: Estimate
+    """Per emitted token; interval over blocks."""
+    share: float
+    """Of the decode time."""
+
+
+class RoundCost(Record):
+    """A mean step of the arm; costs in plain tokens, the baseline's time per token being 1."""
+
+    tau: float
+    """Tokens emitted. A replay is part of its step, so the arm's tau (tokens per target forward) is
+    tau / (1 + replays)."""
+    drafted: float
+    with_draft: float
+    """Share of the steps that had a draft."""
+    draft: float
+    verify: float
+    restore: float
+    rest: float
+    replays: float = 0.0
+    """Target forwards that replay what was accepted before a restored checkpoint."""
+
+
+class ArmAccount(Record):
+    """One arm."""
+
+    arm_id: str
+    baseline_id: str | None
+    verdict: Verdict | None
+    """None for a run that was not checked."""
+    tokens: int
+    ms_per_token: Estimate
+    """Decode time per emitted token, over the prompts that the baseline has as well."""
+    parts: tuple[Part, ...]
+    means: Means
+    """How the parts were obtained; see `explain.parts`."""
+    accounted: float | None
+    """Share of the decode time that was measured or priced, part by part. Where verification is what is left over, that
+    is not counted: it is then drafting, restoring, and one forward at the baseline's price for each step. None where
+    there is nothing to go by."""
+    round: RoundCost | None
+    """None without a baseline."""
+    reason: ReasonName | None
+    """What decides; None where no single thing does, and for baselines."""
+    sentence: str
+    speedup: Estimate | None
+    """As measured; None where it cannot be believed."""
+    prediction: Outcome | None
+    """What was expected before the measurement."""
+    by_curve: AtGamma | None
+    """What the probe's curves say with the acceptance that was measured; None without a probe of the arm's models."""
+
+    @property
+    def by_curve_error(self) -> float | None:
+        """predicted / measured - 1."""
+        if self.by_curve is None or self.speedup is None:
+            return None
+        return self.by_curve.speedup.point / self.speedup.point - 1
+
+
+@dataclass(frozen=True)
+class Account:
+    """All arms of a run that were measured, baselines first in their group."""
+
+    name: str
+    arms: tuple[ArmAccount, ...]
+    probe: str | None
+    """What the probe is called; None without one."""
+
+
+def explain(
+    run: RunReader, report: RunReport, probes: Mapping[str, Probe] | None = None, probe_name: str | None = None
+) -> Account:
+    """Account for every arm of `run`, as `report` reads it. `probes`: arm id -> the probe of its models.
+
+    Raises `UsageError` for a run in which nothing was measured, `StoreError` for a damaged one.
+    """
+    tallies = read_tallies(run)
+    models = {model.name: model for model in report.models}
+    verdicts = report.certificate.arms if report.certificate else {}
+    speedups = {arm.arm_id: arm.speedup for arm in (*report.summary.arms, *report.summary.controls)}
+    predictions = {outcome.prediction.arm_id: outcome for outcome in report.predictions}
+    unions, texts = _unions(report.arms, tallies), {it.target: it for it in run.routing()}
+    found: list[ArmAccount] = []
+    for arm in report.arms:
+        if arm.id not in tallies:
+            continue
+        verdict = verdicts.get(arm.id)
+        model, probe = models[arm.target], (probes or {}).get(arm.id)
+        account = _account(
+            arm,
+            tallies[arm.id],
+            tallies.get(arm.baseline_id or "", {}),
+            experts_of(model.header, model, probe, unions[arm.target], texts.get(arm.target)),
+            probe,
+            verdict=verdict,
+            measured=speedups.get(arm.id),
+            several=report.summary.invocations > 1,
+        )
+        found.append(account.model_copy(update={"prediction": predictions.get(arm.id)}))
+    if not found:
+        raise UsageError(f"{run.folder}: nothing was measured yet", fix="resume the run with `specmeter run`")
+    return Account(report.name, tuple(found), probe_name if probes else None)
+
+
+def _unions(arms: Iterable[Arm], tallies: Mapping[str, Mapping[Cell, Tally]]) -> dict[str, dict[int, float]]:
+    """Target -> experts that its forwards read, by their tokens, as any arm of it recorded them."""
+    sums: dict[str, Tally] = {}
+    for arm in arms:
+        sums.setdefault(arm.target, Tally()).add(total(tallies.get(arm.id, {}).values()))
+    return {target: tally.unions for target, tally in sums.items()}
+
+
+def probes_by_arm(
+    probe: Probe, name: str, arms: Iterable[Arm], models: Mapping[str, ModelIdentity]
+) -> dict[str, Probe]:
+    """Arms that run the probe's models. Raises `UsageError` where none does."""
+    found = {arm.id: probe for arm in arms if fits(probe, models[arm.target], models[arm.draft] if arm.draft else None)}
+    if not found:
+        draft = f" with {probe.draft.reference}" if probe.draft else ""
+        raise UsageError(
+            f"{name}: is a probe of {probe.target.reference}{draft}, which no arm of this run used",
+            fix="probe the run's own models, or leave --probe out",
+        )
+    return found
+
+
+def _account(
+    arm: Arm,
+    mine: Mapping[Cell, Tally],
+    base: Mapping[Cell, Tally],
+    experts: Experts | None,
+    probe: Probe | None,
+    *,
+    verdict: Verdict | None,
+    measured: Estimate | None,
+    several: bool,
+) -> ArmAccount:
+    cells = [cell for cell in mine if cell in base] or list(mine)
+    paired = bool(base) and all(cell in base for cell in cells)
+    units = _units(mine, cells, several)
+    plain = _units(base, cells, several) if paired else {}
+    by_model = arm.draft is not None
+    means: Means = means_of(list(units.values()), probe, by_model, paired) if arm.speculates else _plain(units)
+    splits = [
+        split(
+            unit,
+            means,
+            plain[key].ms / plain[key].tokens if paired else None,
+            probe,
+            by_model,
+            experts.most if experts else None,
+        )
+        for key, unit in units.items()
+    ]
+    of = "invocations" if several else "blocks"
+    whole, beside = total(units.values()), total(plain.values()) if paired else None
+    parts = tuple(_part(name, splits, of) for name in (*PARTS, "remainder") if _shown(name, splits, means))
+    costs = _round(whole, beside, splits, means) if beside is not None and whole.rounds else None
+    reason, said = None, ""
+    if costs is not None and arm.speculates:
+        reason, said = sentence(costs, experts, undivided=means == "undivided", measured=measured)
+    return ArmAccount(
+        arm_id=arm.id,
+        baseline_id=arm.baseline_id,
+        verdict=verdict,
+        tokens=whole.tokens,
+        ms_per_token=pooled_ratio([(it.ms, it.tokens) for it in splits], unit="ms/token", of=of),
+        parts=parts,
+        means=means,
+        accounted=_accounted(splits, means),
+        round=None if costs is None else _cost_record(costs),
+        reason=reason,
+        sentence=f"invalid, so it says nothing about a speedup: {said}" if verdict == "invalid" and said else said,
+        speedup=measured,
+        prediction=None,
+        by_curve=_by_curve(arm, mine, cells, probe) if costs is not None else None,
+    )
+
+
+def _accounted(splits: Sequence[Split], means: Means) -> float | None:
+    """Share of the decode time that was measured or priced; see `ArmAccount.accounted`."""
+    whole = sum(it.ms for it in splits)
+    if means in RESIDUAL:
+        sure = [it.sure for it in splits if it.sure is not None]
+        share = 1 - abs(whole - sum(sure)) / whole
+        return share if share > 0 and len(sure) == len(splits) else None
+    return None if means == "undivided" else 1 - abs(sum(it.remainder for it in splits)) / whole
+
+
+def _units(tallies: Mapping[Cell, Tally], cells: Sequence[Cell], several: bool) -> dict[object, Tally]:
+    """Sums over what repeats: blocks, or invocations where there are several."""
+    found: dict[object, Tally] = {}
+    for cell in cells:
+        key = cell.invocation if several else (cell.invocation, cell.block)
+        found.setdefault(key, Tally()).add(tallies[cell])
+    return found
+
+
+def _plain(units: Mapping[object, Tally]) -> Means:
+    """A baseline: its steps where they were measured, else all of it is the target's forwards."""
+    return "steps" if all(unit.times for unit in units.values()) else "difference"
+
+
+def _part(name: PartName, splits: Sequence[Split], of: str) -> Part:
+    values = [(float(getattr(it, name)), float(it.tokens)) for it in splits]
+    floor = min(0.0, *(value for value, _ in values)) * 1e3
+    return Part(
+        name=name,
+        ms_per_token=pooled_ratio(values, unit="ms/token", of=of, floor=floor),
+        share=sum(value for value, _ in values) / sum(it.ms for it in splits),
+    )
+
+
+def _shown(name: str, splits: Sequence[Split], means: Means) -> bool:
+    """Parts that the means can tell; a remainder always, except by difference, which need not have one."""
+    if name == "remainder":
+        return means not in ("difference", "undivided") or any(it.remainder for it in splits)
+    if means == "undivided":
+        return name == "verify" or (name == "restore" and any(it.restore for it in splits))
+    return name in ("draft", "verify") or any(getattr(it, name) for it in splits)
+
+
+def _round(whole: Tally, plain: Tally, splits: Sequence[Split], means: Means) -> Round:
+    each = whole.rounds * plain.ms / plain.tokens
+    sums = {name: sum(getattr(it, name) for it in splits) / each for name in (*PARTS, "remainder")}
+    return Round(
+        tau=whole.tokens / whole.rounds,
+        drafted=whole.drafted / whole.rounds,
+        accepted=whole.accepted / whole.rounds,
+        with_draft=whole.with_draft / whole.rounds,
+        draft=sums["draft"],
+        verify=sums["verify"],
+        restore=sums["restore"],
+        rest=sums["sample"] + sums["rest"] + sums["remainder"],
+        unexplained=max(0.0, sums["remainder"]) if means in RESIDUAL else 0.0,
+        replays=whole.replays / whole.rounds,
+    )
+
+
+def _cost_record(it: Round) -> RoundCost:
+    return RoundCost(
+        tau=it.tau,
+        drafted=it.drafted,
+        with_draft=it.with_draft,
+        draft=it.draft,
+        verify=it.verify,
+        restore=it.restore,
+        rest=it.rest,
+        replays=it.replays,
+    )
+
+
+def _by_curve(arm: Arm, mine: Mapping[Cell, Tally], cells: Sequence[Cell], probe: Probe | None) -> AtGamma | None:
+    """The probe's curves with the very lengths and acceptance of the arm."""
+    if probe is None or not arm.speculates:
+        return None
+    longest = max((length for cell in cells for length in mine[cell].lengths), default=0)
+    if longest == 0:
+        return None
+    counted = Counted()
+    for cell in cells:
+        counted.add(cell.prompt_id, {(longest, *counts): n for counts, n in mine[cell].by_counts.items()})
+    try:
+        return predict(counted, probed(probe, "probe"), [longest], by_model=arm.draft is not None).by_gamma[0]
+    except SpecmeterError:
+        return None

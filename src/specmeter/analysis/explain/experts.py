@@ -1,0 +1,111 @@
+"""What a mixture of experts can add to a verification, at most.
+
+Tokens that choose different experts make a forward read more of them: `x` times more than one token does. Nothing but
+the experts grows by that, so a forward takes at most
+
+    1 + f x    forwards over one token,    f: the experts' share of the bytes that one token reads
+
+which is 1 + x where everything is experts. Whatever a verification takes beyond that has another reason.
+
+How many experts a forward reads is known, in this order, from the steps themselves (`engine.record_experts`), from the
+run's texts, which the target read once more (`specmeter.laboratory.routing`), from a probe, which is of another text,
+or not at all: then it is what uniform routing would read, which stands beside it in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specmeter.analysis.prediction.costs import footprint_of
+from specmeter.theory.experts import expected_union
+
+if TYPE_CHECKING:
+    from specmeter.probe import Probe
+    from specmeter.record import ExpertUnion, ModelHeader, ModelIdentity, TextRouting
+
+_NOT_MEASURED = "routing was not measured"
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The experts of a target."""
+
+    total: int
+    """In each layer."""
+    used: int
+    """By one token."""
+    share: float = 1.0
+    """Of the bytes that one token reads; 1 where it is not known, which explains the most."""
+    unions: tuple[tuple[int, float], ...] = ()
+    """Tokens of a forward -> different experts in a layer, as measured, by tokens; empty where routing was not."""
+    where: str = ""
+    """Of the measurement: `in the run's steps`, `on the run's texts`, `on a probe's text`; empty without one."""
+
+    def more(self, tokens: float) -> tuple[float, bool]:
+        """(how many more experts a forward over `tokens` reads, as a share of those of one; whether it was measured).
+
+        Unmeasured it is what independent routing would read, which real texts do not reach.
+        """
+        measured = self.measured(tokens)
+        if measured is None:
+            return self.uniform(tokens) / self.used - 1, False
+        return max(0.0, measured / self.used - 1), True
+
+    def measured(self, tokens: float) -> float | None:
+        """Experts of a layer that a forward over `tokens` reads, as measured; None where that was not."""
+        if not self.unions or not 1 <= tokens <= self.unions[-1][0]:
+            return None
+        known = {1: float(self.used), **dict(self.unions)}
+        places = sorted(known)
+        return float(np.interp(tokens, places, [known[n] for n in places]))
+
+    def uniform(self, tokens: float) -> float:
+        """The same if routing were uniform and independent (`theory.experts`)."""
+        return float(expected_union(tokens, self.total, self.used))
+
+    def told(self, tokens: float) -> str:
+        """What is known of a forward over `tokens`, with the formula beside it."""
+        if (measured := self.measured(tokens)) is None:
+            return _NOT_MEASURED
+        return f"{measured:.1f} of {self.total} in a layer {self.where}, {self.uniform(tokens):.1f} by uniform routing"
+
+    def most(self, tokens: float) -> float:
+        """Most that reading them lets a forward over `tokens` take, in forwards over one token."""
+        return 1 + self.share * self.more(tokens)[0]
+
+
+def experts_of(
+    header: ModelHeader | None,
+    model: ModelIdentity | None = None,
+    probe: Probe | None = None,
+    steps: Mapping[int, float] | None = None,
+    texts: TextRouting | None = None,
+) -> Experts | None:
+    """What is known of a target's experts; None for a dense one. `steps`: tokens of a forward -> experts that the run
+    itself recorded; `texts`: those of its texts."""
+    of_texts = texts.union if texts is not None else None
+    of_probe = probe.union if probe is not None else None
+    sources = {
+        "in the run's steps": dict(steps or {}),
+        "on the run's texts": _points(of_texts),
+        "on a probe's text": _points(of_probe),
+    }
+    where = next((name for name, points in sources.items() if points), "")
+    unions = tuple(sorted(sources[where].items())) if where else ()
+    if header is None or not header.experts > header.experts_used > 0:
+        counted = of_texts or of_probe
+        return Experts(counted.experts, counted.used, 1.0, unions, where) if counted is not None else None
+    share = 1.0
+    if model is not None and header.bytes_per_token > 0:
+        footprint = footprint_of(model, header)
+        read = footprint.expert_bytes * footprint.used
+        share = read / (read + footprint.always_bytes) if read > 0 else 1.0
+    return Experts(header.experts, header.experts_used, share, unions, where)
+
+
+def _points(union: ExpertUnion | None) -> dict[int, float]:
+    return {point.tokens: point.union.point for point in union.points} if union is not None else {}

@@ -1,0 +1,392 @@
+"""What steps cost, in plain tokens: times of decoding one token without speculation.
+
+    plain token           T(1) + o
+    step of d drafts      D(d) + T(d + 1) + o [+ P(rejected) (T(a + 2) + restore), and a token more]
+
+    T(n)    target forward over n tokens                    o    the rest: choosing tokens, cutting caches
+    D(d)    making d drafts. A draft model makes them one by one, d t(1), and then takes in what the target verified,
+            one forward over the d + 1 tokens: t(d + 1). N-gram methods look them up: nothing that counts
+    restore a recurrent target cannot forget rejected tokens: it restores a checkpoint and replays the a tokens that
+            were accepted and the one in place of the rejected draft, which emits one more
+
+Sources:
+
+`probed`    curves that were measured on this machine. Points between them lie on straight lines. Beyond the last one an
+            MoE target goes on by the experts that are still to be read (`theory.fitting`, with the probe's own unions),
+            any other curve on the line through its last two points; with twice the uncertainty. Every point is drawn
+            from its interval.
+`stepped`   whole steps that were measured in the run at hand, over plain tokens of the same minutes (`probe.steps`):
+            what a step costs beside its forwards is in them.
+`by_bytes`  what forwards read and compute (`theory.roofline`), of a catalogue's device or of no device in particular:
+            then only ratios of bytes count, which is all that a speedup needs. What bytes cannot say is drawn from
+            ranges that stand in `Unknowns`, and makes most of the interval.
+
+`MODEL` is the spread of what is left out, drawn once per prediction: the state of the machine on another day, costs
+that grow with the context, a server around the forwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specmeter.analysis.prediction import LONGEST
+from specmeter.errors import UsageError
+from specmeter.text import counted as quantity
+from specmeter.theory.experts import expected_union
+from specmeter.theory.roofline import Footprint, forward_bytes
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from specmeter.probe import Probe
+    from specmeter.record import Estimate, ModelHeader, ModelIdentity, StepProbe
+    from specmeter.theory.arguments import Floats
+    from specmeter.theory.catalogue import Device
+    from specmeter.theory.curves import CostCurve
+
+MODEL = 0.04
+"""Standard deviation of the logarithm of a step's cost that no input explains; see docs/explanation/prediction.md."""
+STEPS = 0.02
+"""Standard deviation of the logarithm by which one session differs from another of the same kind, all its steps alike:
+memory lies otherwise, the machine drifts. Seen in sessions of an MoE with gamma 1, 4 and 16, plain and drafting."""
+STEP = 0.01
+"""The same of one length of draft in one session, beside that."""
+LATER = 0.018
+"""The same of a measured speedup, over some blocks of both its arms: two means of about three sessions each."""
+UNKNOWN = 0.05
+"""The same of a measured time that came without an interval."""
+PLAIN = 0.01
+"""The same of a step without a draft, which is what the baseline does."""
+_NORMAL = 1.96
+"""Half width of a 95 % interval in standard deviations."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Costs drawn for steps of 0 .. longest drafts, in plain tokens; row 0 is the point."""
+
+    verify: Floats
+    """T(d + 1). Shape (draws, longest + 1)."""
+    draft: Floats
+    """D(d), 0 for no draft. Shape (draws, longest + 1)."""
+    rest: Floats
+    """o of a step. Shape (draws,)."""
+    restore: Floats
+    """What a rejection costs beside the replay; 0 where the target forgets at no cost. Shape (draws,)."""
+    recurrent: bool
+    """Rejections are replayed."""
+    measured: int
+    """Drafts up to this length need no cost beyond what was measured (or is computed)."""
+
+    def verify_at(self, drafts: Floats) -> Floats:
+        """T(d + 1) for one number of drafts per draw, not necessarily whole. Shape (draws,)."""
+        low = np.minimum(np.floor(drafts).astype(np.int64), self.verify.shape[1] - 1)
+        high = np.minimum(low + 1, self.verify.shape[1] - 1)
+        rows = np.arange(len(drafts))
+        share = np.clip(drafts - low, 0.0, 1.0)
+        return self.verify[rows, low] * (1 - share) + self.verify[rows, high] * share
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A source of costs."""
+
+    basis: str
+    """Where it is from, in words."""
+    has_draft: bool
+    """Whether it says what drafting with a model costs."""
+    draw: Callable[[int, int, Generator, bool], Table]
+    """(longest, draws, rng, whether a draft model drafts) -> costs."""
+
+
+# --- probed ----------------------------------------------------------------------------------------------------------
+
+
+def probed(probe: Probe, name: str) -> Costs:
+    """Costs from a probe called `name`. Raises `UsageError` for a curve without T(1), when drawn."""
+
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+        n = np.arange(1, longest + 2, dtype=np.float64)
+        onward = _onward(probe) if n[-1] > probe.target_ms.tokens[-1] else None
+        target = _drawn_curve(probe.target_ms, n, draws, rng, onward)
+        rest = np.zeros(draws) if probe.overhead_ms is None else _drawn(probe.overhead_ms, draws, rng)
+        draft = np.zeros((draws, longest + 1))
+        if by_model and probe.draft_ms is not None:
+            draft = _drafting(_drawn_curve(probe.draft_ms, n, draws, rng))
+        plain = (target[:, 0] + rest)[:, np.newaxis]
+        # A step without a draft is a plain token: what is left out of the model is left out of both.
+        slower = _spread(MODEL, draws, rng)[:, np.newaxis] * np.ones(longest + 1)
+        slower[:, 0] = _spread(PLAIN, draws, rng)
+        recurrent = probe.target.header is not None and probe.target.header.recurrent
+        return Table(
+            verify=slower * target / plain,
+            draft=slower * draft / plain,
+            rest=rest / plain[:, 0],
+            restore=_range(0.0, 1.0, draws, rng) if recurrent else np.zeros(draws),
+            recurrent=recurrent,
+            measured=int(probe.target_ms.tokens[-1]) - 1,
+        )
+
+    return Costs(f"{name}", probe.draft_ms is not None, draw)
+
+
+def _onward(probe: Probe) -> Callable[[Floats], Floats] | None:
+    """T(n) of an MoE target beyond its last point: floor + slope n + expert U(n), with the unions that the probe
+    measured; None for dense targets, and where there is too little to fit."""
+    from specmeter.probe.reading import union_model
+    from specmeter.theory.fitting import PARAMETERS, fit_cost
+
+    union = probe.union
+    if union is None or union.used >= union.experts or len(union.points) < 2:
+        return None
+    if len(probe.target_ms.points) <= len(PARAMETERS["experts"]):
+        return None
+    return fit_cost(probe.target_ms, "experts", union_model(union)).ms_at
+
+
+def _drawn_curve(
+    curve: CostCurve, n: Floats, draws: int, rng: Generator, onward: Callable[[Floats], Floats] | None = None
+) -> Floats:
+    """T(n), one curve per draw, beyond the last point by `onward`, else on a line. Shape (draws, len(n))."""
+    curve.verification(0)  # refuses a curve that does not begin at n = 1
+    known = curve.tokens
+    points = np.stack([_drawn(point.ms, draws, rng) for point in curve.points], axis=1)
+    if len(known) == 1:
+        return np.repeat(points, len(n), axis=1)
+    place = np.clip(np.searchsorted(known, n, side="right") - 1, 0, len(known) - 2)
+    share = (n - known[place]) / (known[place + 1] - known[place])
+    times = points[:, place] * (1 - share) + points[:, place + 1] * share
+    beyond = n > known[-1]
+    if onward is not None and beyond.any():
+        times[:, beyond] = onward(n[beyond]) * (points[:, -1:] / points[0, -1])
+    times[:, beyond] = np.maximum(times[:, beyond], points[:, -1:])
+    times[:, beyond] = times[0, beyond] * (times[:, beyond] / times[0, beyond]) ** 2
+    return times
+
+
+def _drawn(estimate: Estimate, draws: int, rng: Generator) -> Floats:
+    """Values of a time, log-normal by its interval, or by `UNKNOWN` where it has none."""
+    if estimate.low is None or estimate.high is None or estimate.low <= 0 or estimate.point <= 0:
+        return estimate.point * _spread(UNKNOWN, draws, rng)
+    spread = math.log(estimate.high / estimate.low) / 2 / _NORMAL
+    return estimate.point * _spread(spread, draws, rng)
+
+
+def _spread(deviation: float, draws: int, rng: Generator) -> Floats:
+    """Factors around 1; the first is 1."""
+    factors = np.exp(deviation * rng.standard_normal(draws))
+    factors[0] = 1.0
+    return factors
+
+
+def _range(low: float, high: float, draws: int, rng: Generator) -> Floats:
+    """Values from a range, all equally likely; the first is its middle."""
+    values = low + (high - low) * rng.random(draws)
+    values[0] = (low + high) / 2
+    return values
+
+
+def _log_range(low: float, high: float, draws: int, rng: Generator) -> Floats:
+    """Values from a range, all magnitudes equally likely; the first is its geometric middle."""
+    return np.exp(_range(math.log(low), math.log(high), draws, rng))
+
+
+def _drafting(forwards: Floats) -> Floats:
+    """D(d) for d = 0 .. from t(1) .. of the draft model: d t(1) + t(d + 1), nothing for d = 0."""
+    d = np.arange(len(forwards[0]), dtype=np.float64)
+    return np.where(d > 0, d * forwards[:, :1] + forwards, 0.0)
+
+
+# --- stepped ---------------------------------------------------------------------------------------------------------
+
+
+def stepped(probe: StepProbe, plain_ms: float | None = None, *, stops_early: bool = False) -> Costs:
+    """Costs from steps that were measured in the run itself.
+
+    `plain_ms` is a plain token of the baseline, measured in the same minutes; it counts like one more plain session.
+    `stops_early`: drafts end where the draft model doubts, so that a draft shorter than the longest cost a token more.
+    Raises `UsageError` for a probe without a round.
+    """
+    if not probe.rounds:
+        raise UsageError(f"there is no probe: {probe.failure}", fix="measure it again")
+    known, points = _step_points(probe, plain_ms)
+    drafting = [it.drafting_ms / it.plain_ms for it in probe.rounds if it.drafting_ms is not None]
+    per_token = median(drafting) if drafting and probe.draft is not None else 0.0
+
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+        rounds = len(probe.rounds)
+        each = np.exp(_normal(STEP / math.sqrt(rounds), draws, len(known), rng)) * points
+        level = STEPS * math.sqrt(1 / rounds + 1 / (rounds + (plain_ms is not None)))
+        d = np.arange(longest + 1, dtype=np.float64)
+        whole = _along(np.concatenate([[0.0], known]), np.concatenate([np.ones((draws, 1)), each], axis=1), d)
+        draft = np.where(d > 0, d * per_token if by_model else 0.0, 0.0) * np.ones((draws, 1))
+        if stops_early:
+            draft[:, :longest] += per_token
+            whole[:, :longest] += per_token
+        slower = _spread(level, draws, rng)[:, np.newaxis] * np.ones(longest + 1)
+        slower[:, 0] = 1.0  # a step without a draft is what the baseline does
+        slower *= _spread(LATER, draws, rng)[:, np.newaxis]
+        return Table(
+            verify=slower * (whole - draft),
+            draft=slower * draft,
+            rest=np.zeros(draws),
+            restore=np.zeros(draws),
+            recurrent=False,
+            measured=int(known[-1]),
+        )
+
+    rounds = quantity(len(probe.rounds), "round")
+    return Costs(f"steps probed in this run ({rounds} on {quantity(len(probe.prompts), 'prompt')})", True, draw)
+
+
+def _step_points(probe: StepProbe, plain_ms: float | None) -> tuple[Floats, Floats]:
+    """(tokens drafted, cost of such a step in plain tokens), ascending."""
+    plain = [math.log(it.plain_ms) for it in probe.rounds]
+    level = fmean(plain)
+    anchor = fmean([*plain, math.log(plain_ms)]) if plain_ms is not None else level
+    ratios: dict[int, list[float]] = {}
+    for it, base in zip(probe.rounds, plain, strict=True):
+        for drafted, ms in it.step_ms.items():
+            if drafted > 0:
+                ratios.setdefault(drafted, []).append(math.log(ms) - base)
+    known = sorted(ratios)
+    points = [math.exp(median(ratios[drafted]) + level - anchor) for drafted in known]
+    return np.array(known, dtype=np.float64), np.array(points)
+
+
+def _normal(deviation: float, draws: int, columns: int, rng: Generator) -> Floats:
+    """Values around 0; the first row is 0."""
+    values = deviation * rng.standard_normal((draws, columns))
+    values[0] = 0.0
+    return values
+
+
+def _along(known: Floats, values: Floats, wanted: Floats) -> Floats:
+    """On straight lines between known places; beyond the last one it goes on with the slope of the second half."""
+    place = np.clip(np.searchsorted(known, wanted, side="right") - 1, 0, len(known) - 2)
+    share = np.minimum((wanted - known[place]) / (known[place + 1] - known[place]), 1.0)
+    found = values[:, place] * (1 - share) + values[:, place + 1] * share
+    middle = len(known) // 2 if len(known) > 2 else 0
+    slope = (values[:, -1] - values[:, middle]) / (known[-1] - known[middle])
+    return found + np.maximum(0.0, wanted - known[-1]) * np.maximum(slope, 0.0)[:, np.newaxis]
+
+
+# --- by bytes --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """Ranges of what bytes do not say; each (low, high), drawn for every prediction anew."""
+
+    bandwidth: tuple[float, float] = (0.5, 0.9)
+    """Share of the peak bandwidth that decoding reaches."""
+    arithmetic: tuple[float, float] = (0.2, 0.6)
+    """Share of the peak arithmetic that small batches reach."""
+    ridge: tuple[float, float] = (40.0, 250.0)
+    """Operations per byte at which arithmetic begins to limit, where the device's peak is not on record."""
+    overhead_ms: tuple[float, float] = (0.05, 0.8)
+    """Per forward: launching, waiting."""
+    batch: tuple[float, float] = (0.0, 0.25)
+    """How much longer a forward of two rows takes than one row, whatever is read: other kernels."""
+    row: tuple[float, float] = (0.0, 0.06)
+    """The same for each row beyond the first, in forwards of one row."""
+    draft: tuple[float, float] = (1.0, 3.0)
+    """How much longer a small model's forward takes than its bytes say."""
+    overlap: tuple[float, float] = (0.5, 1.0)
+    """Part of an independent token that each further token of a text is, in the experts that it chooses."""
+
+
+PROCESSOR = Unknowns(ridge=(6.0, 60.0), overhead_ms=(0.02, 0.3), batch=(0.0, 0.15), row=(0.0, 0.2))
+"""Of main memory: few cores compute far less for each byte that they read, and every row takes its time."""
+
+
+def footprint_of(model: ModelIdentity, header: ModelHeader) -> Footprint:
+    """What forwards of a model read, by the header of its file.
+
+    An expert's bytes are those that one token does not read, divided by the experts that it does not use; embedding
+    tables count among them, so experts come out a little large.
+    """
+    routed = header.experts > header.experts_used > 0
+    expert = 0.0
+    if routed:
+        expert = max(0.0, model.size_bytes - header.bytes_per_token) / (header.experts - header.experts_used)
+    always = header.bytes_per_token - expert * header.experts_used
+    if not routed or always <= 0:
+        return Footprint(always_bytes=header.bytes_per_token, flops_per_token=2.0 * header.parameters)
+    active = header.parameters * header.bytes_per_token / model.size_bytes
+    return Footprint(
+        always_bytes=always,
+        expert_bytes=expert,
+        experts=header.experts,
+        used=header.experts_used,
+        flops_per_token=2.0 * active,
+    )
+
+
+def by_bytes(
+    target: Footprint,
+    draft: Footprint | None,
+    basis: str,
+    *,
+    device: Device | None = None,
+    processor: bool = False,
+    recurrent: bool = False,
+    context: int = 512,
+) -> Costs:
+    """Costs from what both models read and compute; of a `device`, or of none in particular (a `processor` or not)."""
+    unknowns = PROCESSOR if processor or (device is not None and device.name.startswith("DDR")) else Unknowns()
+
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+        reached = _range(*unknowns.bandwidth, draws, rng)
+        peak = 100e9 if device is None else device.peak_bytes_per_s
+        flops = peak * _log_range(*unknowns.ridge, draws, rng)
+        if device is not None and device.fp16_tflops is not None:
+            flops = device.fp16_tflops * 1e12 * _range(*unknowns.arithmetic, draws, rng)
+        # Without a device overhead cannot be told in milliseconds: it is a share of a forward then.
+        overhead = _log_range(*unknowns.overhead_ms, draws, rng)
+        batch = _range(*unknowns.batch, draws, rng)
+        row = _range(*unknowns.row, draws, rng)[:, np.newaxis]
+        small = _log_range(*unknowns.draft, draws, rng)[:, np.newaxis]
+        overlap = _range(*unknowns.overlap, draws, rng)
+        n = np.arange(1, longest + 2, dtype=np.float64)
+        forward = _forwards(target, n, peak * reached, flops, overlap, context)
+        extra = overhead if device is not None else 0.05 * overhead * forward[:, 0]
+        plain = (forward[:, 0] + extra)[:, np.newaxis]
+        slower = 1 + batch[:, np.newaxis] * (n > 1) + row * (n - 1)
+        verify = (forward + extra[:, np.newaxis] + forward[:, :1] * (slower - 1)) / plain
+        making = np.zeros((draws, longest + 1))
+        if by_model and draft is not None:
+            forward = small * _forwards(draft, n, peak * reached, flops, overlap, context)
+            making = _drafting(forward + extra[:, np.newaxis] + forward[:, :1] * (slower - 1)) / plain
+        return Table(
+            verify=verify,
+            draft=making,
+            rest=np.zeros(draws),
+            restore=_range(0.0, 1.0, draws, rng) if recurrent else np.zeros(draws),
+            recurrent=recurrent,
+            measured=LONGEST,
+        )
+
+    return Costs(basis, draft is not None, draw)
+
+
+def _forwards(model: Footprint, n: Floats, bandwidth: Floats, flops: Floats, overlap: Floats, context: int) -> Floats:
+    """T(n) in ms without overhead, of a model whose tokens share experts as `overlap` says. Shape (draws, len(n)).
+
+    `bandwidth`, `flops` and `overlap` have shape (draws,).
+    """
+    tokens = np.broadcast_to(n, (len(overlap), len(n)))
+    union = None
+    if model.experts:
+        draws = 1 + overlap[:, np.newaxis] * (tokens - 1)
+        # One token reads K experts to the last digit, which the formula misses.
+        union = np.maximum(model.used, np.asarray(expected_union(draws, model.experts, model.used)))
+    size = np.asarray(forward_bytes(model, tokens, union=union, context=context))
+    seconds = np.maximum(size / bandwidth[:, np.newaxis], tokens * model.flops_per_token / flops[:, np.newaxis])
+    return 1000 * seconds

@@ -1,0 +1,295 @@
+"""Predictions of a run's own arms, made before each is measured, from the best that is known at that moment.
+
+Cost: the probe that was named, else steps that were probed in the run itself (`scout`), else the newest probe of these
+models, this engine, this machine and these settings, else the bytes in the headers of both models.
+
+Acceptance: rates that the arm prescribes (synthetic acceptance), else a replay of the arm on the texts that its
+baseline has generated, else what other arms of the run with the same target, draft and drafting have shown on the same
+prompts so far, whatever their gamma; else an assumed range, said to be one.
+
+All that takes time (files, first use of a library) happens when the forecaster is made, or in `prepare`. A prediction
+itself takes milliseconds, and taking in a request less than its own bookkeeping.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, probed, stepped
+from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
+from specmeter.analysis.prediction.speedup import predict
+from specmeter.errors import SpecmeterError, UsageError
+from specmeter.probe.files import find_probe
+from specmeter.record import Arm, ModelIdentity, Prediction, Request
+from specmeter.text import counted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from specmeter.analysis.prediction.drafts import Acceptance
+    from specmeter.analysis.prediction.speedup import AtGamma
+    from specmeter.probe import Probe
+    from specmeter.record import EngineIdentity, EngineSettings, Host, StepProbe
+
+ASSUMED = (0.7, 0.5, 0.85)
+"""(point, low, high) of alpha for a draft model nobody knows: what published pairs of one family lie between."""
+ASSUMED_HITS = (0.1, 0.0, 0.6)
+"""The same of how often an n-gram method has a draft at all; text that repeats itself lies above."""
+LEAST_DRAFTED = 50
+"""Tokens drafted by other arms, below which an assumed range says as much."""
+_COST_SETTINGS = (
+    "threads",
+    "kv_type_k",
+    "kv_type_v",
+    "flash_attention",
+    "gpu_layers",
+    "draft_gpu_layers",
+    "devices",
+    "draft_devices",
+    "rpc",
+    "batch",
+    "ubatch",
+)
+"""Settings on which the cost of a forward depends."""
+
+
+class Looking(Protocol):
+    """Finds out what a run does not show by itself; `scout.Scout` is one."""
+
+    def price(self, arm: Arm) -> StepProbe | None:
+        """What its steps cost; None where that is not to be measured."""
+        ...
+
+    def plain_ms(self, baseline_id: str) -> float | None:
+        """Time of a plain token of a baseline, as measured so far."""
+        ...
+
+    def replay(self, arm: Arm) -> Counted | str:
+        """Its steps on the texts of its baseline, or why they are not known."""
+        ...
+
+
+class Forecaster:
+    """Knows what was seen of a run so far. One per start of the run."""
+
+    def __init__(
+        self,
+        arms: Mapping[str, Arm],
+        models: Mapping[str, ModelIdentity],
+        engine: EngineIdentity,
+        *,
+        host: Host | None = None,
+        named: Sequence[tuple[str, Probe]] = (),
+        probes: Path | None = None,
+        prompts: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        """`named` are probes that somebody gave, with their names; `probes` is the folder to look for others; `prompts`
+        are the ids of each arm's prompts, where arms differ in them."""
+        self.scout: Looking | None = None
+        """Whom to ask; set where there is a run to look at."""
+        self._named: set[str] = set()
+        """Arms whose cost is that of a probe named on the command line."""
+        self._replayed: dict[str, Counted | str] = {}
+        self._unprobed: dict[str, str] = {}
+        self._arms = arms
+        self._prompts = prompts or {}
+        self._models = models
+        self._seen: dict[tuple[object, ...], Counted] = {}
+        self._sources: dict[tuple[object, ...], list[str]] = {}
+        self._costs: dict[str, Costs | str] = {}
+        self._found: dict[tuple[str, str | None], tuple[Path, Probe] | None] = {}
+        for arm in arms.values():
+            if arm.speculates:
+                self._costs[arm.id] = self._cost(arm, engine, host, named, probes)
+        self._first_use()
+
+    def saw(self, requests: Iterable[Request]) -> None:
+        """Take in requests that were measured; failed ones say nothing."""
+        for request in requests:
+            arm = self._arms.get(request.arm_id)
+            if arm is None or arm.gamma is None or request.reply is None or not _shows_acceptance(arm):
+                continue
+            key = drafting(arm)
+            self._seen.setdefault(key, Counted()).add(request.prompt_id, count_steps(request.reply, arm.gamma))
+            sources = self._sources.setdefault(key, [])
+            if arm.id not in sources:
+                sources.append(arm.id)
+
+    def prepare(self, arm: Arm) -> None:
+        """Probe and replay, as far as that can be done; nothing that fails here fails a run."""
+        if self.scout is None or arm.gamma is None:
+            return
+        early = arm.p_min is not None and arm.p_min > 0
+        probe = self.scout.price(arm) if arm.id not in self._named and _modelled(arm) else None
+        if probe is not None and probe.rounds:
+            plain_ms = self.scout.plain_ms(probe.baseline_id)
+            self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early)
+        elif probe is not None:
+            self._unprobed[arm.id] = probe.failure
+        if not arm.synthetic_rates:
+            self._replayed[arm.id] = self.scout.replay(arm)
+
+    def too_late(self, arm: Arm, now: float) -> Prediction:
+        """For an arm that was measured by a version that predicted nothing."""
+        return _nothing(arm, now, "it was measured before predictions were made")
+
+    def predict(self, arm: Arm, now: float) -> Prediction:
+        """What is expected of an arm at `now`, by the clock of the engine; never raises for what is not known."""
+        costs = self._costs[arm.id]
+        if isinstance(costs, str):
+            return _nothing(arm, now, costs)
+        if arm.gamma is None:
+            return _nothing(arm, now, "gamma is left to the engine, whose default is not known before it runs")
+        by_model = arm.draft is not None
+        try:
+            acceptance, source = self._acceptance(arm)
+            (found,) = predict(acceptance, costs, [arm.gamma], by_model=by_model).by_gamma
+        except SpecmeterError as error:
+            return _nothing(arm, now, error.message)
+        return Prediction(
+            arm_id=arm.id,
+            made_at=now,
+            speedup=found.speedup,
+            cost=costs.basis + (f" (no probe in this run: {why})" if (why := self._unprobed.get(arm.id)) else ""),
+            acceptance=source,
+            inputs=inputs(found),
+        )
+
+    def _acceptance(self, arm: Arm) -> tuple[Acceptance, str]:
+        gamma = arm.gamma or 1
+        if arm.synthetic_rates:
+            return synthetic(arm.synthetic_rates), "rates of the synthetic acceptance that the arm asks for"
+        replayed = self._replayed.get(arm.id)
+        if isinstance(replayed, Counted):
+            return replayed, replayed.basis
+        key = drafting(arm)
+        seen = self._on_prompts(arm, self._seen.get(key, Counted()))
+        if seen.drafted >= LEAST_DRAFTED:
+            where = f"measured in this run: {', '.join(self._sources[key])}"
+            further = "" if seen.longest >= gamma else f", rates beyond position {seen.longest} continued"
+            return seen, f"{where} ({seen.drafted} tokens drafted on {counted(len(seen.prompts), 'prompt')}{further})"
+        if arm.policy is not None:
+            raise UsageError(f"the policy {arm.policy} decides about draft lengths while it runs", fix="measure it")
+        if arm.draft is None and all(method.startswith("ngram") for method in arm.methods):
+            given = Given((ASSUMED[0],), (ASSUMED[1],), (ASSUMED[2],), hits=ASSUMED_HITS)
+            return given, (
+                f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}, "
+                f"a draft in {ASSUMED_HITS[1]:.0%} to {ASSUMED_HITS[2]:.0%} of the steps"
+            )
+        return Given.alpha(*ASSUMED), f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}"
+
+    def _on_prompts(self, arm: Arm, seen: Counted) -> Counted:
+        """What was seen on the arm's own prompts; where that says too little, on others, which says less about them."""
+        wanted = self._prompts.get(arm.id)
+        if wanted is None or set(seen.prompts) <= set(wanted):
+            return seen
+        own = Counted({name: steps for name, steps in seen.prompts.items() if name in wanted})
+        return own if own.drafted >= LEAST_DRAFTED else Counted(seen.prompts, other_prompts=len(wanted))
+
+    def _cost(
+        self,
+        arm: Arm,
+        engine: EngineIdentity,
+        host: Host | None,
+        named: Sequence[tuple[str, Probe]],
+        probes: Path | None,
+    ) -> Costs | str:
+        """Costs, or why there are none."""
+        target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
+        if not _modelled(arm):
+            return f"the cost of drafting by {'+'.join(arm.methods)} is not modelled"
+        for name, probe in named:
+            if fits(probe, target, draft):
+                self._named.add(arm.id)
+                return probed(probe, f"probe {name}{unlike(probe.settings, arm.engine)}")
+        if probes is not None:
+            pair = (target.sha256, draft.sha256 if draft is not None else None)
+            if pair not in self._found:
+                self._found[pair] = find_probe(target, draft, engine, probes, host=host)
+            found = self._found[pair]
+            if found is not None and not unlike(found[1].settings, arm.engine):
+                return probed(found[1], f"probe {found[0].name}")
+        if target.header is None or (draft is not None and draft.header is None):
+            return "nothing is known about the cost of its models: there is no probe, and no header to count bytes in"
+        if target.header.bytes_per_token <= 0:
+            return "the header of its target does not say what a forward reads"
+        return by_bytes(
+            footprint_of(target, target.header),
+            footprint_of(draft, draft.header) if draft is not None and draft.header is not None else None,
+            "bytes that the models' headers name, without a probe",
+            processor=host is not None and not host.gpus,
+            recurrent=target.header.recurrent,
+            context=0,
+        )
+
+    def _first_use(self) -> None:
+        """Whatever a library does when it is used first happens now."""
+        for arm in self._arms.values():
+            if arm.speculates and arm.gamma is not None:
+                self.predict(arm, 0.0)
+                return
+
+
+def fits(probe: Probe, target: ModelIdentity, draft: ModelIdentity | None) -> bool:
+    """Whether a probe is of these very models; one with a draft serves an arm without."""
+    same_draft = draft is None or (probe.draft is not None and probe.draft.sha256 == draft.sha256)
+    return probe.target.sha256 == target.sha256 and same_draft
+
+
+def refuse_misfit(probe: Probe, name: str, models: Mapping[str, ModelIdentity], arms: Iterable[Arm]) -> None:
+    """Raises `UsageError` for a probe that was named for a run, and fits none of its arms."""
+    speculating = [arm for arm in arms if arm.speculates]
+    if speculating and not any(
+        fits(probe, models[arm.target], models[arm.draft] if arm.draft else None) for arm in speculating
+    ):
+        draft = f" with {probe.draft.reference}" if probe.draft else ""
+        raise UsageError(
+            f"{name}: is a probe of {probe.target.reference}{draft}, which no arm of this experiment runs",
+            fix="probe the experiment's own models, or leave --probe out",
+        )
+
+
+def synthetic(rates: tuple[float, ...]) -> Given:
+    """Acceptance by dice: the rates that an engine is given are marginal, P(position i accepted)."""
+    conditional = [rates[0]]
+    for before, rate in itertools.pairwise(rates):
+        conditional.append(rate / before if before > 0 else 0.0)
+    return Given(tuple(conditional), basis="synthetic rates")
+
+
+def inputs(found: AtGamma) -> dict[str, bool | int | float | str | None]:
+    """The numbers behind a prediction, for the record."""
+    return {
+        "gamma": found.gamma,
+        "tau": found.tau,
+        "drafted": found.drafted,
+        "extrapolated": found.extrapolated,
+        **{name: getattr(found.parts, name) for name in ("draft", "verify", "restore", "rest")},
+    }
+
+
+def _modelled(arm: Arm) -> bool:
+    """Whether it is known how the arm's drafts are made."""
+    return all(method in ("draft-simple", "none") or method.startswith("ngram") for method in arm.methods)
+
+
+def _shows_acceptance(arm: Arm) -> bool:
+    return arm.speculates and not arm.synthetic_rates
+
+
+def drafting(arm: Arm) -> tuple[object, ...]:
+    """What two arms must have in common for the acceptance of one to be that of the other."""
+    by = (arm.policy, arm.rule)
+    return (arm.target, arm.methods, arm.draft, arm.gamma_min, arm.p_min, arm.ngram_n, arm.ngram_min_hits, *by)
+
+
+def unlike(probe: EngineSettings, arm: EngineSettings) -> str:
+    """A remark where the probe was made with other settings, else nothing."""
+    names = [name for name in _COST_SETTINGS if getattr(probe, name) != getattr(arm, name)]
+    return f" (made with other {', '.join(names)})" if names else ""
+
+
+def _nothing(arm: Arm, now: float, reason: str) -> Prediction:
+    return Prediction(arm_id=arm.id, made_at=now, speedup=None, reason=reason)

@@ -1,0 +1,71 @@
+"""What became of predictions: each beside the speedup that was measured afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+from typing import TYPE_CHECKING
+
+from specmeter.record import Estimate, Prediction, Record
+
+if TYPE_CHECKING:
+    from specmeter.analysis.summary import RunSummary
+
+
+class Outcome(Record):
+    """A prediction and its error."""
+
+    prediction: Prediction
+    measured: Estimate | None
+    """The arm's speedup; None where it has none, or none that can be believed."""
+
+    @property
+    def error(self) -> float | None:
+        """predicted / measured - 1; None without one of the two."""
+        if self.prediction.speedup is None or self.measured is None:
+            return None
+        return self.prediction.speedup.point / self.measured.point - 1
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured point lies within the predicted interval; None where that cannot be said."""
+        predicted = self.prediction.speedup
+        if predicted is None or self.measured is None or predicted.low is None or predicted.high is None:
+            return None
+        return predicted.low <= self.measured.point <= predicted.high
+
+
+class Accuracy(Record):
+    """How good the predictions of a run were, over the arms where both numbers are there."""
+
+    arms: int
+    median_error: float
+    """Median of the absolute relative errors."""
+    worst_error: float
+    inside: int
+    """Arms whose measured speedup lies within the predicted interval."""
+
+
+def outcomes(predictions: Iterable[Prediction], summary: RunSummary) -> tuple[Outcome, ...]:
+    """Each prediction with what `summary` says about its arm, controls included."""
+    measured = {arm.arm_id: arm.speedup for arm in (*summary.arms, *summary.controls)}
+    return tuple(Outcome(prediction=it, measured=measured.get(it.arm_id)) for it in predictions)
+
+
+def accuracy(found: Iterable[Outcome]) -> Accuracy | None:
+    """Over all of them; None where there is no error to speak of."""
+    judged = [(abs(error), outcome.inside) for outcome in found if (error := outcome.error) is not None]
+    if not judged:
+        return None
+    errors = [error for error, _ in judged]
+    return Accuracy(
+        arms=len(judged),
+        median_error=median(errors),
+        worst_error=max(errors),
+        inside=sum(bool(inside) for _, inside in judged),
+    )
+
+
+def as_data(outcome: Outcome) -> dict[str, object]:
+    """For JSON: the records and what follows from them."""
+    return {**outcome.model_dump(mode="json"), "error": outcome.error, "inside": outcome.inside}

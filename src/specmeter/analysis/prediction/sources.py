@@ -1,0 +1,181 @@
+"""Where a prediction that somebody asks for takes its costs and its acceptance from: catalogue, probe, and runs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from specmeter.analysis.prediction.costs import Costs, by_bytes
+from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
+from specmeter.analysis.prediction.forecast import ASSUMED, ASSUMED_HITS, drafting
+from specmeter.errors import UsageError
+from specmeter.text import counted as quantity
+from specmeter.theory.catalogue import named
+from specmeter.theory.catalogue.models import model
+
+if TYPE_CHECKING:
+    from specmeter.probe import Probe
+    from specmeter.record import Arm, ModelIdentity
+    from specmeter.store import RunReader
+    from specmeter.theory.catalogue import Device
+
+LONGEST_CONTEXT = 10_000_000
+
+
+def catalogued(
+    device: str,
+    target: str,
+    number_format: str,
+    draft: str | None = None,
+    draft_format: str | None = None,
+    context: int = 512,
+) -> Costs:
+    """Costs by the catalogue alone. Raises `UsageError` with the nearest names for one that it does not have."""
+    if not 0 <= context <= LONGEST_CONTEXT:
+        raise UsageError(f"context is {context}", fix=f"give tokens from 0 to {LONGEST_CONTEXT}")
+    where, shape = _one(device), model(target)
+    drafter = model(draft) if draft is not None else None
+    told = f"{_asked(target, shape.name)} {number_format}"
+    if drafter is not None and draft is not None:
+        told += f" with {_asked(draft, drafter.name)} {draft_format or number_format}"
+    return by_bytes(
+        shape.footprint(number_format),
+        drafter.footprint(draft_format or number_format) if drafter is not None else None,
+        f"catalogue: {told} on {where.name} ({where.bandwidth_gb_s:g} GB/s), by bytes and arithmetic",
+        device=where,
+        recurrent=shape.linear is not None,
+        context=context,
+    )
+
+
+def _asked(name: str, found: str) -> str:
+    """The entry's name; where it was asked for by another that means the same shape, both."""
+    numbers = (re.findall(r"\d+(?:\.\d+)?", text.lower()) for text in (name, found))
+    asked, known = numbers
+    return found if asked[: len(known)] == known else f"{found} (of the same shape as {name})"
+
+
+def _one(name: str) -> Device:
+    found = named(name)
+    if len(found) > 1:
+        raise UsageError(
+            f"device {name!r} may be {', '.join(device.name for device in found)}", fix="name one of them in full"
+        )
+    return next(iter(found))
+
+
+def assumed(*, by_model: bool) -> Given:
+    """Acceptance of a draft that nobody knows: a range, said to be one."""
+    if by_model:
+        return Given.alpha(*ASSUMED, basis=f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}")
+    hits = f"a draft in {ASSUMED_HITS[1]:.0%} to {ASSUMED_HITS[2]:.0%} of the steps"
+    basis = f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}, {hits}"
+    return Given((ASSUMED[0],), (ASSUMED[1],), (ASSUMED[2],), hits=ASSUMED_HITS, basis=basis)
+
+
+def of_run(
+    run: RunReader,
+    *,
+    by_model: bool,
+    kind: str | None = None,
+    arm_id: str | None = None,
+    probe: Probe | None = None,
+) -> Counted:
+    """What the arms of a run showed, to predict as many other prompts of the kind (or kinds).
+
+    All arms that draft alike are taken together, whatever their gamma. Raises `UsageError` where none fits, several
+    ways of drafting do, or the kind is none of the run's; `StoreError` for a damaged run.
+    """
+    models = {it.name: it for it in run.models()}
+    arms = [arm for arm in run.arms() if arm.speculates and not arm.synthetic_rates]
+    alike = [arm for arm in arms if (arm.draft is not None) == by_model]
+    fitting = [arm for arm in alike if _runs(probe, arm, models)]
+    if arm_id is not None:
+        fitting = _only(arm_id, arms)
+    ways = {drafting(arm) for arm in fitting}
+    if len(ways) != 1:
+        shown = ", ".join(arm.id for arm in fitting[:6]) or ", ".join(arm.id for arm in arms[:6]) or "no arm"
+        if ways:
+            problem, fix = "several of its arms could be meant", "name one with --arm"
+        elif alike:
+            problem, fix = "its arms run other models than the probe", "take a probe of its models, or give --alpha"
+        elif by_model:
+            problem, fix = "none of its arms drafts with a model", "give --no-draft, or acceptance by --alpha"
+        else:
+            problem, fix = "none of its arms drafts without a model", "name the draft model, or give --alpha"
+        raise UsageError(f"{run.folder}: {problem} ({shown})", fix=fix)
+    names = [name for name in (fitting[0].target, fitting[0].draft) if name is not None]
+    if random := [name for name in names if models[name].timing_only]:
+        raise UsageError(
+            f"{run.folder}: {random[0]} has random weights, so its acceptance means nothing",
+            fix="take a run of trained models",
+        )
+    counted = _count(run, fitting, kind)
+    told = fitting[0].id if len(fitting) == 1 else f"{len(fitting)} arms like {fitting[0].id}"
+    kinds = f", kind {kind}" if kind is not None else ""
+    counted.basis = (
+        f"{told} of {run.folder.name}{kinds}: {counted.drafted} tokens drafted on "
+        f"{quantity(len(counted.prompts), 'prompt')}"
+    )
+    counted.other_prompts = len(counted.prompts)
+    return counted
+
+
+def _only(arm_id: str, arms: Sequence[Arm]) -> list[Arm]:
+    found = [arm for arm in arms if arm.id == arm_id]
+    if not found:
+        raise UsageError(
+            f"--arm {arm_id}: is no speculating arm of the run",
+            fix=f"use one of {', '.join(arm.id for arm in arms[:12]) or 'another run'}",
+        )
+    return found
+
+
+def _runs(probe: Probe | None, arm: Arm, models: dict[str, ModelIdentity]) -> bool:
+    """Whether an arm runs what was probed, as far as there is a probe."""
+    if probe is None:
+        return True
+    same_draft = arm.draft is None or (probe.draft is not None and models[arm.draft].sha256 == probe.draft.sha256)
+    return models[arm.target].sha256 == probe.target.sha256 and same_draft
+
+
+def _count(run: RunReader, arms: Iterable[Arm], kind: str | None) -> Counted:
+    """Steps of arms with a gamma that is known."""
+    gammas = {arm.id: arm.gamma for arm in arms}
+    for session in run.sessions():
+        if gammas.get(session.arm_id, 0) is None:
+            gammas[session.arm_id] = _resolved_gamma(session.resolved)
+    counted, kinds = Counted(), set[str]()
+    for request in run.requests():
+        gamma = gammas.get(request.arm_id)
+        if gamma is None or request.reply is None:
+            continue
+        kinds.add(request.kind)
+        if kind is None or request.kind == kind:
+            counted.add(request.prompt_id, count_steps(request.reply, gamma))
+    if kind is not None and kind not in kinds:
+        raise UsageError(
+            f"{run.folder}: no prompt of kind {kind!r}", fix=f"use one of {', '.join(sorted(kinds)) or 'another run'}"
+        )
+    if not counted.drafted:
+        raise UsageError(f"{run.folder}: nothing was drafted there", fix="take an arm that drafts, or give --alpha")
+    return counted
+
+
+def _resolved_gamma(resolved: dict[str, object]) -> int | None:
+    """What an engine said about the longest draft; None where it said nothing of use."""
+    value = resolved.get("speculative.n_max")
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+
+
+def evenly(low: float, high: float, count: int) -> list[float]:
+    """`count` values from low to high."""
+    return [low + (high - low) * step / (count - 1) for step in range(count)]
+
+
+def doubling(longest: int) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 12, 16, 24, ... up to `longest`."""
+    steps = itertools.chain([1], (n for power in itertools.count(1) for n in (2**power, 3 * 2 ** (power - 1))))
+    return list(itertools.takewhile(lambda gamma: gamma <= longest, steps))

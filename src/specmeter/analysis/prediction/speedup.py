@@ -1,0 +1,218 @@
+"""A speedup from yields and costs: at one gamma, over a range of them, and over gamma and alpha together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specmeter.analysis.prediction import DRAWS, LEVEL, LONGEST, SEED
+from specmeter.analysis.prediction.drafts import Given, Yields
+from specmeter.errors import UsageError
+from specmeter.record import Estimate, Record
+from specmeter.theory.acceptance import alpha_from_acceptance_rate
+from specmeter.theory.arguments import numbers, probabilities
+
+if TYPE_CHECKING:
+    from specmeter.analysis.prediction.costs import Costs, Table
+    from specmeter.analysis.prediction.drafts import Acceptance
+    from specmeter.theory.arguments import Floats
+
+
+_HALVINGS = 30
+"""Until a break-even alpha is known to nine digits."""
+
+
+class Parts(Record):
+    """What a step costs, in plain tokens; points."""
+
+    draft: float
+    """Making drafts."""
+    verify: float
+    """The target's forward over the drafts and one token more."""
+    restore: float
+    """Restoring and replaying a recurrent target's state."""
+    rest: float
+    """Choosing tokens and the like."""
+
+    @property
+    def total(self) -> float:
+        """The whole step."""
+        return self.draft + self.verify + self.restore + self.rest
+
+
+class AtGamma(Record):
+    """What is predicted for one gamma."""
+
+    gamma: int
+    speedup: Estimate
+    tau: float
+    """Tokens emitted per step, forwards without a draft among the steps; a replay belongs to its step."""
+    drafted: float
+    """Tokens drafted per step."""
+    parts: Parts
+    extrapolated: bool
+    """Acceptance or cost was not measured for drafts this long, and goes on from shorter ones."""
+
+
+class Surface(Record):
+    """Points of the speedup over gamma and alpha, for drafts of full length; no intervals."""
+
+    gammas: tuple[int, ...]
+    alphas: tuple[float, ...]
+    speedups: tuple[tuple[float, ...], ...]
+    """One row for each gamma, one column for each alpha."""
+    break_even: tuple[Estimate | None, ...]
+    """The alpha at which each gamma gains nothing and loses nothing; None where no acceptance suffices."""
+    best: tuple[int, ...]
+    """The gamma among them with the highest speedup, for each alpha; 0 where none gains."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions for several gammas from one source of costs and one of acceptance."""
+
+    by_gamma: tuple[AtGamma, ...]
+    cost: str
+    """Where costs are from."""
+    acceptance: str
+    """Where acceptance is from."""
+    recurrent: bool
+    """The target restores a checkpoint after each rejection, and replays what was accepted."""
+
+    @property
+    def best(self) -> AtGamma | None:
+        """The gamma with the highest speedup; None where none gains."""
+        best = max(self.by_gamma, key=lambda at: at.speedup.point)
+        return best if best.speedup.point > 1 else None
+
+
+def predict(acceptance: Acceptance, costs: Costs, gammas: Sequence[int], *, by_model: bool) -> Predicted:
+    """The speedup at each of `gammas`; `by_model` says that a draft model makes the drafts.
+
+    Raises `UsageError` for a gamma below 1 or above `LONGEST`, and where the costs do not know the draft model.
+    """
+    wanted = check_gammas(gammas)
+    yields, table = _draw(acceptance, costs, max(wanted), by_model)
+    return Predicted(
+        tuple(_at(gamma, yields, table) for gamma in wanted), costs.basis, acceptance.basis, table.recurrent
+    )
+
+
+def surface(costs: Costs, gammas: Sequence[int], alphas: Sequence[float], *, by_model: bool) -> Surface:
+    """Speedups over gamma x alpha, the break-even alpha of each gamma and the best gamma of each alpha."""
+    wanted = check_gammas(gammas)
+    columns = tuple(float(alpha) for alpha in np.atleast_1d(probabilities("alpha", list(alphas))))
+    rows = np.empty((len(wanted), len(columns)))
+    table = costs.draw(max(wanted), DRAWS, np.random.default_rng(SEED), by_model)
+    only = _first(table)
+    for column, alpha in enumerate(columns):
+        yields = Given.alpha(alpha).draw(max(wanted), 1, np.random.default_rng(SEED))
+        for row, gamma in enumerate(wanted):
+            rows[row, column] = _speedup(gamma, yields, only)[0][0]
+    best = tuple(wanted[int(np.argmax(column))] if column.max() > 1 else 0 for column in rows.T)
+    return Surface(
+        gammas=wanted,
+        alphas=columns,
+        speedups=tuple(tuple(float(value) for value in row) for row in rows),
+        break_even=tuple(_break_even(gamma, table) for gamma in wanted),
+        best=best,
+    )
+
+
+def check_gammas(gammas: Sequence[int]) -> tuple[int, ...]:
+    """`gammas` in order, each once. Raises `UsageError` for none, or for one that is no draft length."""
+    if not gammas:
+        raise UsageError("gamma: there is none", fix="give at least one draft length")
+    values = np.atleast_1d(numbers("gamma", list(gammas), least=1, most=LONGEST, whole=True))
+    return tuple(sorted({int(value) for value in values}))
+
+
+def _draw(acceptance: Acceptance, costs: Costs, longest: int, by_model: bool) -> tuple[Yields, Table]:
+    if by_model and not costs.has_draft:
+        raise UsageError(
+            f"{costs.basis}: it does not say what the draft model costs",
+            fix="probe the target together with its draft, or name the draft model",
+        )
+    rng = np.random.default_rng(SEED)
+    return acceptance.draw(longest, DRAWS, rng), costs.draw(longest, DRAWS, rng, by_model)
+
+
+def _at(gamma: int, yields: Yields, table: Table) -> AtGamma:
+    speedups, parts, tau = _speedup(gamma, yields, table)
+    return AtGamma(
+        gamma=gamma,
+        speedup=estimate(speedups),
+        tau=tau,
+        drafted=float(yields.drafted[0, :gamma].sum()),
+        parts=parts,
+        extrapolated=gamma > min(yields.measured, table.measured),
+    )
+
+
+def _speedup(gamma: int, yields: Yields, table: Table) -> tuple[Floats, Parts, float]:
+    """Drawn speedups; the parts of a step's cost and the tokens that it emits, at the point."""
+    lengths = yields.lengths(gamma)
+    draft = (lengths * table.draft[:, : gamma + 1]).sum(axis=1)
+    verify = (lengths * table.verify[:, : gamma + 1]).sum(axis=1)
+    tau, restore = yields.tau(gamma), np.zeros(len(lengths))
+    if table.recurrent:
+        chance, kept = yields.rejected(gamma)
+        # A replay goes over what was accepted and the token in place of the rejected one, and emits one more.
+        restore = chance * (table.verify_at(kept + 1) + table.restore)
+        tau = tau + chance
+    parts = Parts(draft=float(draft[0]), verify=float(verify[0]), restore=float(restore[0]), rest=float(table.rest[0]))
+    return tau / (draft + verify + restore + table.rest), parts, float(tau[0])
+
+
+def estimate(values: Floats, unit: str = "x") -> Estimate:
+    """The first value, and where `LEVEL` of all of them lie."""
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    point = float(values[0])
+    return Estimate(
+        point=point,
+        low=min(point, float(low)),
+        high=max(point, float(high)),
+        level=LEVEL,
+        n=1,
+        unit=unit,
+        method=f"prediction; {LEVEL:.0%} of {len(values)} draws of its inputs",
+    )
+
+
+def _break_even(gamma: int, table: Table) -> Estimate | None:
+    """The alpha at which steps of full drafts yield what they cost."""
+    if not table.recurrent:
+        rates = (table.draft[:, gamma] + table.verify[:, gamma] + table.rest - 1) / gamma
+        if rates[0] > 1:
+            return None
+        return estimate(np.asarray(alpha_from_acceptance_rate(np.clip(rates, 0.0, 1.0), gamma)), unit="1")
+    # How often there is a replay depends on alpha as well, so it is looked for by halving.
+    low, high = np.zeros(len(table.rest)), np.ones(len(table.rest))
+    if _speedup(gamma, _full(high, gamma), table)[0][0] < 1:
+        return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        gains = _speedup(gamma, _full(middle, gamma), table)[0] >= 1
+        low, high = np.where(gains, low, middle), np.where(gains, middle, high)
+    return estimate(high, unit="1")
+
+
+def _full(alpha: Floats, gamma: int) -> Yields:
+    """Of full drafts, every token accepted with the same probability; one alpha for each draw."""
+    rates = np.repeat(alpha[:, np.newaxis], gamma, axis=1)
+    return Yields(np.cumprod(rates, axis=1, dtype=np.float64), np.ones_like(rates), rates, gamma)
+
+
+def _first(table: Table) -> Table:
+    """The point alone."""
+    return type(table)(
+        verify=table.verify[:1],
+        draft=table.draft[:1],
+        rest=table.rest[:1],
+        restore=table.restore[:1],
+        recurrent=table.recurrent,
+        measured=table.measured,
+    )

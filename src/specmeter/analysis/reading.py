@@ -1,0 +1,137 @@
+"""Reading a run as a whole: its records, its summary and its answers, for whoever tells people about it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from specmeter.analysis.answer import Answer, answers
+from specmeter.analysis.consumption import energies_of
+from specmeter.analysis.prediction.outcomes import Outcome, outcomes
+from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
+from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
+from specmeter.store import RunReader, RunState, RunStore
+from specmeter.verdicts import VERDICTS
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run folder says."""
+
+    folder: Path
+    name: str
+    """Of the experiment."""
+    state: RunState
+    arms: tuple[Arm, ...]
+    models: tuple[ModelIdentity, ...]
+    summary: RunSummary
+    """Without the speedups of arms whose verdict is invalid: such a number is none."""
+    answers: tuple[Answer, ...]
+    certificate: Certificate | None
+    """None for a run that was not checked, because it is running or was interrupted."""
+    certificate_sha256: str | None
+    """Of certificate.json, where the run is certified."""
+    findings: tuple[Finding, ...]
+    """What the checks found when the certificate was issued, and what was changed since."""
+    withheld: dict[str, Estimate]
+    """Arm -> the speedup that was measured and is false, where its verdict is invalid: to be shown struck out only."""
+    withheld_by_kind: dict[tuple[str, str], Estimate]
+    """(arm, kind of text) -> the same on prompts of one kind."""
+    predictions: tuple[Outcome, ...]
+    """What was expected of each arm before it was measured, beside what was found."""
+
+    @property
+    def invalid(self) -> frozenset[str]:
+        """Arms whose verdict is invalid."""
+        return _invalid(self.certificate)
+
+    def because(self, arm_id: str) -> list[Finding]:
+        """What makes an arm's verdict worse than valid: its own findings, else its baseline's, else the run's. Empty
+        for valid arms, and where a check could not look."""
+        verdict = self.certificate.arms.get(arm_id, "valid") if self.certificate else "valid"
+        if verdict == "valid":
+            return []
+        baseline = next((arm.baseline_id for arm in self.arms if arm.id == arm_id), None)
+        guilty = [finding for finding in self.findings if VERDICTS[finding.severity] == verdict]
+        for about in (arm_id, baseline, None):
+            found = {finding.check: finding for finding in reversed(guilty) if finding.arm_id == about}
+            if found:
+                return list(reversed(found.values()))
+        return []
+
+
+def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
+    """Read and summarise a run, finished or not; `by_prompt` asks for speedups on every prompt. Raises `StoreError`."""
+    with RunStore.open(folder, readonly=True) as store:
+        arms, models = tuple(store.arms()), tuple(store.models())
+        timing_only = {model.name for model in models if model.timing_only}
+        certificate, findings = _certified(store)
+        energies = energies_of(store)
+        measured = summarize(
+            store.rows(),
+            arms,
+            timing_only=timing_only,
+            planned=store.planned(),
+            by_prompt=by_prompt,
+            energies=energies,
+        )
+        invalid = _invalid(certificate)
+        summary = _believable(measured, invalid)
+        return RunReport(
+            folder=folder,
+            name=str(json.loads(store.experiment_json)["name"]),
+            state=store.state(),
+            arms=arms,
+            models=models,
+            summary=summary,
+            answers=answers(summary, arms),
+            certificate=certificate,
+            certificate_sha256=store.certificate_sha256() if certificate is not None else None,
+            findings=findings,
+            withheld={arm.arm_id: arm.speedup for arm in measured.arms if arm.arm_id in invalid and arm.speedup},
+            withheld_by_kind={
+                (arm.arm_id, kind): part.speedup
+                for arm in measured.arms
+                if arm.arm_id in invalid
+                for kind, part in arm.kinds.items()
+                if part.speedup
+            },
+            predictions=outcomes(store.predictions(), summary),
+        )
+
+
+def _certified(store: RunReader) -> tuple[Certificate | None, tuple[Finding, ...]]:
+    """Certificate and findings; all is invalid where the data is not what was certified."""
+    from specmeter.store.hashes import hash_data
+    from specmeter.store.integrity import changes
+
+    certificate, findings = store.certificate(), tuple(store.findings())
+    if certificate is None:
+        return None, findings
+    broken = tuple(it for it in changes(store, certificate, hash_data(store)) if isinstance(it, Finding))
+    if not broken:
+        return certificate, findings
+    arms: dict[str, Verdict] = dict.fromkeys((*certificate.arms, *(arm.id for arm in store.arms())), "invalid")
+    return certificate.model_copy(update={"verdict": "invalid", "arms": arms}), (*broken, *findings)
+
+
+def _invalid(certificate: Certificate | None) -> frozenset[str]:
+    verdicts = certificate.arms if certificate else {}
+    return frozenset(arm_id for arm_id, verdict in verdicts.items() if verdict == "invalid")
+
+
+def _believable(summary: RunSummary, invalid: frozenset[str]) -> RunSummary:
+    """The summary without speedups that are false."""
+    arms = tuple(_without_speedup(arm) if arm.arm_id in invalid else arm for arm in summary.arms)
+    return summary.model_copy(update={"arms": arms})
+
+
+def _without_speedup(arm: ArmSummary) -> ArmSummary:
+    of_kind = ("speedup", "gain", "choice")
+    kinds = {name: kind.model_copy(update=dict.fromkeys(of_kind)) for name, kind in arm.kinds.items()}
+    nothing = dict.fromkeys((*of_kind, "speedup_bootstrap", "speedup_range", "comparison", "units_advised", "prompts"))
+    energy = None
+    if arm.energy is not None:
+        energy = arm.energy.model_copy(update={"ratio": None, "ratio_above_idle": None})
+    return arm.model_copy(update={**nothing, "kinds": kinds, "energy": energy})

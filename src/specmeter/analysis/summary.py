@@ -1,0 +1,345 @@
+"""From a run's requests to what is said about each arm: one pass, numbers only, nothing printed.
+
+`summarize` reads rows once into a table (`request_table`) and computes from it, for the whole run and for every kind of
+text:
+
+- decode and prompt rate: all tokens over all time, interval over blocks (over invocations where there are several);
+- speedup: per block the ratio to the arm's own baseline, over the same prompts on both sides and in every block, those
+  that a side lacks completed or left out (`meetings`); also with prompts, by total time and over prompts (`gain`);
+- several arms with one baseline: which of them compete, and the interval that holds for all of these together, when
+  the best is picked (`family`);
+- on request the speedup on every prompt by itself;
+- acceptance and tau: interval over prompts, since greedy text repeats itself from block to block (`shares`);
+- requests that stalled (`stalls`);
+- the balance of the order, from measured start times.
+
+Failed requests count as failed and enter nothing else. Controls never stand among results. Where acceptance was
+decided by dice or weights are random, `cost_probe` says so: such a speedup tells what steps cost, not what a text
+gains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import starmap
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from specmeter.analysis.consumption import Consumption, Energies, consumption
+from specmeter.analysis.family import Family, families
+from specmeter.analysis.gain import Gain, gain_of
+from specmeter.analysis.meetings import meet
+from specmeter.analysis.request_table import RequestTable, Row
+from specmeter.analysis.stalls import Stalls, find_stalls
+from specmeter.errors import UsageError
+from specmeter.experiments.schedule import Balance, achieved_balance
+from specmeter.numbers.shares import over_prompts
+from specmeter.numbers.stats import (
+    Comparison,
+    Pair,
+    Pool,
+    bootstrap_speedup,
+    compare,
+    pooled_rate,
+    simultaneous,
+    speedup_over_invocations,
+    speedups_by_group,
+    units_for,
+)
+from specmeter.record import Arm, Estimate, Record
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from specmeter.analysis.meetings import Meetings
+
+    Ints = NDArray[np.int64]
+
+__all__ = ["ArmSummary", "Choice", "KindSummary", "Row", "RunSummary", "summarize"]
+
+CostProbe = Literal["synthetic acceptance", "random weights"]
+
+
+class Choice(Record):
+    """An arm among those from which the best is picked: all that ran the same prompts, on these prompts."""
+
+    compared: int
+    """How many arms compete, this one included."""
+    gain: Gain
+    """On the prompts that all of them completed."""
+    simultaneous: Estimate
+    """The speedup with an interval that holds for all of them together."""
+
+    @property
+    def speedup(self) -> Estimate:
+        """The arm's own, as if it had been the only one."""
+        return self.gain.decoding
+
+
+class KindSummary(Record):
+    """An arm on the prompts of one kind, or on all of them."""
+
+    decode_rate: Estimate | None
+    """Tokens per second while decoding."""
+    prompt_rate: Estimate | None
+    """Prompt tokens per second."""
+    speedup: Estimate | None
+    """Decode rate relative to the baseline; None for baselines and where no block holds both."""
+    gain: Gain | None
+    """More about the same speedup: with prompts, by total time, over prompts."""
+    choice: Choice | None
+    """As one of those to choose from; None for arms that are not: baselines, controls, cost probes, arms that lack
+    prompts which the others completed, and arms that drafted nothing beside some that did."""
+    left_out: int
+    """Prompts that the arm was given and that count on neither side, since one of them never completed them."""
+    never_completed: int
+    """Prompts that the arm was given and never completed itself."""
+    acceptance: Estimate | None
+    """Accepted / drafted tokens, with an interval over prompts; None where nothing was drafted."""
+    tau: Estimate | None
+    """Tokens emitted per target forward, with an interval over prompts."""
+
+
+class ArmSummary(KindSummary):
+    """An arm over the whole run."""
+
+    arm_id: str
+    role: Literal["baseline", "speculative", "control"]
+    baseline_id: str | None
+    cost_probe: CostProbe | None
+    """Why the speedup is that of a cost probe and of no real text; None for a real one."""
+    speedup_bootstrap: Estimate | None
+    """Second opinion on the interval of a single invocation, from resampled blocks; None where some were completed."""
+    speedup_range: tuple[float, float] | None
+    """Lowest and highest speedup of one invocation; None where there was only one."""
+    comparison: Comparison | None
+    """What the arm's speedup, taken by itself, says about a difference of 2 %."""
+    units_advised: int | None
+    """About how many blocks (invocations, where there are several) would make the speedup's interval +-2 %; not below
+    the number at hand, and None where there is no interval to learn from."""
+    drafted: int
+    accepted: int
+    requests_ok: int
+    requests_failed: int
+    requests_missing: int | None
+    """Planned and not there yet, or None where the plan is not known."""
+    stalls: Stalls | None
+    """Requests that were held up; None where none were."""
+    kinds: dict[str, KindSummary]
+    prompts: dict[str, Estimate] | None
+    """Prompt -> speedup on it alone, in the order of the prompts; None where that was not asked for."""
+    energy: Consumption | None = None
+    """What its tokens cost in electric energy; None where none was read."""
+
+
+class RunSummary(Record):
+    """What a run says."""
+
+    arms: tuple[ArmSummary, ...]
+    """Baselines and speculative arms, in the order of the experiment."""
+    controls: tuple[ArmSummary, ...]
+    """Arms that test the measurement itself; never results."""
+    invocations: int
+    blocks: int
+    """Blocks per invocation (the most that any has)."""
+    prompts: int
+    requests_ok: int
+    requests_failed: int
+    requests_missing: int | None
+    complete: bool | None
+    """Whether every planned request is there and none failed; None where the plan is not known."""
+    balance: Balance
+    """Of the order in which arms really ran."""
+
+
+def summarize(
+    rows: Iterable[Row],
+    arms: Sequence[Arm],
+    *,
+    timing_only: Collection[str] = (),
+    planned: Mapping[str, int] | None = None,
+    level: float = 0.95,
+    by_prompt: bool = False,
+    energies: Energies | None = None,
+) -> RunSummary:
+    """Summarise a run.
+
+    `timing_only` names the models of the experiment that have random weights; `planned` gives for each arm the number
+    of requests that makes it complete; `by_prompt` asks for the speedup on every prompt; `energies` is what was read of
+    the machine's energy. Raises `UsageError` for a
+    request of an unknown arm, and for an arm whose baseline is not among `arms`.
+    """
+    ids = {arm.id: index for index, arm in enumerate(arms)}
+    for arm in arms:
+        if arm.baseline_id is not None and arm.baseline_id not in ids:
+            raise UsageError(
+                f"arm {arm.id}: its baseline {arm.baseline_id!r} is not in the run", fix="measure the baseline as well"
+            )
+    table = RequestTable(rows, ids, energies.by_key if energies else None)
+    choices = _that_drafted([arm for arm in arms if _is_choice(arm, timing_only)], table, ids)
+    competing = families(table, [(ids[arm.id], ids[arm.baseline_id or ""]) for arm in choices])
+    summaries = [
+        _summarize_arm(
+            table,
+            arm,
+            ids,
+            competing,
+            cost_probe=_cost_probe(arm, timing_only),
+            planned=None if planned is None else planned.get(arm.id, 0),
+            level=level,
+            by_prompt=by_prompt,
+            energies=energies,
+        )
+        for arm in arms
+    ]
+    failed = sum(summary.requests_failed for summary in summaries)
+    missing = None if planned is None else sum(summary.requests_missing or 0 for summary in summaries)
+    return RunSummary(
+        arms=tuple(summary for summary in summaries if summary.role != "control"),
+        controls=tuple(summary for summary in summaries if summary.role == "control"),
+        invocations=len(table.invocations),
+        blocks=len({block for _, block in table.cells}),
+        prompts=len(table.prompts),
+        requests_ok=sum(summary.requests_ok for summary in summaries),
+        requests_failed=failed,
+        requests_missing=missing,
+        complete=None if missing is None else missing == 0 and failed == 0,
+        balance=achieved_balance(table.starts(list(ids))),
+    )
+
+
+def _summarize_arm(
+    table: RequestTable,
+    arm: Arm,
+    ids: Mapping[str, int],
+    competing: Mapping[tuple[int, int | None], Family],
+    *,
+    cost_probe: CostProbe | None,
+    planned: int | None,
+    level: float,
+    by_prompt: bool,
+    energies: Energies | None,
+) -> ArmSummary:
+    number = ids[arm.id]
+    rows = table.of_arm(number)
+    base = table.of_arm(ids[arm.baseline_id]) if arm.baseline_id is not None else rows[:0]
+    ok = rows[table.ok[rows]]
+    met = meet(table, rows, base)
+    pairs = met.pairs() if met else {}
+    single = len(table.invocations) == 1
+    across = speedup_over_invocations(list(pairs.values()), level=level) if pairs and not single else None
+    estimates = _estimates(table, rows, base, met, competing.get((number, None)), arm.gamma, level)
+    speedup = estimates.speedup
+    return ArmSummary(
+        **{name: getattr(estimates, name) for name in KindSummary.model_fields},
+        arm_id=arm.id,
+        role=arm.role,
+        baseline_id=arm.baseline_id,
+        cost_probe=cost_probe,
+        speedup_bootstrap=bootstrap_speedup(_flat(pairs), level=level)
+        if met and single and not met.completed
+        else None,
+        speedup_range=(across.lowest, across.highest) if across else None,
+        comparison=compare(speedup) if speedup else None,
+        units_advised=units_for(speedup) if speedup else None,
+        drafted=int(table.drafted[ok].sum()),
+        accepted=int(table.accepted[ok].sum()),
+        requests_ok=len(ok),
+        requests_failed=len(rows) - len(ok),
+        requests_missing=None if planned is None else max(0, planned - len(np.unique(table.key[rows]))),
+        stalls=find_stalls(table, rows),
+        kinds={
+            kind: _estimates(
+                table, of_kind, base, meet(table, of_kind, base), competing.get((number, code)), arm.gamma, level
+            )
+            for kind, code in table.kinds.items()
+            if len(of_kind := rows[table.kind[rows] == code])
+        },
+        prompts=_speedups_by_prompt(table, rows, base, level) if by_prompt else None,
+        energy=consumption(
+            table, energies, (arm.id, rows), (arm.baseline_id, base) if arm.baseline_id is not None else None, level
+        )
+        if energies
+        else None,
+    )
+
+
+def _estimates(
+    table: RequestTable,
+    rows: Ints,
+    base: Ints,
+    met: Meetings | None,
+    family: Family | None,
+    gamma: int | None,
+    level: float,
+) -> KindSummary:
+    """What an arm's rows (all, or those of one kind) say, and where they met its baseline's rows."""
+    several = len(table.invocations) > 1
+    unit, of = (table.invocation, "invocations") if several else (table.cell, "blocks")
+    ok, decoded = rows[table.ok[rows]], rows[table.decoded[rows]]
+    decode = table.parts(decoded, unit, table.tokens, table.ms)
+    prompt = table.parts(ok, unit, table.prompt_n, table.prompt_ms)
+    acceptance = table.parts(ok, table.prompt, table.accepted, table.drafted)
+    tau = table.parts(decoded[table.forwards[decoded] > 0], table.prompt, table.tokens, table.forwards)
+    gain = gain_of(met, several=several, level=level) if met else None
+    choice = None
+    if met is not None and family is not None:
+        fewer = meet(table, rows, base, family.prompts) if len(np.setdiff1d(met.prompts, family.prompts)) else met
+        chosen = gain_of(fewer or met, several=several, level=level, among=family.compared)
+        choice = Choice(
+            compared=family.compared, gain=chosen, simultaneous=simultaneous(chosen.decoding, family.compared)
+        )
+    most = math.inf if gamma is None else gamma + 1.0
+    return KindSummary(
+        decode_rate=pooled_rate(list(starmap(Pool, decode)), of=of, level=level) if decode else None,
+        prompt_rate=pooled_rate(list(starmap(Pool, prompt)), of=of, level=level) if prompt else None,
+        speedup=gain.decoding if gain else None,
+        gain=gain,
+        choice=choice,
+        left_out=len(np.unique(table.prompt[rows])) - (gain.prompts if gain else 0) if len(base) else 0,
+        never_completed=len(np.setdiff1d(table.prompt[rows], table.prompt[decoded])),
+        acceptance=over_prompts(acceptance, unit="1", ceiling=1.0, level=level) if acceptance else None,
+        tau=over_prompts(tau, unit="tokens/forward", floor=1.0, ceiling=most, level=level) if tau else None,
+    )
+
+
+def _speedups_by_prompt(table: RequestTable, rows: Ints, base: Ints, level: float) -> dict[str, Estimate]:
+    """The speedup on every prompt, with an interval over blocks, or over invocations where there are several."""
+    met = meet(table, rows, base)
+    if met is None:
+        return {}
+    cell, prompt = np.nonzero(np.isfinite(met.seen))
+    logs = met.seen[cell, prompt]
+    of, over = "block ratio", "blocks"
+    if len(table.invocations) > 1:
+        units, place = np.unique(np.stack([prompt, met.invocations[cell]]), axis=1, return_inverse=True)
+        place = place.reshape(-1)
+        logs, prompt = np.bincount(place, weights=logs) / np.bincount(place), units[0]
+        of, over = "invocation", "invocations"
+    found = speedups_by_group(logs, prompt, of=of, over=over, level=level)
+    return {table.prompts[int(met.prompts[number])]: estimate for number, estimate in found.items()}
+
+
+def _flat(pairs: Mapping[int, list[Pair]]) -> list[Pair]:
+    return [pair for blocks in pairs.values() for pair in blocks]
+
+
+def _is_choice(arm: Arm, timing_only: Collection[str]) -> bool:
+    """Whether the arm is one of those from which the best is picked."""
+    return arm.role == "speculative" and arm.baseline_id is not None and _cost_probe(arm, timing_only) is None
+
+
+def _that_drafted(choices: Sequence[Arm], table: RequestTable, ids: Mapping[str, int]) -> list[Arm]:
+    """Without arms that drafted nothing at all: such an arm is its baseline under another name. Where no arm of a
+    baseline drafted anything, all of them stay, for the answer to say so."""
+    drafting = {arm.id for arm in choices if table.drafted[table.of_arm(ids[arm.id])].any()}
+    rivals = {arm.baseline_id for arm in choices if arm.id in drafting}
+    return [arm for arm in choices if arm.id in drafting or arm.baseline_id not in rivals]
+
+
+def _cost_probe(arm: Arm, timing_only: Collection[str]) -> CostProbe | None:
+    if arm.synthetic_rates:
+        return "synthetic acceptance"
+    return "random weights" if arm.target in timing_only or arm.draft in timing_only else None

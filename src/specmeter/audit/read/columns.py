@@ -1,0 +1,388 @@
+"""The columns that tables of results may have: one list, from which the reader, `--help` and the documentation derive.
+
+Names are compared in lower case, without markup and units; however a rate is written (`tok/s`, `toks/s`, `t/s`, `tokens
+per second`, `TPS`), it is `tps` here. Chinese headings, simplified or traditional, are put into the same words first
+(`chinese`). A unit may stand in the name (`size_gb`), in parentheses (`Size (GB)`), or behind each number.
+
+A heading may also say of *what* its column speaks: of a data set (`HumanEval Speedup`, or `HumanEval` above `Speedup`),
+or of a method beside others (`DFlash t/s`). That is its group (`in_group`); each group of a row is a claim of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from specmeter.audit.read.chinese import in_english
+
+Kind = Literal[
+    "text",
+    "rate",
+    "spread",
+    "ratio",
+    "change",
+    "share",
+    "count",
+    "time",
+    "interval",
+    "bytes",
+    "bandwidth",
+    "tau",
+    "length",
+    "per_step",
+    "flag",
+]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One thing that a column may hold."""
+
+    name: str
+    kind: Kind
+    aliases: tuple[str, ...]
+    meaning: str
+    of_row: bool = False
+    """True of the whole row, whatever its groups are."""
+
+
+def _column(name: str, kind: Kind, meaning: str, aliases: str, *, of_row: bool = False) -> Column:
+    return Column(name, kind, tuple(aliases.split()), meaning, of_row or kind in {"text", "flag"})
+
+
+COLUMNS = (
+    _column("label", "text", "what the row is called",
+            "name config configuration arm arm_id id job_id variant setup stage"),
+    _column("target", "text", "the model that is decoded",
+            "target_model model models model_label main_model base_model llm"),
+    _column("quant", "text", "number format of the target's weights", "quantization quantisation precision dtype"),
+    _column("architecture", "text", "what the model is, as llama.cpp calls it", "model_type arch"),
+    _column("draft", "text", "the draft model, or none", "draft_model drafter speculator assistant assistant_model"),
+    _column("method", "text", "how drafts are made, or none",
+            "methods spec spec_type spec_method speculative speculation algorithm decoding spec_mode"),
+    _column("device", "text", "machine or GPU", "machine gpu card chip hardware accelerator gpu_info"),
+    _column("engine", "text", "what ran the model", "framework backend runtime inference_engine"),
+    _column("reference", "text", "label of the row that is the baseline of this one",
+            "baseline_of baseline_label compared_with"),
+    _column("speedup", "ratio", "over plain decoding of the same target: `1.26x` or `+26%`",
+            "speed_up speedup_vs_baseline speedup_over_baseline speedup_vs_ar speedup_over_ar speedup_vs_vanilla "
+            "sd_speedup decode_speedup speedup_ratio speedup_factor walltime_speedup wall_time_speedup "
+            "wall_clock_speedup x_baseline acceleration"),
+    _column("change", "change", "the same as a change: `+26%`, `-2.8%`",
+            "vs_baseline vs_base vs_ar vs_vanilla vs_no_spec delta gain improvement uplift impact "
+            "performance_impact pooled_delta relative_change"),
+    _column("decode_rate", "rate", "tokens generated per second",
+            "tps decode_tps eval_tps eff_tps effective_tps generation_tps gen_tps predicted_tps pred_tps output_tps "
+            "tg tg_tps tg128 throughput output_throughput predicted_per_second pooled_tps sd_tps spec_tps "
+            "with_sd_tps with_spec_tps spec_avg_pred_tps with_sd with_spec with_mtp with_flag "
+            "tps_mean_std speed decode_speed decoding_speed "
+            "generation_speed output_speed spec_speed sd_speed spec_throughput with_draft_tps with_draft_speed"),
+    _column("decode_rate_sd", "spread", "standard deviation of the rates that the row averages",
+            "std_tps stddev_tps stddev_ts tps_std tps_stddev tps_sd tg_std"),
+    _column("ms_per_token", "interval", "time per generated token, where no rate is given",
+            "eval_ms_per_token tpot time_per_token time_per_output_token"),
+    _column("inter_token_latency", "interval",
+            "time between chunks of a stream, read as `ms_per_token` where nothing is drafted: a step is one chunk",
+            "itl"),
+    _column("baseline_rate", "rate", "tokens per second of the target by itself",
+            "baseline baseline_tps baseline_speed baseline_throughput base_tps base_speed base_avg_pred_tps "
+            "target_tps target_speed vanilla vanilla_tps ar_tps autoregressive_tps no_spec no_spec_tps no_spec_speed "
+            "no_sd no_sd_tps without_spec without_spec_tps without_sd without_sd_tps spec_off spec_off_tps mtp_off "
+            "no_draft_tps "
+            "no_mtp_tps plain_tps original_tps original_speed original_throughput "
+            "vanilla_speed vanilla_throughput", of_row=True),
+    _column("draft_rate", "rate", "tokens per second of the draft by itself",
+            "draft_tps draft_speed draft_only_tps draft_alone_tps", of_row=True),
+    _column("speed_ratio", "ratio", "draft rate / target rate",
+            "ratio draft_target_ratio draft_target_speed_ratio draft_speed_ratio", of_row=True),
+    _column("gamma", "count", "most draft tokens per step; 0 for a baseline",
+            "γ k n_max nmax draft_len draft_length draft_k draft_max draft_n_max max_draft spec_draft_n_max n_draft "
+            "draft_depth spec_depth num_speculative_tokens num_spec_tokens spec_tokens speculative_tokens "
+            "num_speculative_steps speculative_num_steps speculation_length lookahead", of_row=True),
+    _column("p_min", "share", "drafting stops when the draft is less sure than this; not given: it never stops early",
+            "draft_p_min spec_draft_p_min", of_row=True),
+    _column("acceptance", "share", "accepted / drafted tokens",
+            "acceptance_rate accept_rate accept accepted_rate acc_rate acceptance_ratio accept_ratio alpha α "
+            "draft_acceptance draft_acceptance_rate draft_accept_rate token_acceptance_rate spec_accept_rate "
+            "accepted_drafted rate_mean_std"),
+    _column("tau", "tau", "tokens emitted per target forward, its own included",
+            "τ tokens_per_step tokens_per_forward tokens_per_round tokens_per_verify tokens_per_cycle tok_per_step "
+            "tokens_step block_efficiency"),
+    _column("acceptance_length", "length",
+            "tokens per step where it is not said whether the target's own token is counted",
+            "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len "
+            "a.len_mean_std al mat "
+            "mean_accepted_tokens mean_accepted avg_accepted average_accepted "
+            "accepted_per_step accepted_per_round accepted_tokens_per_step accepted_tokens_step "
+            "accepted_tokens_per_round accepted_per_draft"),
+    _column("accepted_drafts_per_step", "per_step", "draft tokens accepted per step, the target's own not included",
+            "accepted_draft_tokens_per_step accepted_drafts_per_round accepted_draft_tokens_per_round"),
+    _column("drafted", "count", "tokens drafted, all together",
+            "n_drafted draft_n drafted_tokens tokens_drafted total_draft_tokens num_drafted proposed_tokens "
+            "counted_draft_tokens"),
+    _column("draft_tokens", "count", "`drafted` beside steps or accepted tokens, or where above 128; else `gamma`",
+            "num_draft_tokens"),
+    _column("accepted", "count", "draft tokens accepted, all together; or `538/660`: accepted / drafted",
+            "n_accept n_accepted draft_n_accepted accepted_tokens tokens_accepted num_accepted num_accepted_tokens "
+            "num_accepted_draft_tokens counted_draft_accepted"),
+    _column("steps", "count", "draft-then-verify rounds",
+            "rounds n_steps verify_steps num_drafts n_drafts drafts num_spec_steps spec_verify_ct"),
+    _column("target_forwards", "count", "successful target forwards after the prompt",
+            "n_decode forwards target_calls"),
+    _column("failed_forwards", "count", "target forwards that failed", "failed_decodes decode_failures"),
+    _column("predicted_n", "count", "tokens generated, the first included",
+            "n_gen pred generated generated_tokens n_generated tokens_generated output_tokens "
+            "completion_tokens tokens"),
+    _column("predicted_ms", "time", "time for them",
+            "predicted eval decode generation decode_time eval_time generation_time ns"),
+    _column("prompt_n", "count", "tokens of the prompt", "n_prompt prompt_tokens input_tokens", of_row=True),
+    _column("prompt_ms", "time", "time for the prompt", "prompt_eval prompt_time prefill prefill_time", of_row=True),
+    _column("wall_ms", "time", "time of the whole run", "wall wall_time duration elapsed elapsed_time total_time time "
+            "sd_time spec_time speculative_time "
+            "sd_wall_time spec_wall_time"),
+    _column("baseline_wall_ms", "time", "the same by plain decoding",
+            "baseline_time baseline_wall baseline_wall_time baseline_duration base_time vanilla_time ar_time "
+            "no_spec_time without_spec_time baseline_total_time"),
+    _column("bytes_per_token", "bytes", "weights that one token reads: the active ones", "active_bytes active_size",
+            of_row=True),
+    _column("size_bytes", "bytes", "the model file", "size model_size file_size", of_row=True),
+    _column("bandwidth", "bandwidth", "peak memory bandwidth of the device",
+            "bw mem_bw memory_bw memory_bandwidth peak_bandwidth", of_row=True),
+    _column("claimed_bandwidth", "bandwidth", "memory traffic that the source itself computes",
+            "effective_bandwidth achieved_bandwidth effective_throughput"),
+    _column("experts", "count", "experts per layer; 0 for a dense model", "n_experts num_experts", of_row=True),
+    _column("runs", "count", "generations that the row sums up or averages",
+            "n_runs requests n_requests num_requests n_samples samples prompts n_prompts num_prompts", of_row=True),
+    _column("concurrency", "count", "requests served at once",
+            "max_concurrency batch_size batch bs clients parallel n_parallel users n_users num_users concurrent_users "
+            "num_sequences num_seqs n_seqs max_num_seqs concurrent_requests streams", of_row=True),
+    _column("devices", "count", "devices that the model is spread over",
+            "gpu_count num_gpus n_gpus n_gpu tp tp_size tensor_parallel tensor_parallel_size num_devices",
+            of_row=True),
+    _column("synthetic_acceptance", "flag", "acceptance was decided by dice: yes or no",
+            "acceptance_synthetic simulated_acceptance synth_acceptance"),
+)  # fmt: skip
+
+CONDITIONS = (
+    "prompt", "prompt_key", "prompt_id", "prompt_type", "workload", "task", "dataset", "data_set", "benchmark",
+    "category", "kind", "domain", "scenario", "language", "max_tokens", "n_predict", "temperature", "temp", "kv_type",
+    "context", "ctx", "n_ctx", "n_depth", "suite", "rpc_backend", "section", "mode",
+)  # fmt: skip
+"""Columns that say under what conditions a row was measured; they choose its baseline among several, nothing else."""
+
+OTHER = "also: "
+"""What the name of a condition begins with that is none of these, its heading behind it."""
+
+_BY_NAME = {alias: column for column in COLUMNS for alias in (column.name, *column.aliases)}
+_UNITS = {
+    "pct": "%", "percent": "%", "ms": "ms", "s": "s", "sec": "s", "seconds": "s", "us": "us", "ns": "ns",
+    "bytes": "b", "kb": "kb", "mb": "mb", "gb": "gb", "kib": "kib", "mib": "mib", "gib": "gib", "gb_s": "gb/s",
+    "gbs": "gb/s", "gbps": "gb/s", "x": "x",
+}  # fmt: skip
+_SUFFIXES = sorted(_UNITS, key=len, reverse=True)
+_MEANS = ("mean_", "avg_", "average_", "median_")
+_POOLED = ("pooled_", "aggregate_", "aggregated_")
+_OVER_PROMPTS = re.compile(r"_(?:over|across|per)_(?:all_)?(?:prompts?|samples?|requests?|tasks?)$")
+_LIMIT = 200
+_RATE = re.compile(r"(?:^|(?<=_))(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|secs|second|seconds)(?=_|$)")
+_TOKENS = frozenset({"tokens", "token", "tok", "tokens/step", "tok/step", "tokens/round"})
+"""Units of an acceptance that is a length."""
+_NO_RATE_OF_TOKENS = re.compile(r"req|prompt|/min|gb|^(?:s|ms|sec|seconds|min|us|ns)$")
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading of a table, understood."""
+
+    name: str
+    """Of a `Column`, or a condition."""
+    column: Column | None
+    """None for a condition."""
+    unit: str
+    """Lower case; empty where the heading says none."""
+    averaged: bool = False
+    """The heading says that its values are means."""
+    pooled: bool = False
+    """The heading says that its values are sums over sums."""
+
+
+def understand(text: str) -> Heading | None:
+    """What a heading means, None where it is not known. Tables of a page say the same ones again and again."""
+    return _understood(text) if len(text) > _LONG else _understood_before(text)
+
+
+_LONG = 200
+"""Characters of a text that is not remembered."""
+
+
+@lru_cache(maxsize=4096)
+def _understood_before(text: str) -> Heading | None:
+    return _understood(text)
+
+
+def _understood(text: str) -> Heading | None:
+    for words, unit in _plain(text):
+        for name, implied, how in _readings(words, unit):
+            if name in _BY_NAME:
+                known = _BY_NAME[name]
+                if known.kind == "rate" and _NO_RATE_OF_TOKENS.search(implied):
+                    return None
+                if known.name == "acceptance" and implied in _TOKENS:
+                    known, implied = _BY_NAME["acceptance_length"], ""
+                if how == "pooled" and known.kind == "rate" and "aggregat" in text.lower():
+                    continue  # that of all requests together
+                if how and known.kind in {"count", "text"}:
+                    continue  # a mean of counts is not a count: `mean accepted tokens` are those of a step
+                shown = "" if known.kind == "rate" else implied
+                return Heading(known.name, known, shown, how == "mean", how == "pooled" or name.startswith("pooled_"))
+            if name in CONDITIONS and not how:
+                return Heading(name, None, "")
+    return None
+
+
+def column(name: str) -> Column | None:
+    """The column of that name or alias."""
+    return _BY_NAME.get(name)
+
+
+def is_known(heading: Heading | None) -> bool:
+    """Whether a heading names a column of numbers or texts, conditions aside."""
+    return heading is not None and heading.column is not None
+
+
+# --- words of a heading ----------------------------------------------------------------------------------------------
+
+
+def _plain(text: str) -> list[tuple[list[str], str]]:
+    """(lower-case words, unit in parentheses or as a percent sign): of all of it, and of its Latin letters alone."""
+    text = unicodedata.normalize("NFKC", text[:_LIMIT]).replace("\u2011", "-")
+    text = re.sub(r"\b(?:tk|toks?|t)[\\/]s\b", "tps", text, flags=re.I)
+    text = re.sub(r"[∆Δ]", " delta ", re.sub(r"<[^<>]{0,40}>|\\[a-zA-Z]+", " ", text))
+    text = re.sub(r"\bw/o\b", "without", text, flags=re.I)
+    text = re.sub(r"\bw/(?=\s|[a-zA-Z])", "with ", text, flags=re.I)
+    units = re.findall(r"[(\[]\s*([^)\]]{0,24}?)\s*[)\]]", text)
+    text = re.sub(r"[(\[][^)\]]*[)\]]", " ", text)
+    unit = next((unit.replace(" ", "").lower() for unit in units if unit), "")
+    if "%" in text or "%" in unit:
+        unit = "%"
+    whole, latin = in_english(text), re.sub(r"[^\x20-\x7eαγτ]", " ", text)
+    found = [(_words(whole), unit)]
+    if whole == text or _RATE.sub("tps", "_".join(_words(latin))) not in _BARE_UNITS:
+        found.append((_words(latin), unit))
+    return found
+
+
+_BARE_UNITS = frozenset({"", "tps", "t", "tok", "tokens", "ms", "s", "x", "gb", "gb_s", "k"})
+"""What stands beside a Chinese heading as its unit and says nothing by itself."""
+
+
+def _words(text: str) -> list[str]:
+    words = re.findall(r"[a-z0-9αγτ.]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
+    return [word for word in (word.rstrip(".") for word in words) if word]
+
+
+def _readings(words: list[str], unit: str) -> list[tuple[str, str, str]]:
+    """(name, unit, `mean`, `pooled` or nothing), in the order in which they are tried: as it is, without a unit at its
+    end, without `mean_` and the like.
+
+    Headings in two languages often repeat themselves (`Avg TPS平均 TPS`): a name whose words come again is tried too.
+    """
+    found: list[tuple[str, str, str]] = []
+    for end in range(len(words), 0, -1):
+        if not set(words[end:]) <= set(words[:end]):
+            break
+        plain = _RATE.sub("tps", "_".join(words[:end]))
+        forms = [(plain, "")]
+        over, prompts = _OVER_PROMPTS.subn("", plain)
+        if prompts:
+            forms.append((over, "mean"))
+        forms += [(over.removeprefix(prefix), "mean") for prefix in _MEANS if over.startswith(prefix)]
+        forms += [(over.removeprefix(prefix), "pooled") for prefix in _POOLED if over.startswith(prefix)]
+        for form, how in forms:
+            suffix = next((suffix for suffix in _SUFFIXES if form == suffix or form.endswith("_" + suffix)), None)
+            implied = unit or (_UNITS[suffix] if suffix else "")
+            found.append((form, implied, how))
+            if suffix and form != suffix:
+                found.append((form.removesuffix("_" + suffix), implied, how))
+    return found
+
+
+# --- of what a column speaks -----------------------------------------------------------------------------------------
+
+_TASKS = re.compile(
+    r"mt[ -]?bench|multi[ -]?turn|translation|wmt|summa[ -]?ri[sz]ation|cnn|question|\bqa\b|\bnq\b|math|gsm|rag\b"
+    r"|retrieval|human[ -]?eval|mbpp|alpaca|cod(?:e|ing)\b|humanities|multilingual|reasoning|role[ -]?play|stem\b"
+    r"|writing|extract|aime|bench\b|arena|sharegpt|dolly|chat\b|prose|story|json|prompt \d"
+    r"|\bsynthetic\b|翻译|摘要|问答|数学|代码|推理|写作",
+    re.I,
+)
+"""Data sets and tasks, by words of their names."""
+_OVERALL = re.compile(
+    r"\s*(?:overall(?: mean| median| avg)?|average|avg\.?|mean|all|total|geo(?:metric )?mean|平均|总体|總體|整体)\s*",
+    re.I,
+)
+_METHODS_IN_HEADINGS = re.compile(
+    r"\b(?:mtp|eagle|medusa|d-?flash|d-?spark|n-?gram|lookahead|pld|hydra|nextn|sps|suffix|draft|spec\w*|sd)\b|推测|投机",
+    re.I,
+)
+_NO_GROUP = re.compile(
+    r"\b(?:pp\d*|tg\d*|prompt|prefill|input|ttft|total|peak|min|max|p\d\d|median|std|req\w*|agg\w*|encode|load|disk"
+    r"|cpu|compile|vs|over|train\w*|latency|time|e2e|pos|position|delta|diff\w*)\b|[∆Δ]",
+    re.I,
+)
+"""Words with which a rate or a ratio is that of something else than decoding."""
+_GROUPED: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?:toks?|tokens?|t)\s*(?:/|per|p)\s*s(?:ec(?:ond)?s?)?|tps", re.I), "decode_rate"),
+    (re.compile(r"speed-?\s?ups?|[x×]|加速比?|倍数", re.I), "speedup"),
+    (re.compile(r"accept(?:ance|ed)?(?:[ _-]rate)?|acc\.? rate|α|接受率|接受", re.I), "acceptance"),
+    (re.compile(r"τ|tau|mat", re.I), "tau"),
+    (re.compile(r"gain|uplift|提升", re.I), "change"),
+    (re.compile(r"accept(?:ance|ed)?[ _-]len(?:gth)?|a\.len|接受长度", re.I), "acceptance_length"),
+)
+"""How a heading that begins with the name of a method or data set may go on."""
+
+
+def is_overall(group: str) -> bool:
+    """Whether a group sums up the others: `Overall`, `Mean`."""
+    return _OVERALL.fullmatch(group) is not None
+
+
+def may_be_group(text: str) -> bool:
+    """Whether a text may name a method or data set, rather than something else that is measured."""
+    return _NO_GROUP.search(text[:_LIMIT].replace("_", " ")) is None
+
+
+def is_task(text: str) -> bool:
+    """Whether a text names a data set, a task, or all of them together."""
+    return len(text) <= _LIMIT and (_TASKS.search(text) is not None or is_overall(text))
+
+
+def in_group(text: str, *, beside_baseline: bool) -> tuple[str, Heading] | None:
+    """(method or data set, what is said of it) for a heading such as `DFlash t/s` or `HumanEval Speedup`.
+
+    None where the heading does not end like that, or begins with what names neither; a name that is not known will do
+    where the table has a column of its baseline (`beside_baseline`).
+    """
+    text = " ".join(re.sub(r"<[^<>]{0,40}>|[*_`]+", " ", text[:_LIMIT]).split())
+    for pattern, name in _GROUPED:
+        for found in pattern.finditer(text):
+            group, rest = text[: found.start()].strip(" :-–|,(["), text[found.end() :].strip(" )]:.%")
+            starts_anew = found.start() == 0 or not text[found.start() - 1].isalnum()
+            if not group or rest or not starts_anew or not may_be_group(group):
+                continue
+            if beside_baseline or is_task(group) or _METHODS_IN_HEADINGS.search(group):
+                known = _BY_NAME[name]
+                return group[:80], Heading(name, known, "%" if "%" in text else "")
+    return None
+
+
+def table_of_columns() -> str:
+    """The columns as a Markdown table, for the documentation."""
+    lines = ["| column | also | meaning |", "|---|---|---|"]
+    lines += [
+        f"| `{item.name}` | {', '.join(f'`{alias}`' for alias in item.aliases)} | {item.meaning} |" for item in COLUMNS
+    ]
+    return "\n".join(lines)

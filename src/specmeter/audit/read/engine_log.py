@@ -1,0 +1,429 @@
+"""Signs in the logs of engines that a measurement went wrong.
+
+`scan` collects `LogSigns` from lines (see `log_lines`), for the audit of other people's logs and the checks of our own
+sessions alike. Nothing in here raises for what a log contains, and nothing that is kept grows with the log.
+
+How llama.cpp reports a failed forward pass, over its generations:
+
+- `decode: failed to initialize batch` (or another error of that function), then from `llama_decode` itself
+  `failed to decode, ret = -1`: one failure, two lines. Builds that decode through `llama_process` print the first only.
+- A draft that failed adds a third line, `llama_decode returned -1` or `llama_process[2] returned -1`. It says whose
+  failure the one before it was; without it target and draft look the same.
+- A return value of 1 (no room in the KV cache) is logged by the caller only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from specmeter.audit.read.log_lines import plain, unwrapped
+
+MAX_SAMPLES = 3
+MAX_SAMPLE = 300
+"""Characters kept of a sample line."""
+_MAX_KEPT = 50
+"""Warnings, buffers and context lines kept."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """How often a log says something, and its first lines that do."""
+
+    count: int = 0
+    samples: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Checkpoints of recurrent state that speculation saved or restored."""
+
+    count: int = 0
+    size_bytes: int = 0
+    """Sum of the sizes that were printed."""
+    sized: int = 0
+    """How many of them printed their size."""
+    samples: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+
+@dataclass(frozen=True)
+class RpcBuffer:
+    """Weights that went to a remote machine."""
+
+    device: str
+    """As printed: `RPC0[192.168.0.103:50052]`."""
+    size_bytes: int
+    model: int
+    """Which model of the process it belongs to, in order of loading: 0 is the target."""
+
+
+@dataclass(frozen=True)
+class LogSigns:
+    """What a log says about the validity of what was measured, by the threats that `docs` and checks name."""
+
+    lines: int = 0
+    """Lines read."""
+    failed_decodes: Sign = Sign()
+    """Forward passes that failed, of any model: one failure counts once however many lines it wrote."""
+    failed_decodes_of_draft: int = 0
+    """How many of them the log ascribes to the draft."""
+    position_refused: Sign = Sign()
+    """Batches refused because their positions lie before what the KV cache holds (M-RoPE and others)."""
+    draft_failures: Sign = Sign()
+    """Draft forwards reported as failed by the drafter itself (`llama_process[i] returned -1`)."""
+    speculation_refused: Sign = Sign()
+    """Speculation could not be initialised: the engine goes on without it, or ends."""
+    no_drafter: Sign = Sign()
+    """No drafting is configured: as it should be for a baseline, and a loss for anything else."""
+    vocabulary_mismatch: Sign = Sign()
+    """Target and draft have different vocabularies (`not compatible`, `must match target`)."""
+    tokens_translated: Sign = Sign()
+    """Draft tokens are translated by way of text."""
+    synthetic: Sign = Sign()
+    """Acceptance is decided by dice."""
+    checkpoints_created: Checkpoints = Checkpoints()
+    checkpoints_restored: Checkpoints = Checkpoints()
+    longest_replay: int = 0
+    """Most restores in a row at one position of one request; above 1 it may be a livelock."""
+    longest_replay_at: str = ""
+    """Slot, task and position of it, as far as they are printed."""
+    connect_failed: Sign = Sign()
+    """A remote machine could not be reached."""
+    rpc_buffers: tuple[RpcBuffer, ...] = ()
+    """Weights on remote machines, per model."""
+    build: str = ""
+    """Build of the engine."""
+    models: tuple[str, ...] = ()
+    """Model files, in order of loading."""
+    context: tuple[tuple[str, int], ...] = ()
+    """`n_ctx`, `n_ctx_seq`, `n_batch`, `n_ubatch`, in order of printing, for each context that was made."""
+    warnings: tuple[str, ...] = ()
+    """Other lines that warn or report an error, each once."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Signs that a reader of the numbers should know, one line each; failed forwards are not among them."""
+        told = (
+            (self.speculation_refused, "speculation could not be initialised"),
+            (self.vocabulary_mismatch, "the vocabularies do not match"),
+            (self.tokens_translated, "draft tokens are translated by way of text"),
+            (self.synthetic, "acceptance is decided by dice"),
+            (self.connect_failed, "a remote machine was not reached"),
+        )
+        notes = [f"{what}: {sign.samples[0]}" for sign, what in told if sign]
+        notes += [f"weights of model {item.model + 1} went to {item.device}" for item in self.rpc_buffers[:MAX_SAMPLES]]
+        if self.checkpoints_restored:
+            notes.append(f"{self.checkpoints_restored.count} checkpoints of recurrent state were restored")
+        if self.longest_replay > 1:
+            notes.append(f"restored {self.longest_replay} times in a row at {self.longest_replay_at}")
+        return tuple(notes)
+
+    @property
+    def failed_decodes_of_target(self) -> int:
+        """Failures that the log does not ascribe to the draft; logs of old builds cannot tell the two apart."""
+        return max(0, self.failed_decodes.count - self.failed_decodes_of_draft)
+
+
+def _may_be_a_sign(line: str) -> bool:
+    """Whether a line has any of the texts of which each sign has at least one; most lines of a log have none.
+
+    One expression that looks for all of them takes three times as long.
+    """
+    return (
+        "ailed" in line
+        or "returned " in line
+        or "decode: " in line
+        or " batch" in line
+        or "checkpoint" in line
+        or "rror" in line
+        or "warn" in line
+        or "upport" in line
+        or "build" in line
+        or ": n_" in line
+        or "model buffer" in line
+        or "meta data" in line
+        or "required that" in line
+        or "compatible" in line
+        or "match" in line
+        or "translated" in line
+        or "ynthetic " in line
+        or "implementations" in line
+        or "too small" in line
+        or "exceeds" in line
+        or "on refused" in line
+        or "content differs" in line
+        or " W " in line[:24]
+        or " E " in line[:24]
+    )
+
+
+_DECODE_ERROR = re.compile(
+    r"\bdecode: (?:failed to initialize batch|n_tokens == 0|could not reserve|unexpected memory|compute failed"
+    r"|embd row|pooled embedding|backend sampling supports|invalid token|failed to find)"
+    r"|\bprocess_ubatch: failed to|\bfailed to compute graph, compute status"
+)
+_DECODE_FAILED = re.compile(r"(?<!draft )\bfailed to (?:decode|eval), ret = -?\d")
+_CALLER_FAILED = re.compile(
+    r"(?:Invalid input batch|Compute error)\. (?:off|i) = |failed to decode the batch: .{0,200} ret = -?\d"
+)
+_NOT_TOLD, _TOLD_INSIDE, _TOLD, _TOLD_BY_CALLER = range(4)
+_FAILED = ((_TOLD_INSIDE, _DECODE_ERROR), (_TOLD, _DECODE_FAILED), (_TOLD_BY_CALLER, _CALLER_FAILED))
+"""One failure is told of in this order, by up to three lines."""
+_DRAFT_FAILED = re.compile(
+    r"\bllama_(?:process|decode)(?:\[\d+\])? returned (-?\d+)|failed to decode draft batch, ret = (-?\d+)"
+    r"|llama_process\(ctx_dft\) failed rc=(-?\d+)"
+)
+_POSITION = re.compile(r"it is required that the (?:position satisfies|sequence positions remain)")
+_REFUSED = re.compile(
+    r"failed to initialize speculative|failed to create (?:speculative|draft|MTP) |failed to load draft model"
+    r"|speculative decoding not supported"
+    r"|failed to process speculative|synthetic acceptance requires|draft model is not compatible"
+    r"|speculative decoding (?:is |will be )?disabled|context does not support speculative"
+)
+_NO_DRAFTER = re.compile(r"no implementations specified for speculative")
+_VOCABULARY = re.compile(
+    r"vocabs? (?:are|is) not compatible|not compatible with the target|model vocab (?:type )?must"
+    r"|tokens must match target|must closely match target|token \d+ content differs|vocab size \d+ does not match"
+)
+_TRANSLATED = re.compile(r"tokens will be translated")
+_SYNTHETIC = re.compile(r"synthetic (?:speculative )?acceptance(?! requires)")
+_CREATED = re.compile(r"(?:creat|sav)(?:ed|ing) speculative checkpoint")
+_RESTORED = re.compile(r"restor(?:ed|ing) speculative checkpoint|partial acceptance: \d+ < \d+, restoring")
+_RESTORED_STEP = re.compile(r"accepted +\d+/ *\d+ draft tokens \(restore checkpoint\)")
+_SIZE = re.compile(r"\b(size|draft) = (\d{1,15}(?:\.\d{1,9})?)( MiB)?")
+_SLOT = re.compile(r"\bid +(\d{1,9}) \| task +(-?\d{1,12})")
+_AT = re.compile(r"pos_max = (-?\d{1,12})")
+_RPC = re.compile(r"(RPC\d*\[[^\]\s]{1,100}\]) +model buffer size *= *(\d{1,12}(?:\.\d{1,4})?) MiB")
+_CONNECT = re.compile(r"[Ff]ailed to connect|[Cc]onnection refused|failed to initialize RPC")
+_BUILD = re.compile(r"\bbuild_info: *(\S.*)$|\bbuild(?:: | = | )(\d{1,9} \([^)]{0,80}\).*)$")
+_BUILD_JSON = re.compile(r'"build":(\d{1,9}),"commit":"([^"]{1,60})"')
+_CONTEXT = re.compile(r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch) += *(\d{1,12})$")
+_WARNING = re.compile(
+    r"\b(?:warn(?:ing)?|error|fail(?:ed|ure)?|abort(?:ed)?)\b|exceeds the train|too small|backend offload"
+    r"|not supported|retrying with smaller",
+    re.I,
+)
+_NO_WARNING = re.compile(r"llama_model_loader: - kv|ERROR *= *0|error *= *0|print_info: ")
+
+
+@dataclass
+class _Tally:
+    """A sign under construction."""
+
+    count: int = 0
+    samples: list[str] = field(default_factory=list[str])
+
+    def add(self, line: str) -> None:
+        self.count += 1
+        if len(self.samples) < MAX_SAMPLES:
+            self.samples.append(sample(line))
+
+    def done(self) -> Sign:
+        return Sign(self.count, tuple(self.samples))
+
+
+def sample(line: str) -> str:
+    """A line fit to be shown: printable, and no longer than `MAX_SAMPLE`."""
+    text = plain(line)[: MAX_SAMPLE + 1]
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    return text if len(text) <= MAX_SAMPLE else text[: MAX_SAMPLE - 3] + "..."
+
+
+def loaded_model(line: str) -> str:
+    """Path of the model file that a line says is being loaded; empty where it says none."""
+    _, _, rest = line.partition("loaded meta data with ")
+    return sample(rest.partition(" from ")[2].partition(" (version ")[0])
+
+
+class SignReader:
+    """Collects the signs of a log as its lines are fed; so that a reader of a log for other things can use it too."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+        self._decodes = _Tally()
+        self._told = _NOT_TOLD
+        self._unclaimed = False
+        self._of_draft = 0
+        self._tallies = {name: _Tally() for name in _SIMPLE}
+        self._draft = _Tally()
+        self._created = _CheckpointTally()
+        self._restored = _CheckpointTally()
+        self._restored_steps = _Tally()
+        self._replays: dict[tuple[str, str], tuple[str, int]] = {}
+        self._longest: tuple[int, str] = (0, "")
+        self._rpc: list[RpcBuffer] = []
+        self._build = ""
+        self._models: list[str] = []
+        self._context: list[tuple[str, int]] = []
+        self._warnings: dict[str, None] = {}
+
+    def feed(self, line: str) -> None:
+        """Take the next line."""
+        self._lines += 1
+        if _may_be_a_sign(line):
+            self._read(line)
+
+    def _read(self, line: str) -> None:
+        if self._failure(line):
+            return
+        found = False
+        for name, pattern in _SIMPLE.items():
+            if pattern.search(line):
+                self._tallies[name].add(line)
+                found = True
+        if found:
+            return
+        if "checkpoint" in line and self._checkpoint(line):
+            return
+        if self._fact(line):
+            return
+        self._warning(line)
+
+    def _failure(self, line: str) -> bool:
+        """Failed forwards: a line that only repeats the failure before it is not counted again."""
+        if found := _DRAFT_FAILED.search(line):
+            self._draft.add(line)
+            if self._unclaimed and "1" not in found.groups():
+                self._of_draft += 1
+            self._unclaimed, self._told = False, _NOT_TOLD
+            return True
+        for rank, pattern in _FAILED:
+            if pattern.search(line):
+                if not _NOT_TOLD < self._told < rank:
+                    self._decodes.add(line)
+                    self._unclaimed = True
+                self._told = _NOT_TOLD if rank == _TOLD_BY_CALLER else rank
+                return True
+        return False
+
+    def _checkpoint(self, line: str) -> bool:
+        if _CREATED.search(line):
+            self._created.add(line)
+        elif _RESTORED.search(line):
+            self._restored.add(line)
+            at = _AT.search(line)
+            self._replayed(line, at.group(1) if at else "?")
+        elif _RESTORED_STEP.search(line):
+            self._restored_steps.add(line)
+        else:
+            return False
+        return True
+
+    def _replayed(self, line: str, position: str) -> None:
+        found = _SLOT.search(line)
+        key = (found.group(1), found.group(2)) if found else ("", "")
+        last, count = self._replays.pop(key, ("", 0))
+        count = count + 1 if last == position and position != "?" else 1
+        self._replays[key] = (position, count)
+        if len(self._replays) > 64:
+            del self._replays[next(iter(self._replays))]
+        if count > self._longest[0]:
+            where = f"slot {key[0]}, task {key[1]}, " if found else ""
+            self._longest = (count, f"{where}position {position}")
+
+    def _fact(self, line: str) -> bool:
+        if found := _RPC.search(line):
+            if len(self._rpc) < _MAX_KEPT:
+                size = round(float(found.group(2)) * 1024 * 1024)
+                self._rpc.append(RpcBuffer(sample(found.group(1)), size, max(0, len(self._models) - 1)))
+        elif model := loaded_model(line):
+            if len(self._models) < _MAX_KEPT and self._models[-1:] != [model]:
+                self._models.append(model)
+        elif found := _CONTEXT.search(line.rstrip()):
+            if len(self._context) < _MAX_KEPT:
+                self._context.append((found.group(1), int(found.group(2))))
+        elif not self._build and (found := _BUILD.search(line)):
+            self._build = sample((found.group(1) or found.group(2)).strip())
+        elif not self._build and (found := _BUILD_JSON.search(line)):
+            self._build = f"{found.group(1)} ({sample(found.group(2))})"
+        else:
+            return False
+        return True
+
+    def _warning(self, line: str) -> None:
+        if len(self._warnings) >= _MAX_KEPT:
+            return
+        level, text = unwrapped(line)
+        if level in ("W", "E") or (not _NO_WARNING.search(text) and _WARNING.search(text)):
+            self._warnings[sample(text)] = None
+
+    @property
+    def failed_decodes(self) -> int:
+        """Forward passes that failed so far."""
+        return self._decodes.count
+
+    @property
+    def failed_decodes_of_draft(self) -> int:
+        """Those of them that the log ascribes to the draft."""
+        return self._of_draft
+
+    @property
+    def draft_failures(self) -> int:
+        """Failures that the drafter itself has reported so far."""
+        return self._draft.count
+
+    def signs(self) -> LogSigns:
+        """Everything seen so far."""
+        tallies = {name: tally.done() for name, tally in self._tallies.items()}
+        restored = self._restored.checkpoints()
+        if self._restored_steps.count > restored.count:
+            steps = self._restored_steps.done()
+            restored = Checkpoints(steps.count, restored.size_bytes, restored.sized, steps.samples)
+        return LogSigns(
+            lines=self._lines,
+            failed_decodes=self._decodes.done(),
+            failed_decodes_of_draft=self._of_draft,
+            draft_failures=self._draft.done(),
+            checkpoints_created=self._created.checkpoints(),
+            checkpoints_restored=restored,
+            longest_replay=self._longest[0],
+            longest_replay_at=self._longest[1],
+            rpc_buffers=tuple(self._rpc),
+            build=self._build,
+            models=tuple(self._models),
+            context=tuple(self._context),
+            warnings=tuple(self._warnings),
+            **tallies,
+        )
+
+
+_SIMPLE = {
+    "position_refused": _POSITION,
+    "speculation_refused": _REFUSED,
+    "no_drafter": _NO_DRAFTER,
+    "vocabulary_mismatch": _VOCABULARY,
+    "tokens_translated": _TRANSLATED,
+    "synthetic": _SYNTHETIC,
+    "connect_failed": _CONNECT,
+}
+
+
+@dataclass
+class _CheckpointTally(_Tally):
+    size_bytes: int = 0
+    sized: int = 0
+
+    def add(self, line: str) -> None:
+        super().add(line)
+        sizes = _SIZE.findall(line)
+        if sizes:
+            self.sized += 1
+            self.size_bytes += sum(round(float(value) * (1024 * 1024 if mib else 1)) for _, value, mib in sizes)
+
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.count, self.size_bytes, self.sized, tuple(self.samples))
+
+
+def scan(lines: Iterable[str]) -> LogSigns:
+    """Every sign in these lines, in one pass and bounded memory."""
+    reader = SignReader()
+    for line in lines:
+        reader.feed(line)
+    return reader.signs()

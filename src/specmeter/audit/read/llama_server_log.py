@@ -1,0 +1,397 @@
+"""Logs of `llama-server`, from 2023 on: one claim per finished request.
+
+What a request prints at its end, over the generations of the server:
+
+    2023        llama_print_timings:        eval time = T ms / N runs         (one request at a time)
+    2023-24     print_timings: generation eval time = T ms / N runs           with slot and task in JSON or `key=value`
+    2024-26     slot print_timing: id S | task K |   and the times on lines of their own
+    2026        the same on every line, with a stamp `minutes.seconds.ms.us`
+
+and, where it drafted, `draft acceptance rate = a (A accepted / G generated)`, later `draft acceptance = a (...), mean
+acceptance length = L` or `mean len = L`, with L = 1 + A / verified drafts. With LLAMA_TRACE each draft that was
+verified prints `accepted a/n draft tokens`. Slots interleave; lines without slot or task belong to the request that
+printed last.
+
+The window of the printed rate. T starts when the first token has been sampled, so N tokens take N - 1 steps. Builds up
+to mid-2026 print N / T all the same, later ones (N - 1) / T; which it is follows from the printed numbers.
+`llama_print_timings` counts forwards, so that there are N + 1 tokens.
+
+G counts drafts that were verified: since June 2025 those shorter than the minimum are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specmeter.audit.claim import Claim, claim_of
+from specmeter.audit.read.engine_log import SignReader, sample
+from specmeter.audit.read.llama_setup import Setup
+from specmeter.audit.read.log_lines import log_lines, plain
+
+_INT = r"(\d{1,12})"
+_NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
+
+_SLOT = re.compile(r"\bid +(-?\d{1,9}) \| task +(-?\d{1,12}) \|")
+_SLOT_FIELD = re.compile(r'"?\b(?:id_slot|slot_id)"?[=:] *(-?\d{1,9})')
+_TASK_FIELD = re.compile(r'"?\b(?:id_task|task_id)"?[=:] *(-?\d{1,12})')
+_BEGIN = re.compile(r"processing task|slot is processing task")
+_END = re.compile(r"stop processing|slot released|released the slot")
+_PROMPT = re.compile(rf"prompt eval time += +{_NUMBER} ms / +{_INT} tokens")
+_EVAL = re.compile(
+    rf"(?<!prompt )\beval time += +{_NUMBER} ms / +{_INT} (?:tokens|runs)"
+    rf"(?: *\( *[\d.]+ ms per token, +{_NUMBER} )?"
+)
+_TOTAL = re.compile(rf"total time += +{_NUMBER} ms")
+_DRAFT = re.compile(rf"draft acceptance(?: rate)? = +?{_NUMBER} \( *{_INT} accepted / +{_INT} generated\)")
+_MEAN = re.compile(rf"mean (?:acceptance length|len) = +{_NUMBER}")
+_STEP = re.compile(rf"accepted +{_INT}/ *{_INT} draft tokens( \(restore checkpoint\))?")
+_STATISTICS = re.compile(rf"statistics +([\w-]{{1,60}}): #calls\(b,g,a\) = +{_INT} +{_INT} +{_INT}")
+_FORWARDS = "llama_print_timings"
+
+_SERVER = re.compile(
+    r"^(?:srv |slot ) *\w+(?:\(\))?:|\bprint_timings\]|\"function\":\"(?:print_timings|launch_slot_with_task|main)\""
+    r"|^draft acceptance(?: rate)? = +\d|^statistics +[\w-]+: +#calls"
+    r"|\bllama server listening|HTTP server (?:is )?listening|server is listening on http|^slot \d+ is processing"
+)
+_MAX_SLOTS = 256
+
+
+def sniff(head: str) -> bool:
+    """Whether a file that begins like this is a log of `llama-server`."""
+    return any(_SERVER.search(line) or _SERVER.search(plain(line)) for line in head.splitlines())
+
+
+def read(path: Path) -> Iterator[Claim]:
+    """One claim per finished request, in order of their ends; one with a `problem` where there is none.
+
+    Raises `UsageError` when the file cannot be read.
+    """
+    found = False
+    for claim in read_requests(path):
+        found = found or claim.problem is None
+        if claim.problem is not None and not found:
+            from specmeter.audit.read import llama_speculative
+
+            if llama_speculative.has_counts(path):
+                yield from llama_speculative.read_runs(path)
+                return
+        yield claim
+
+
+def read_requests(path: Path) -> Iterator[Claim]:
+    """As `read`, without trying what else the file may be."""
+    log = _Log(str(path))
+    for line in log_lines(path):
+        log.signs.feed(line)
+        log.setup.feed(line)
+        if (claim := log.feed(line)) is not None:
+            yield claim
+    yield from log.rest()
+    if log.finished == 0:
+        notes = (f"{log.signs.failed_decodes} forward passes failed",) if log.signs.failed_decodes else ()
+        yield Claim(
+            source=log.source,
+            row="log",
+            notes=notes + log.signs.signs().notes,
+            problem="no request of llama-server ended",
+        )
+
+
+# --- one request -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Request:
+    slot: str
+    task: str
+    failures_before: tuple[int, int, int]
+    """Failed forwards, those of them that are the draft's, and the drafter's own reports, when it began."""
+    shared: bool = False
+    """Another request ran beside it."""
+    prompt: tuple[float, int] | None = None
+    decode: tuple[float, int] | None = None
+    """(milliseconds, tokens)"""
+    printed_rate: float | None = None
+    counts_forwards: bool = False
+    total_ms: float | None = None
+    draft: tuple[float, int, int] | None = None
+    """(printed rate, accepted, generated)"""
+    mean_length: float | None = None
+    rounds: int = 0
+    """Verified drafts that were traced, one target forward each."""
+    restores: int = 0
+    longest: int = 0
+    """Most tokens of a draft that was traced."""
+    statistics: dict[str, int] = field(default_factory=dict[str, int])
+    unread: str = ""
+    """A line with its times that cannot be read."""
+
+
+@dataclass
+class _Log:
+    """State of a log as its lines pass by: bounded, however many requests there are."""
+
+    source: str
+    signs: SignReader = field(default_factory=SignReader)
+    setup: Setup = field(default_factory=Setup)
+    finished: int = 0
+    _open: dict[str, _Request] = field(default_factory=dict[str, _Request])
+    _last_slot: str = ""
+    _last_task: str = ""
+    _has_slots: bool = False
+    _verified: dict[str, int] = field(default_factory=dict[str, int])
+    """Verified drafts per method up to the last request: the server's statistics only ever grow."""
+
+    def feed(self, line: str) -> Claim | None:
+        """Take the next line; a claim when it ends a request."""
+        if "draft tokens" in line:
+            if found := _STEP.search(line):
+                self._step(*_place(line), found)
+        elif "draft acceptance" in line or "statistics" in line:
+            self._more(line)
+        elif " time " in line or "print_timing" in line:
+            return self._times(line)
+        elif "processing" in line or "released" in line:
+            return self._begin_or_end(line)
+        return None
+
+    def _begin_or_end(self, line: str) -> Claim | None:
+        slot, task = _place(line)
+        if _BEGIN.search(line):
+            return self._begin(slot or "", task or "")
+        if _END.search(line):
+            request = self._open.get(self._last_slot if slot is None else slot)
+            return self._over(request)
+        return None
+
+    def _times(self, line: str) -> Claim | None:
+        if "_perf_" in line or (_FORWARDS in line and self._has_slots):
+            return None  # sums over the life of a process, printed when it ends
+        slot, task = _place(line)
+        if slot is not None:
+            self._has_slots = True
+            self._last_slot, self._last_task = slot, task or ""
+        ended = self._other_task(slot, task)
+        if found := _PROMPT.search(line):
+            request, before = self._printing(slot, task, "prompt")
+            ended = ended or before
+            request.prompt = (float(found.group(1)), int(found.group(2)))
+            request.counts_forwards = _FORWARDS in line
+        elif found := _EVAL.search(line):
+            request, before = self._printing(slot, task, "decode")
+            ended = ended or before
+            request.decode = (float(found.group(1)), int(found.group(2)))
+            request.printed_rate = float(found.group(3)) if found.group(3) is not None else None
+            request.counts_forwards = _FORWARDS in line
+        else:
+            if "eval time" in line and (request := self._open.get(self._last_slot)) is not None:
+                request.unread = request.unread or sample(line)
+            self._more(line)
+        return ended
+
+    def rest(self) -> Iterator[Claim]:
+        """Requests that printed their times and whose end is missing."""
+        for request in list(self._open.values()):
+            if (claim := self._over(request)) is not None:
+                yield claim
+
+    def _begin(self, slot: str, task: str) -> Claim | None:
+        ended = self._over(self._open.get(slot))
+        self._new(slot, task)
+        return ended
+
+    def _other_task(self, slot: str | None, task: str | None) -> Claim | None:
+        """The request before, where a line with times names another task of its slot: what follows is not its own."""
+        request = self._open.get(slot) if slot is not None else None
+        if request is None or not task or not request.task or task in ("-1", request.task):
+            return None
+        ended = self._over(request)
+        self._new(request.slot, task)
+        return ended
+
+    def _over(self, request: _Request | None) -> Claim | None:
+        """The claim of a request that printed its times, readable or not; any other stays open."""
+        if request is None or (request.decode is None and not request.unread):
+            return None
+        return self._finish(request)
+
+    def _new(self, slot: str, task: str) -> _Request:
+        self._open.pop(slot, None)
+        request = _Request(slot, task, self._failures, shared=bool(self._open))
+        for other in self._open.values():
+            other.shared = True
+        self._open[slot] = request
+        if len(self._open) > _MAX_SLOTS:
+            del self._open[next(iter(self._open))]
+        self._last_slot, self._last_task = slot, task
+        return request
+
+    def _printing(self, slot: str | None, task: str | None, what: str) -> tuple[_Request, Claim | None]:
+        """The request whose times are being printed, and the one before it where that is thereby over."""
+        slot = self._last_slot if slot is None else slot
+        request, ended = self._open.get(slot), None
+        if (
+            request is not None
+            and request.decode is not None
+            and (getattr(request, what) is not None or what == "prompt")
+        ):
+            ended, request = self._finish(request), None
+        if request is None:
+            request = self._new(slot, task or self._last_task)
+        return request, ended
+
+    def _step(self, slot: str | None, task: str | None, found: re.Match[str]) -> None:
+        slot = self._last_slot if slot is None else slot
+        request = self._open.get(slot) or self._new(slot, task or "")
+        request.rounds += 1
+        request.restores += found.group(3) is not None
+        request.longest = max(request.longest, int(found.group(2)))
+
+    def _more(self, line: str) -> None:
+        """Lines that follow the times of the request that printed last."""
+        if (slot := _place(line)[0]) is not None:
+            self._last_slot = slot
+        request = self._open.get(self._last_slot)
+        if request is None or request.decode is None:
+            return
+        if found := _TOTAL.search(line):
+            request.total_ms = float(found.group(1))
+        elif found := _DRAFT.search(line):
+            request.draft = (float(found.group(1)), int(found.group(2)), int(found.group(3)))
+            if mean := _MEAN.search(line):
+                request.mean_length = float(mean.group(1))
+        elif (found := _STATISTICS.search(line)) and len(request.statistics) < _MAX_SLOTS:
+            request.statistics[found.group(1)] = int(found.group(4))
+
+    @property
+    def _failures(self) -> tuple[int, int, int]:
+        return self.signs.failed_decodes, self.signs.failed_decodes_of_draft, self.signs.draft_failures
+
+    # --- its claim ---------------------------------------------------------------------------------------------------
+
+    def _finish(self, request: _Request) -> Claim:
+        self._open.pop(request.slot, None)
+        self.finished += 1
+        names = [f"request {self.finished}"]
+        names += [f"{what} {number}" for what, number in (("slot", request.slot), ("task", request.task)) if number]
+        row = ", ".join(names)
+        if request.decode is None:
+            problem = f"its times cannot be read: {request.unread}"
+            return Claim(source=self.source, row=row, label=self.setup.target_name or "", problem=problem)
+        return claim_of(source=self.source, row=row, **self._values(request))
+
+    def _values(self, request: _Request) -> dict[str, Any]:
+        signs = self.signs.signs()
+        assert request.decode is not None
+        decode_ms, count = request.decode
+        predicted = count + 1 if request.counts_forwards else count
+        rounding = {"predicted_ms": 0.005, "prompt_ms": 0.005, "wall_ms": 0.01}
+        values: dict[str, Any] = {
+            "label": " + ".join(name for name in (self.setup.target_name, self.setup.draft_name) if name),
+            "target": self.setup.target_name,
+            "draft": self.setup.draft_name,
+            "engine": "llama.cpp",
+            "method": self.setup.method,
+            "tree": False,
+            "p_min": self.setup.p_min,
+            "synthetic": bool(signs.synthetic),
+            "gamma": self.setup.gamma,
+            "acceptance_of": "drafted",
+            "pooled": ("acceptance",),
+            "runs": 1,
+            "predicted_n": predicted,
+            "predicted_ms": decode_ms or None,
+            "wall_ms": request.total_ms or None,
+            "device": self.setup.device,
+            "rounding": rounding,
+        }
+        if request.printed_rate:
+            values["decode_rate"] = request.printed_rate
+            values["window"] = _window(request.printed_rate, decode_ms, predicted)
+            rounding["decode_rate"] = 0.005
+        if request.prompt is not None:
+            values["prompt_ms"], values["prompt_n"] = request.prompt[0] or None, request.prompt[1]
+        if self.setup.models:
+            target = self.setup.models[0]
+            values["size_bytes"], values["experts"] = target.size_bytes, target.experts
+            rounding["size_bytes"] = target.size_error_bytes
+        notes = [*self._drafting(request, values, rounding), *self._failed(request, values)]
+        values["notes"] = (*notes, *signs.notes, *self.setup.notes)
+        return values
+
+    def _drafting(self, request: _Request, values: dict[str, Any], rounding: dict[str, float]) -> Iterator[str]:
+        verified = self._newly_verified(request)
+        if request.draft is not None:
+            rate, accepted, generated = request.draft
+            values["accepted"], values["drafted"] = accepted, generated
+            values["method"] = values["method"] or "+".join(request.statistics)[:160] or None
+            if generated:
+                values["acceptance"] = accepted / generated
+                if abs(rate - accepted / generated) > 6e-6 + 1e-5:
+                    values["acceptance"], rounding["acceptance"] = rate, 0.000005
+                    yield f"the printed acceptance {rate} is not {accepted} / {generated}"
+            if request.mean_length is not None and request.restores:
+                yield f"the printed mean length {request.mean_length} leaves out the rounds that were restored"
+            elif request.mean_length is not None and request.mean_length >= 1:
+                values["tau"], rounding["tau"] = request.mean_length, 0.005
+        elif values["method"] not in (None, "none"):
+            yield "nothing was drafted for this request"
+        if request.rounds:
+            values["steps"], values["restores"] = request.rounds, request.restores
+            yield f"{request.rounds} verified drafts were traced, the longest of {request.longest} tokens"
+            values["gamma"] = values["gamma"] or request.longest
+        elif verified is not None:
+            values["steps"] = verified
+            yield f"{verified} verified drafts by the drafter's statistics"
+
+    def _newly_verified(self, request: _Request) -> int | None:
+        """Drafts verified during the request by the drafter's cumulative statistics; None where they are mixed."""
+        if not request.statistics:
+            return None
+        count = sum(max(0, now - self._verified.get(name, 0)) for name, now in request.statistics.items())
+        self._verified |= request.statistics
+        if len(self._verified) > _MAX_SLOTS:
+            self._verified.clear()
+        return count if count and not request.shared and request.draft is not None else None
+
+    def _failed(self, request: _Request, values: dict[str, Any]) -> Iterator[str]:
+        decodes, of_draft, reported = (
+            now - before for now, before in zip(self._failures, request.failures_before, strict=True)
+        )
+        if not (decodes or reported):
+            return
+        if request.shared:
+            yield f"{decodes} forward passes failed while several requests ran"
+            return
+        values["failed_forwards"] = decodes - of_draft
+        values["failed_draft_forwards"] = max(of_draft, reported)
+        yield f"{decodes} forward passes failed during the request, {max(of_draft, reported)} of them the draft's"
+
+
+def _place(line: str) -> tuple[str | None, str | None]:
+    """(slot, task) that a line names, each None where it does not."""
+    if "| task" in line:
+        found = _SLOT.search(line)
+        return (found.group(1), found.group(2)) if found is not None else (None, None)
+    if "task" not in line and "slot" not in line:
+        return None, None
+    slot, task = _SLOT_FIELD.search(line), _TASK_FIELD.search(line)
+    return (slot.group(1) if slot else None), (task.group(1) if task else None)
+
+
+def _window(rate: float, ms: float, tokens: int) -> str:
+    """Which tokens the printed rate counts; `unknown` where both would print it.
+
+    It stands beside its count and time, so that a rate which neither gives is of no other window: it is false.
+    """
+    if ms <= 0:
+        return "unknown"
+    half = 0.005 + rate * 0.005 / ms
+    everything, rest = (abs(1000.0 * n / ms - rate) <= half for n in (tokens, tokens - 1))
+    if everything and rest:
+        return "unknown"
+    return "all but the first" if rest else "all tokens"

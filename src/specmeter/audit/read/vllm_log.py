@@ -1,0 +1,263 @@
+"""What vLLM and its benchmark print: lines of `SpecDecoding metrics`, and the block of `vllm bench serve`.
+
+Every ten seconds or so the server prints (vllm/v1/spec_decode/metrics.py, v0.11 to v0.32)
+
+    SpecDecoding metrics: Mean acceptance length: 2.83, Accepted throughput: 1.10 tokens/s, Drafted throughput: ...,
+    Accepted: 11 tokens, Drafted: 12 tokens, Per-position acceptance rate: 1.000, 0.833, Avg Draft acceptance rate: ...
+
+with what happened since the line before: the mean acceptance length counts the bonus token, there are as many positions
+as draft tokens at most, and a line beside it has the rate of all requests together and how many were running. One claim
+per line, and one for the log with their sums. The benchmark's block (`Serving Benchmark Result`) has the numbers of its
+JSON, rounded; SGLang's benchmark prints the same block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specmeter.audit.claim import Claim, claim_of
+from specmeter.audit.read import numbers, vllm
+from specmeter.audit.read.log_lines import log_lines
+
+_MOST_LINES = 10_000
+"""Lines of metrics that are claims of their own; the sum counts all."""
+_FLOAT = r"(\d{1,9}(?:\.\d{1,9})?)"
+_METRICS = re.compile(
+    rf"SpecDecoding metrics: .{{0,80}}?Mean acceptance length: {_FLOAT}.{{0,160}}?Accepted: (\d{{1,12}}) tokens, "
+    rf"Drafted: (\d{{1,12}}) tokens"
+)
+_POSITIONS = re.compile(r"Per-position acceptance rate: ((?:\d\.\d{1,6}(?:, |$)){1,200})")
+_SHARE = re.compile(rf"Avg Draft acceptance rate: {_FLOAT}%")
+_RATE = re.compile(rf"Avg generation throughput: {_FLOAT} tokens/s(?:, Running: (\d{{1,6}}) reqs)?")
+_CONFIG = re.compile(r"SpeculativeConfig\(([^()]{1,600})\)|speculative_config=\{([^{}]{1,600})\}")
+_TARGET = re.compile(r"\bmodel='([^']{1,160})', (?:speculative_config|tokenizer)=")
+_BLOCK = re.compile(r"={3,80} (?:\w{1,40} )?Serving Benchmark Result ={3,80}")
+_BLOCK_LINE = re.compile(r"\s*([A-Z][A-Za-z0-9 ()/%#.-]{2,60}?):\s+([0-9][0-9.,]*)\s*$")
+_NAMES = {
+    "Successful requests": "completed",
+    "Failed requests": "failed",
+    "Maximum request concurrency": "max_concurrency",
+    "Max request concurrency": "max_concurrency",
+    "Concurrency": "concurrency",
+    "Benchmark duration (s)": "duration",
+    "Total input tokens": "total_input_tokens",
+    "Total generated tokens": "total_output_tokens",
+    "Output token throughput (tok/s)": "output_throughput",
+    "Mean TPOT (ms)": "mean_tpot_ms",
+    "Mean E2EL (ms)": "mean_e2el_ms",
+    "Mean E2E Latency (ms)": "mean_e2el_ms",
+    "Acceptance rate (%)": "spec_decode_acceptance_rate",
+    "Acceptance length": "spec_decode_acceptance_length",
+    "Accept length": "accept_length",
+    "Drafts": "spec_decode_num_drafts",
+    "Draft tokens": "spec_decode_draft_tokens",
+    "Accepted tokens": "spec_decode_accepted_tokens",
+}
+"""Lines of the block -> keys of the benchmark's JSON."""
+
+
+def sniff(head: str) -> bool:
+    """A line of metrics, or the head of the block."""
+    return "SpecDecoding metrics:" in head or _is_head_of_block(head)
+
+
+def _is_head_of_block(text: str) -> bool:
+    return "Serving Benchmark Result" in text and _BLOCK.search(text) is not None
+
+
+def read(path: Path) -> Iterator[Claim]:
+    """One claim per line of metrics and per block; one with a `problem` where there is neither.
+
+    Raises `UsageError` when the file cannot be read.
+    """
+    log = _Log(str(path))
+    for number, line in enumerate(log_lines(path), start=1):
+        yield from log.feed(number, line)
+    yield from log.rest()
+
+
+class _Block(NamedTuple):
+    """What a benchmark printed so far."""
+
+    line: int
+    item: dict[str, object]
+    """By the keys of its JSON."""
+    halves: dict[str, float]
+    """Half a unit of the last digit of each."""
+
+
+@dataclass
+class _Log:
+    """State of a log as its lines pass by."""
+
+    source: str
+    gamma: int | None = None
+    method: str | None = None
+    draft: str | None = None
+    target: str | None = None
+    _rate: tuple[float, int | None] | None = None
+    _block: _Block | None = None
+    _lines: int = 0
+    _accepted: int = 0
+    _drafted: int = 0
+    _drafts: float = 0.0
+    _positions: int = 0
+    _claims: int = 0
+
+    def feed(self, number: int, line: str) -> Iterator[Claim]:
+        """Take the next line; the claims that it ends."""
+        if _is_head_of_block(line):
+            yield from self._end_of_block()
+            self._block = _Block(number, {}, {})
+        elif self._block is not None and (found := _BLOCK_LINE.match(line.strip("> \t"))) is not None:
+            self._take(found.group(1).strip(), found.group(2))
+        elif self._block is not None and re.fullmatch(r"[>\s]*={10,}\s*", line):
+            yield from self._end_of_block()
+        elif "throughput" in line and (found := _RATE.search(line)) is not None:
+            self._rate = (float(found.group(1)), int(found.group(2)) if found.group(2) else None)
+        if "SpecDecoding" in line and (found := _METRICS.search(line)) is not None:
+            yield from self._metrics(number, line, found)
+        elif "peculative" in line and (found := _CONFIG.search(line)) is not None:
+            self._configure(line, found.group(1) or found.group(2))
+
+    def rest(self) -> Iterator[Claim]:
+        """What is left at the end, and the sums."""
+        yield from self._end_of_block()
+        if self._lines > 1:
+            steps = round(self._drafts)
+            yield claim_of(
+                **self._common(),
+                row="log",
+                label=f"all {self._lines} lines together",
+                drafted=self._drafted,
+                accepted=self._accepted,
+                acceptance=self._accepted / self._drafted if self._drafted else None,
+                tau=1 + self._accepted / self._drafts if steps else None,
+                rounding={"tau": 0.01},
+                gamma=self.gamma or self._positions or None,
+                pooled=("acceptance", "tau"),
+            )
+        if not self._claims and not self._lines:
+            yield Claim(
+                source=self.source, row="log", problem="no SpecDecoding metrics and no finished benchmark in it"
+            )
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "method": self.method,
+            "target": self.target,
+            "draft": self.draft,
+            "engine": "vLLM",
+            "acceptance_of": "drafted",
+        }
+
+    def _configure(self, line: str, text: str) -> None:
+        gamma = re.search(r"num_spec(?:ulative)?_tokens['\"]?\s*[:=]\s*(\d{1,4})\b", text)
+        method = re.search(r"method['\"]?\s*[:=]\s*['\"]([\w-]{1,40})['\"]", text)
+        draft = re.search(r"\bmodel['\"]?\s*[:=]\s*['\"]([^'\"]{1,160})['\"]", text)
+        target = _TARGET.search(line)
+        self.gamma = int(gamma.group(1)) if gamma else self.gamma
+        self.method = method.group(1).lower() if method else self.method
+        self.draft = draft.group(1) if draft else self.draft
+        self.target = target.group(1) if target else self.target
+
+    def _metrics(self, number: int, line: str, found: re.Match[str]) -> Iterator[Claim]:
+        length, accepted, drafted = float(found.group(1)), int(found.group(2)), int(found.group(3))
+        positions = _POSITIONS.search(line)
+        count = positions.group(1).count(".") if positions else 0
+        self._lines += 1
+        self._accepted, self._drafted = self._accepted + accepted, self._drafted + drafted
+        self._drafts += accepted / (length - 1) if length > 1 else (drafted / count if count else 0.0)
+        self._positions = max(self._positions, count)
+        rate, self._rate = self._rate, None
+        if self._lines > _MOST_LINES:
+            return
+        self._claims += 1
+        share = _SHARE.search(line)
+        fields: dict[str, Any] = {
+            "drafted": drafted,
+            "accepted": accepted,
+            "tau": length,
+            "acceptance": float(share.group(1)) / 100 if share else None,
+            "gamma": self.gamma or count or None,
+            "rounding": {"tau": 0.005, "acceptance": 0.0005, "decode_rate": 0.05},
+            "pooled": ("acceptance", "tau"),
+        }
+        if rate is not None and rate[0] > 0:
+            fields |= {"decode_rate": rate[0], "concurrency": max(1, rate[1]) if rate[1] is not None else None}
+        shares = [float(share) for share in re.findall(r"[\d.]+", positions.group(1))] if positions else []
+        fields |= _by_positions(shares, length, accepted)
+        yield claim_of(**self._common(), row=f"line {number}", **fields)
+
+    # --- the block of the benchmark ----------------------------------------------------------------------------------
+
+    def _take(self, name: str, printed: str) -> None:
+        key = _NAMES.get(name)
+        if key is None or self._block is None:
+            return
+        try:
+            number = numbers.parse(printed)
+        except ValueError:
+            return
+        if number is not None:
+            self._block.item[key] = int(number.value) if number.value == int(number.value) else number.value
+            self._block.halves[key] = number.half
+
+    def _end_of_block(self) -> Iterator[Claim]:
+        if self._block is None:
+            return
+        number, item, halves = self._block
+        self._block = None
+        self._claims += 1
+        row = f"line {number}"
+        if "output_throughput" not in item:
+            yield Claim(source=self.source, row=row, problem="a benchmark without its output token throughput")
+            return
+        try:
+            fields = vllm.fields_of_benchmark(item)
+        except ValueError as error:
+            yield Claim(source=self.source, row=row, problem=str(error))
+            return
+        rounding = {
+            field: halves[key] * factor
+            for field, key, factor in (
+                ("decode_rate", "output_throughput", 1.0),
+                ("wall_ms", "duration", 1e3),
+                ("tau", "spec_decode_acceptance_length", 1.0),
+                ("acceptance", "spec_decode_acceptance_rate", 0.01),
+                ("token_interval_ms", "mean_tpot_ms", 1.0),
+            )
+            if key in halves
+        }
+        fields |= _length_of_sglang(item)
+        yield claim_of(source=self.source, row=row, **(fields | {"rounding": rounding}))
+
+
+def _by_positions(shares: list[float], length: float, accepted: int) -> dict[str, Any]:
+    """What the positions say that the line's own length does not.
+
+    Each share is of all drafts, so that their sum is accepted tokens per draft, and the length is 1 more. Where it is
+    not, the drafts that the positions give are handed on as steps, against which the length can be held.
+    """
+    notes: list[str] = []
+    found: dict[str, Any] = {}
+    if any(after > before for before, after in pairwise(shares)):
+        notes.append("acceptance rises from one position to a later one, which needs all before it accepted")
+    total = sum(shares)
+    if total > 0 and abs(1 + total - length) > 0.005 + 0.0005 * len(shares) + 1e-9:
+        notes.append(f"the positions give {1 + total:.3g} tokens per step, where {length:g} is printed")
+        found["steps"] = round(accepted / total)
+    return found | ({"notes": tuple(notes)} if notes else {})
+
+
+def _length_of_sglang(item: Mapping[str, object]) -> dict[str, Any]:
+    value = item.get("accept_length")
+    if not isinstance(value, (int, float)) or value < 1:
+        return {}
+    return {"tau": float(value), "notes": ("acceptance length is counted since the server started, warm-up included",)}

@@ -1,0 +1,196 @@
+"""Settings with which a method drafts nothing, or otherwise than asked, and says nothing about it.
+
+Read in llama.cpp at the version that this package pins (each condition is cited where it stands), and seen on it. What
+an arm is given here has passed `check_arm` already: nothing in it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from specmeter.engines.libllama.methods import DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N
+from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
+from specmeter.record import Arm, MethodName
+
+if TYPE_CHECKING:
+    from specmeter.experiments.experiment import EngineSpec
+
+MOD_N, MOD_GAMMA, MOD_GAMMA_MIN = 24, 64, 48
+"""`ngram-mod`: tokens looked up, longest and shortest draft where nothing is said (common/common.h:357)."""
+_GAMMAS: Mapping[MethodName, int] = {
+    "ngram-simple": NGRAM_GAMMA,
+    "ngram-map-k": NGRAM_GAMMA,
+    "ngram-map-k4v": NGRAM_GAMMA,
+    "ngram-mod": MOD_GAMMA,
+    "ngram-cache": NGRAM_CACHE_GAMMA,
+}
+"""Longest draft where nothing is said; of models it is `DRAFT_GAMMA`."""
+DEFAULT_BATCH = 2048
+"""Tokens of a forward where nothing is said."""
+_LEAVES = 2
+"""Of an answer of n tokens a draft has n - 2 at most: the first comes from the prompt, and one is the target's own
+(`get_n_draft_max`, tools/server/server-context.cpp:517; the instrumented engine's decoder does the same)."""
+_DISCARDS = frozenset[MethodName]({"draft-simple", "draft-mtp", "draft-eagle3"})
+"""Throw drafts shorter than `gamma_min` away after room has shortened them (common/speculative.cpp:468, 914, 1812)."""
+
+
+class DraftLimit(NamedTuple):
+    """One thing that an engine will do silently."""
+
+    method: MethodName
+    never: bool
+    """It never drafts; otherwise it drafts otherwise than asked."""
+    told: str
+    fix: str
+
+
+class Room(NamedTuple):
+    """What an arm's requests leave room for, tokens."""
+
+    answer: int
+    """Most that any of them generates."""
+    text: int
+    """Most that prompt and answer can have together; the context where more is not known."""
+
+
+def has_limits(engine: EngineSpec, arm: Arm) -> bool:
+    """Whether an engine can make anything of an arm's settings that is worth telling.
+
+    The mock knows no such rules, a control has its arm's settings, and errors that the instrumented engine plants are
+    no lookups.
+    """
+    planted = engine.kind == "libllama" and bool(arm.synthetic_rates)
+    return engine.kind != "mock" and arm.role != "control" and not planted
+
+
+def draft_limits(arm: Arm, room: Room, *, instrumented: bool = False) -> Iterator[DraftLimit]:
+    """Everything that llama.cpp (or the instrumented engine) will silently make of an arm's settings, by method."""
+    for method in arm.methods:
+        if method == "none":
+            continue
+        if room.answer <= _LEAVES:
+            told = f"{method} never drafts: answers have {room.answer} tokens at most, and a draft leaves two of them"
+            yield DraftLimit(method, True, told, "raise max_tokens")
+            continue
+        never = _lookup_never(arm, method, room) or _shortest_never(arm, method, room, instrumented=instrumented)
+        if never is not None:
+            yield never
+            continue
+        yield from _of_the_instrumented(arm, method, room) if instrumented else _of_servers(arm, method, room)
+        yield from _shortened(arm, method, room)
+
+
+# --- never -----------------------------------------------------------------------------------------------------------
+
+
+def _lookup_never(arm: Arm, method: MethodName, room: Room) -> DraftLimit | None:
+    """Lookups by n-grams that cannot find anything."""
+    n, m = arm.ngram_n or NGRAM_N, arm.gamma or NGRAM_GAMMA
+    if method == "ngram-simple" and m < n:
+        # common/ngram-map.cpp:100: copy_max = min(m, tokens after the match), `if (copy_max < n_draft_min)` there is no
+        # draft, and n_draft_min is n. The instrumented engine's lookup does the same, token for token.
+        told = (
+            f"ngram-simple never drafts: it discards drafts shorter than the n-gram it looks up, of {n} tokens"
+            f"{_unless(arm.ngram_n, 'ngram_n')}, and gamma allows no more than {m}{_unless(arm.gamma, 'gamma')}"
+        )
+        return DraftLimit(method, True, told, f"set gamma to {n} or more, or ngram_n to {m} or less")
+    # Nothing is looked up while the text without its last token is short: `cur_len <= n + m + 1` (common/ngram-map.cpp:
+    # 65), `cur_len < 2 n + m` (there, 232), `cur_len < n` (common/speculative.cpp:2018).
+    least: Mapping[MethodName, int] = {
+        "ngram-simple": n + m + 2,
+        "ngram-map-k": 2 * n + m,
+        "ngram-map-k4v": 2 * n + m,
+        "ngram-mod": arm.ngram_n or MOD_N,
+    }
+    if method in least and room.text <= least[method]:
+        told = (
+            f"{method} never drafts: it looks nothing up in less than {least[method] + 1} tokens, and prompt and "
+            f"answer have {room.text} at most"
+        )
+        return DraftLimit(method, True, told, "lower ngram_n and gamma, or use longer prompts and answers")
+    return None
+
+
+def _shortest_never(arm: Arm, method: MethodName, room: Room, *, instrumented: bool) -> DraftLimit | None:
+    """Drafts that are all shorter than `gamma_min`."""
+    shortest, longest = arm.gamma_min or 0, room.answer - _LEAVES
+    if not instrumented and method not in _DISCARDS:
+        return None  # n-gram methods ignore gamma_min, or ask for it before room shortens a draft
+    if shortest > longest:
+        told = (
+            f"{method} never drafts: drafts shorter than gamma_min {shortest} are thrown away, and answers of "
+            f"{room.answer} tokens leave room for {longest} at most"
+        )
+        return DraftLimit(method, True, told, f"set gamma_min to {longest} or less, or raise max_tokens")
+    if not instrumented and arm.gamma is None and shortest > DRAFT_GAMMA:
+        told = (
+            f"{method} never drafts: drafts shorter than gamma_min {shortest} are thrown away, and without gamma none "
+            f"is longer than {DRAFT_GAMMA}"
+        )
+        return DraftLimit(method, True, told, f"set gamma to {shortest} or more")
+    return None
+
+
+# --- otherwise than asked --------------------------------------------------------------------------------------------
+
+
+def _of_servers(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit]:
+    if method == "ngram-mod":
+        # common/speculative.cpp:2042: a miss before n_min discards the draft; n_min above n_max is not adjusted.
+        shortest = MOD_GAMMA_MIN if arm.gamma_min is None else arm.gamma_min
+        longest = arm.gamma or MOD_GAMMA
+        if shortest > longest:
+            told = (
+                f"ngram-mod drafts {longest} tokens or none: drafts that end before gamma_min {shortest}"
+                f"{_unless(arm.gamma_min, 'gamma_min')} are thrown away"
+            )
+            yield DraftLimit(
+                method, False, told, f"set gamma_min to less than {longest} where shorter drafts are wanted"
+            )
+    if method == "ngram-map-k" and arm.ngram_min_hits is not None and "ngram-map-k4v" not in arm.methods:
+        # common/ngram-map.cpp:382: `if (map.key_only)` returns before min_hits is looked at.
+        told = "ngram_min_hits has no effect: ngram-map-k never reads it"
+        yield DraftLimit(method, False, told, "leave ngram_min_hits out, or use ngram-map-k4v, which reads it")
+    batch, longest = _batch(arm), _longest(arm, method, room)
+    if longest >= batch:
+        # tools/server/server-context.cpp:576: GGML_ASSERT "batch must be large enough to hold the sampled and draft
+        # tokens", which ends the server.
+        told = f"{method} may draft {longest} tokens, and the server ends when they and one more exceed a batch of "
+        yield DraftLimit(method, False, f"{told}{batch}", f"set engine.batch to {longest + 1} or more")
+
+
+def _of_the_instrumented(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit]:
+    n, shortest = arm.ngram_n or NGRAM_N, arm.gamma_min or 0
+    if method == "ngram-simple" and "draft-simple" in arm.methods and shortest > n:
+        # llama.cpp's server applies gamma_min to the model's drafts only; engines.libllama.decoder to what was drafted.
+        told = (
+            f"gamma_min {shortest} holds for ngram-simple too in the instrumented engine: where a lookup finds fewer "
+            "tokens, the step drafts nothing, and the draft model is not asked"
+        )
+        yield DraftLimit(method, False, told, f"set gamma_min to {n} or less")
+    batch, longest = _batch(arm), _longest(arm, method, room)
+    if longest >= batch:
+        told = f"drafts of {method} have {batch - 1} tokens at most: a batch of {batch} has to hold one more"
+        yield DraftLimit(method, False, told, f"set engine.batch to {longest + 1} or more")
+
+
+def _batch(arm: Arm) -> int:
+    """Most tokens of a forward."""
+    return min(arm.engine.batch or DEFAULT_BATCH, arm.engine.context)
+
+
+def _longest(arm: Arm, method: MethodName, room: Room) -> int:
+    """Longest draft that is asked for and that answers leave room for."""
+    return min(arm.gamma or _GAMMAS.get(method, DRAFT_GAMMA), room.answer - _LEAVES)
+
+
+def _shortened(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit]:
+    longest = room.answer - _LEAVES
+    if arm.gamma is not None and arm.gamma > longest:
+        told = f"no draft of {method} will have {arm.gamma} tokens: answers of {room.answer} leave room for {longest}"
+        yield DraftLimit(method, False, told, f"raise max_tokens to {arm.gamma + _LEAVES} or more, or lower gamma")
+
+
+def _unless(given: int | None, field: str) -> str:
+    return f" where {field} is not given" if given is None else ""

@@ -1,0 +1,327 @@
+"""A session with one llama.cpp server over HTTP, however the server was started."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.client
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+from specmeter.engines import Candidate, Launch, SessionFacts, traffic
+from specmeter.engines.http_client import (
+    Answer,
+    Limits,
+    LoopbackClient,
+    Stream,
+    StreamClosedError,
+    StreamEndlessError,
+    StreamHungError,
+    Watch,
+    garbage,
+    json_object,
+)
+from specmeter.engines.llama_cpp import candidates as llama_candidates
+from specmeter.engines.llama_cpp.log import RequestLog, drafting_between, last_words, parse_request
+from specmeter.engines.llama_cpp.methods import remote_machines
+from specmeter.engines.llama_cpp.metrics import differences, parse_counters
+from specmeter.engines.llama_cpp.reply import (
+    Received,
+    read_answer,
+    read_events,
+    read_timings,
+    split_reasoning,
+    stop_reason,
+)
+from specmeter.engines.process import EngineProcess
+from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
+from specmeter.record import Drafting, Generation, Prompt, Reply
+
+_LOG_TAIL = 256 * 1024
+_MAX_REQUEST_LOG = 256 * 1024 * 1024
+_LOG_PATIENCE_S = 1.0
+"""How long to wait for the last log lines of a request that is over (seen: below 2 ms)."""
+
+
+class LlamaSession:
+    """One running server with its models loaded. Made by an engine's `start`."""
+
+    def __init__(self, launch: Launch, process: EngineProcess, client: LoopbackClient, facts: SessionFacts) -> None:
+        self._launch = launch
+        self._process = process
+        self._client = client
+        self._facts = facts
+        self._beside = contextlib.ExitStack()
+        """What was started for this session alone and ends with it."""
+        self._token_ids_of: dict[str, tuple[int, ...]] = {}
+        self._drafted: Mapping[str, Drafting] | None = {}
+        """The server's statistics at the end of the last request; None where that was not seen."""
+
+    @property
+    def facts(self) -> SessionFacts:
+        return self._facts
+
+    def take_along(self, beside: contextlib.ExitStack, pids: tuple[int, ...]) -> None:
+        """End `beside` with the session. Its processes `pids` play other machines, and their load is the session's."""
+        self._beside = beside
+        self._facts = dataclasses.replace(self._facts, pids=(*self._facts.pids, *pids))
+
+    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
+        """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`.
+
+        Chat prompts go through the server's own template and then to the same endpoint as completions: that endpoint
+        streams token ids, the chat endpoint does not.
+        """
+        max_tokens = prompt.max_tokens or generation.max_tokens
+        text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
+        settings = self._launch.arm.engine
+        body = request_body(
+            text, max_tokens, generation, prompt_cache=settings.prompt_cache, stream=settings.stream_tokens
+        )
+        before, sent_before = self._counters(), self._remote_bytes()
+        log_at = self._log_size()
+        started = time.perf_counter()
+        received = self._stream(body, max_tokens, prompt_bytes=len(text.encode()))
+        timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
+        after, sent_after = self._counters(), self._remote_bytes()
+        log = self._log(log_at)
+        shown, reasoning = split_reasoning(received.text, text) if prompt.format == "chat" else (received.text, "")
+        return Reply(
+            text=shown,
+            reasoning=reasoning,
+            token_ids=received.token_ids(timings.predicted_n, self._canonical_ids),
+            stop_reason=stop_reason(received.final),
+            timings=timings,
+            raw_timings=received.timings,
+            counters=differences(before, after) | traffic.grown(sent_before, sent_after),
+            wall_ms=received.wall_ms(started),
+            ttft_ms=(received.first_at - started) * 1e3 if received.first_at is not None else None,
+            arrival_ms=received.arrival_ms(timings.predicted_n, started),
+            steps=log.steps,
+            drafting=self._drafting(log),
+        )
+
+    def candidates(
+        self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
+    ) -> tuple[Candidate, ...]:
+        """What the target thinks may follow `prompt` and the tokens `generated`, likeliest first; see the protocol."""
+        text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
+        question = llama_candidates.question(text, generated, count, ignore_eos=generation.ignore_eos)
+        # The answer repeats the prompt as text; no token has more bytes than these.
+        size = len(text.encode()) + 64 * len(generated) + 512 * count
+        answer = self._stream(question, 1, size).final
+        chosen, listed = llama_candidates.read_chosen(answer), llama_candidates.read_listed(answer)
+        if not listed:
+            whole = self._canonical_ids("a")
+            if not whole:
+                raise garbage("/tokenize", whole)
+            forced = self._stream(llama_candidates.forced(question, whole[0]), 1, size).final
+            listed = llama_candidates.read_listed(forced)
+        return llama_candidates.from_chosen(listed, chosen, ignore_eos=generation.ignore_eos)
+
+    def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids that the target processes for `prompt`: `/completion` tokenizes its text in the same way."""
+        text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
+        return self._tokenize(text, special=True)
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Token ids of `text` without special tokens added."""
+        return self._tokenize(text, special=False)
+
+    def _tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
+        body = {"content": text, "add_special": special, "parse_special": special}
+        answer = self._call("POST", "/tokenize", body)
+        tokens: Any = answer.get("tokens")
+        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in cast("list[object]", tokens)):
+            raise garbage("/tokenize", answer)
+        return tuple(cast("list[int]", tokens))
+
+    def detokenize(self, token_ids: tuple[int, ...]) -> str:
+        """Text of `token_ids`."""
+        content = self._call("POST", "/detokenize", {"tokens": list(token_ids)}).get("content")
+        if not isinstance(content, str):
+            raise garbage("/detokenize", content)
+        return content
+
+    def close(self) -> None:
+        """End the server and everything it started; safe to call twice."""
+        try:
+            self._process.close()
+        finally:
+            self._beside.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- one request -------------------------------------------------------------------------------------------------
+
+    def _stream(self, body: dict[str, Any], max_tokens: int, prompt_bytes: int) -> Received:
+        # The last event repeats the prompt, and each character may be escaped to six.
+        limits = Limits(
+            idle_s=self._launch.idle_timeout_s,
+            events=max_tokens + 64,
+            size_bytes=4 * 1024 * 1024 + 8192 * max_tokens + 12 * prompt_bytes,
+        )
+        try:
+            answer = self._client.stream("/completion", body, limits, self._watch(bool(body["stream"])))
+            ended_at = time.perf_counter()
+        except StreamHungError:
+            raise self._hung(f"no token for {limits.idle_s:g} s") from None
+        except StreamEndlessError:
+            raise EngineProtocolError(
+                f"the engine goes on after the {max_tokens} tokens it was asked for",
+                fix="check that this is an unmodified llama-server; its log is in the run folder",
+            ) from None
+        except StreamClosedError:
+            raise self._gone("while it was generating") from None
+        if isinstance(answer, Stream):
+            return read_events(answer.events("/completion"))
+        if answer.status != 200:
+            raise refusal("/completion", answer)
+        return read_answer(json_object(answer.body, "/completion"), ended_at)
+
+    def _watch(self, streamed: bool) -> Watch:
+        def progress() -> object:
+            try:
+                return self._client.call("GET", "/slots", timeout_s=self._launch.idle_timeout_s).body
+            except (OSError, http.client.HTTPException):
+                return None  # silence is no progress
+
+        return Watch(is_alive=lambda: self._process.exit_code() is None, progress=None if streamed else progress)
+
+    def _apply_template(self, text: str) -> str:
+        answer = self._call("POST", "/apply-template", {"messages": [{"role": "user", "content": text}]})
+        prompt = answer.get("prompt")
+        if not isinstance(prompt, str):
+            raise garbage("/apply-template", answer)
+        return prompt
+
+    def _canonical_ids(self, text: str) -> tuple[int, ...]:
+        if text not in self._token_ids_of:
+            self._token_ids_of[text] = self.tokenize(text)
+        return self._token_ids_of[text]
+
+    def _counters(self) -> dict[str, float]:
+        answer = self._answer("GET", "/metrics", None)
+        return parse_counters(answer.body.decode("utf-8", "replace"))
+
+    def _remote_bytes(self) -> dict[str, float] | None:
+        """What was exchanged with remote machines so far, where there are any."""
+        addresses = remote_machines(self._launch)
+        return traffic.remote_bytes(self._facts.pids, addresses) if addresses else None
+
+    def _log_size(self) -> int:
+        return self._process.log_path.stat().st_size
+
+    def _log(self, log_at: int) -> RequestLog:
+        """What the log says about the request whose part of it begins at byte `log_at`."""
+        if not self._launch.arm.engine.trace_steps or self._facts.speculating is False:
+            return RequestLog((), complete=False)
+        deadline = time.perf_counter() + _LOG_PATIENCE_S
+        while True:
+            log = parse_request(_read(self._process.log_path, log_at, _MAX_REQUEST_LOG))
+            if log.complete or time.perf_counter() > deadline:
+                return log
+            time.sleep(0.001)
+
+    def _drafting(self, log: RequestLog) -> tuple[Drafting, ...]:
+        """What drafting took since the last request; nothing where the end of one of the two was not seen."""
+        before, self._drafted = self._drafted, log.totals if log.complete else None
+        return () if before is None or not log.complete else drafting_between(before, log.totals)
+
+    # --- plain calls and failures ------------------------------------------------------------------------------------
+
+    def _call(self, method: str, path: str, body: object) -> dict[str, Any]:
+        return json_object(self._answer(method, path, body).body, path)
+
+    def _answer(self, method: str, path: str, body: object) -> Answer:
+        try:
+            answer = self._client.call(method, path, body, timeout_s=self._launch.idle_timeout_s)
+        except TimeoutError:
+            raise self._hung(f"no answer to {path} for {self._launch.idle_timeout_s:g} s") from None
+        except (OSError, http.client.HTTPException):
+            raise self._gone(f"when it was asked for {path}") from None
+        if answer.status != 200:
+            raise refusal(path, answer)
+        return answer
+
+    def _hung(self, what: str) -> EngineError:
+        return EngineHungError(
+            f"the engine of arm {self._launch.arm.id} hangs: {what}{quoted_log(self._process.log_path)}",
+            fix="raise the idle timeout if the model is merely slow; otherwise see the whole log in "
+            f"{self._process.log_path}",
+        )
+
+    def _gone(self, when: str) -> EngineError:
+        code = self._process.wait(2.0)
+        log_path = self._process.log_path
+        if code is None:
+            return EngineProtocolError(
+                f"the engine of arm {self._launch.arm.id} closed the connection {when}{quoted_log(log_path)}",
+                fix=f"see the whole log in {log_path}",
+            )
+        return EngineDiedError(
+            f"the engine of arm {self._launch.arm.id} died {when} (exit code {code}){quoted_log(log_path)}",
+            fix=f"see the whole log in {log_path}; exit code 137 often means that memory ran out",
+        )
+
+
+def request_body(
+    text: str, max_tokens: int, generation: Generation, *, prompt_cache: bool, stream: bool
+) -> dict[str, Any]:
+    """The JSON for `/completion`: only the samplers that `generation` speaks of, everything else off.
+
+    An empty list of samplers would sample at random even at temperature 0, so greedy decoding names `temperature`.
+    """
+    greedy = generation.temperature == 0
+    return {
+        "prompt": text,
+        "n_predict": max_tokens,
+        "stream": stream,
+        "return_tokens": True,
+        "cache_prompt": prompt_cache,
+        "seed": generation.seed,
+        "temperature": generation.temperature,
+        "samplers": ["temperature"] if greedy else ["top_k", "top_p", "temperature"],
+        "top_k": generation.top_k,
+        "top_p": generation.top_p,
+        "min_p": 0.0,
+        "ignore_eos": generation.ignore_eos,
+    }
+
+
+def refusal(path: str, answer: Answer) -> EngineProtocolError:
+    """The error for an answer whose status is not 200."""
+    message = answer.body[:300].decode("utf-8", "replace")
+    with contextlib.suppress(EngineProtocolError):
+        error: Any = json_object(answer.body, path).get("error")
+        if isinstance(error, dict):
+            message = str(cast("dict[str, Any]", error).get("message", message))[:300]
+    fix = "see the engine's log in the run folder"
+    if "context size" in message:
+        fix = "raise engine.context, or shorten the prompt or generation.max_tokens"
+    return EngineProtocolError(f"the engine refused {path} (status {answer.status}): {message}", fix=fix)
+
+
+def quoted_log(path: Path) -> str:
+    """The engine's last relevant log lines, ready to stand at the end of a message."""
+    try:
+        size = path.stat().st_size
+        lines = last_words(_read(path, max(0, size - _LOG_TAIL), _LOG_TAIL))
+    except OSError:
+        return ""
+    return "".join(f"\n  | {line}" for line in lines)
+
+
+def _read(path: Path, offset: int, limit: int) -> str:
+    with path.open("rb") as log:
+        log.seek(offset)
+        return log.read(limit).decode("utf-8", "replace")

@@ -1,0 +1,136 @@
+"""llama.cpp's own programs on this machine: where they are looked for, and what `specmeter engines build` has made.
+
+In this order: what the user names, beside the server that `SPECMETER_LLAMA_SERVER` names, the build that was finished
+last, beside the first `llama-server` on `PATH`, `PATH`. So programs that are used together come from one build.
+
+A build is a folder under `native/` in the cache. Its record is written when everything is built and removed before
+anything of it is built anew, so that what an interrupted build left behind is never taken for a program.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from specmeter.cache import cache_dir
+from specmeter.errors import SpecmeterError, UsageError
+from specmeter.record import Record
+from specmeter.record.files import read_record, write_record
+
+Program = Literal["llama-server", "llama-quantize", "llama-perplexity", "llama-bench", "ggml-rpc-server"]
+PROGRAMS: tuple[Program, ...] = get_args(Program)
+OTHER_NAMES: dict[Program, str] = {"ggml-rpc-server": "rpc-server"}
+"""As older versions of llama.cpp call them."""
+
+BINARY_VARIABLE = "SPECMETER_LLAMA_SERVER"
+BUILD_COMMAND = "specmeter engines build"
+
+_RECORD_NAME = "built.json"
+_MAX_BYTES = 2**20
+
+
+class BuildRecord(Record):
+    """What `built.json` holds."""
+
+    format: Literal[1] = 1
+    source: Annotated[str, Field(max_length=4096)]
+    """What it was built from: `llama-cpp-python 0.3.36`, or the path of the user's own sources."""
+    version: Annotated[str, Field(max_length=400)]
+    """As its llama-server prints it."""
+    options: Annotated[tuple[str, ...], Field(max_length=1000)]
+    """Of cmake, those that are always given included."""
+    built_at: float
+    """Seconds since the epoch."""
+    folder: Annotated[str, Field(pattern=r"^build(/[A-Za-z0-9]+)*$")]
+    """Where the programs lie, relative to the build."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """A finished build."""
+
+    path: Path
+    record: BuildRecord
+
+    @property
+    def programs(self) -> dict[Program, Path]:
+        """Those that are there."""
+        folder = self.path / self.record.folder
+        return {name: found for name in PROGRAMS if (found := _in(folder, name)) is not None}
+
+
+def builds_folder() -> Path:
+    """Where builds lie; it may not exist yet."""
+    return cache_dir() / "native"
+
+
+def builds() -> list[Build]:
+    """Finished builds, the last one first; records that cannot be read are passed over."""
+    try:
+        folders = sorted(path for path in builds_folder().iterdir() if (path / _RECORD_NAME).is_file())
+    except (OSError, SpecmeterError):
+        return []
+    found = [build for folder in folders if (build := read_build(folder)) is not None]
+    return sorted(found, key=lambda build: build.record.built_at, reverse=True)
+
+
+def read_build(folder: Path) -> Build | None:
+    """The finished build in a folder; None where there is none."""
+    try:
+        record = read_record(
+            BuildRecord, folder / _RECORD_NAME, what="build", made_by=BUILD_COMMAND, max_bytes=_MAX_BYTES
+        )
+    except UsageError:
+        return None
+    return Build(folder, record)
+
+
+def finish_build(folder: Path, record: BuildRecord) -> Build:
+    """Say that a build is finished. Raises `UsageError` when the folder cannot be written to."""
+    write_record(record, folder / _RECORD_NAME, what="build")
+    return Build(folder, record)
+
+
+def begin_build(folder: Path) -> None:
+    """What is in the folder is about to change: it is finished no longer."""
+    (folder / _RECORD_NAME).unlink(missing_ok=True)
+
+
+def find_program(name: Program, *, beside: Path | None = None) -> Path | None:
+    """The program, in the order above; `beside` is a server in use, whose own folder comes before all. None: nowhere.
+
+    A `llama-server` that the environment names and that is not there is not replaced by another one.
+    """
+    if beside is not None and (found := _in(beside.parent, name)) is not None:
+        return found
+    if named := os.environ.get(BINARY_VARIABLE):
+        server = executable(named)
+        if name == "llama-server":
+            return server
+        if server is not None and (found := _in(server.parent, name)) is not None:
+            return found
+    for build in builds():
+        if (found := build.programs.get(name)) is not None:
+            return found
+    on_path = shutil.which("llama-server")
+    near = _in(Path(on_path).absolute().parent, name) if on_path else None
+    return near or next((Path(found).absolute() for it in _names(name) if (found := shutil.which(it))), None)
+
+
+def executable(named: str | os.PathLike[str]) -> Path | None:
+    """An executable file by its path or its name on `PATH`; None where there is none."""
+    found = shutil.which(os.path.expanduser(named))  # noqa: PTH111
+    return Path(found).absolute() if found else None
+
+
+def _in(folder: Path, name: Program) -> Path | None:
+    return next((Path(found) for it in _names(name) if (found := shutil.which(it, path=str(folder)))), None)
+
+
+def _names(name: Program) -> tuple[str, ...]:
+    return (name, OTHER_NAMES[name]) if name in OTHER_NAMES else (name,)

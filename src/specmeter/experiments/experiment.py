@@ -1,0 +1,548 @@
+"""The experiment file: what a user may write in YAML, and how it expands into arms.
+
+A file names targets and drafts, describes arms (any list is expanded to a matrix), and says which prompts are
+generated, in what order and on which engine. Unknown keys are errors. For every target, and for every different
+setting of the engine that would change plain decoding, a baseline arm (method `none`) is added, so that each arm is
+compared with its like; an arm that names its baseline gets no other. `variants` of a file are merged into it before
+anything of this happens (`experiment_file`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, cast, get_args
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from specmeter.engines.llama_cpp.devices import any_remote
+from specmeter.engines.mock import MockSpec
+from specmeter.errors import ExperimentError
+from specmeter.experiments.schedule import Order, in_turn
+from specmeter.record import (
+    DRAFT_MODEL_METHODS,
+    Address,
+    Arm,
+    EngineSettings,
+    Generation,
+    MethodName,
+    PolicyName,
+    ProbeSetting,
+    Prompt,
+    Record,
+    RefusedDraft,
+    RuleName,
+)
+from specmeter.workloads.spec import Name, WorkloadSpec
+
+MAX_ARMS = 2_000
+"""More arms than this in one experiment are refused: nobody means them."""
+
+
+MAX_VARIANTS = 64
+
+Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
+
+
+class EngineSpec(EngineSettings):
+    """The engine of the experiment and its settings, which arms may override."""
+
+    kind: Literal["embedded", "native", "libllama", "mock"] = "embedded"
+    """`embedded`: llama.cpp's server from the installed wheel; `native`: a llama-server binary; `libllama`: specmeter's
+    own loop on the wheel's library, every step timed; `mock`: simulated."""
+    binary: str | None = None
+    """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then what
+    `specmeter engines build` made, then the PATH."""
+    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """Longest time a model may take to load."""
+    idle_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0
+    """No token for this long means that the engine hangs."""
+    mock: MockSpec | None = None
+    """Costs, acceptance and faults of the simulated engine."""
+
+    @property
+    def settings(self) -> EngineSettings:
+        """The settings alone, without the choice of engine."""
+        return EngineSettings(**{name: getattr(self, name) for name in EngineSettings.model_fields})
+
+
+DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
+"""Settings without influence on plain decoding: arms that differ only in these share a baseline. (Remote machines have
+none where the target stays here; where it does not, its baseline goes to the same.)"""
+
+REMOTE_DEVICE = "RPC0"
+"""What llama.cpp calls the first device of the first remote machine."""
+
+
+class ArmSpec(Record):
+    """One line of arms: every list is expanded, and all combinations become arms."""
+
+    name: Name | None = None
+    """Names the arm: its id is `TARGET/NAME`. A named arm has single values, except for its targets."""
+    target: Name | tuple[Name, ...] | None = None
+    """Targets by name; default: all of them."""
+    method: str | tuple[str, ...] = "draft-simple"
+    """llama.cpp's name of the drafting method; combine with `+`, for example `ngram-mod+draft-simple`."""
+    draft: Name | tuple[Name, ...] | None = None
+    """Draft models by name, for methods that need one."""
+    gamma: int | tuple[int, ...] | None = None
+    """Most draft tokens per step."""
+    gamma_min: int | tuple[int, ...] | None = None
+    """Drafts shorter than this are thrown away."""
+    p_min: float | tuple[float, ...] | None = None
+    """Drafting stops when the draft model's best probability falls below this."""
+    ngram_n: int | tuple[int, ...] | None = None
+    """Length of the n-gram looked up."""
+    ngram_min_hits: int | tuple[int, ...] | None = None
+    """How often an n-gram must have been seen."""
+    synthetic_rates: tuple[float, ...] = ()
+    """Acceptance by dice with these rates per position: a cost probe, never a result."""
+    refused_draft: RefusedDraft = "refuse"
+    """What becomes of a draft that llama.cpp would refuse: `refuse` stops before anything is measured; `measure` lets
+    the server do what it does then (decode plainly), to show it: such an arm's verdict is invalid."""
+    policy: PolicyName | tuple[PolicyName | None, ...] | None = None
+    """Who decides how long drafts are, up to gamma (engine `libllama` only)."""
+    rule: RuleName | tuple[RuleName | None, ...] | None = None
+    """How drafts are verified at temperature > 0 (engine `libllama` only)."""
+    remote: Name | None = None
+    """The draft lies on this machine (a name from `remotes`), on the first device that it offers."""
+    engine: EngineSettings = EngineSettings()
+    """Settings of the engine that these arms change; what is not named stays as it is for the whole experiment."""
+    workloads: Name | tuple[Name, ...] | None = None
+    """Run only these workloads; default: all."""
+    baseline: Name | None = None
+    """Compare with the plain arm of this name instead of an automatic baseline. A plain arm that has one itself is a
+    control."""
+
+    @field_serializer("engine")
+    def _only_what_is_changed(self, value: EngineSettings) -> dict[str, Any]:
+        """A default must not come back from JSON as a change."""
+        return value.model_dump(exclude_unset=True)
+
+    @field_validator("method")
+    @classmethod
+    def _known_methods(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for method in _as_tuple(value):
+            split_methods(method)
+        return value
+
+    @model_validator(mode="after")
+    def _one_arm_per_name(self) -> ArmSpec:
+        for field in ("method", "draft", *_DRAFTING_AXES):
+            if self.name is not None and len(_as_tuple(getattr(self, field))) > 1:
+                raise ValueError(
+                    f"{self.name!r} names one arm per target, but {field} is a list; leave the name out, "
+                    "or write an arm for each value"
+                )
+        if self.baseline is not None and self.name is None and "none" in _as_tuple(self.method):
+            raise ValueError("a plain arm with a baseline is a control, and needs a `name`")
+        return self
+
+
+class Exclusion(Record):
+    """Arms for which every given field matches are left out; a list matches any of its values."""
+
+    target: str | tuple[str, ...] | None = None
+    method: str | tuple[str, ...] | None = None
+    draft: str | tuple[str, ...] | None = None
+    gamma: int | tuple[int, ...] | None = None
+    gamma_min: int | tuple[int, ...] | None = None
+    p_min: float | tuple[float, ...] | None = None
+    ngram_n: int | tuple[int, ...] | None = None
+    ngram_min_hits: int | tuple[int, ...] | None = None
+    policy: str | tuple[str, ...] | None = None
+    rule: str | tuple[str, ...] | None = None
+
+    def matches(self, arm: Arm) -> bool:
+        """Whether every field that is set agrees with the arm."""
+        given = {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name) is not None}
+        return bool(given) and all(_arm_value(arm, name) in _as_tuple(value) for name, value in given.items())
+
+
+class Constraint(Record):
+    """Where `when` matches an arm, `require` must match too; arms that fail are left out."""
+
+    when: Exclusion
+    require: Exclusion
+
+
+class Design(Record):
+    """How measurements are arranged in time."""
+
+    blocks: Annotated[int, Field(ge=1, le=1_000)] = 3
+    """Passes over all arms; each block holds its own baselines. At least 3 for an interval worth having."""
+    order: Order = "latin"
+    """Order of arms within blocks: `latin` balances position, `williams` also which arm runs before which, `random`
+    shuffles, `as-written` keeps the file's order. `grouped` measures all blocks of an arm before those of the next, as
+    scripts do: that confounds arms with time."""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+    """Of the order; the same seed gives the same schedule everywhere."""
+    invocations: Annotated[int, Field(ge=1, le=100)] = 1
+    """Repetitions of all blocks, each with an order of its own."""
+    warmup: Literal["full", "short", "none"] = "full"
+    """One excluded request per session: of the measured shape (`full`), of 8 tokens (`short`), or none."""
+    session: Literal["arm", "request"] = "arm"
+    """A fresh server per arm and block (`arm`), or for every single request (`request`)."""
+    controls: bool = False
+    """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
+    probe: ProbeSetting = "auto"
+    """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
+    (`auto`; never where the engine is simulated), or not (`off`)."""
+
+    @model_serializer(mode="wrap")
+    def _without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs that were begun before there was a probe are the same experiment as with it."""
+        return {name: value for name, value in handler(self).items() if name != "probe" or value != "auto"}
+
+
+class Experiment(Record):
+    """A whole experiment file."""
+
+    name: Name
+    """Becomes part of the run folder's name."""
+    description: str = ""
+    """What question it answers."""
+    targets: Annotated[dict[Name, str], Field(min_length=1, max_length=64)]
+    """Name -> model reference: a path, `bench:NAME`, or `hf:owner/repo/file.gguf`."""
+    drafts: Annotated[dict[Name, str], Field(max_length=64, default_factory=dict)]
+    """Name -> model reference of draft models."""
+    remotes: Annotated[dict[Name, Address | None], Field(max_length=16, default_factory=dict)]
+    """Name -> `HOST:PORT` of a machine that runs `ggml-rpc-server`; null while nobody has said which. Arms put their
+    drafts there by `remote`."""
+    sizes: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e14)]], Field(max_length=128, default_factory=dict)]
+    """Name -> about how many bytes the file of that target or draft has; told where the file is not here and nobody can
+    be asked."""
+    arms: Annotated[tuple[ArmSpec, ...], Field(min_length=1, max_length=1_000)]
+    """What is compared; baselines are added by themselves."""
+    exclude: tuple[Exclusion, ...] = ()
+    """Arms to leave out of the matrix."""
+    constraints: tuple[Constraint, ...] = ()
+    """Conditions that arms must keep."""
+    workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100)]
+    """What is generated."""
+    design: Design = Design()
+    """How measurements are arranged in time."""
+    engine: EngineSpec = EngineSpec()
+    """Which engine measures, and its settings."""
+    generation: Generation = Generation()
+    """What is generated for each prompt."""
+    variants: Annotated[Variants, Field(default_factory=dict)]
+    """Name -> what it changes in this file when it is chosen (`specmeter run --variant NAME`): mappings are merged,
+    lists and single values replaced, and null removes a key. Runs hold what the file became, without this section."""
+    applied: Annotated[tuple[Name, ...], Field(max_length=MAX_VARIANTS)] = ()
+    """Variants that made this experiment what it is, in their order; written by specmeter."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Experiment:
+        names = [workload.name for workload in self.workloads]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"workloads: the name {name!r} is used twice; names must be unique")
+        for name in self.sizes:
+            if name not in self.targets and name not in self.drafts:
+                raise ValueError(f"sizes: {name!r} is neither a target nor a draft")
+        for index, spec in enumerate(self.arms):
+            for field, known in (
+                ("target", self.targets),
+                ("draft", self.drafts),
+                ("remote", self.remotes),
+                ("workloads", names),
+            ):
+                for name in _as_tuple(getattr(spec, field)):
+                    if name is not None and name not in known:
+                        raise ValueError(
+                            f"arms.{index}.{field}: {name!r} is not defined; "
+                            f"known: {', '.join(sorted(known)) or 'none (add it under drafts:)'}"
+                        )
+        if self.engine.kind != "native" and self.engine.binary is not None:
+            raise ValueError("engine.binary: only a native engine has one; set engine.kind: native")
+        return self
+
+    def expand(self) -> tuple[Arm, ...]:
+        """All arms, baselines first per target; in the order of the file where the design is `grouped`.
+
+        Raises `ExperimentError` when the matrix is too large, empty, or an arm asks for the impossible.
+        """
+        listed: list[Arm] = []
+        known: dict[str, Arm] = {}
+        named: set[str] = set()
+        for index, spec in enumerate(self.arms):
+            for arm in self._expand_spec(index, spec):
+                other = known.get(arm.id)
+                if other is not None and (other != arm if arm.speculates else arm.id in named or spec.name is not None):
+                    raise ExperimentError(
+                        f"arms.{index}: {arm.id} is the id of another arm already", fix="give it a `name` of its own"
+                    )
+                if other is None or not arm.speculates:
+                    listed.append(arm)
+                known[arm.id] = arm
+                if spec.name is not None:
+                    named.add(arm.id)
+                if len(listed) > MAX_ARMS:
+                    raise ExperimentError(
+                        f"arms: the matrix has more than {MAX_ARMS} arms", fix="shorten the lists or add exclusions"
+                    )
+        if not listed:
+            raise ExperimentError("arms: nothing is left after exclusions and constraints", fix="loosen them")
+        _refuse_other_baselines(known, named)
+        return self._with_baselines(listed, named)
+
+    def due(self, arm: Arm, prompts: Sequence[Prompt], invocation: int, block: int) -> tuple[Prompt, ...]:
+        """Those of an arm's prompts that it is to be measured on in a block, in their own order.
+
+        All of them, except where a workload has baselines take turns (`baseline_per_block`).
+        """
+        turns = {spec.name: spec.baseline_per_block for spec in self.workloads if spec.baseline_per_block is not None}
+        if arm.role != "baseline" or not turns:
+            return tuple(prompts)
+        turn = invocation * self.design.blocks + block
+        out: set[str] = set()
+        for name, count in turns.items():
+            ids = [prompt.id for prompt in prompts if prompt.workload == name]
+            out.update(set(ids).difference(in_turn(ids, count, turn, self.design.seed)))
+        return tuple(prompt for prompt in prompts if prompt.id not in out)
+
+    def _expand_spec(self, index: int, spec: ArmSpec) -> Iterator[Arm]:
+        axes: dict[str, tuple[Any, ...]] = {
+            "target": _as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
+            "method": _as_tuple(spec.method),
+            "draft": _as_tuple(spec.draft),
+            **{name: _as_tuple(getattr(spec, name)) for name in _DRAFTING_AXES},
+        }
+        for values in itertools.product(*axes.values()):
+            choice = dict(zip(axes, values, strict=True))
+            methods = split_methods(choice.pop("method"))
+            settings = self.engine.settings.model_copy(
+                update={name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
+            )
+            if spec.remote is not None:
+                settings = self._placed(settings, spec.remote)
+            draft = choice["draft"]
+            if methods == ("none",):
+                choice |= dict.fromkeys((*_DRAFTING_AXES, "draft"))
+            elif (needs := DRAFT_MODEL_METHODS & set(methods)) and draft is None:
+                raise ExperimentError(
+                    f"arms.{index}: method {sorted(needs)[0]} needs a draft model",
+                    fix=f"add `draft: NAME` with a name from drafts: ({', '.join(sorted(self.drafts)) or 'none yet'})",
+                )
+            elif not needs and draft is not None and "draft-mtp" not in methods:
+                choice["draft"] = None
+            fields = {
+                **choice,
+                "methods": methods,
+                "engine": settings,
+                "synthetic_rates": () if methods == ("none",) else spec.synthetic_rates,
+                "refused_draft": "refuse" if choice["draft"] is None else spec.refused_draft,
+                "workloads": tuple(name for name in _as_tuple(spec.workloads) if name is not None),
+                "role": _role(methods, spec.baseline),
+                "baseline_id": None if spec.baseline is None else f"{choice['target']}/{spec.baseline}",
+            }
+            arm = _checked_arm(index, {**fields, "id": "-"})
+            own_id = arm_id(arm, self.engine.settings) if spec.name is None else f"{arm.target}/{spec.name}"
+            arm = arm.model_copy(update={"id": own_id})
+            if any(rule.matches(arm) for rule in self.exclude):
+                continue
+            if any(rule.when.matches(arm) and not rule.require.matches(arm) for rule in self.constraints):
+                continue
+            yield arm
+
+    def _with_baselines(self, listed: Sequence[Arm], named: Collection[str]) -> tuple[Arm, ...]:
+        """`listed` with the baselines that are not named, each made of all arms that need it."""
+        shared: dict[str, Arm] = {}
+        standing: set[str] = set()
+        """Baselines that stand in the file, unnamed."""
+        needed: list[str | None] = []
+        """Of each arm, the baseline that is not named."""
+        for arm in listed:
+            if arm.baseline_id is not None or (arm.id in named and not arm.speculates):
+                needed.append(None)
+                continue
+            baseline = self._baseline_for(arm)
+            if baseline.id in named:
+                raise ExperimentError(
+                    f"arms: {baseline.id} is the id of an automatic baseline",
+                    fix="choose another name, or name a baseline in every arm (`baseline:`)",
+                )
+            shared[baseline.id] = _merged(shared.get(baseline.id), baseline)
+            needed.append(baseline.id)
+            if not arm.speculates:
+                standing.add(baseline.id)
+        arms: dict[str, Arm] = {}
+        for arm, baseline_id in zip(listed, needed, strict=True):
+            if baseline_id is None:
+                arms[arm.id] = arm
+            elif not arm.speculates:
+                arms[baseline_id] = shared[baseline_id]
+            else:
+                if baseline_id not in standing:
+                    arms[baseline_id] = shared[baseline_id]
+                arms[arm.id] = arm.model_copy(update={"baseline_id": baseline_id})
+        baselines = {arm.id: arm for arm in arms.values() if arm.role == "baseline"}
+        compared = [arm for arm in arms.values() if arm.role != "baseline"]
+        controls = self._controls(baselines, compared) if self.design.controls else []
+        if self.design.order == "grouped":
+            return (*arms.values(), *controls)
+        targets = list(self.targets)
+        return tuple(sorted([*baselines.values(), *compared, *controls], key=lambda arm: targets.index(arm.target)))
+
+    def _placed(self, settings: EngineSettings, remote: str) -> EngineSettings:
+        """The settings with the draft on a remote machine; one without an address leaves `rpc` empty."""
+        address = self.remotes[remote]
+        return settings.model_copy(
+            update={"rpc": () if address is None else (address,), "draft_devices": (REMOTE_DEVICE,)}
+        )
+
+    def _baseline_for(self, arm: Arm) -> Arm:
+        """Plain decoding with the settings of `arm`, as far as they matter to it."""
+        without = {name: getattr(self.engine.settings, name) for name in DRAFT_ONLY}
+        if any_remote(arm.engine.devices):
+            del without["rpc"]
+        settings = arm.engine.model_copy(update=without)
+        baseline = Arm(id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads)
+        return baseline.model_copy(update={"id": arm_id(baseline, self.engine.settings)})
+
+    def _controls(self, baselines: Mapping[str, Arm], compared: Sequence[Arm]) -> list[Arm]:
+        """Per baseline: itself again, and, where a draft model is at hand, all and nothing accepted by dice."""
+        controls: list[Arm] = []
+        for baseline in baselines.values():
+            controls.append(
+                baseline.model_copy(
+                    update={"id": f"{baseline.id}/again", "role": "control", "baseline_id": baseline.id}
+                )
+            )
+            model_arm = next(
+                (arm for arm in compared if arm.baseline_id == baseline.id and arm.methods == ("draft-simple",)), None
+            )
+            if model_arm is not None:
+                gamma = model_arm.gamma or 4
+                for label, rate in (("accept-all", 1.0), ("accept-none", 0.0)):
+                    controls.append(
+                        model_arm.model_copy(
+                            update={
+                                "id": f"{baseline.id}/{label}",
+                                "role": "control",
+                                "gamma": gamma,
+                                "synthetic_rates": (rate,) * gamma,
+                                "workloads": baseline.workloads,
+                            }
+                        )
+                    )
+        return controls
+
+
+_DRAFTING_AXES = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits", "policy", "rule")
+
+
+def _role(methods: tuple[MethodName, ...], baseline: str | None) -> Literal["baseline", "speculative", "control"]:
+    if methods != ("none",):
+        return "speculative"
+    return "baseline" if baseline is None else "control"
+
+
+def _merged(known: Arm | None, baseline: Arm) -> Arm:
+    """A baseline for all that it is needed for: of no workloads is of all."""
+    if known is None:
+        return baseline
+    both = (*known.workloads, *baseline.workloads) if known.workloads and baseline.workloads else ()
+    return known.model_copy(update={"workloads": tuple(dict.fromkeys(both))})
+
+
+def _refuse_other_baselines(arms: Mapping[str, Arm], named: Collection[str]) -> None:
+    """Raise `ExperimentError` for a baseline that was named and is none."""
+    for arm in arms.values():
+        if arm.baseline_id is None:
+            continue
+        baseline, name = arms.get(arm.baseline_id), arm.baseline_id.partition("/")[2]
+        if baseline is None or arm.baseline_id not in named:
+            elsewhere = [other for other in sorted(named) if other.partition("/")[2] == name]
+            plain = [arms[other].id for other in sorted(named) if arms[other].role == "baseline"]
+            raise ExperimentError(
+                f"{arm.id}: the baseline {name!r} is not among the arms of target {arm.target}",
+                fix=f"only {', '.join(elsewhere)} is there; give it that target as well"
+                if elsewhere
+                else f"named plain arms: {', '.join(plain) or 'none yet (add one with `method: none` and a `name`)'}",
+            )
+        if baseline.role != "baseline":
+            what = "drafts itself" if baseline.speculates else f"is a control, compared with {baseline.baseline_id}"
+            raise ExperimentError(
+                f"{arm.id}: its baseline {baseline.id} {what}", fix="name a plain arm that has no baseline of its own"
+            )
+
+
+def split_methods(text: str) -> tuple[MethodName, ...]:
+    """`ngram-mod+draft-simple` -> its methods, each known, none twice.
+
+    Raises `ValueError` (which pydantic reports with the field) for an unknown or repeated method.
+    """
+    import difflib
+
+    known = get_args(MethodName)
+    parts = [part.strip() for part in text.split("+")]
+    for part in parts:
+        if part not in known:
+            near = difflib.get_close_matches(part, known, n=2)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ValueError(f"unknown method {part!r}{hint} (known: {', '.join(known)})")
+    if len(set(parts)) < len(parts) or ("none" in parts and len(parts) > 1):
+        raise ValueError(f"method {text!r} cannot be combined like this; name each method once, and none alone")
+    return tuple(parts)  # pyright: ignore[reportReturnType]  # every part was looked up
+
+
+def arm_id(arm: Arm, defaults: EngineSettings) -> str:
+    """A readable id: target, methods, draft, then whatever differs from the experiment's settings."""
+    parts = [arm.target, "+".join(arm.methods)]
+    if arm.draft:
+        parts.append(arm.draft)
+    for prefix, value in (
+        ("g", arm.gamma),
+        ("min", arm.gamma_min),
+        ("p", arm.p_min),
+        ("n", arm.ngram_n),
+        ("hits", arm.ngram_min_hits),
+    ):
+        if value is not None:
+            parts.append(f"{prefix}{value:g}")
+    parts += [name for name in (arm.policy, arm.rule) if name is not None]
+    if arm.synthetic_rates:
+        parts.append("synthetic-" + "-".join(f"{rate:g}" for rate in arm.synthetic_rates))
+    for name in EngineSettings.model_fields:
+        value: object = getattr(arm.engine, name)
+        if value != getattr(defaults, name):
+            shown = ",".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(value)
+            parts.append(f"{name}={re.sub(r'[^A-Za-z0-9._,+-]', '_', shown)}")
+    return "/".join(parts)
+
+
+def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
+    from pydantic import ValidationError
+
+    try:
+        arm = Arm.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ExperimentError(
+            f"arms.{index}.{where}: {first['msg']} (given: {first['input']!r})", fix="correct that value"
+        ) from None
+    if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
+        raise ExperimentError(
+            f"arms.{index}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}",
+            fix="every draft would be thrown away",
+        )
+    return arm
+
+
+def _arm_value(arm: Arm, name: str) -> Any:
+    return "+".join(arm.methods) if name == "method" else getattr(arm, name)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

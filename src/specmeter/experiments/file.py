@@ -1,0 +1,437 @@
+"""Reading experiment files: YAML text, variants, `--set` overrides, validation, and errors that name the field.
+
+Other files of the same kind (quality plans) are read by the same code: `Form` says what differs.
+
+The text is untrusted: only plain YAML (no tags that construct objects), bounded in size and in what its aliases
+expand to, without duplicate keys.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar, cast, get_args
+
+import yaml
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from specmeter.errors import ExperimentError
+from specmeter.experiments.experiment import Experiment, Variants
+
+MAX_BYTES = 1_000_000
+MAX_NODES = 100_000
+MAX_DEPTH = 64
+MAX_INTEGER_BITS = 256
+"""Of any whole number in a file; far beyond that, Python refuses even to print it."""
+_SHOWN = 160
+"""Characters of a value that a message quotes."""
+
+
+@dataclass(frozen=True)
+class LoadedExperiment:
+    """An experiment with the text it came from."""
+
+    experiment: Experiment
+    text: str
+    """The YAML as it was run: the file's own text, or, with variants or overrides, what it became."""
+    source: str
+    """Path of the file, or `bundled:NAME`."""
+    base_dir: Path
+    """Relative model and prompt files are looked up from here."""
+    variants: tuple[str, ...] = ()
+    """Variants that the file offers; `experiment.applied` says which of them were chosen."""
+
+
+class Bundled(NamedTuple):
+    """An experiment that ships with specmeter."""
+
+    description: str
+    variants: tuple[str, ...]
+
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Form(Generic[Kind]):
+    """A kind of file, and how messages speak of it."""
+
+    kind: type[Kind]
+    """With the fields `variants` and `applied`."""
+    shelf: str
+    """Package that the bundled ones lie in."""
+    word: str
+    """`experiment`."""
+    listing: str
+    """Where the bundled ones are listed."""
+    keys: str
+    """Where its keys are explained."""
+    start: str
+    """How to begin one."""
+
+
+@dataclass(frozen=True)
+class Loaded(Generic[Kind]):
+    """What a file holds, with the text it came from."""
+
+    value: Kind
+    text: str
+    """The YAML as it is used: the file's own text, or, with variants or overrides, what it became."""
+    source: str
+    """Path of the file, or `bundled:NAME`."""
+    base_dir: Path
+    """Relative files are looked up from here."""
+    variants: tuple[str, ...]
+    """Variants that the file offers; the value's `applied` says which of them were chosen."""
+
+
+_EXPERIMENT = Form(
+    kind=Experiment,
+    shelf="specmeter.experiments",
+    word="experiment",
+    listing="`specmeter list` shows the bundled ones",
+    keys="`specmeter schema` prints every key with its meaning",
+    start="start from `specmeter schema --example`",
+)
+
+
+def bundled() -> dict[str, Bundled]:
+    """The experiments that ship with specmeter, by name."""
+    return bundled_of(_EXPERIMENT)
+
+
+def bundled_of(form: Form[Kind]) -> dict[str, Bundled]:
+    """The files of a kind that ship with specmeter, by name."""
+    found: dict[str, Bundled] = {}
+    for entry in resources.files(form.shelf).iterdir():
+        if entry.name.endswith(".yaml"):
+            data = _parse(entry.read_text(encoding="utf-8"), entry.name, form)
+            variants = tuple(_variants(data, entry.name))
+            found[entry.name.removesuffix(".yaml")] = Bundled(str(data.get("description", "")).strip(), variants)
+    return dict(sorted(found.items()))
+
+
+def load(reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()) -> LoadedExperiment:
+    """Read a bundled experiment by name, or a file by path; merge `variants` into it, then apply `a.b=c` overrides.
+
+    The experiment has no `variants` any more, and says in `applied` which of them it is made of.
+
+    Raises `ExperimentError` for a missing file, bad YAML, unknown keys, wrong types, unknown variants and bad
+    overrides.
+    """
+    found = load_form(_EXPERIMENT, reference, overrides, variants=variants)
+    return LoadedExperiment(found.value, found.text, found.source, found.base_dir, found.variants)
+
+
+def parse(text: str) -> Experiment:
+    """The experiment that a run's own text describes: no file is read, and its variants are chosen already.
+
+    Raises `ExperimentError`.
+    """
+    data = _parse(text, "experiment.yaml", _EXPERIMENT)
+    data.pop("variants", None)
+    return _validate(data, "experiment.yaml", _EXPERIMENT)
+
+
+def load_form(
+    form: Form[Kind], reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
+) -> Loaded[Kind]:
+    """As `load`, for any kind of file."""
+    text, source, base_dir = _read(reference, form)
+    data = _parse(text, source, form)
+    offered = _variants(data, source)
+    data.pop("variants", None)
+    chosen = tuple(dict.fromkeys(variants))
+    for name in chosen:
+        data = _merged(data, _chosen(name, offered, source))
+    if chosen:
+        _bounded(data, source)
+        before: object = data.get("applied")
+        data["applied"] = [*(cast("list[object]", before) if isinstance(before, list) else []), *chosen]
+    for override in overrides:
+        _apply(data, override)
+    value = _validate(data, source, form)
+    if chosen or overrides:
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    return Loaded(value, text, source, base_dir, tuple(offered))
+
+
+_VARIANTS: TypeAdapter[dict[str, dict[str, Any]]] = TypeAdapter(Variants)
+
+
+def _variants(data: dict[str, Any], source: str) -> dict[str, dict[str, Any]]:
+    """The file's variants. Raises `ExperimentError` for what is no mapping of names to mappings."""
+    try:
+        found = _VARIANTS.validate_python({} if data.get("variants") is None else data["variants"])
+    except ValidationError as error:
+        raise _refusal(source, _problems(error, {"variants": data.get("variants")}, "variants")) from None
+    for name, changes in found.items():
+        for key in ("variants", "applied"):
+            if key in changes:
+                raise _refusal(source, [f"variants.{name}.{key}: a variant cannot change that"])
+    return found
+
+
+def _chosen(name: str, offered: dict[str, dict[str, Any]], source: str) -> dict[str, Any]:
+    if name not in offered:
+        raise ExperimentError(
+            f"--variant {name[:80]!r}: {source} has no such variant",
+            fix=f"choose from: {', '.join(offered)}" if offered else "it has none; leave --variant out",
+        )
+    return offered[name]
+
+
+def _merged(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`data` with `changes`: mappings are merged, anything else is replaced, and None removes a key."""
+    merged = dict(data)
+    for key, change in changes.items():
+        if change is None:
+            merged.pop(key, None)
+        elif isinstance(change, dict):
+            known: object = merged.get(key)
+            base = cast("dict[str, Any]", known) if isinstance(known, dict) else {}
+            merged[key] = _merged(base, cast("dict[str, Any]", change))
+        else:
+            merged[key] = change
+    return merged
+
+
+def _read(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
+    path = Path(reference).expanduser()
+    looks_like_path = path.suffix in {".yaml", ".yml"} or path.parent != Path()
+    if not looks_like_path and not path.is_file():
+        names = bundled_of(form)
+        if reference in names:
+            entry = resources.files(form.shelf) / f"{reference}.yaml"
+            return entry.read_text(encoding="utf-8"), f"bundled:{reference}", Path.cwd()
+        near = difflib.get_close_matches(reference, names, n=2)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ExperimentError(
+            f"{reference!r} is neither a file nor a bundled {form.word}",
+            fix=f"{hint}{form.listing}; a file needs its path",
+        )
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ExperimentError(f"{path}: cannot be read ({why})", fix=f"check the path; {form.listing}") from None
+    if len(raw) > MAX_BYTES:
+        raise ExperimentError(
+            f"{path}: larger than {MAX_BYTES:,} bytes", fix=f"a file of this kind ({form.word}) is short"
+        )
+    try:
+        return raw.decode("utf-8-sig"), str(path), path.resolve().parent
+    except UnicodeDecodeError as error:
+        raise ExperimentError(f"{path}: not UTF-8 text (byte {error.start})", fix="save it as UTF-8") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that refuses duplicate keys: the second one would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen and key.value != "<<":
+                    raise yaml.MarkedYAMLError(problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        try:
+            value = super().construct_yaml_int(node)
+        except ValueError:
+            value = None
+        if value is None or value.bit_length() > MAX_INTEGER_BITS:
+            raise yaml.MarkedYAMLError(problem="a number with too many digits", problem_mark=node.start_mark)
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def _parse(text: str, source: str, form: Form[Kind]) -> dict[str, Any]:
+    try:
+        data: object = yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
+        raise ExperimentError(f"{where}: {error.problem or 'not valid YAML'}", fix="correct the YAML there") from None
+    except RecursionError:
+        raise ExperimentError(f"{source}: nested too deeply", fix="correct the YAML") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ExperimentError(f"{source}: not valid YAML ({error})", fix="correct the YAML") from None
+    if not isinstance(data, dict):
+        what = "it is empty" if data is None else "this is a list" if isinstance(data, list) else "this is a value"
+        raise ExperimentError(
+            f"{source}: the {form.word} has to be a mapping of keys; {what}",
+            fix=form.start,
+        )
+    mapping = cast("dict[str, Any]", data)
+    _bounded(mapping, source)
+    return mapping
+
+
+def _bounded(data: object, source: str) -> None:
+    """Refuse aliases that expand to something huge or circular, before anything walks over them."""
+    count = 0
+    stack: list[Iterator[object]] = [iter([data])]
+    while stack:
+        node = next(stack[-1], None)
+        if node is None:
+            stack.pop()
+            continue
+        count += 1
+        if count > MAX_NODES or len(stack) > MAX_DEPTH:
+            raise ExperimentError(
+                f"{source}: more than {MAX_NODES:,} values or {MAX_DEPTH} levels", fix="remove nested YAML aliases"
+            )
+        if isinstance(node, dict):
+            stack.append(iter(v for v in cast("dict[object, object]", node).values() if v is not None))
+        elif isinstance(node, list):
+            stack.append(iter(v for v in cast("list[object]", node) if v is not None))
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    path, separator, raw = override.partition("=")
+    keys = path.strip().split(".")
+    if len(keys) > MAX_DEPTH:
+        raise ExperimentError(f"--set {path[:80]}...: more than {MAX_DEPTH} levels", fix="shorten the path")
+    if keys[0] in ("variants", "applied"):
+        raise ExperimentError(f"--set {path}: variants are not values", fix="choose one with --variant NAME")
+    if not separator or not all(keys):
+        raise ExperimentError(
+            f"--set {override!r}: not of the form a.b=c",
+            fix="for example --set design.blocks=5 --set arms.0.gamma=[4,8]",
+        )
+    try:
+        value: Any = yaml.load(raw, Loader=_Loader)  # noqa: S506  # a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError):
+        shown = override if len(override) <= _SHOWN else f"{override[:_SHOWN]}..."
+        raise ExperimentError(f"--set {shown!r}: the value is not valid YAML", fix="quote it") from None
+    _bounded(value, f"--set {path}")
+    node: Any = data
+    depth = 0
+    while depth < len(keys):
+        end = _end_of_name(node, keys, depth)
+        key, last = ".".join(keys[depth:end]), end == len(keys)
+        if isinstance(node, list):
+            items = cast("list[Any]", node)
+            if not key.isdecimal() or int(key) >= len(items):
+                raise ExperimentError(
+                    f"--set {path}: {'.'.join(keys[:depth])} is a list of {len(items)}",
+                    fix=f"use a number from 0 to {len(items) - 1}",
+                )
+            if last:
+                items[int(key)] = value
+            else:
+                node = items[int(key)]
+        elif isinstance(node, dict):
+            mapping = cast("dict[str, Any]", node)
+            if last:
+                mapping[key] = value
+            else:
+                node = mapping.setdefault(key, {})
+        else:
+            raise ExperimentError(
+                f"--set {path}: {'.'.join(keys[:depth])} is a single value and has no {key!r}",
+                fix="shorten the path",
+            )
+        depth = end
+
+
+def _end_of_name(node: Any, keys: Sequence[str], start: int) -> int:
+    """Where the key that begins at `start` ends: names may hold dots, so the longest that is there is meant."""
+    if isinstance(node, dict):
+        for end in range(len(keys), start + 1, -1):
+            if ".".join(keys[start:end]) in node:
+                return end
+    return start + 1
+
+
+def _validate(data: dict[str, Any], source: str, form: Form[Kind]) -> Kind:
+    try:
+        return form.kind.model_validate(data)
+    except ValidationError as error:
+        raise _refusal(source, _problems(error, data, kind=form.kind), form.keys) from None
+
+
+def _refusal(source: str, problems: Sequence[str], keys: str = _EXPERIMENT.keys) -> ExperimentError:
+    shown = [*problems[:10], *([f"... and {len(problems) - 10} more"] if len(problems) > 10 else [])]
+    return ExperimentError(f"{source}:\n" + "\n".join(f"  - {line}" for line in shown), fix=keys)
+
+
+def _problems(error: ValidationError, data: object, *under: str, kind: type[BaseModel] = Experiment) -> list[str]:
+    """A line for each place of the file that is wrong, in the file's own words.
+
+    Left out: a list that pydantic calls too short only because all of its items are wrong.
+    """
+    found: dict[tuple[str, ...], list[Any]] = {}
+    for item in error.errors(include_url=False, include_context=False):
+        found.setdefault(_place(data, (*under, *item["loc"]), missing=item["type"] == "missing"), []).append(item)
+    lines: list[str] = []
+    for place, items in found.items():
+        within = any(len(other) > len(place) and other[: len(place)] == place for other in found)
+        told = [item for item in items if not (within and item["type"] == "too_short")]
+        if told:
+            lines.append(_problem(place, told, kind))
+    return lines
+
+
+def _place(data: object, location: Sequence[object], *, missing: bool) -> tuple[str, ...]:
+    """Where in the file: `location` without pydantic's names for the alternatives of a type."""
+    place: list[str] = []
+    node = data
+    for number, part in enumerate(location):
+        if isinstance(node, dict) and part in node:
+            node = cast("dict[object, object]", node)[part]
+        elif isinstance(node, list) and isinstance(part, int) and part < len(cast("list[object]", node)):
+            node = cast("list[object]", node)[part]
+        elif not (missing and number == len(location) - 1):
+            continue
+        place.append(str(part))
+    return tuple(place)
+
+
+_WORDS = {"tuple": "list", "Tuple": "List", "dictionary": "mapping", "Dictionary": "Mapping"}
+"""What pydantic calls things by Python's names, and what a YAML file calls them."""
+
+
+def _problem(place: tuple[str, ...], items: Sequence[Any], kind: type[BaseModel]) -> str:
+    where = ".".join(place) or "file"
+    item = items[0]
+    if item["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(place[-1], _all_keys(kind), n=1)
+        return f"{where}: unknown key" + (f"; did you mean {near[0]!r}?" if near else "")
+    if item["type"] == "missing":
+        return f"{where}: missing"
+    if item["type"] == "value_error":
+        message = str(item["msg"]).removeprefix("Value error, ")
+        return f"{where}: {message}" if place else message
+    message = "; or: ".join(dict.fromkeys(str(item["msg"]) for item in items))
+    message = re.sub(r" or instance of \w+| after validation, not 0", "", message)
+    message = re.sub("|".join(_WORDS), lambda found: _WORDS[found[0]], message)
+    return f"{where}: {message} (given: {repr(item['input'])[:80]})"
+
+
+def _all_keys(kind: type[BaseModel]) -> list[str]:
+    found: dict[str, None] = {}
+    seen: set[type[BaseModel]] = set()
+    queue: list[Any] = [kind]
+    while queue:
+        part = queue.pop()
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            if part in seen:
+                continue
+            seen.add(part)
+            for name, field in part.model_fields.items():
+                found[name] = None
+                queue.append(field.annotation)
+        else:
+            queue.extend(get_args(part))
+    return list(found)

@@ -1,0 +1,362 @@
+"""One run from beginning to end: resolve the models, choose the run folder, measure, and leave everything in order."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.engines import Engine, Launch, load_engine
+from specmeter.errors import SpecmeterError, StoreError
+from specmeter.experiments.file import LoadedExperiment
+from specmeter.measure import Observer, Work, measure
+from specmeter.record import Arm, DraftPair, EngineIdentity, Finding, Host, ModelIdentity, Prompt
+from specmeter.store import RunIdentity, RunState, RunStore
+from specmeter.store.reader import DATABASE_NAME
+
+if TYPE_CHECKING:
+    from specmeter.analysis.prediction.forecast import Forecaster
+    from specmeter.experiments.experiment import Experiment
+    from specmeter.models.absent import AbsentModel
+    from specmeter.probe import Probe
+
+RUNS_FOLDER = Path("specmeter-runs")
+"""Where runs go without `--out`, relative to the current folder."""
+
+ModelProgress = Callable[[str, int, int], None]
+"""Called with (name of the model, bytes done, bytes in all) while a model is made or downloaded."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment whose models, prompts and engine are at hand."""
+
+    loaded: LoadedExperiment
+    work: Work
+    engine: Engine
+    identity: EngineIdentity
+    pairs: tuple[DraftPair, ...] = ()
+    """How each draft goes with its target; none where the engine is a mock."""
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.work.experiment
+
+    @cached_property
+    def host(self) -> Host:
+        """The machine now; looking for busy programs takes half a second, so it is read once per start."""
+        from specmeter.host import read_host
+
+        return read_host()
+
+
+def prepare(
+    loaded: LoadedExperiment,
+    *,
+    offline: bool = False,
+    progress: ModelProgress | None = None,
+    leave_out: Collection[str] = (),
+) -> Prepared:
+    """Expand the experiment, bring its models here, check them, and load its prompts.
+
+    Arms in `leave_out` are no part of the run, nor are models that only they use. Raises `ExperimentError`,
+    `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
+    """
+    from specmeter.experiments import schedule
+    from specmeter.laboratory.plan import refuse_too_long
+    from specmeter.models import preflight
+
+    experiment = loaded.experiment
+    arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
+    for arm in arms:
+        refuse_too_long(experiment, arm)
+    engine = load_engine(experiment.engine.kind, binary=experiment.engine.binary, mock=experiment.engine.mock)
+    identity = engine.identify()  # an engine that does not work at all says so now, before models are made for it
+    models = resolve_models(loaded, arms, offline=offline, progress=progress)
+    simulated = experiment.engine.kind == "mock"
+    pairs = () if simulated else preflight.check(arms, models, experiment.engine.kind)
+    prompts = _prompts(loaded, arms, models, engine)
+    design = experiment.design
+    cells = schedule.plan(
+        [arm.id for arm in arms],
+        design.blocks,
+        design.invocations,
+        design.order,
+        design.seed,
+        first=[arm.id for arm in arms if arm.role == "baseline"],
+    )
+    work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, simulated)
+    return Prepared(loaded, work, engine, identity, pairs)
+
+
+def resolve_models(
+    loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, progress: ModelProgress | None = None
+) -> dict[str, ModelIdentity]:
+    """Every model that some arm uses, by its name in the experiment; built or downloaded where needed.
+
+    Raises one `ModelError` about all models that can be neither found nor fetched, before anything is fetched.
+    """
+    from specmeter.engines.mock import mock_model
+    from specmeter.models.absent import refuse_absent
+    from specmeter.models.facts import read_header
+    from specmeter.models.reference import resolve
+
+    refuse_absent(absent(loaded, arms, offline=offline))
+    found: dict[str, ModelIdentity] = {}
+    for name, reference in used_models(loaded.experiment, arms).items():
+        if loaded.experiment.engine.kind == "mock":
+            # So that any experiment can be tried out without its models: `--set engine.kind=mock`.
+            simulated = reference if reference.startswith("mock:") else f"mock:{name}"
+            found[name] = mock_model(name, simulated, loaded.experiment.engine.mock)
+            continue
+
+        def report(done: int, total: int, name: str = name) -> None:
+            if progress is not None:
+                progress(name, done, total)
+
+        identity = resolve(name, reference, base_dir=loaded.base_dir, offline=offline, progress=report)
+        found[name] = identity.model_copy(update={"header": read_header(Path(identity.path))})
+    return found
+
+
+def absent(
+    loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, ask: bool = True
+) -> tuple[AbsentModel, ...]:
+    """Models of the arms that are not on this machine; see `models.absent`."""
+    from specmeter.models.absent import absent_models
+
+    experiment = loaded.experiment
+    if experiment.engine.kind == "mock":
+        return ()
+    keys = {name: f"targets.{name}" for name in experiment.targets}
+    keys |= {name: f"drafts.{name}" for name in experiment.drafts}
+    references = {keys[name]: reference for name, reference in used_models(experiment, arms).items()}
+    sizes = {keys[name]: size for name, size in experiment.sizes.items() if name in keys}
+    return absent_models(references, base_dir=loaded.base_dir, offline=offline, ask=ask, sizes=sizes)
+
+
+def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:
+    """Name -> reference of the models that the arms really use."""
+    names = dict.fromkeys(name for arm in arms for name in (arm.target, arm.draft) if name is not None)
+    return {name: (experiment.targets | experiment.drafts)[name] for name in names}
+
+
+def foresee(prepared: Prepared) -> tuple[Finding, ...]:
+    """What validity checks have to say about an experiment on this machine before anything is measured."""
+    from specmeter.validity.checks.run_data import RunData
+    from specmeter.validity.inspection import foresee as look
+
+    work = prepared.work
+    return look(
+        RunData(
+            experiment=work.experiment,
+            arms=work.arms,
+            models=work.models,
+            hosts=() if work.simulated else (prepared.host,),
+            pairs={(pair.target, pair.draft): pair for pair in prepared.pairs},
+            prompts={prompt.id: prompt for prompt in _distinct(work)},
+        )
+    )
+
+
+def run(
+    prepared: Prepared,
+    folder: Path,
+    observer: Observer,
+    *,
+    probes: Sequence[tuple[str, Probe]] = (),
+    opened: Callable[[], None] = lambda: None,
+) -> RunState:
+    """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ, read the
+    texts with the drafts, and the experts of MoE targets, check everything and certify it.
+
+    What is expected of each arm is written down before it is measured, by `probes` (name and what it says) or by
+    whatever else is known. `opened` is called once the folder is known to be usable for it. Raises `UsageError` for a
+    probe of other models.
+
+    Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
+    an engine that never starts) is passed on after the run folder has been left in order.
+    """
+    from specmeter.host.energy import EnergyMeter, Sources, find_sources
+    from specmeter.laboratory.routing import measure_routing
+    from specmeter.laboratory.scout import Scout
+    from specmeter.profile.run import profile_run
+    from specmeter.store.environment import environment_of
+    from specmeter.validity.inspection import issue
+    from specmeter.validity.losslessness import measure_margins
+
+    work, loaded = prepared.work, prepared.loaded
+    forecaster = _forecaster(prepared, probes)
+    identity = RunIdentity(
+        experiment=json.loads(work.experiment.model_dump_json()),
+        engine=prepared.identity,
+        models=tuple(work.models.values()),
+        prompts=_distinct(work),
+        arms=tuple(work.arms.values()),
+    )
+    with (
+        _opened(folder, loaded, work, identity) as store,
+        EnergyMeter(Sources() if work.simulated else find_sources()) as meter,
+    ):
+        opened()
+        # The order lies in the folder: a run that an earlier version began goes on as it was planned.
+        work = replace(work, cells=store.cells())
+        # A simulated run has no machine whose energy it could use; one with nothing left to measure uses none.
+        meters: dict[str, object] = {}
+        if not work.simulated:
+            meters["power_meter"] = meter.facts() if store.state().state == "complete" else meter.at_rest()
+        store.set_host(prepared.host.model_copy(update=meters))
+        store.set_pairs(prepared.pairs)
+        forecaster.scout = Scout(work, prepared.engine, store, None if work.simulated else prepared.host)
+        interrupted, reason = False, None
+        try:
+            measure(work, prepared.engine, store, observer, forecaster, meter)
+        except (KeyboardInterrupt, SystemExit):
+            interrupted, reason = True, "interrupted"
+            raise
+        except SpecmeterError as error:
+            reason = error.message
+            raise
+        finally:
+            store.end(time.time(), interrupted=interrupted, reason=reason)
+            store.write_environment(environment_of(store))
+        measure_margins(work, prepared.engine, store)
+        profile_run(work, store)
+        measure_routing(work, store)
+        issue(store, measured_now=True)
+        return store.state()
+
+
+def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Forecaster:
+    from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
+    from specmeter.probe.files import probes_folder
+
+    work = prepared.work
+    for name, probe in probes:
+        refuse_misfit(probe, name, work.models, work.arms.values())
+    return Forecaster(
+        work.arms,
+        work.models,
+        prepared.identity,
+        host=None if work.simulated else prepared.host,
+        named=probes,
+        probes=None if work.simulated else probes_folder(),
+        prompts={arm_id: frozenset(prompt.id for prompt in prompts) for arm_id, prompts in work.prompts.items()},
+    )
+
+
+def choose_folder(name: str, experiment_json: str, *, new: bool = False, runs: Path = RUNS_FOLDER) -> tuple[Path, bool]:
+    """(folder, whether it is to be resumed): the latest unfinished run of the same experiment, or a new folder.
+
+    One that was stopped after its last request, before it was checked, is unfinished too.
+    """
+    if not new:
+        for folder in reversed(find_runs(runs, name)):
+            try:
+                with RunStore.open(folder, readonly=True) as store:
+                    if store.experiment_json == experiment_json and not _is_finished(store):
+                        return folder, True
+            except StoreError:
+                continue
+    stamp = datetime.now(UTC).astimezone().strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1000):
+        folder = runs / (f"{name}-{stamp}" + (f"-{attempt}" if attempt else ""))
+        if not folder.exists():
+            return folder, False
+    raise StoreError(f"{runs}: no free folder name for {name}-{stamp}", fix="name one with --out")
+
+
+def _is_finished(store: RunStore) -> bool:
+    return store.state().is_finished(checked=store.certificate() is not None)
+
+
+def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
+    """Run folders under `runs`, oldest first; only those of the experiment `name` where it is given."""
+    pattern = re.compile(re.escape(name) + r"-\d{8}-\d{6}(-\d+)?$") if name else re.compile("")
+    try:
+        entries = [entry for entry in runs.iterdir() if pattern.match(entry.name) and RunStore.exists(entry)]
+    except OSError:
+        return []
+    return sorted(entries, key=lambda entry: (entry / DATABASE_NAME).stat().st_ctime_ns)
+
+
+def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
+    """A run by its folder, by its folder's name under `runs`, or `latest`: the one written to last, of those that hold
+    any request if there are such. Raises `StoreError`."""
+    if reference == "latest":
+        found = sorted(find_runs(runs), key=lambda entry: (entry / DATABASE_NAME).stat().st_mtime_ns, reverse=True)
+        if not found:
+            raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
+        return next(filter(_has_requests, found), found[0])
+    path = Path(reference).expanduser()
+    if path.name == DATABASE_NAME and path.is_file():
+        return path.parent
+    under = runs / reference
+    return under if not path.exists() and path.parent == Path() and under.is_dir() else path
+
+
+def _has_requests(folder: Path) -> bool:
+    """Whether a run holds any request; a damaged one counts, so that whoever reads it says what is wrong with it."""
+    try:
+        with RunStore.open(folder, readonly=True) as store:
+            state = store.state()
+    except StoreError:
+        return True
+    return state.ok + state.failed > 0
+
+
+def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity) -> RunStore:
+    from specmeter.validity.inspection import refuse_changed_data
+
+    if RunStore.exists(folder):
+        store = RunStore.open(folder)
+        try:
+            store.refuse_changes(identity)
+            refuse_changed_data(store)
+        except BaseException:
+            store.close()
+            raise
+    else:
+        store = RunStore.create(
+            folder, experiment_yaml=loaded.text, experiment_json=work.experiment.model_dump_json(), plan=work.keys()
+        )
+    # First of all: a certificate must not outlive what it certifies, not even in a run that is stopped at once.
+    store.begin(time.time())
+    store.set_models(identity.models)
+    store.set_arms(identity.arms)
+    store.set_prompts(identity.prompts)
+    return store
+
+
+def _distinct(work: Work) -> tuple[Prompt, ...]:
+    return tuple({prompt.id: prompt for prompts in work.prompts.values() for prompt in prompts}.values())
+
+
+def _prompts(
+    loaded: LoadedExperiment, arms: Sequence[Arm], models: dict[str, ModelIdentity], engine: Engine
+) -> dict[str, tuple[Prompt, ...]]:
+    """Arm id -> prompts. Prompts of an exact length are cut by the tokenizer of the first target."""
+    from specmeter import workloads
+
+    specs = loaded.experiment.workloads
+    if any(workloads.needs_tokenizer(spec) for spec in specs):
+        baseline = next(arm for arm in arms if not arm.speculates)
+        with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
+            launch = Launch(baseline, models[baseline.target], None, Path(scratch) / "tokenizer.log")
+            with engine.start(launch) as session:
+                prompts = workloads.load(
+                    specs, base_dir=loaded.base_dir, tokenize=session.tokenize, detokenize=session.detokenize
+                )
+    else:
+        prompts = workloads.load(specs, base_dir=loaded.base_dir)
+    return {
+        arm.id: tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads)
+        for arm in arms
+    }

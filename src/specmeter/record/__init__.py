@@ -1,0 +1,98 @@
+"""The records that every other room speaks: immutable, validated, one list of fields each.
+
+Columns of exports, the reference page of the documentation and the JSON in the run folder all derive from these
+types. Units live in names (`decode_ms`, `size_bytes`); times of day are seconds since the epoch (UTC).
+"""
+
+from __future__ import annotations
+
+from specmeter.record.asked import (
+    DRAFT_MODEL_METHODS,
+    Address,
+    Arm,
+    EngineSettings,
+    FlashAttention,
+    Generation,
+    KvType,
+    MethodName,
+    Network,
+    PolicyName,
+    ProbeSetting,
+    Prompt,
+    RefusedDraft,
+    RuleName,
+    network_of,
+)
+from specmeter.record.base import Record
+from specmeter.record.derived import (
+    Estimate,
+    ExpertUnion,
+    Margin,
+    MatchProfile,
+    Prediction,
+    Profiled,
+    PromptTokens,
+    StepProbe,
+    StepRound,
+    TextRouting,
+    UnionPoint,
+)
+from specmeter.record.identity import Condition, DraftPair, EngineIdentity, ModelHeader, ModelIdentity
+from specmeter.record.judged import Certificate, Finding, Outcome, Severity, Standing, Unchecked, Verdict
+from specmeter.record.machine import Gpu, GpuSample, Host, PowerMeter, RequestEnergy, Telemetry
+from specmeter.record.measured import DeviceUse, Drafting, Reply, Request, Session, Step, Timings
+
+__all__ = [
+    "DRAFT_MODEL_METHODS",
+    "Address",
+    "Arm",
+    "Certificate",
+    "Condition",
+    "DeviceUse",
+    "DraftPair",
+    "Drafting",
+    "EngineIdentity",
+    "EngineSettings",
+    "Estimate",
+    "ExpertUnion",
+    "Finding",
+    "FlashAttention",
+    "Generation",
+    "Gpu",
+    "GpuSample",
+    "Host",
+    "KvType",
+    "Margin",
+    "MatchProfile",
+    "MethodName",
+    "ModelHeader",
+    "ModelIdentity",
+    "Network",
+    "Outcome",
+    "PolicyName",
+    "PowerMeter",
+    "Prediction",
+    "ProbeSetting",
+    "Profiled",
+    "Prompt",
+    "PromptTokens",
+    "Record",
+    "RefusedDraft",
+    "Reply",
+    "Request",
+    "RequestEnergy",
+    "RuleName",
+    "Session",
+    "Severity",
+    "Standing",
+    "Step",
+    "StepProbe",
+    "StepRound",
+    "Telemetry",
+    "TextRouting",
+    "Timings",
+    "Unchecked",
+    "UnionPoint",
+    "Verdict",
+    "network_of",
+]

@@ -1,0 +1,217 @@
+"""What is asked of an engine: its settings, what is generated, an arm, a prompt."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from specmeter.record.base import Record
+
+MethodName = Literal[
+    "none",
+    "draft-simple",
+    "ngram-simple",
+    "ngram-map-k",
+    "ngram-map-k4v",
+    "ngram-mod",
+    "ngram-cache",
+    "draft-mtp",
+    "draft-eagle3",
+    "draft-dflash",
+    "draft-dspark",
+]
+"""How draft tokens are made, by llama.cpp's own names; `none` is plain decoding."""
+
+DRAFT_MODEL_METHODS: frozenset[MethodName] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
+"""Methods that need a second model file (`draft-mtp` may use heads inside the target instead)."""
+
+PolicyName = Literal["entropy", "utility", "cost-table"]
+"""Who decides how long drafts are: the draft's own doubt, the utility measured so far, or a measured table of costs."""
+
+RuleName = Literal["rejection", "sample-match"]
+"""How drafts are verified: by rejection sampling, or by llama.cpp's rule (draw the target's token and compare)."""
+
+RefusedDraft = Literal["refuse", "measure"]
+
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+
+
+def _switch(value: object) -> object:
+    """YAML reads a bare `on` as true."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+FlashAttention = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)]
+
+ProbeSetting = Annotated[Literal["auto", "off"], BeforeValidator(_switch)]
+
+_ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?:([0-9]{1,5})")
+
+_RELAY = re.compile(r"relay:([0-9]{1,5}(?:\.[0-9]{1,6})?)ms(?:@([0-9]{1,7}(?:\.[0-9]{1,6})?)Mbit)?")
+
+
+class Network(NamedTuple):
+    """What lies between two machines."""
+
+    rtt_ms: float
+    """Round-trip time: there and back."""
+    mbit_per_s: float | None
+    """Bandwidth of each direction; None: unlimited."""
+
+
+def network_of(address: str) -> Network | None:
+    """The network of an address like `relay:0.5ms@1000Mbit`; None for the address of a machine."""
+    found = _RELAY.fullmatch(address)
+    if found is None:
+        return None
+    rate = float(found[2]) if found[2] else None
+    return None if rate == 0 else Network(float(found[1]), rate)
+
+
+def _address(value: str) -> str:
+    found = _ADDRESS.fullmatch(value)
+    if network_of(value) is None and (found is None or not 0 < int(found.group(1)) < 65_536):
+        raise ValueError(
+            f"{value[:100]!r} is not HOST:PORT, such as 192.168.0.103:50052, nor a relay, such as relay:0.5ms@1000Mbit"
+        )
+    return value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+"""`HOST:PORT`, the host a name or an IPv4 address (llama.cpp takes no other); or `relay:RTTms`, `relay:RTTms@RATEMbit`:
+this machine, behind a relay with that round-trip time and bandwidth."""
+
+
+class EngineSettings(Record):
+    """How the engine is configured; `None` leaves the engine's own default (read back and stored as resolved)."""
+
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Threads for decoding and for batches; None: all physical cores."""
+    context: Annotated[int, Field(ge=16, le=16_777_216)] = 4096
+    """Context length in tokens, of the target and of the draft."""
+    kv_type_k: KvType | None = None
+    """Type of the K cache."""
+    kv_type_v: KvType | None = None
+    """Type of the V cache."""
+    draft_kv_type_k: KvType | None = None
+    """Type of the draft model's K cache."""
+    draft_kv_type_v: KvType | None = None
+    """Type of the draft model's V cache."""
+    flash_attention: FlashAttention | None = None
+    """Flash attention."""
+    gpu_layers: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """Layers of the target to offload; None: the engine decides (all of them where a GPU is)."""
+    draft_gpu_layers: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """Layers of the draft to offload."""
+    devices: tuple[str, ...] = ()
+    """Devices for the target, by the engine's names (`CUDA0`, `RPC0`); empty: the engine decides."""
+    draft_devices: tuple[str, ...] = ()
+    """Devices for the draft."""
+    rpc: Annotated[tuple[Address, ...], Field(max_length=16)] = ()
+    """Machines that run `ggml-rpc-server`, whose devices are then called `RPC0`, `RPC1`, ... (`native` only). Only what
+    `devices` or `draft_devices` name is placed there."""
+    batch: Annotated[int, Field(ge=1)] | None = None
+    """Logical batch size in tokens."""
+    ubatch: Annotated[int, Field(ge=1)] | None = None
+    """Physical batch size in tokens."""
+    mmap: bool | None = None
+    """Map the model file instead of reading it."""
+    slots: Annotated[int, Field(ge=1, le=64)] = 1
+    """Parallel sequences of the server; anything but 1 shares the machine between requests."""
+    prompt_cache: bool = False
+    """Let the server reuse the KV cache of an earlier request."""
+    trace_steps: bool = True
+    """Record every draft-then-verify step from the server's log (LLAMA_TRACE), baseline arms included."""
+    stream_tokens: bool = True
+    """Receive tokens one by one, with their arrival times. It costs the engine up to 0.1 ms of CPU per token, which a
+    fast model notices where every core decodes; off, there are no arrival times and no time to first token."""
+    extra_flags: tuple[str, ...] = ()
+    """More command line flags for a native server, as they are."""
+    record_experts: bool = False
+    """Keep the experts that every step reads (`libllama` only). That slows decoding down: times are not comparable."""
+
+
+class Generation(Record):
+    """What is generated for each prompt."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """0 is greedy decoding."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """0 switches it off. Only for temperature > 0."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    seed: Annotated[int, Field(ge=0, le=2**32 - 2)] = 1
+    """Where every sampled generation starts from. Each block has a seed of its own, made of this one, the invocation
+    and the block, and shared by all of its arms. Without effect at temperature 0."""
+    ignore_eos: bool = True
+    """Go on after an end-of-sequence token, so that every arm generates the same number of tokens."""
+
+
+class Arm(Record):
+    """One configuration under comparison: a target, how it is drafted for, and the engine's settings."""
+
+    id: str
+    """Readable and unique within the experiment, for example `moe/draft-simple/small/g8`."""
+    target: str
+    """Name of the target in the experiment."""
+    methods: tuple[MethodName, ...] = ("none",)
+    """One method, or several combined as llama.cpp allows."""
+    draft: str | None = None
+    """Name of the draft model in the experiment."""
+    gamma: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Most draft tokens per step; None: the engine's default (read back)."""
+    gamma_min: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Shorter drafts are thrown away."""
+    p_min: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Drafting stops when the draft model's best probability is below this."""
+    ngram_n: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Length of the n-gram that is looked up."""
+    ngram_min_hits: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """How often an n-gram must have been seen (`ngram-map-*`)."""
+    synthetic_rates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+    """Acceptance decided by dice with these per-position rates: a cost probe. A server's text then means nothing;
+    `libllama` plants errors into the target's own continuation, and its text keeps its meaning."""
+    policy: PolicyName | None = None
+    """Who decides how long drafts are, up to gamma (`libllama` only). None: always gamma, or fewer where `p_min` says
+    so; with `entropy`, `p_min` bounds the acceptance that the draft's entropy lets expect."""
+    rule: RuleName | None = None
+    """How drafts are verified at temperature > 0 (`libllama` only, default `rejection`; servers match samples)."""
+    refused_draft: RefusedDraft = "refuse"
+    """Whether a draft that llama.cpp would refuse stops the experiment, or is measured all the same: by plain decoding
+    under another name, which is found invalid."""
+    engine: EngineSettings = EngineSettings()
+    role: Literal["baseline", "speculative", "control"] = "speculative"
+    baseline_id: str | None = None
+    """The arm this one is compared with; None for a baseline."""
+    workloads: tuple[str, ...] = ()
+    """Names of the workloads this arm runs; empty: all of them."""
+
+    @property
+    def speculates(self) -> bool:
+        """Whether any drafting is asked for."""
+        return self.methods != ("none",)
+
+
+class Prompt(Record):
+    """One workload item."""
+
+    id: str
+    """Unique within the experiment."""
+    workload: str
+    """Name of the workload it comes from."""
+    kind: str
+    """What sort of text it is: `fact`, `code`, `reason`, `zh`, `edit`, `length-256`, `user`, ..."""
+    text: str
+    """The user's turn, or the text to be continued."""
+    format: Literal["completion", "chat"] = "completion"
+    """Whether the text is continued as it is, or put into the model's chat template."""
+    sha256: str
+    """Of the UTF-8 text."""
+    token_count: int | None = None
+    """Exact number of tokens asked for (length-controlled prompts only)."""
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Overrides the experiment's `generation.max_tokens` for this item."""
+    random_tokens: bool = False
+    """Made of random tokens: good for timing dense models, meaningless for acceptance."""

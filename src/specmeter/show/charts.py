@@ -1,0 +1,186 @@
+"""Charts as Vega-Lite specifications: one for the page and for the paper.
+
+A chart is data, which knows no language, and a specification, which is made for a language and a palette. Numbers come
+formatted (`shown`), so that a tooltip and a table say the same; a scale's limits are the only thing decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING, Any
+
+from specmeter.show.page.sentence import label
+from specmeter.show.page.style import SHAPES, Palette, config
+from specmeter.show.text import brackets
+from specmeter.text import printable
+
+if TYPE_CHECKING:
+    from specmeter.record import Estimate
+    from specmeter.show.words import Words
+
+Spec = dict[str, Any]
+Datum = dict[str, str | float | int | bool | None]
+Draw = Callable[["Words", "Palette"], Spec]
+"""Makes a specification without `data`, `width` and `config`."""
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 50, 100)
+"""Ticks of a logarithmic axis of ratios."""
+_VERDICTS = ("valid", "suspect", "unchecked", "invalid")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart; `chart.NAME` and `chart.NAME.about` among the words are its title and what to see in it, unless it is a
+    figure of a study, which has its own."""
+
+    name: str
+    data: Sequence[Datum]
+    draw: Draw
+
+
+def specification(chart: Chart, words: Words, palette: Palette, *, width: int | None = None) -> Spec:
+    """A chart's whole specification: with its data and a fixed width in pixels for a file, or for a page without data
+    and as wide as what holds it."""
+    data: Spec = {"name": "table"} if width is None else {"values": list(chart.data)}
+    look = config(palette)
+    if width is not None:
+        look["legend"]["columns"] = max(1, width // 260)
+    return {
+        "$schema": SCHEMA,
+        "width": "container" if width is None else width,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": data,
+        **chart.draw(words, palette),
+        "config": look,
+    }
+
+
+def shown(estimate: Estimate, digits: int, scale: float = 1.0) -> str:
+    """`1.93 [1.85, 2.01]`."""
+    return f"{estimate.point * scale:.{digits}f} {brackets(estimate, digits, scale)}"
+
+
+def arm_name(target: str, arm_id: str) -> str:
+    """An arm as charts call it."""
+    return printable(f"{target} · {label(arm_id)}")
+
+
+# --- pieces that charts share ----------------------------------------------------------------------------------------
+
+
+def ratio_axis(values: Iterable[Estimate | float]) -> tuple[list[float], list[float]]:
+    """(limits, ticks) of a logarithmic axis that shows all points, and intervals up to a factor of 2.5 around them."""
+    low = high = 1.0
+    for value in values:
+        if isinstance(value, float | int):
+            low, high = min(low, value), max(high, value)
+            continue
+        low = min(low, max(value.point / 2.5, value.low or value.point))
+        high = max(high, min(value.point * 2.5, value.high or value.point))
+    low, high = low / 1.06, high * 1.06
+    ticks: list[float] = []
+    for tick in sorted(RATIOS, key=lambda tick: abs(log(tick))):
+        room = log(high / low) / 9
+        if low <= tick <= high and all(abs(log(tick / other)) >= room for other in ticks):
+            ticks.append(tick)
+    return [low, high], sorted(ticks)
+
+
+def ratio(field: str, title: str, limits: Sequence[float], ticks: Sequence[float]) -> Spec:
+    """Encoding of a ratio on a logarithmic axis."""
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"type": "log", "domain": list(limits), "nice": False},
+        "axis": {"values": list(ticks), "format": "~g", "labelExpr": "datum.label + '×'"},
+    }
+
+
+def quantity(field: str, title: str, **more: Any) -> Spec:
+    """Encoding of a number on a linear axis from 0."""
+    return {"field": field, "type": "quantitative", "title": title, **more}
+
+
+def rows(data: Sequence[Datum], field: str = "arm") -> Spec:
+    """Encoding of one row per arm, in the order of the data, whatever a layer leaves out."""
+    order = list(dict.fromkeys(str(datum[field]) for datum in data))
+    return {"field": field, "type": "nominal", "scale": {"domain": order}, "sort": None, "axis": {"title": None}}
+
+
+def coloured(field: str, title: str, names: Sequence[str], palette: Palette) -> Spec:
+    """A colour for each name."""
+    colours = [palette.series[place % len(palette.series)] for place in range(len(names))]
+    legend = {"title": title} if len(names) > 1 else None
+    return {"field": field, "type": "nominal", "scale": {"domain": list(names), "range": colours}, "legend": legend}
+
+
+def shaped(field: str, title: str, names: Sequence[str]) -> Spec:
+    """A shape for each name; where colours start over, the shapes are shifted by one."""
+    shapes = [SHAPES[(place + place // len(SHAPES)) % len(SHAPES)] for place in range(len(names))]
+    legend = {"title": title} if len(names) > 1 else None
+    return {"field": field, "type": "nominal", "scale": {"domain": list(names), "range": shapes}, "legend": legend}
+
+
+def series(field: str, title: str, names: Sequence[str], palette: Palette) -> Mapping[str, Spec]:
+    """Colour and shape of a series: the same place in both, so that either is enough."""
+    return {"color": coloured(field, title, names, palette), "shape": shaped(field, title, names)}
+
+
+def tooltip(words: Words, *fields: tuple[str, str]) -> list[Spec]:
+    """(field, key of its name among the words), as text."""
+    return [{"field": field, "type": "nominal", "title": words(key)} for field, key in fields]
+
+
+def interval_rule(x: Spec, y: Spec, colour: Spec, *, across: bool = True) -> Spec:
+    """A line from `low` to `high`; across the page, or upright."""
+    along, over = ("x", "y") if across else ("y", "x")
+    return {
+        "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
+        "mark": {"type": "rule", "strokeWidth": 2, "clip": True},
+        "encoding": {along: {**x, "field": "low"}, f"{along}2": {"field": "high"}, over: y, "color": colour},
+    }
+
+
+def one_line(palette: Palette, *, across: bool = False) -> Spec:
+    """The line at 1: as fast as the baseline."""
+    mark = {"type": "rule", "stroke": palette.muted, "strokeDash": [4, 3], "aria": False}
+    ends = {"y" if across else "x": {"datum": 1, "type": "quantitative"}}
+    return {"data": {"values": [{}]}, "mark": mark, "encoding": ends}
+
+
+def band(palette: Palette, margin: float, *, across: bool = False) -> Spec:
+    """Where a difference is too small to matter."""
+    axis = "y" if across else "x"
+    mark = {"type": "rect", "fill": palette.muted, "opacity": 0.14, "aria": False}
+    ends = {axis: {"datum": 1 / (1 + margin), "type": "quantitative"}, f"{axis}2": {"datum": 1 + margin}}
+    return {"data": {"values": [{}]}, "mark": mark, "encoding": ends}
+
+
+def points(encoding: Spec, *, hollow: str = "datum.verdict != 'valid'") -> list[Spec]:
+    """Marks for numbers: filled where they are valid, hollow where they may not mean what they say."""
+    solid: Spec = {"type": "point", "size": 90, "strokeWidth": 2, "clip": True}
+    return [
+        {
+            "transform": [{"filter": f"isValid(datum.point) && !({hollow})"}],
+            "mark": {**solid, "filled": True, "opacity": 1},
+            "encoding": encoding,
+        },
+        {
+            "transform": [{"filter": f"isValid(datum.point) && ({hollow})"}],
+            "mark": {**solid, "filled": False, "opacity": 1},
+            "encoding": encoding,
+        },
+    ]
+
+
+def withheld(words: Words, palette: Palette, y: Spec) -> Spec:
+    """In place of a number that is false: a cross, and that it is."""
+    return {
+        "transform": [{"filter": "datum.verdict == 'invalid'"}],
+        "mark": {"type": "text", "align": "left", "color": palette.bad, "text": f"✕ {words('verdict.invalid')}"},
+        "encoding": {"x": {"value": 6}, "y": y},
+    }

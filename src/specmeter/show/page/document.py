@@ -1,0 +1,188 @@
+"""What a page about a run tells, read once from the run folder (and from a probe, where one is given)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from specmeter.analysis.explain.account import Account, explain
+from specmeter.analysis.explain.memory import MemoryPrice, memory_prices
+from specmeter.analysis.positions import ArmPositions, positions
+from specmeter.analysis.reading import RunReport, read_run
+from specmeter.probe import Probe
+from specmeter.profile.figures import DraftLength, draft_lengths
+from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session, TextRouting
+from specmeter.show.page.probes import probes_of
+from specmeter.show.page.study_document import StudyDocument, document_of_run
+from specmeter.store import RequestRow, RunStore
+from specmeter.store.environment import private, render_environment
+from specmeter.verdicts import Group, grouped
+
+if TYPE_CHECKING:
+    from specmeter.analysis.summary import ArmSummary
+
+MOST_PROMPTS = 200
+"""Runs with more prompts are told by kinds of text."""
+MOST_POINTS = 3_000
+"""Runs with more requests show how many there are at each rate, not every one."""
+MOST_EXPLAINED = 50_000
+"""Larger runs are explained by `specmeter explain` alone: it reads every step."""
+BINS = 60
+
+
+class RequestPoint(NamedTuple):
+    """The decode rate of one request."""
+
+    arm_id: str
+    prompt_id: str
+    kind: str
+    block: int
+    rate: float
+    """tok/s."""
+
+
+class RateBin(NamedTuple):
+    """How many `requests` of an arm had a rate between `low` and `high` tok/s."""
+
+    arm_id: str
+    low: float
+    high: float
+    requests: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """A run with everything that is told about it."""
+
+    run: RunReport
+    hosts: tuple[Host, ...]
+    """The machine at each start."""
+    engines: tuple[EngineIdentity, ...]
+    argvs: Mapping[str, tuple[str, ...]]
+    """Arm -> the command line that was started."""
+    prompts: Mapping[str, Prompt]
+    """By id; empty where there are more than `MOST_PROMPTS`."""
+    prompt_count: int
+    experiment_yaml: str
+    environment: str
+    """The text of BENCHMARK_ENV.md, made anew."""
+    groups: tuple[Group, ...]
+    """Findings by check and severity, the worst first."""
+    points: tuple[RequestPoint, ...]
+    """Every request, or none where there are too many."""
+    bins: tuple[RateBin, ...]
+    """Rates counted, where there are too many requests to show each."""
+    probes: tuple[Probe, ...]
+    """Costs of this run's models, each probe once."""
+    account: Account | None
+    """Where the time of each token went; None where nothing was measured, and of runs with more than `MOST_EXPLAINED`
+    requests."""
+    lengths: tuple[DraftLength, ...]
+    """What every draft length would yield on the run's texts; empty where no draft was replayed."""
+    memory: tuple[MemoryPrice, ...]
+    """What each draft model takes in memory, and what that would buy."""
+    positions: tuple[ArmPositions, ...]
+    """Acceptance by position and accepted lengths of every arm that drafted; empty for runs with more than
+    `MOST_EXPLAINED` requests."""
+    routing: tuple[TextRouting, ...]
+    """Which experts the MoE targets choose for the run's texts."""
+    study: StudyDocument | None
+    """What the run says about the document that its experiment repeats; None for other experiments."""
+
+    @property
+    def model_names(self) -> dict[str, str]:
+        """SHA-256 of each model file -> its name in the run."""
+        return {model.sha256: model.name for model in self.run.models}
+
+    def targets(self) -> list[list[ArmSummary]]:
+        """Each baseline with the arms that are compared with it."""
+        arms = self.run.summary.arms
+        baselines = [arm for arm in arms if arm.role == "baseline"]
+        return [[base, *(arm for arm in arms if arm.baseline_id == base.arm_id)] for base in baselines]
+
+    def because(self, arm_id: str) -> list[Finding]:
+        """What makes an arm's verdict worse than valid, see `RunReport.because`."""
+        return self.run.because(arm_id)
+
+
+def read_document(folder: Path, *, probe: Path | None = None) -> Document:
+    """Read a run for a page. Raises `StoreError` for the run, `UsageError` for the probe."""
+    with RunStore.open(folder, readonly=True) as store:
+        prompt_count = sum(1 for _ in store.raw("SELECT 1 FROM prompt"))
+        few = prompt_count <= MOST_PROMPTS
+        run = read_run(folder, by_prompt=few)
+        hosts, sessions = tuple(store.hosts()), tuple(store.sessions())
+        engines = tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values())
+        points, bins = _rates(store.rows(), count=run.state.planned)
+        probes, name = probes_of(store, run, probe)
+        return Document(
+            run=run,
+            hosts=hosts,
+            engines=engines,
+            argvs={session.arm_id: session.argv for session in sessions},
+            prompts={prompt.id: prompt for prompt in store.prompts()} if few else {},
+            prompt_count=prompt_count,
+            experiment_yaml=private(store.experiment_yaml),
+            environment=_environment(run, hosts, engines, sessions),
+            groups=tuple(grouped(run.findings)),
+            points=points,
+            bins=bins,
+            probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
+            account=explain(store, run, probes, name) if 0 < run.state.ok <= MOST_EXPLAINED else None,
+            lengths=draft_lengths(store) if run.state.ok <= MOST_EXPLAINED else (),
+            memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions),
+            positions=positions(store) if run.state.ok <= MOST_EXPLAINED else (),
+            routing=tuple(store.routing()),
+            study=document_of_run(run),
+        )
+
+
+def _rates(rows: Iterable[RequestRow], count: int) -> tuple[tuple[RequestPoint, ...], tuple[RateBin, ...]]:
+    """Rates of all answered requests: one by one, or counted where there are more than `MOST_POINTS`."""
+    points: list[RequestPoint] = []
+    rates: dict[str, list[float]] = {}
+    for row in rows:
+        # The rule of `rates.decode_rate`, without an object for each of 100,000 requests.
+        if row.predicted_n is None or row.predicted_n < 2 or not row.predicted_ms:
+            continue
+        rate = 1000.0 * (row.predicted_n - 1) / row.predicted_ms
+        if count <= MOST_POINTS:
+            points.append(RequestPoint(row.arm_id, row.prompt_id, row.kind, row.block, rate))
+        else:
+            rates.setdefault(row.arm_id, []).append(rate)
+    return tuple(points), _counted(rates)
+
+
+def _counted(rates: Mapping[str, Sequence[float]]) -> tuple[RateBin, ...]:
+    if not rates:
+        return ()
+    highest = max(max(values) for values in rates.values())
+    edges = np.linspace(0.0, highest, BINS + 1)
+    return tuple(
+        RateBin(arm_id, float(edges[place]), float(edges[place + 1]), int(count))
+        for arm_id, values in rates.items()
+        for place, count in enumerate(np.histogram(values, edges)[0])
+        if count
+    )
+
+
+def _environment(
+    run: RunReport, hosts: Sequence[Host], engines: Sequence[EngineIdentity], sessions: Sequence[Session]
+) -> str:
+    if not hosts:
+        return ""
+    return render_environment(
+        host=hosts[-1],
+        engines=engines,
+        models=run.models,
+        experiment_name=run.name,
+        argvs={session.arm_id: session.argv for session in sessions},
+        started_at=run.state.started_at or 0.0,
+        finished_at=run.state.finished_at,
+        state=run.state.state,
+        sessions=sessions,
+    )

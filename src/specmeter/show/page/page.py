@@ -1,0 +1,283 @@
+"""A run as one HTML file: Jinja templates (escaping everything), one style sheet, one script, Vega, and the data.
+
+What comes from outside is cleaned of control and direction characters before it is escaped, and isolated (`bdi`), so
+that it can neither act nor rearrange its surroundings. The page's own policy forbids every request and every script but
+the two whose hashes it names; Vega's expressions are therefore interpreted, never compiled to functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from specmeter import __version__
+from specmeter.show.charts import Chart, specification
+from specmeter.show.page import tables
+from specmeter.show.page.probe_charts import called, probe_charts
+from specmeter.show.page.run_charts import run_charts
+from specmeter.show.page.sentence import details, sentence
+from specmeter.show.page.style import PAGE
+from specmeter.show.table import Phrase
+from specmeter.show.text import size
+from specmeter.show.words import LANGUAGES, Language, Words, words
+from specmeter.text import printable, printable_lines
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from specmeter.analysis.answer import Answer
+    from specmeter.record import Host
+    from specmeter.show.page.document import Document
+
+_LONGEST_TEXT = 400_000
+T = TypeVar("T")
+
+
+def run_page(
+    document: Document,
+    languages: Sequence[Language] = LANGUAGES,
+    *,
+    index: str | None = None,
+    downloads: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The report of a run. `index` links to the page of all studies, `downloads` (name, size) lie beside the page."""
+    run = document.run
+    charts = document_charts(document)
+    shown = {
+        "results": tables.results(document),
+        "controls": tables.controls(document),
+        "kinds": tables.kinds(document),
+        "prompts": tables.prompts(document),
+        "texts": tables.texts(document),
+        "checks": tables.checks(document),
+        "models": tables.models(document),
+        "parts": tables.parts(document),
+        "predictions": tables.predictions(document),
+        "energy": tables.energy(document),
+        "memory": tables.memory(document),
+    }
+    why = any(name in charts for name in ("parts", "yield", "positions", "accepted", "lookahead", "cost", "union"))
+    study = ["study"] if document.study else []
+    sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
+    return render(
+        "run.html",
+        languages,
+        charts,
+        metered=next((arm.energy for arm in run.summary.arms if arm.energy), None),
+        title=f"{printable(run.name)} · specmeter",
+        document=document,
+        tables=shown,
+        sections=[*sections, *(["downloads"] if downloads else [])],
+        simulated=any(model.origin == "mock" for model in run.models),
+        bench=any(model.origin == "bench" for model in run.models),
+        started=None if run.state.started_at is None else _moment(run.state.started_at),
+        checked=None if run.certificate is None else _moment(run.certificate.checked_at),
+        anchors=_first_of_check(document),
+        machine=_machine,
+        called=called,
+        run_folder=run.folder.resolve().name,
+        index=index,
+        downloads=downloads,
+    )
+
+
+def document_charts(document: Document) -> dict[str, Chart]:
+    """All charts of a run, of the probes beside it, and of the document that it repeats."""
+    of_study = document.study.charts if document.study else {}
+    return of_study | run_charts(document) | probe_charts(document.probes, document.model_names, document.routing)
+
+
+def render(template: str, languages: Sequence[Language], charts: Mapping[str, Chart], **values: Any) -> str:
+    """A page from a template; everything in `values` counts as coming from outside."""
+    from markupsafe import Markup
+
+    voice = Voice([words(language) for language in languages])
+    css, script, vega = asset("page.css"), asset("page.js"), asset("vega.js")
+    text: str = (
+        _environment()
+        .get_template(template)
+        .render(
+            t=voice.tell,
+            say=voice.say,
+            label=voice.label,
+            named=voice.named,
+            sentence=voice.sentence,
+            details=voice.details,
+            in_words=voice.in_words,
+            languages=languages,
+            charts=charts,
+            charts_json=Markup(_charts_json(charts, voice.languages)),
+            policy=policy(css, vega, script),
+            css=Markup(css),
+            vega=Markup(vega),
+            script=Markup(script),
+            version=__version__,
+            **values,
+        )
+    )
+    return text
+
+
+class Voice:
+    """Tells words in every language of a page, each in an element that is shown for its language only."""
+
+    def __init__(self, languages: Sequence[Words]) -> None:
+        self.languages = languages
+
+    def tell(self, key: str, **values: object) -> Markup:
+        """The text of a key."""
+        return self._in_each(lambda one: self._told(key, values, one))
+
+    def say(self, text: str | Phrase) -> Markup:
+        """Text from outside as it is, a phrase in words."""
+        return self._isolated(text) if isinstance(text, str) else self.tell(text.key, **text.values)
+
+    def sentence(self, answer: Answer) -> Markup:
+        """An answer."""
+        return self.in_words(sentence, answer)
+
+    def details(self, answer: Answer) -> list[Markup]:
+        """What must be known beside an answer, point by point."""
+        told = [details(answer, one) for one in self.languages]
+        by_language = {one.language: lines for one, lines in zip(self.languages, told, strict=True)}
+        return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(told[0]))]
+
+    def in_words(self, tell: Callable[[T, Words], str], what: T) -> Markup:
+        """What a function of a language says of something; all of it may come from outside."""
+        from markupsafe import escape
+
+        return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
+
+    def named(self, text: str | Phrase) -> Markup:
+        """An `aria-label`: text from outside as it is, or a phrase without values in words."""
+        from markupsafe import Markup
+
+        return Markup('aria-label="{}"').format(printable(text)) if isinstance(text, str) else self.label(text.key)
+
+    def label(self, key: str) -> Markup:
+        """An `aria-label`, and its text in the other languages for when they are chosen."""
+        from markupsafe import Markup, escape
+
+        spoken = {one.language: str(escape(one(key))) for one in self.languages}
+        others = "".join(f' data-label-{language}="{text}"' for language, text in spoken.items())
+        return Markup(f'aria-label="{next(iter(spoken.values()))}"{others}')
+
+    def _in_each(self, text: Callable[[Words], str]) -> Markup:
+        from markupsafe import Markup
+
+        tags = {"en": "en", "zh": "zh-Hans"}
+        if len(self.languages) == 1:
+            return Markup(text(self.languages[0]))
+        return Markup(
+            "".join(
+                f'<span data-lang="{one.language}" lang="{tags[one.language]}">{text(one)}</span>'
+                for one in self.languages
+            )
+        )
+
+    def _told(self, key: str, values: Mapping[str, object], one: Words) -> str:
+        """Our own words, which may hold `code`, with what comes from outside escaped."""
+        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", one.text[key])
+        return text.format(**{name: self._escaped(value, one) for name, value in values.items()}) if values else text
+
+    def _escaped(self, value: object, one: Words) -> object:
+        if isinstance(value, Phrase):
+            return self._told(value.key, value.values, one)
+        return value if isinstance(value, int | float) else self._isolated(str(value))
+
+    def _isolated(self, text: str) -> Markup:
+        from markupsafe import Markup, escape
+
+        return Markup("<bdi>{}</bdi>").format(escape(printable(text))) if text else Markup("")
+
+
+def policy(css: str, *scripts: str) -> str:
+    """The content security policy of a page with this style and these scripts: nothing else, and no network."""
+    hashes = " ".join(_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src {_hash(css)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def asset(name: str) -> str:
+    """A file that comes with the package."""
+    return (resources.files("specmeter.show.page") / "assets" / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _charts_json(charts: Mapping[str, Chart], languages: Sequence[Words]) -> str:
+    """Data once, specifications per language; no character in it can end the element that holds it."""
+    payload = {
+        chart.name: {
+            "data": list(chart.data),
+            "specs": {one.language: specification(chart, one, PAGE) for one in languages},
+        }
+        for chart in charts.values()
+    }
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def clean(value: object) -> object:
+        return (
+            printable_lines(value, _LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
+        )
+
+    return Environment(
+        loader=PackageLoader("specmeter.show.page"),
+        autoescape=True,
+        finalize=clean,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _first_of_check(document: Document) -> set[int]:
+    """Places of the first group of each check: where links to a check lead."""
+    places: dict[str, int] = {}
+    for place, group in enumerate(document.groups):
+        places.setdefault(group.first.check, place)
+    return set(places.values())
+
+
+def _machine(host: Host) -> list[tuple[str, str | None]]:
+    gpus = [f"{gpu.name} ({size(gpu.memory_bytes)})" if gpu.memory_bytes else gpu.name for gpu in host.gpus]
+    return [
+        ("cpu", host.cpu),
+        ("cores", f"{host.physical_cores or '?'} / {host.logical_cores}"),
+        ("memory", size(host.memory_bytes)),
+        ("gpu", ", ".join(gpus) or None),
+        ("system", f"{host.os} {host.os_version}, {host.kernel} ({host.machine})"),
+        ("container", host.container),
+        ("power", host.power_source),
+        ("energy", ", ".join(host.power_meter.sources) or None if host.power_meter else None),
+        ("governor", host.governor),
+        ("python", host.python),
+        ("specmeter", host.specmeter),
+        ("machine_id", host.hostname_sha256[:16]),
+    ]

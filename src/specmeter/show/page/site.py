@@ -1,0 +1,319 @@
+"""A small static site of several runs and studies: an index, a page for each, and its data to download.
+
+A study of a document comes from its folder, or from the numbers that the document printed; its page is the one that
+`specmeter report` writes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from specmeter.errors import StoreError, UsageError
+from specmeter.show.page.document import Document, read_document
+from specmeter.show.page.files import explained, write_figures, write_study_tables, write_tables, write_text
+from specmeter.show.page.page import document_charts, render, run_page
+from specmeter.show.page.sentence import label
+from specmeter.show.page.study_document import StudyDocument, published_documents, read_study
+from specmeter.show.page.study_files import write_data
+from specmeter.show.page.study_page import study_page
+from specmeter.show.page.tables import verdict, verdict_cell
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
+from specmeter.show.text import size
+from specmeter.show.words import LANGUAGES, Language
+from specmeter.store.environment import private
+from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
+from specmeter.studies.folder import StudyFolder, exists
+from specmeter.studies.study import FINDINGS
+from specmeter.text import printable
+
+if TYPE_CHECKING:
+    from specmeter.analysis.answer import Answer
+    from specmeter.show.charts import Chart
+
+DATA = "data"
+"""Folder of downloads beside each page."""
+
+_KEPT = (ENVIRONMENT_NAME, CERTIFICATE_NAME)
+"""Files of a run folder that readers may want as they are."""
+_VERDICTS = ("invalid", "suspect", "unchecked", "valid")
+"""The worst first."""
+_INDEX = "../index.html"
+_GENERATOR = '<meta name="generator" content="specmeter'
+_HEAD = 4_000
+_FIGURE_CM = 16.0
+
+
+class Run(NamedTuple):
+    """A run of the site."""
+
+    slug: str
+    """Its folder."""
+    document: Document
+
+
+class Study(NamedTuple):
+    """A study of a document on the site."""
+
+    slug: str
+    document: StudyDocument
+    folder: StudyFolder | None = None
+    """Where it was measured; None: the numbers are the document's."""
+    state: str = ""
+    """`complete` or `partial`; empty where nothing is to be measured."""
+    verdict: str = ""
+    """The worst of its runs; empty where there is no run."""
+
+
+class LeftOut(NamedTuple):
+    """A folder that the site does not show."""
+
+    name: str
+    reason: str
+
+
+def write_site(
+    folder: Path,
+    measured: Sequence[Path],
+    languages: Sequence[Language] = LANGUAGES,
+    published: Sequence[str] = (),
+    *,
+    damaged: Callable[[Path, UsageError], None] | None = None,
+) -> list[Path]:
+    """Write the site of run folders and study folders, and of studies as they were `published`, by name or group.
+
+    Pages of an earlier site are replaced. Returns the pages, the index first. A folder of `measured` that cannot be
+    read is told to `damaged`, left out, and named on the index. Without `damaged` it raises its error: `StoreError`, or
+    `UsageError` for a study. `UsageError` also where nothing is left to show, for a study that printed no numbers, or
+    where `folder` holds something else.
+    """
+    if not measured and not published:
+        raise UsageError(
+            "site: no run to show, and no study", fix="name their folders, or measure one with `specmeter run demo`"
+        )
+    _refuse_other_folders(folder)
+    entries: list[Run | Study] = []
+    left_out: list[LeftOut] = []
+    taken: set[str] = set()
+
+    def leave_out(place: Path, error: UsageError) -> None:
+        if damaged is None:
+            raise error
+        damaged(place, error)
+        left_out.append(LeftOut(place.name, private(error.message)))
+
+    for place in measured:
+        try:
+            entries.append(_read(place, taken))
+        except UsageError as error:
+            leave_out(place, error)
+    entries += [Study(_slug(f"{one.name}-published", taken), one) for name in published for one in _published(name)]
+    if not entries:
+        raise UsageError("site: no folder of a run or a study can be read", fix="measure one with `specmeter run demo`")
+    entries.sort(key=lambda entry: isinstance(entry, Run))
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    index = folder / "index.html"
+    write_text(index, _index(entries, left_out, languages))  # first: pages without one would be no site
+    pages: list[Path] = []
+    shown: list[Run | Study] = []
+    for entry in entries:
+        try:
+            pages.append(_write_page(entry, folder / entry.slug, languages))
+            shown.append(entry)
+        except StoreError as error:  # requests are read when they are exported
+            leave_out(_place(entry), error)
+            shutil.rmtree(folder / entry.slug, ignore_errors=True)
+    if len(shown) < len(entries):
+        write_text(index, _index(shown, left_out, languages))
+    return [index, *pages]
+
+
+def _read(place: Path, taken: set[str]) -> Run | Study:
+    """Raises `StoreError` or `UsageError` for a folder that is neither, or that is damaged."""
+    if not exists(place):
+        document = read_document(place)
+        return Run(_slug(place.resolve().name, taken), document)
+    folder = StudyFolder(place)
+    document, state, worst = read_study(folder), _state(folder), _worst_verdict(folder)
+    return Study(_slug(place.resolve().name, taken), document, folder, state, worst)
+
+
+def _state(folder: StudyFolder) -> str:
+    begun = any(folder.has_begun(part) for part in folder.record().parts)
+    return "complete" if begun and folder.is_finished() else "partial"
+
+
+def _worst_verdict(folder: StudyFolder) -> str:
+    known = folder.verdicts()
+    begun = [part.name for part in folder.record().parts if folder.run_state(part) is not None]
+    return min((known.get(part, "unchecked") for part in begun), key=_VERDICTS.index, default="")
+
+
+def _place(entry: Run | Study) -> Path:
+    """The folder that an entry was measured into; of a published study its name."""
+    if isinstance(entry, Run):
+        return entry.document.run.folder
+    return Path(entry.slug) if entry.folder is None else entry.folder.path
+
+
+def _write_page(entry: Run | Study, folder: Path, languages: Sequence[Language]) -> Path:
+    if isinstance(entry, Run):
+        return _write_run(entry, folder, languages)
+    return _write_study(entry, folder, languages)
+
+
+def _published(name: str) -> list[StudyDocument]:
+    """The studies of a name or a group, each for a page of its own."""
+    return [replace(document, prefix="") for document in published_documents(name)]
+
+
+def _write_run(run: Run, folder: Path, languages: Sequence[Language]) -> Path:
+    data = _data_folder(folder)
+    _copy_kept(run.document.run.folder, data)
+    write_text(data / "experiment.yaml", run.document.experiment_yaml)
+    write_tables(run.document, data, languages)
+    _write_figures(document_charts(run.document), data, languages)
+    page = folder / "index.html"
+    write_text(page, run_page(run.document, languages, index=_INDEX, downloads=_downloads(data)))
+    return page
+
+
+def _write_study(study: Study, folder: Path, languages: Sequence[Language]) -> Path:
+    data = _data_folder(folder)
+    write_study_tables([study.document], data, languages)
+    if study.folder is not None:
+        _write_measured(study.folder, data)
+    _write_figures(study.document.charts, data, languages)
+    page = folder / "index.html"
+    write_text(page, study_page([study.document], languages, index=_INDEX, downloads=_downloads(data)))
+    return page
+
+
+def _write_measured(folder: StudyFolder, data: Path) -> None:
+    """Requests, environment and certificate of each run, reports of quality, and what was asked for."""
+    parts = [part for part in folder.record().parts if folder.has_begun(part)]
+    experiments = [part.name for part in parts if part.kind == "experiment"]
+    if experiments:
+        write_data(folder, data)
+    for name in experiments:
+        _copy_kept(folder.run_folder(name), data, "" if len(experiments) == 1 else f"{name}.")
+    kept = [folder.quality_file(part.name) for part in parts if part.kind == "quality"]
+    for path in (folder.record_path, *kept):
+        with explained(data / path.name):
+            text = path.read_text("utf-8")
+        write_text(data / path.name, private(text))
+
+
+def _copy_kept(run: Path, data: Path, prefix: str = "") -> None:
+    for name in _KEPT:
+        if (run / name).is_file():
+            with explained(data / f"{prefix}{name}"):
+                shutil.copyfile(run / name, data / f"{prefix}{name}")
+
+
+def _write_figures(charts: Mapping[str, Chart], data: Path, languages: Sequence[Language]) -> None:
+    if importlib.util.find_spec("vl_convert"):
+        write_figures(charts, data, ["svg"], _FIGURE_CM, languages)
+
+
+def _data_folder(folder: Path) -> Path:
+    data = folder / DATA
+    with explained(data):
+        data.mkdir(parents=True, exist_ok=True)
+    return data
+
+
+def _downloads(data: Path) -> list[tuple[str, str]]:
+    return [(f"{DATA}/{path.name}", size(path.stat().st_size)) for path in sorted(data.iterdir())]
+
+
+def _refuse_other_folders(folder: Path) -> None:
+    """A site is written over a site, never into somebody's folder of other things."""
+    index = folder / "index.html"
+    with explained(folder):
+        if not folder.exists() or not any(folder.iterdir()):
+            return
+        start = index.read_text("utf-8", errors="replace")[:_HEAD] if index.is_file() else ""
+    if _GENERATOR not in start:
+        raise UsageError(f"{folder}: holds something that is no site of specmeter", fix="name a new folder")
+
+
+def _slug(name: str, taken: set[str]) -> str:
+    """A folder name of harmless characters that is not taken; it is from now on."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:80] or "study"
+    slug, number = plain, 2
+    while slug in taken:
+        slug, number = f"{plain}-{number}", number + 1
+    taken.add(slug)
+    return slug
+
+
+def _index(entries: Sequence[Run | Study], left_out: Sequence[LeftOut], languages: Sequence[Language]) -> str:
+    runs = [entry for entry in entries if isinstance(entry, Run)]
+    studies = [entry for entry in entries if isinstance(entry, Study)]
+    return render(
+        "index.html",
+        languages,
+        {},
+        title="specmeter",
+        runs=runs,
+        studies=studies,
+        left_out=left_out,
+        rulings=FINDINGS,
+        tables=[table for table in (_claims(studies), _answers(runs)) if table.rows],
+    )
+
+
+def _claims(studies: Sequence[Study]) -> Table:
+    """How many claims of each study were ruled how."""
+    columns = (
+        Column("study"),
+        Column("state"),
+        *(Column(ruling.replace(" ", "_"), "number") for ruling in FINDINGS),
+        Column("runs_verdict"),
+    )
+    return Table("site_claims", columns, [_counts(study) for study in studies])
+
+
+def _counts(study: Study) -> Row:
+    cells = (
+        Cell(printable(study.document.title)),
+        Cell(Phrase(f"state.{study.state}" if study.state else "study.origin.published")),
+        *(counted(study.document.counts[ruling]) for ruling in FINDINGS),
+        Cell(Phrase(f"verdict.{study.verdict}") if study.verdict else "-"),
+    )
+    return Row(cells)
+
+
+def _answers(runs: Sequence[Run]) -> Table:
+    """Every answer of every run in one table."""
+    columns = (
+        Column("study"),
+        Column("target"),
+        Column("decision"),
+        Column("arm"),
+        Column("speedup_all", "number"),
+        Column("verdict"),
+    )
+    rows = [_answer(run, answer) for run in runs for answer in run.document.run.answers]
+    return Table("answers", columns, rows)
+
+
+def _answer(run: Run, answer: Answer) -> Row:
+    document = run.document
+    target = next((arm.target for arm in document.run.arms if arm.id == answer.arm_id), "-")
+    cells = (
+        Cell(printable(document.run.name)),
+        Cell(f"{target} ({answer.kind})" if answer.kind else target),
+        Cell(Phrase(f"decision.{answer.decision}")),
+        Cell(label(answer.arm_id), code=True),
+        estimated(answer.speedup_simultaneous, 2),
+        replace(verdict_cell(document, answer.arm_id), page=f"{run.slug}/index.html"),
+    )
+    return Row(cells, verdict(document, answer.arm_id))

@@ -1,0 +1,276 @@
+"""What a person sees on stderr while a run goes on: a live display on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.table import Table
+from rich.text import Text
+
+from specmeter.errors import EngineError
+from specmeter.numbers.rates import decode_rate
+from specmeter.record import Estimate, Request
+from specmeter.show.terminal.interim import Interim
+from specmeter.show.terminal.text import printable_lines
+from specmeter.show.text import brackets
+
+if TYPE_CHECKING:
+    from specmeter.analysis.summary import Row
+    from specmeter.experiments.schedule import Cell
+    from specmeter.measure import Work
+    from specmeter.store import RequestKey
+
+_ARMS_TOLD = 6
+"""In one line off a terminal."""
+
+
+class TimeLeft:
+    """Time left, from how long requests of each arm have taken so far, session start and warm-up included."""
+
+    def __init__(self, missing: Sequence[RequestKey]) -> None:
+        self._left: dict[str, int] = defaultdict(int)
+        for key in missing:
+            self._left[key.arm_id] += 1
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._done: dict[str, int] = defaultdict(int)
+        self._last = time.monotonic()
+
+    def request_done(self, arm_id: str) -> None:
+        """A request of the arm has just ended; all time since the last one is its own."""
+        now = time.monotonic()
+        self._seconds[arm_id] += now - self._last
+        self._done[arm_id] += 1
+        self._left[arm_id] -= 1
+        self._last = now
+
+    def seconds(self) -> float | None:
+        """None before anything has been measured. Arms not measured yet count with the mean of the others."""
+        done = sum(self._done.values())
+        if not done:
+            return None
+        mean = sum(self._seconds.values()) / done
+        return sum(
+            left * (self._seconds[arm] / self._done[arm] if self._done[arm] else mean)
+            for arm, left in list(self._left.items())
+        )
+
+
+class RunProgress:
+    """Observer of a run that reports to stderr: what runs now, what is done, interim numbers, time left."""
+
+    def __init__(
+        self,
+        work: Work,
+        missing: Sequence[RequestKey],
+        total: int,
+        console: Console,
+        before: Iterable[Row] = (),
+    ) -> None:
+        self._console = console
+        self._blocks = work.experiment.design.blocks * work.experiment.design.invocations
+        self._per_invocation = work.experiment.design.blocks
+        self._total = total
+        self._done = total - len(missing)
+        self._time_left = TimeLeft(missing)
+        self._arms = work.arms
+        self._of_arm = Counter(arm_id for _, _, arm_id, _ in work.keys())  # noqa: SIM118
+        self._done_of_arm = self._of_arm - Counter(key.arm_id for key in missing)
+        timing_only = [model.name for model in work.models.values() if model.timing_only]
+        self._interim = Interim(work.arms, timing_only, before, total)
+        self._block: int | None = None
+        self._now: tuple[str, int, int] | None = None
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+        if console.is_terminal:
+            self._progress = Progress(
+                TextColumn("[progress.description]{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed}/{task.total}"),
+                TextColumn("{task.fields[left]}"),
+                console=console,
+                transient=True,
+                auto_refresh=False,
+            )
+            self._task = self._progress.add_task("starting", total=total, completed=self._done, left="")
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Keep the display on the screen meanwhile. It is drawn once a second: more would take from the engine."""
+        if self._progress is None:
+            yield
+            return
+        self._interim.update()
+        with Live(console=self._console, refresh_per_second=1, transient=True, get_renderable=self._display):
+            yield
+
+    def looking_ahead(self, arm_id: str) -> None:
+        """See `measure.Observer`. Off a terminal there is no hurry to say what is about to end."""
+        if self._progress is not None:
+            text = f"probing what steps of {arm_id} cost"
+            self._progress.update(self._task, description=escape(printable_lines(text)))
+
+    def session_starting(self, cell: Cell, requests: int) -> None:
+        """See `measure.Observer`."""
+        block = cell.invocation * self._per_invocation + cell.block + 1
+        self._interim.update()
+        text = f"block {block}/{self._blocks}  {cell.arm_id}"
+        self._now = (cell.arm_id, 0, requests)
+        if self._progress is not None:
+            self._progress.update(self._task, description=escape(printable_lines(text)))
+        else:
+            if block != self._block:
+                self._print_interim()
+            plural = "request" if requests == 1 else "requests"
+            self._line(f"[{self._done}/{self._total}] {text}: {requests} {plural}{self._left_text(', about ')}")
+        self._block = block
+
+    def request_done(self, request: Request) -> None:
+        """See `measure.Observer`."""
+        self._done += 1
+        self._done_of_arm[request.arm_id] += 1
+        self._time_left.request_done(request.arm_id)
+        self._interim.add(request)
+        if self._now is not None:
+            self._now = (self._now[0], self._now[1] + 1, self._now[2])
+        if self._progress is not None:
+            rate = decode_rate(request.reply.timings) if request.reply else None
+            shown = f"{rate:.1f} tok/s  " if rate else ""
+            self._progress.update(self._task, completed=self._done, left=shown + self._left_text(""))
+
+    def session_failed(self, arm_id: str, error: EngineError) -> None:
+        """See `measure.Observer`."""
+        self._line(f"warning: {arm_id}: {error.message}")
+
+    def _display(self) -> RenderableType:
+        """The bar, and below it the arms as far as they fit on the screen."""
+        assert self._progress is not None
+        table = Table(box=None, pad_edge=False)
+        table.add_column("interim: unfinished, not checked", overflow="ellipsis", no_wrap=True, style="dim")
+        for column in ("done", "tok/s", "speedup"):
+            table.add_column(column, justify="right", no_wrap=True, style="dim")
+        room = max(0, self._console.height - 5)
+        arms = list(self._arms)
+        running = self._now[0] if self._now is not None else None
+        place = arms.index(running) if running is not None and running in self._arms else 0
+        first = max(0, min(place - room // 2, len(arms) - room))
+        for arm_id in arms[first : first + room]:
+            table.add_row(*self._row(arm_id), style="bold" if arm_id == running else None)
+        hidden = len(arms) - len(arms[first : first + room])
+        more = [Text(f"{hidden} more arms", style="dim")] if hidden else []
+        return Group(self._progress, table, *more)
+
+    def _row(self, arm_id: str) -> tuple[str, str, str, str]:
+        summary = self._interim.arms.get(arm_id)
+        rate = summary.decode_rate if summary else None
+        speedup = "baseline" if self._arms[arm_id].role == "baseline" else _so_far(summary.speedup if summary else None)
+        marker = "> " if self._now is not None and arm_id == self._now[0] else "  "
+        done = f"{self._done_of_arm[arm_id]}/{self._of_arm[arm_id]}"
+        return escape(marker + printable_lines(arm_id)), done, f"{rate.point:.1f}" if rate else "", speedup
+
+    def _print_interim(self) -> None:
+        """One line at the start of a block: how speedups stand."""
+        found = self._interim.speedups()
+        if not found:
+            return
+        told = ", ".join(f"{arm_id} {_so_far(speedup)}" for arm_id, speedup in found[:_ARMS_TOLD])
+        more = f", and {len(found) - _ARMS_TOLD} more" if len(found) > _ARMS_TOLD else ""
+        self._line(f"interim speedups (unfinished, not checked): {told}{more}")
+
+    def _line(self, text: str) -> None:
+        self._console.print(escape(printable_lines(text)), highlight=False, soft_wrap=True)
+
+    def _left_text(self, before: str) -> str:
+        seconds = self._time_left.seconds()
+        return "" if seconds is None else f"{before}{duration(seconds)} left"
+
+
+def _so_far(speedup: Estimate | None) -> str:
+    """A speedup on the way: with its interval where there is one already that says anything."""
+    from specmeter.analysis.answer import NOISY
+
+    if speedup is None:
+        return ""
+    if speedup.low is None or speedup.high is None or speedup.low <= 1 < speedup.high > NOISY * speedup.low:
+        return f"~{speedup.point:.2f}x"
+    return f"~{speedup.point:.2f}x {brackets(speedup, 2)}"
+
+
+@contextmanager
+def model_progress(console: Console) -> Generator[ModelProgressBar]:
+    """A display of models being made or downloaded; appears with the first one."""
+    bar = ModelProgressBar(console)
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+class ModelProgressBar:
+    """Callable with (name, bytes done, bytes in all)."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        """Show that `done` of `total` bytes of the model are there."""
+        if not self._console.is_terminal:
+            if name not in self._tasks:
+                self._tasks[name] = TaskID(0)
+                self._console.print(escape(f"preparing model {name} ({total / 1e6:,.0f} MB)"), highlight=False)
+            return
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("preparing model {task.description}"),
+                BarColumn(bar_width=24),
+                DownloadColumn(),
+                TransferSpeedColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._progress.start()
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(escape(name), total=total)
+        self._progress.update(self._tasks[name], completed=done, total=total)
+
+    def close(self) -> None:
+        """Take the display away."""
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class _ErrorConsole(Console):
+    """Prints on standard error as long as somebody reads that."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on without a word: a measurement does not end because nobody looks on."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
+
+
+def error_console() -> Console:
+    """Console for everything that is not data."""
+    return _ErrorConsole(file=sys.stderr, emoji=False)

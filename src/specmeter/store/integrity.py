@@ -1,0 +1,198 @@
+"""Whether a run folder still holds what was certified, and says one thing in all of its files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import ValidationError
+
+from specmeter import __version__
+from specmeter.errors import StoreError
+from specmeter.record import Certificate, Finding, Unchecked
+from specmeter.store.environment import environment_of
+from specmeter.store.hashes import changed
+from specmeter.store.lock import LOCK_NAME
+from specmeter.store.reader import CERTIFICATE_NAME, DATABASE_NAME
+from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME, REPORT_NAME, SIGNATURE_NAME
+from specmeter.store.seal import Seal, read_seal
+from specmeter.verdicts import Findings, about_run
+
+if TYPE_CHECKING:
+    from specmeter.store import RunReader
+
+REMEDY = "measure again, or get the run folder from where it was certified"
+_GONE = "is gone"
+_PARTS_SHOWN = 5
+_MOST_LISTED = 1_000
+_LONGEST_DOCUMENT = 64 * 1024 * 1024
+_LATE_S = 3600.0
+"""Between the end of a run and its certificate the target is asked about differences, and everything is checked."""
+
+
+def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str]) -> Findings:
+    """What is no longer as it was certified.
+
+    The certificate lies in the database and beside it. One that is gone from the database (a process killed while it
+    certified leaves it so) still holds what lies here against the file.
+    """
+    said, problem = _certificate_file(run)
+    if issued is None and said is None and problem == _GONE:
+        yield Unchecked(reason="the run has no certificate yet", applies=False)
+        return
+    certified = issued or said
+    if certified is not None and (parts := changed(certified.data, hashes)):
+        shown = ", ".join(parts[:_PARTS_SHOWN]) + (", ..." if len(parts) > _PARTS_SHOWN else "")
+        where = "" if issued else f" by {CERTIFICATE_NAME}, which the database no longer knows"
+        message = f"what lies in the run folder is not what was certified{where}: {shown} changed since"
+        yield about_run("data-changed", "invalid", message, REMEDY, parts=shown, count=len(parts))
+    if issued is not None and problem is None and said != issued:
+        problem = "does not say what the run's database says"
+    elif issued is not None and problem is None and not _same_findings(run):
+        problem = "does not hold the findings of the run's database"
+    if problem is not None:
+        yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", REMEDY, file=CERTIFICATE_NAME)
+
+
+def _certificate_file(run: RunReader) -> tuple[Certificate | None, str | None]:
+    """(the certificate beside the database, or what is wrong with it)."""
+    document = _document(run)
+    if not isinstance(document, dict):
+        return None, document
+    said = {name: value for name, value in document.items() if name not in ("findings", "findings_left_out")}
+    try:
+        # As records: fields that a later version adds are missing in both.
+        return Certificate.model_validate(said), None
+    except ValidationError:
+        return None, "is not a certificate"
+
+
+def _document(run: RunReader) -> dict[str, Any] | str:
+    """certificate.json as data, or why it is none."""
+    try:
+        content = run.certificate_file()
+        if content is None:
+            return _GONE
+        document: Any = json.loads(content.decode("utf-8"))
+    except (StoreError, ValueError, RecursionError):
+        return "cannot be read"
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else "is not a certificate"
+
+
+def _same_findings(run: RunReader) -> bool:
+    document = _document(run)
+    if not isinstance(document, dict):
+        return False
+    shown, left_out = document.get("findings"), document.get("findings_left_out")
+    if not isinstance(shown, list) or not isinstance(left_out, int):
+        return False
+    kept = list(run.findings())
+    rows = cast("list[Any]", shown)
+    try:
+        listed = [Finding.model_validate(row) for row in rows]
+    except ValidationError:
+        return False
+    return len(listed) + left_out == len(kept) and listed == kept[: len(listed)]
+
+
+def late(run: RunReader, issued: Certificate | None) -> Findings:
+    """A run that was complete is certified when it ends; what became of it until a later time, nothing shows."""
+    state, certified = run.state(), issued or _certificate_file(run)[0]
+    if state.state != "complete" or state.finished_at is None:
+        return
+    seconds = (certified.checked_at if certified else time.time()) - state.finished_at
+    if certified is None or seconds > _LATE_S:
+        after = f"{seconds / 3600:.1f} hours" if seconds >= _LATE_S else f"{max(0.0, seconds) / 60:.0f} minutes"
+        yield about_run(
+            "data-changed",
+            "note",
+            f"the run was complete without a certificate, and was given one {after} after its end: a change before "
+            "that cannot be seen",
+            "trust it as you trust those who had it until then",
+            seconds_after_the_end=round(seconds),
+        )
+
+
+# --- documents beside the data ---------------------------------------------------------------------------------------
+
+
+def contradictions(run: RunReader, issued: Certificate | None) -> Iterator[Finding]:
+    """Documents that do not say what the run's own records say.
+
+    Those that were certified are held against their hashes already, the others by their content.
+    """
+    covered = issued.data if issued else {}
+    if EXPERIMENT_NAME not in covered and (_text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml)):
+        yield _contradicts(EXPERIMENT_NAME, "is not the file that was run")
+    if ENVIRONMENT_NAME not in covered and _is_other_environment(run):
+        yield _contradicts(ENVIRONMENT_NAME, "does not say what was recorded about machine, engine and models")
+    yield from _report(run)
+
+
+def _contradicts(name: str, problem: str) -> Finding:
+    """A doubt: the numbers come from the database."""
+    return about_run("data-changed", "suspect", f"{name} {problem}", REMEDY, file=name)
+
+
+def _text(run: RunReader, name: str) -> str | None:
+    """A document's text, empty where it is not text; None where there is none."""
+    try:
+        with (run.folder / name).open("rb") as file:
+            return file.read(_LONGEST_DOCUMENT).decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return ""
+
+
+def _is_other_environment(run: RunReader) -> bool:
+    """Only where this version wrote it, after the last request: others may tell the same otherwise."""
+    state, hosts = run.state(), run.hosts()
+    if state.finished_at is None or state.state != "complete" or not hosts or hosts[-1].specmeter != __version__:
+        return False
+    return _text(run, ENVIRONMENT_NAME) not in (None, environment_of(run))
+
+
+def _report(run: RunReader) -> Iterator[Finding]:
+    seal = _report_seal(run)
+    remedy = f"write it anew (`specmeter report {run.folder.name}`), or remove it"
+    if seal is None:
+        return
+    if not seal.intact:
+        message = f"{REPORT_NAME} was edited since specmeter wrote it: do not trust the page, whatever the data is"
+        yield about_run("data-changed", "suspect", message, remedy, file=REPORT_NAME)
+    elif seal.certificate is None or seal.certificate != run.certificate_sha256():
+        message = f"{REPORT_NAME} was not made from this certificate, but from an earlier state of the run"
+        yield about_run("data-changed", "note", message, remedy, file=REPORT_NAME)
+
+
+def _report_seal(run: RunReader) -> Seal | None:
+    try:
+        return read_seal(run.folder / REPORT_NAME)
+    except OSError:
+        return None
+
+
+def uncovered(run: RunReader, covered: Collection[str]) -> dict[str, str]:
+    """Files in the run folder that are no part of the certified data and not specmeter's own, each with a remark."""
+    own = {LOCK_NAME, CERTIFICATE_NAME, SIGNATURE_NAME} | {
+        DATABASE_NAME + end for end in ("", "-wal", "-shm", "-journal")
+    }
+    names = (path.relative_to(run.folder).as_posix() for path in _entries(run.folder))
+    found = list(islice((name for name in names if name not in own and name not in covered), _MOST_LISTED))
+    seal = _report_seal(run) if REPORT_NAME in found else None
+    remark = "edited" if seal and not seal.intact else "as it was written, by its seal" if seal else "it has no seal"
+    return {name: remark if name == REPORT_NAME else "" for name in found}
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """What lies in the run folder and among its logs."""
+    for path in sorted(folder.iterdir()):
+        if path.name == LOGS_NAME and path.is_dir() and not path.is_symlink():
+            yield from sorted(path.iterdir())
+        else:
+            yield path

@@ -1,0 +1,55 @@
+"""Checks: one small pure function per threat to validity.
+
+    run folder -> RunData -> every check -> findings -> verdicts -> certificate
+
+A check gets the whole run and yields findings, and for whatever it could not look at an `Unchecked` that says why:
+absence of a finding is a pass only where something was looked at. The checks lie in one file per theme; `CHECKS` is
+all of them in the order of the report.
+"""
+
+from __future__ import annotations
+
+from specmeter.validity.checks import (
+    arrangement,
+    asked,
+    bounds,
+    clocks,
+    controls,
+    copies,
+    counters,
+    decoding,
+    engine,
+    likeness,
+    machine,
+    output,
+    pairing,
+    power,
+    records,
+    replays,
+    settings,
+    stalls,
+)
+from specmeter.validity.checks.check import Check
+
+CHECKS: tuple[Check, ...] = (
+    *decoding.CHECKS,
+    *counters.CHECKS,
+    *replays.CHECKS,
+    *bounds.CHECKS,
+    *pairing.CHECKS,
+    *likeness.CHECKS,
+    *output.CHECKS,
+    *arrangement.CHECKS,
+    *stalls.CHECKS,
+    *settings.CHECKS,
+    *engine.CHECKS,
+    *machine.CHECKS,
+    *power.CHECKS,
+    *controls.CHECKS,
+    *records.CHECKS,
+    *clocks.CHECKS,
+    *copies.CHECKS,
+    *asked.CHECKS,
+)
+BEFORE: tuple[Check, ...] = tuple(check for check in CHECKS if check.before)
+"""Those that can say something before anything is measured."""

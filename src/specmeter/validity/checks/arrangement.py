@@ -1,0 +1,634 @@
+"""Whether the measurements were arranged so that their comparison means something.
+
+Baseline and order, repetition, completeness, and what a mean may hide. Speeds are compared within prompts and as
+natural logarithms (`specmeter.validity.checks.speeds`): 0.05 is 5 % up or down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specmeter.experiments.schedule import Balance, achieved_balance
+from specmeter.record import Arm, Finding, Session
+from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.evidence import not_applicable, unseen
+from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.sessions import beside_baseline, identity_of, sessions_by_arm, target_devices_known
+from specmeter.validity.checks.speeds import (
+    LEAST_REPEATS,
+    Cell,
+    Drift,
+    Point,
+    Speeds,
+    Variation,
+    drift,
+    repeats,
+    speeds_of,
+    two_levels,
+    variation,
+)
+from specmeter.verdicts import Findings, about_arm, about_run
+
+if TYPE_CHECKING:
+    from specmeter.record import Estimate
+
+
+def _percent(log: float) -> float:
+    return round(100 * math.expm1(log), 2)
+
+
+def _compared(data: RunData) -> list[Arm]:
+    return [arm for arm in data.arms.values() if arm.baseline_id is not None]
+
+
+# --- baseline-elsewhere ----------------------------------------------------------------------------------------------
+
+_SAME_VALUES = ("n_ctx", "kv_type_k", "kv_type_v", "threads", "batch_threads", "flash_attention")
+"""Values in force that an arm and its baseline must share."""
+
+
+def baseline_elsewhere(data: RunData) -> Findings:
+    """Baselines of another engine, with other settings, in another place, or in another block.
+
+    Everything here is as the engine says that it was, and compared exactly; what either side does not say is not
+    compared. What was asked for is the business of `baseline-unlike`. How much of the target lies
+    where is the business of `memory-fit`; here it is an arm whose target holds weights on other devices altogether.
+    """
+    arms = _compared(data)
+    if not arms:
+        yield not_applicable(None, "no arm has a baseline")
+        return
+    by_arm = sessions_by_arm(data)
+    for arm in arms:
+        mine = _answered(data.by_arm[arm.id])
+        base = _answered(data.by_arm.get(arm.baseline_id or "", ()))
+        if not mine:
+            yield unseen(arm.id, "no request was answered")
+            continue
+        lonely = [cell for cell, prompts in mine.items() if prompts.isdisjoint(base.get(cell, ()))]
+        yield from _lonely(arm, lonely, len(mine))
+        if len(lonely) == len(mine):
+            continue
+        differences: dict[str, str] = {}
+        pairs = list(beside_baseline(arm, by_arm))
+        for session, baseline in pairs:
+            differences |= _differences(arm, session, baseline)
+        if differences:
+            name, difference = next(iter(differences.items()))
+            yield about_arm(
+                "baseline-elsewhere",
+                "invalid",
+                arm.id,
+                f"the baseline was measured otherwise than the arm: {name} is {difference}",
+                "measure arm and baseline in one run, with the same engine and the same settings",
+                **differences,
+            )
+        elif not pairs:
+            yield unseen(arm.id, "sessions of the arm or of its baseline are not recorded")
+
+
+def _answered(requests: Sequence[RequestData]) -> dict[Cell, set[str]]:
+    found: dict[Cell, set[str]] = {}
+    for request in requests:
+        row = request.row
+        found.setdefault((row.invocation, row.block), set()).add(row.prompt_id)
+    return found
+
+
+def _lonely(arm: Arm, lonely: Sequence[Cell], blocks: int) -> Findings:
+    if not lonely:
+        return
+    none = len(lonely) == blocks
+    yield about_arm(
+        "baseline-elsewhere",
+        # Without a baseline beside it there is no speedup, so none that could be false.
+        "suspect" if none else "note",
+        arm.id,
+        "no block holds both the arm and its baseline"
+        if none
+        else f"{len(lonely)} of {blocks} blocks lack a baseline of the same prompts, and do not count",
+        "complete the run (the same command goes on where it stopped), or measure the baseline in every block",
+        baseline=arm.baseline_id,
+        blocks=blocks,
+        blocks_without_baseline=len(lonely),
+        first=f"invocation {lonely[0][0]}, block {lonely[0][1]}",
+    )
+
+
+def _differences(arm: Arm, session: Session, baseline: Session) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if session.engine is not baseline.engine and identity_of(session.engine) != identity_of(baseline.engine):
+        found["engine"] = f"{_engine(session)}, the baseline's {_engine(baseline)}"
+    for name in _SAME_VALUES:
+        mine, base = session.resolved.get(name), baseline.resolved.get(name)
+        if mine is not None and base is not None and mine != base:
+            found[name] = f"{mine}, the baseline's {base}"
+    if target_devices_known(arm, session) and baseline.devices:
+        mine, base = _places(session), _places(baseline)
+        if mine != base:
+            found["devices of the target"] = f"{', '.join(mine) or 'none'}, the baseline's {', '.join(base) or 'none'}"
+    return found
+
+
+def _engine(session: Session) -> str:
+    engine = session.engine
+    return f"{engine.kind} {engine.build[:60]} {engine.binary_sha256[:12]}"
+
+
+def _places(session: Session) -> list[str]:
+    return sorted(use.device for use in session.devices if use.model_buffer_bytes > 0)
+
+
+# --- baseline-unstable -----------------------------------------------------------------------------------------------
+
+_WILD = 0.15
+"""A baseline that varies by this much between blocks is no yardstick for anything."""
+
+
+def baseline_unstable(data: RunData) -> Findings:
+    """Baselines whose rate varies from block to block by as much as the effect that is claimed.
+
+    An effect is claimed where the interval of the speedup excludes 1, or where there is no interval. It is not to be
+    believed when the baseline's own rate varies by |ln S| or more. Ratios within a block cancel what both arms share,
+    but a machine that moves by as much as the effect from one block to the next also moves within blocks.
+
+    Whatever the effect, 15 % is too much. On a quiet virtual machine with two cores baselines vary by 1-5 % over four
+    blocks: by chance 5 % become 15 % in fewer than one of a million runs.
+    """
+    arms = [arm for arm in _compared(data) if arm.role == "speculative"]
+    if not arms:
+        yield not_applicable(None, "no arm has a baseline")
+        return
+    speedups = data.speedups
+    names = dict.fromkeys(arm.baseline_id or "" for arm in arms)
+    noises = {name: variation(speeds_of(data.by_arm.get(name, ()))) for name in names}
+    for name, noise in noises.items():
+        if noise is not None and noise.of_a_block >= _WILD:
+            yield about_arm(
+                "baseline-unstable",
+                "suspect",
+                name,
+                f"the baseline's rate varies by {100 * noise.of_a_block:.0f} % from block to block",
+                _QUIET,
+                **_noise(noise),
+            )
+    for arm in arms:
+        noise, speedup = noises[arm.baseline_id or ""], speedups.get(arm.id)
+        if noise is None or speedup is None:
+            yield unseen(arm.id, "the baseline was measured once, or never beside the arm")
+            continue
+        effect = abs(math.log(speedup.point))
+        if _claimed(speedup) and 0 < effect <= noise.of_a_block < _WILD:
+            yield about_arm(
+                "baseline-unstable",
+                "suspect",
+                arm.id,
+                f"the effect is {100 * effect:.1f} %, and the baseline alone varies by "
+                f"{100 * noise.of_a_block:.1f} % from block to block",
+                _QUIET,
+                effect_percent=round(100 * effect, 2),
+                **_noise(noise),
+            )
+
+
+_QUIET = "end other programs, let the machine settle, and measure more blocks"
+
+
+def _claimed(speedup: Estimate) -> bool:
+    if speedup.low is None or speedup.high is None:
+        return True
+    return speedup.low > 1 or speedup.high < 1
+
+
+def _noise(noise: Variation) -> dict[str, float | int]:
+    return {
+        "between_blocks_percent": round(100 * noise.between, 2),
+        "single_request_percent": round(100 * noise.within, 2),
+        "blocks": noise.blocks,
+        "prompts": noise.prompts,
+    }
+
+
+# --- order-confounded ------------------------------------------------------------------------------------------------
+
+_BALANCED = 0.4
+"""Complete Latin and Williams orders reach 0.5 or more in any number of blocks, the same order every time reaches 0."""
+_LEANS = 0.5
+"""Share of places by which an arm lies on one side of its baseline: 1 is always before it, or always after."""
+_DRIFT_T = 5.0
+_BIAS = 0.02
+_PAUSE_S = 1800.0
+
+
+def order_confounded(data: RunData) -> Findings:
+    """Orders that put an arm earlier or later than its baseline again and again, by the clock and not by the plan.
+
+    Either the balance of all answered requests is below 0.4 (a complete Latin order has 0.5 or more, `as-written` has
+    0, and a random one what it happens to have), and the arm leans to one side of its baseline by half of its places or
+    more. Or rates drift within blocks, at five standard errors, and what that does to an arm that was measured later
+    than its baseline on average is 2 % or more of its speedup. A single block cannot be balanced; then, and where a
+    block was interrupted for half an hour, it is a note.
+    """
+    arms = _compared(data)
+    if not arms:
+        yield not_applicable(None, "no arm has a baseline")
+        return
+    starts = {cell: arms_ for cell, arms_ in _starts(data).items() if len(arms_) > 1}
+    if not starts:
+        yield unseen(None, "no two arms were measured in one block")
+        return
+    yield from _paused(data)
+    if len(starts) == 1:
+        yield about_run(
+            "order-confounded",
+            "note",
+            "there is one block, so what is early and what is late in it cannot be told from what differs between arms",
+            "measure an even number of blocks",
+            blocks=1,
+        )
+        return
+    balance = achieved_balance((arm_id, cell, at) for cell, row in starts.items() for arm_id, at in row.items())
+    unbalanced = balance.score is not None and balance.score < _BALANCED
+    drifting = None if unbalanced else _drift(data, starts)
+    for arm in arms:
+        yield from _leaning(arm, starts, balance) if unbalanced else _drifting(arm, starts, drifting)
+
+
+def _starts(data: RunData) -> dict[Cell, dict[str, float]]:
+    """Block -> arm -> mean start of its answered requests, in seconds since the epoch."""
+    found: dict[Cell, dict[str, float]] = {}
+    for arm_id, requests in data.by_arm.items():
+        starts: dict[Cell, list[float]] = {}
+        for row in [it.row for it in requests]:
+            starts.setdefault((row.invocation, row.block), []).append(row.started_at)
+        for cell, times in starts.items():
+            found.setdefault(cell, {})[arm_id] = sum(times) / len(times)
+    return found
+
+
+def _leaning(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], balance: Balance) -> Findings:
+    baseline = arm.baseline_id or ""
+    offsets: list[int] = []
+    for row in starts.values():
+        if arm.id in row and baseline in row:
+            order = sorted(row, key=row.__getitem__)
+            offsets.append(order.index(arm.id) - order.index(baseline))
+    if not offsets or abs(sum(offsets)) < _LEANS * sum(map(abs, offsets)):
+        return
+    side = "after" if sum(offsets) > 0 else "before"
+    late = sum(offset > 0 for offset in offsets)
+    yield about_arm(
+        "order-confounded",
+        "suspect",
+        arm.id,
+        f"measured {side} its baseline in {max(late, len(offsets) - late)} of {len(offsets)} blocks: whatever changes "
+        "within a block looks like a difference between the two",
+        "use design.order: latin (or williams) and an even number of blocks",
+        balance=round(balance.score or 0.0, 3),
+        blocks=len(offsets),
+        blocks_after_baseline=late,
+        mean_places_after_baseline=round(sum(offsets) / len(offsets), 2),
+    )
+
+
+def _drift(data: RunData, starts: Mapping[Cell, Mapping[str, float]]) -> Drift | None:
+    blocks = {cell: number for number, cell in enumerate(starts)}
+    points = [
+        Point(number, blocks[cell], starts[cell][arm_id], effect)
+        for number, (arm_id, requests) in enumerate(data.by_arm.items())
+        for cell, effect in speeds_of(requests).by_block().items()
+        if cell in starts
+    ]
+    return drift(points)
+
+
+def _drifting(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], drift: Drift | None) -> Findings:
+    baseline = arm.baseline_id or ""
+    later = [row[arm.id] - row[baseline] for row in starts.values() if arm.id in row and baseline in row]
+    if drift is None or not later:
+        return
+    mean = sum(later) / len(later)
+    bias = drift.per_s * mean
+    if abs(bias) >= _BIAS and drift.ratio >= _DRIFT_T:
+        yield about_arm(
+            "order-confounded",
+            "suspect",
+            arm.id,
+            f"rates change by {_percent(60 * drift.per_s):.2f} % a minute within blocks, and the arm was measured "
+            f"{mean:.0f} s later than its baseline on average: {_percent(bias):.1f} % of its speedup",
+            "complete the run, or use design.order: latin and an even number of blocks",
+            drift_percent_per_minute=_percent(60 * drift.per_s),
+            standard_errors=round(min(drift.ratio, 1e6), 1),
+            seconds_after_baseline=round(mean, 1),
+            bias_percent=_percent(bias),
+        )
+
+
+def _paused(data: RunData) -> Findings:
+    """Blocks in which half an hour or more passed between one request and the next, loading of models apart.
+
+    A `grouped` design is all pauses; that it is out of order is said of its arms.
+    """
+    if data.simulated or data.experiment.design.order == "grouped":
+        return
+    torn: dict[Cell, float] = {}
+    ends: dict[Cell, tuple[float, str]] = {}
+    for request in data.requests:
+        row = request.row
+        cell = (row.invocation, row.block)
+        if row.status != "ok":
+            continue
+        end, session_id = ends.get(cell, (row.started_at, row.session_id))
+        session = data.sessions.get(row.session_id) if row.session_id != session_id else None
+        loading_s = (session.ready_ms + session.warmup_ms) / 1000 if session else 0.0
+        pause = row.started_at - loading_s - end
+        if pause >= _PAUSE_S:
+            torn[cell] = max(pause, torn.get(cell, 0.0))
+        ends[cell] = (row.started_at + (row.wall_ms or 0.0) / 1000, row.session_id)
+    if torn:
+        cell, pause = max(torn.items(), key=lambda item: item[1])
+        yield about_run(
+            "order-confounded",
+            "note",
+            f"block {cell[1]} of invocation {cell[0]} was interrupted for {pause / 3600:.1f} hours: its arms and its "
+            "baseline met different conditions",
+            "measure the run again in one go when its result is close",
+            blocks_interrupted=len(torn),
+            longest_pause_s=round(pause),
+        )
+
+
+# --- within-run-only -------------------------------------------------------------------------------------------------
+
+
+def within_run_only(data: RunData) -> Findings:
+    """Runs of one invocation: what their intervals say holds for that afternoon."""
+    invocations = {it.row.invocation for requests in data.by_arm.values() for it in requests}
+    if not invocations:
+        yield unseen(None, "no request was answered")
+    elif len(invocations) == 1:
+        yield about_run(
+            "within-run-only",
+            "note",
+            "there is one invocation: the intervals hold for repetitions within it, not for running it another day",
+            "set design.invocations to 3 or more when the claim is about the configuration",
+            invocations=1,
+        )
+
+
+# --- incomplete-matrix -----------------------------------------------------------------------------------------------
+
+
+def incomplete_matrix(data: RunData) -> Findings:
+    """Arms whose answered requests are not exactly what was planned: every prompt in every block, each once.
+
+    Baselines that take their prompts in turn (`baseline_per_block`) are planned on fewer in each block.
+    """
+    if not data.planned:
+        yield unseen(None, "the plan is not recorded")
+        return
+    answered = Counter(key.arm_id for key in data.by_key)
+    failed = Counter(it.row.arm_id for it in data.requests if it.row.status != "ok")
+    for arm_id in data.arms:
+        planned, there = data.planned.get(arm_id, 0), answered[arm_id]
+        if there == planned == len(data.by_arm[arm_id]):
+            continue
+        twice = len(data.by_arm[arm_id]) - there
+        what = f"{there} of {planned} planned requests were answered"
+        yield about_arm(
+            "incomplete-matrix",
+            "suspect",
+            arm_id,
+            what + (f", {twice} of them more than once" if twice else ""),
+            "run the same command again: it goes on where it stopped; see the log of an engine that died",
+            planned=planned,
+            answered=there,
+            failed=failed[arm_id],
+            missing=max(0, planned - there),
+            **_first_missing(data, data.arms[arm_id]),
+        )
+
+
+def _first_missing(data: RunData, arm: Arm) -> dict[str, str]:
+    """The first of an arm's planned places among blocks and prompts that has no answer."""
+    design = data.experiment.design
+    prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
+    for invocation in range(design.invocations):
+        for block in range(design.blocks):
+            for prompt in data.experiment.due(arm, prompts, invocation, block):
+                if (invocation, block, arm.id, prompt.id) not in data.by_key:
+                    return {"first_missing": f"{prompt.id} in block {block} of invocation {invocation}"}
+    return {}
+
+
+# --- bimodal ---------------------------------------------------------------------------------------------------------
+
+_LEAST_BLOCKS = 12
+_PROMPTS_DIFFER = math.log(1.25)
+
+
+def bimodal(data: RunData) -> Findings:
+    """Two speeds that a mean hides: a core of another kind, a clock that switches, memory that lies well or badly.
+
+    Prompts differ in speed for good reasons (that is a note), so repetitions of one prompt are compared: the absolute
+    difference of its log rates in two blocks, less the median of that over prompts, which takes what differs between
+    the blocks as wholes. If the noise of a request has one hump, these differences have one too, falling from 0
+    (Hodges & Lehmann 1954, "Matching in paired experiments": the difference of two draws of one unimodal distribution
+    is unimodal). Two speed levels make a second hump, at the distance of the levels. Hartigans' dip tells the two
+    apart, at 1 % for the worst shape of noise, far less for round ones. Disjoint pairs of blocks are used, so that
+    differences are independent, and at least 20 of them: 40 requests in an even number of blocks, 60 in three. Levels
+    that lie less than some 7 times the noise of a request apart are not seen.
+
+    Then the levels must matter: 5 % apart, a tenth of the differences between them, and 3.5 times further apart than
+    the groups are wide. From 12 blocks on the same is asked of whole blocks, whose effects are ratios to the baseline's
+    where there is one.
+    """
+    speeds = {arm_id: speeds_of(requests) for arm_id, requests in data.by_arm.items()}
+    for arm_id, own in speeds.items():
+        if not own.cells:
+            yield unseen(arm_id, "nothing was decoded")
+            continue
+        yield from _prompts_differ(arm_id, own)
+        repeated = repeats(own)
+        if len(repeated) < LEAST_REPEATS:
+            yield unseen(arm_id, f"{len(repeated)} repetitions of prompts in other blocks, {LEAST_REPEATS} are needed")
+        elif (levels := two_levels(repeated)) is not None:
+            # Of two requests, 2q(1 - q) meet different levels when a share q of all requests is at one of them.
+            share = (1 - math.sqrt(max(0.0, 1 - 2 * levels.upper_share))) / 2
+            yield _two_speeds(arm_id, "requests", levels.apart, share, len(repeated))
+        effects = _relative_effects(own, speeds.get(data.arms[arm_id].baseline_id or ""))
+        if len(effects) >= _LEAST_BLOCKS and (levels := two_levels(np.array(effects))) is not None:
+            share = min(levels.upper_share, 1 - levels.upper_share)
+            yield _two_speeds(arm_id, "blocks", levels.apart, share, len(effects))
+
+
+def _relative_effects(own: Speeds, baseline: Speeds | None) -> list[float]:
+    """How much faster than usual an arm was in each block, relative to its baseline there."""
+    usual = None if baseline is None else baseline.by_block()
+    effects = own.by_block()
+    if usual is None:
+        return list(effects.values())
+    return [effect - usual[cell] for cell, effect in effects.items() if cell in usual]
+
+
+def _two_speeds(arm_id: str, of: str, apart: float, share: float, n: int) -> Finding:
+    return about_arm(
+        "bimodal",
+        "suspect",
+        arm_id,
+        f"{of} ran at two speeds {_percent(apart):.0f} % apart, some {100 * share:.0f} % of them at one of the two: "
+        "their mean is neither",
+        "find out what switches (cores of two kinds, clocks, placement of memory), pin it, and measure again",
+        levels_apart_percent=_percent(apart),
+        share_percent=round(100 * share, 1),
+        compared=n,
+        of=of,
+    )
+
+
+def _prompts_differ(arm_id: str, speeds: Speeds) -> Findings:
+    means = np.nanmean(speeds.logs, axis=1)
+    low, high = np.quantile(means, [0.1, 0.9])
+    if high - low < _PROMPTS_DIFFER:
+        return
+    slowest, fastest = int(np.argmin(means)), int(np.argmax(means))
+    yield about_arm(
+        "bimodal",
+        "note",
+        arm_id,
+        f"rates differ by prompt, from {math.exp(means[slowest]):.3g} to {math.exp(means[fastest]):.3g} tok/s",
+        "look at the rates by kind of text: a mean over all of them holds for this mixture alone",
+        slowest=speeds.prompts[slowest],
+        slowest_tok_per_s=round(math.exp(means[slowest]), 2),
+        fastest=speeds.prompts[fastest],
+        fastest_tok_per_s=round(math.exp(means[fastest]), 2),
+        prompts=len(means),
+    )
+
+
+# --- pooled-vs-mean --------------------------------------------------------------------------------------------------
+
+_MEANS_DIFFER = 0.03
+_SPEEDUPS_DIFFER = 0.01
+
+
+def pooled_vs_mean(data: RunData) -> Findings:
+    """Means that differ from pooled values: a reader must know which is which.
+
+    The pooled rate is all tokens over all time, and the headline; the mean of rates counts a fast request as much as a
+    slow one, and is never the smaller one for requests of equal length. Told from 3 % on. The speedup is the geometric
+    mean over blocks, each block pooled; all tokens over all time, relative to the baseline, weighs slow blocks more.
+    Told from 1 % on.
+    """
+    for arm in data.summary.arms:
+        gain = arm.gain
+        if gain is not None and abs(gain.pooled_differs) > _SPEEDUPS_DIFFER:
+            yield about_arm(
+                "pooled-vs-mean",
+                "note",
+                arm.arm_id,
+                f"the speedup is {gain.decoding.point:.3f} as the geometric mean over {gain.decoding.of}, and "
+                f"{gain.pooled.point:.3f} as all tokens over all time: some {gain.decoding.of} were much slower",
+                "look at single blocks: what slowed some of them weighs more in the one than in the other",
+                geometric_mean=round(gain.decoding.point, 4),
+                all_tokens_over_all_time=round(gain.pooled.point, 4),
+                difference_percent=round(100 * gain.pooled_differs, 2),
+            )
+    for arm_id, requests in data.by_arm.items():
+        rows = [it.row for it in requests if (it.row.predicted_n or 0) > 1 and (it.row.predicted_ms or 0.0) > 0]
+        if not rows:
+            yield unseen(arm_id, "nothing was decoded")
+            continue
+        tokens = np.array([row.predicted_n for row in rows], dtype=np.float64) - 1
+        ms = np.array([row.predicted_ms for row in rows], dtype=np.float64)
+        pooled, mean = float(1000 * tokens.sum() / ms.sum()), float((1000 * tokens / ms).mean())
+        if abs(mean / pooled - 1) > _MEANS_DIFFER:
+            yield about_arm(
+                "pooled-vs-mean",
+                "note",
+                arm_id,
+                f"all tokens over all time are {pooled:.4g} tok/s, the mean of the requests' rates is {mean:.4g}",
+                "quote the pooled rate, and say that it is pooled",
+                pooled_tok_per_s=round(pooled, 3),
+                mean_of_requests_tok_per_s=round(mean, 3),
+                difference_percent=round(100 * (mean / pooled - 1), 2),
+                requests=len(rows),
+            )
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        id="baseline-elsewhere",
+        threat="a baseline from another tool, build, session or placement",
+        severity="invalid",
+        look=baseline_elsewhere,
+        saw=("arms", "engines", "sessions", "requests"),
+        assumes=(
+            "what both sides say about engine, settings in force and devices is so: identity. What one side does not "
+            "say is not compared"
+        ),
+        otherwise=(
+            "builds are compared by their bytes and values as they are printed; two names for one thing would be taken "
+            "for two. Where no block holds both there is no speedup that could be false: suspect"
+        ),
+    ),
+    Check(
+        id="baseline-unstable",
+        threat="the baseline varies as much as the effect",
+        severity="suspect",
+        look=baseline_unstable,
+        saw=("arms", "requests"),
+        assumes="a baseline that varies between blocks also varies within them",
+        otherwise="it may not, and then the interval is right: suspect at most",
+    ),
+    Check(
+        id="order-confounded",
+        threat="arms always in the same place of a block",
+        severity="suspect",
+        look=order_confounded,
+        saw=("arms", "sessions", "requests"),
+        assumes="what changes with time changes alike for all arms",
+        otherwise="an arm with a drift of its own is not told apart: suspect at most",
+    ),
+    Check(
+        id="within-run-only",
+        threat="spread within one invocation quoted as reproducibility",
+        severity="note",
+        look=within_run_only,
+        saw=("requests",),
+        assumes="blocks of one invocation share what may differ another day",
+        otherwise="it is always so, and a note",
+    ),
+    Check(
+        id="incomplete-matrix",
+        threat="arms that crashed, or results that overwrote each other",
+        severity="suspect",
+        look=incomplete_matrix,
+        saw=("experiment", "plan", "prompts", "requests"),
+        assumes="the stored plan is what was to be measured: counting",
+        otherwise="a complete run has exactly one answer per planned request",
+    ),
+    Check(
+        id="bimodal",
+        threat="two speeds hidden in a mean",
+        severity="suspect",
+        look=bimodal,
+        saw=("arms", "requests"),
+        assumes="noise of a request has one hump",
+        otherwise="noise with two humps is what is looked for: suspect at most",
+    ),
+    Check(
+        id="pooled-vs-mean",
+        threat="means and pooled values disagree",
+        severity="note",
+        look=pooled_vs_mean,
+        saw=("arms", "requests"),
+        assumes="a reader takes one mean for the other",
+        otherwise="it is a note",
+    ),
+)

@@ -1,0 +1,501 @@
+"""Checks of bounds: speedups that acceptance permits, rates that memory can feed.
+
+The bounds are those of `specmeter.theory.bounds`, applied to single requests and to blocks, where every number is at
+hand and none needs to be inferred. Symbols as there: tau, gamma, c, m, S, F. Every bound rests on something that a
+machine may do otherwise (forwards over several tokens that cost less than one, caches, catalogues), so that a number
+above one is doubtful; false it is where the run's own times contradict it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from statistics import median
+from typing import NamedTuple
+
+from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
+from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, Severity
+from specmeter.theory.bounds import CHEAP_FORWARD
+from specmeter.validity.checks.check import Check, about_request
+from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
+from specmeter.validity.checks.evidence import answered, longest_draft, not_applicable, unseen, used_sessions
+from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.verdicts import Findings, about_arm
+
+TOLERANCE = OWN_WORK
+"""How far above a bound a speedup may seem to lie."""
+PROBED = 0.15
+"""By how much a forward may have been cheaper than the run's own probe measured it."""
+LEVEL = 0.99
+"""Of the interval that has to lie above a bound: many arms are checked, and none may be accused by chance."""
+CACHE_BYTES = 256 * 1024 * 1024
+"""Weights that may stay in a processor's largest cache, and need not be read from memory."""
+
+
+# --- speedups --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Block:
+    """Sums over the requests of a block that an arm and its baseline both answered."""
+
+    forwards_ms: float = 0.0
+    """What the arm's forwards took if each took as long as a plain token."""
+    drafting_ms: float = 0.0
+    """Least time that its drafts can have taken."""
+    ms: float = 0.0
+    """Time that all of it took."""
+    tokens: int = 0
+    base_ms: float = 0.0
+    base_tokens: int = 0
+
+    def add(self, other: _Block) -> None:
+        """Take in another one."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class _Excess:
+    """How far an arm is above a bound: floor / time of each block, where the floor takes a plain token's time for every
+    forward; more than 1 needs cheaper ones."""
+
+    ratio: Estimate
+    speedup: Estimate
+    needed: float
+    """Time of a forward, in plain tokens, at which floor and time of all blocks together are equal."""
+    plain_ms: float
+    """Mean time of a plain token."""
+
+    @property
+    def bound(self) -> float:
+        """The speedup at which floor and time would be equal."""
+        return self.speedup.point / self.ratio.point
+
+    @property
+    def certain(self) -> bool:
+        """Whether noise cannot be the reason."""
+        low = self.ratio.low
+        if low is None and self.ratio.n > 1:
+            low = self.ratio.point  # blocks that agree to nine digits: a clock without noise
+        return low is not None and low > 1 + TOLERANCE
+
+    @property
+    def above(self) -> bool:
+        """Whether the bound is passed at all, be it by chance."""
+        return self.certain or self.ratio.point > 1 + TOLERANCE
+
+
+def _excess(data: RunData, arm: Arm, requests: Sequence[RequestData], draft_ms: float = 0.0) -> _Excess | None:
+    """Compare the time of an arm's steps with what they would take at the price of plain tokens, block by block; None
+    without a baseline.
+
+    A step takes at least one target forward. What that costs is not known, but what a plain token cost is, for the same
+    prompt in the same block, by the baseline:
+
+        floor = sum over requests of  F (baseline's ms / its tokens) + drafted tokens x draft_ms
+
+    With draft_ms = 0, floor / time is S / tau; summing over requests and not over their means makes it exact where
+    prompts differ in speed. F is the fewest forwards that the counters permit, so a tau too large makes no alarm.
+    """
+    sessions = used_sessions(data, requests)
+    gamma = longest_draft(arm, sessions[0] if sessions else None)
+    units: dict[int, dict[int, _Block]] = {}
+    """Blocks by invocation."""
+    for request, plain in data.beside_baseline[arm.id]:
+        row, base = request.row, plain.row
+        tokens, base_tokens = (row.predicted_n or 0) - 1, (base.predicted_n or 0) - 1
+        if tokens < 1 or base_tokens < 1 or not row.predicted_ms or not base.predicted_ms:
+            continue
+        forwards = max(tokens - (row.draft_n_accepted or 0), tokens / (gamma + 1))
+        forwards_ms, drafting_ms = forwards * base.predicted_ms / base_tokens, (row.draft_n or 0) * draft_ms
+        own = _Block(forwards_ms, drafting_ms, row.predicted_ms, tokens, base.predicted_ms, base_tokens)
+        units.setdefault(row.invocation, {}).setdefault(row.block, _Block()).add(own)
+    return _estimated([list(blocks.values()) for blocks in units.values()]) if units else None
+
+
+def _estimated(units: Sequence[Sequence[_Block]]) -> _Excess:
+    ratio = [[(Pool(it.forwards_ms + it.drafting_ms, it.ms), Pool(1, 1)) for it in blocks] for blocks in units]
+    speedup = [[(Pool(it.tokens, it.ms), Pool(it.base_tokens, it.base_ms)) for it in blocks] for blocks in units]
+    whole = _Block()
+    for it in chain.from_iterable(units):
+        whole.add(it)
+    needed = (whole.ms - whole.drafting_ms) / whole.forwards_ms
+    return _Excess(_over_units(ratio), _over_units(speedup), needed, whole.base_ms / whole.base_tokens)
+
+
+def _over_units(units: Sequence[Sequence[Pair]]) -> Estimate:
+    """Geometric mean over blocks, or over invocations where there are several, as speedups are estimated."""
+    if len(units) == 1:
+        return geometric_speedup(units[0], level=LEVEL)
+    return speedup_over_invocations(units, level=LEVEL).estimate
+
+
+class _Seen(NamedTuple):
+    """What a run's own steps say about the time that it took."""
+
+    ms: float | None
+    """Mean time of a step, drafting included, and so the most that a mean forward took; None where steps are not told
+    apart."""
+    beyond_ms: float
+    """How much longer a request's steps took than its decoding, at most; above 0 one of the two is false."""
+
+
+def _own_steps(requests: Sequence[RequestData]) -> _Seen:
+    """Time of the steps after the first of each request, which lie within its decode time.
+
+    Both are told by the engine. Its steps end one after the other, so from the first end to the last no more time can
+    pass than decoding took: that is arithmetic, whatever the machine does.
+    """
+    told = [
+        (span, it.steps.number, it.row.predicted_ms or 0.0)
+        for it in requests
+        if it.steps is not None and (span := it.steps.span_ms) is not None
+    ]
+    steps = sum(count - 1 for _, count, _ in told)
+    beyond = max((ms - whole * (1 + TOLERANCE) - SLACK_MS for ms, _, whole in told), default=0.0)
+    mean = sum(ms for ms, _, _ in told) / steps if steps > 0 and len(told) == len(requests) else None
+    return _Seen(mean, max(0.0, beyond))
+
+
+def speedup_above_tau(data: RunData) -> Findings:
+    """S <= tau / m: a step costs at least one target forward, and that at least the cheapest.
+
+    A speedup above tau needs forwards over several tokens that take less time than one over a single token. CPUs have
+    such, so that this alone is a `note`; it is `suspect` where they would have to be cheaper than the run's own probe
+    shows, or without one cheaper than was ever seen, or where neither its steps nor a CPU makes them plausible.
+    `invalid` it is only where the engine's own steps took longer than the decode time that the speedup is made from.
+    """
+    for arm, requests in answered(data):
+        excess = _excess(data, arm, requests) if arm.speculates else None
+        if excess is None:
+            yield not_applicable(arm.id, "it has no speedup of its own to be bounded")
+        elif excess.above:
+            yield _above_tau(data, arm, requests, excess)
+
+
+def _above_tau(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess) -> Finding:
+    seen = _own_steps(requests)
+    longest = longest_draft(arm, next(iter(used_sessions(data, requests)), None)) + 1
+    needs = f"which takes a forward over up to {longest} tokens at {excess.needed:.2f} of the time of one"
+    if seen.ms is not None:
+        needs += (
+            f" (the run's own steps took {seen.ms:.1f} ms each, drafting included, and a plain token "
+            f"{excess.plain_ms:.1f})"
+        )
+    probed = _probed_forward(data, arm, longest - 1)
+    if probed is not None:
+        needs += f"; the cheapest that was probed before took {probed:.2f}"
+    severity = "invalid" if seen.beyond_ms > 0 else _doubt(data, arm, requests, excess, seen)
+    if severity == "invalid":
+        needs += ", and by the engine's own clock the steps took longer than all of decoding"
+        remedy = "the engine's decode time is false: use another build of it"
+    elif severity == "note":
+        remedy = "nothing, where forwards over several tokens are so cheap: `specmeter probe` shows what they cost"
+    elif not excess.certain:
+        remedy = "it may be noise: measure more blocks on a quiet machine, and probe what forwards cost"
+    else:
+        remedy = (
+            "see the findings of conservation and target-decode-failed, and whether the baseline was slowed down; "
+            "`specmeter probe` shows what forwards over several tokens cost here"
+        )
+    return about_arm(
+        "speedup-above-tau",
+        severity,
+        arm.id,
+        f"a speedup of {excess.speedup.point:.2f} is above the {excess.bound:.2f} tokens that a target forward emits, "
+        + needs,
+        remedy,
+        speedup=excess.speedup.point,
+        tau=excess.bound,
+        excess=excess.ratio.point,
+        excess_low=excess.ratio.low,
+        excess_high=excess.ratio.high,
+        forward_needed=excess.needed,
+        forward_probed=probed,
+        step_ms=seen.ms,
+        steps_beyond_decode_ms=seen.beyond_ms or None,
+        level=LEVEL,
+        units=excess.ratio.n,
+        tolerance=TOLERANCE,
+    )
+
+
+def _probed_forward(data: RunData, arm: Arm, longest: int) -> float | None:
+    """Time of the cheapest forward over several tokens that the run's own probe of such steps shows, in plain tokens.
+
+    A step that drafts d tokens and has nothing accepted is a forward over d + 1 tokens and the drafting of d. None
+    where no such steps were probed, or where a draft model's part of them is not known.
+    """
+    found: list[float] = []
+    for probe in data.step_probes:
+        if (probe.baseline_id, probe.target, probe.draft) != (arm.baseline_id, arm.target, arm.draft):
+            continue
+        for drafted in {count for it in probe.rounds for count in it.step_ms if 0 < count <= longest}:
+            forwards = [
+                (it.step_ms[drafted] - drafted * (it.drafting_ms or 0.0)) / it.plain_ms
+                for it in probe.rounds
+                if drafted in it.step_ms and (it.drafting_ms is not None or probe.draft is None)
+            ]
+            if forwards:
+                found.append(median(forwards))
+    return min(found, default=None)
+
+
+def _doubt(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess, seen: _Seen) -> Severity:
+    """Whether the forwards that a speedup needs can be believed: those that the run probed, where it did; else those of
+    a CPU, or those whose steps were timed."""
+    probed = _probed_forward(data, arm, longest_draft(arm, next(iter(used_sessions(data, requests)), None)))
+    if probed is not None:
+        return "note" if excess.needed >= probed * (1 - PROBED) else "suspect"
+    sessions = used_sessions(data, requests)
+    held = [use.device for session in sessions for use in session.devices if use.model_buffer_bytes]
+    on_cpu = bool(held) and all(name.upper().startswith(_CPU_BUFFERS) for name in held)
+    return "note" if excess.needed >= CHEAP_FORWARD and (on_cpu or seen.ms is not None) else "suspect"
+
+
+def speedup_above_cost_bound(data: RunData) -> Findings:
+    """S <= tau / (m + g c), where the draft's own cost c is bounded by the bandwidth of the memory it lies in."""
+    for arm, requests in answered(data):
+        least = _draft_floor(data, arm, requests)
+        if isinstance(least, _Blind):
+            yield (unseen if least.applies else not_applicable)(arm.id, least.reason)
+            continue
+        excess = _excess(data, arm, requests, least.ms)
+        if excess is None:
+            yield not_applicable(arm.id, "it has no speedup of its own to be bounded")
+        elif excess.certain:
+            yield about_arm(
+                "speedup-above-cost-bound",
+                _doubt(data, arm, requests, excess, _own_steps(requests)),
+                arm.id,
+                f"a speedup of {excess.speedup.point:.2f} is above {excess.bound:.2f}, which remains of tau when each "
+                f"drafted token takes {least.ms:.3f} ms or more"
+                + (
+                    f", unless a forward takes {excess.needed:.2f} of the time of a plain token"
+                    if excess.needed > 0
+                    else ""
+                ),
+                "see whether the draft really ran where the log says, and whether its forwards failed",
+                speedup=excess.speedup.point,
+                bound=excess.bound,
+                draft_ms_at_least=least.ms,
+                device=least.device,
+                excess_low=excess.ratio.low,
+                forward_needed=excess.needed,
+                tolerance=TOLERANCE,
+            )
+
+
+def draft_time_bound(data: RunData) -> Findings:
+    """Drafting alone takes longer than the request: those drafts were not made by that model, if memory and caches are
+    what the catalogue and we take them for."""
+    for arm, requests in answered(data):
+        least = _draft_floor(data, arm, requests)
+        if isinstance(least, _Blind):
+            # Nothing claims how fast the draft is by itself, so there is nothing that could be contradicted.
+            yield not_applicable(arm.id, least.reason)
+            continue
+        for request in requests:
+            row = request.row
+            floor_ms = (row.draft_n or 0) * least.ms
+            if row.predicted_ms is not None and floor_ms > row.predicted_ms:
+                yield about_request(
+                    "draft-time-bound",
+                    "suspect",
+                    request,
+                    f"{row.draft_n} drafted tokens take {floor_ms:.0f} ms or more on {least.device}, and decoding took "
+                    f"{row.predicted_ms:.0f} ms",
+                    "see the engine's log for forwards of the draft that failed, and whether the catalogue is right",
+                    drafted=row.draft_n,
+                    draft_ms_at_least=least.ms,
+                    predicted_ms=row.predicted_ms,
+                )
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+class _Blind(NamedTuple):
+    """Why nothing is known."""
+
+    reason: str
+    applies: bool = True
+
+
+class _Peak(NamedTuple):
+    """What no traffic can exceed."""
+
+    bytes_per_s: float
+    device: str
+
+
+class _DraftTime(NamedTuple):
+    """Least time that a draft takes for a token."""
+
+    ms: float
+    device: str
+
+
+def bandwidth_bound(data: RunData) -> Findings:
+    """Weights are read faster than the memory can deliver them: time, count or the idea of the bytes is wrong."""
+    for arm, requests in answered(data):
+        header = data.header(arm.target)
+        if data.simulated:
+            yield not_applicable(arm.id, "a simulated engine reads no memory")
+            continue
+        if header is None:
+            yield unseen(arm.id, f"the header of {arm.target} is not on record")
+            continue
+        if header.bytes_per_token <= CACHE_BYTES:
+            yield not_applicable(arm.id, "the weights may lie in a processor's cache, whose bandwidth is not known")
+            continue
+        peak = _peak_of_sessions(data, used_sessions(data, requests), draft=False)
+        if isinstance(peak, _Blind):
+            yield unseen(arm.id, peak.reason)
+            continue
+        ms = sum(request.row.predicted_ms or 0.0 for request in requests)
+        tokens = sum(max(0, (it.row.predicted_n or 0) - 1 - (it.row.draft_n_accepted or 0)) for it in requests)
+        traffic = 1000 * tokens * (header.bytes_per_token - CACHE_BYTES) / ms if ms else 0.0
+        if traffic > peak.bytes_per_s:
+            yield about_arm(
+                "bandwidth-bound",
+                "suspect",
+                arm.id,
+                f"{1000 * tokens / ms:.1f} forwards a second of {header.bytes_per_token / 1e9:.2f} GB read at least "
+                f"{traffic / 1e9:.0f} GB/s; the memory of {peak.device} delivers {peak.bytes_per_s / 1e9:.0f} GB/s",
+                "see whether forwards failed or weights lie elsewhere; of an MoE only active experts may be counted",
+                traffic_bytes_per_s=traffic,
+                peak_bytes_per_s=peak.bytes_per_s,
+                bytes_per_token=header.bytes_per_token,
+                device=peak.device,
+            )
+
+
+def _draft_floor(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> _DraftTime | _Blind:
+    """Least time for one drafted token: the draft's weights over the peak bandwidth of the memory that holds them.
+
+    Only for drafts made token by token, by a model of its own, on this machine.
+    """
+    if arm.methods != ("draft-simple",) or arm.draft is None:
+        return _Blind("no draft model that makes one token after the other drafts alone for it", applies=False)
+    if data.simulated:
+        return _Blind("a simulated draft reads no memory", applies=False)
+    header = data.header(arm.draft)
+    if header is None:
+        return _Blind(f"the header of {arm.draft} is not on record, nor was its rate measured by itself")
+    peak = _peak_of_sessions(data, used_sessions(data, requests), draft=True)
+    if isinstance(peak, _Blind):
+        return _Blind(f"the draft's rate was not measured by itself, and {peak.reason}")
+    if header.bytes_per_token <= CACHE_BYTES:
+        return _Blind("the draft's rate was not measured by itself, and it may lie in a processor's cache")
+    return _DraftTime(1000 * (header.bytes_per_token - CACHE_BYTES) / peak.bytes_per_s, peak.device)
+
+
+def _peak_of_sessions(data: RunData, sessions: Sequence[Session], *, draft: bool) -> _Peak | _Blind:
+    """The fastest memory that can have held the weights in any of these sessions."""
+    peaks: list[_Peak] = []
+    for session in sessions:
+        uses = session.draft_devices if draft else session.devices
+        layers = session.draft_layers_offloaded if draft else session.layers_offloaded
+        peak = _peak(data.hosts, uses, layers)
+        if isinstance(peak, _Blind):
+            return peak
+        peaks.append(peak)
+    return max(peaks, default=_Blind("no session is on record"))
+
+
+_MAKERS = {"CUDA": "nvidia", "ROCM": "amd", "HIP": "amd", "METAL": "apple", "MTL": "apple"}
+"""Backend -> maker of its GPUs; others take any."""
+_CPU_BUFFERS = ("CPU", "BLAS", "ACCEL", "AMX")
+
+
+def _peak(hosts: Sequence[Host], uses: Sequence[DeviceUse], layers: tuple[int, int] | None) -> _Peak | _Blind:
+    """The peak bandwidth of what holds weights: of all GPUs together that the backend may have meant, or of the CPU."""
+    from specmeter.theory import catalogue
+
+    held = [use.device.upper() for use in uses if use.model_buffer_bytes]
+    gpus = [name for name in held if not name.startswith(_CPU_BUFFERS)]
+    if not held:
+        return _Blind("the engine does not say where the weights lie")
+    if any(name.startswith("RPC") for name in gpus):
+        return _Blind("some weights lie on another machine")
+    if gpus and (layers is None or layers[0] < layers[1]):
+        return _Blind("some layers are computed by the CPU, others by a GPU")
+    if gpus:
+        makers = {next((maker for prefix, maker in _MAKERS.items() if name.startswith(prefix)), "") for name in gpus}
+        names = [[gpu.name for gpu in host.gpus if "" in makers or gpu.vendor.casefold() in makers] for host in hosts]
+    else:
+        names = [[host.cpu] for host in hosts]
+    found: list[_Peak] = []
+    for of_host in names:
+        # Names may hold commas, which the catalogue takes for lists.
+        peaks = [catalogue.peak(name) if "," not in name else None for name in of_host]
+        known = [peak.high for peak in peaks if peak is not None]
+        if not known or len(known) < len(peaks):
+            return _Blind(f"the peak bandwidth of {', '.join(of_host) or 'the GPU'} is not in the catalogue")
+        found.append(_Peak(sum(known), ", ".join(of_host)))
+    return max(found, default=_Blind("the machine is not on record"))
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "speedup-above-tau",
+        "faster than tokens per target forward allow",
+        "invalid",
+        speedup_above_tau,
+        saw=("requests", "replies", "arms", "sessions", "step-probes"),
+        assumes=(
+            "an engine's own steps end within its decode time: arithmetic, and all that makes it invalid. The bound "
+            "itself assumes that no forward over several tokens takes less time than one over a single token"
+        ),
+        otherwise=(
+            "CPUs have such forwards: a note that says how cheap they would have to be. Suspect where that is more "
+            f"than {PROBED:.0%} below what the run's own probe shows; without one, where it is below "
+            f"{CHEAP_FORWARD:g} of a plain token, or where there is neither a CPU nor a timed step to make it plausible"
+        ),
+    ),
+    Check(
+        "speedup-above-cost-bound",
+        "faster than tokens per target forward allow once drafts are paid for",
+        "suspect",
+        speedup_above_cost_bound,
+        saw=("requests", "arms", "models", "sessions", "hosts"),
+        assumes=(
+            "as speedup-above-tau, and each drafted token is a forward of the draft that reads its weights from the "
+            "memory they lie in, whose peak bandwidth the catalogue gives"
+        ),
+        otherwise=(
+            "cheap forwards make it a note as there; a wrong catalogue entry, a larger cache, or a draft that overlaps "
+            "with the target breaks it: suspect at most"
+        ),
+    ),
+    Check(
+        "draft-time-bound",
+        "drafting alone takes longer than the whole request",
+        "suspect",
+        draft_time_bound,
+        saw=("requests", "arms", "models", "sessions", "hosts"),
+        assumes=(
+            "each drafted token is a forward of the draft that reads its weights from memory, whose peak bandwidth the "
+            "catalogue gives"
+        ),
+        otherwise="a wrong catalogue entry or a cache that holds the draft breaks it: suspect at most",
+    ),
+    Check(
+        "bandwidth-bound",
+        "weights are read faster than the memory can deliver them",
+        "suspect",
+        bandwidth_bound,
+        saw=("requests", "arms", "models", "sessions", "hosts"),
+        assumes=(
+            "each forward reads the weights that the header counts, less 256 MiB of cache, from memory whose peak the "
+            "catalogue gives"
+        ),
+        otherwise=(
+            "a wrong catalogue entry, a larger cache, or experts that consecutive tokens share break it: suspect at "
+            "most"
+        ),
+    ),
+)

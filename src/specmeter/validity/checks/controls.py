@@ -1,0 +1,164 @@
+"""Controls: arms whose outcome is known beforehand, so that what comes out shows what the run's numbers are worth.
+
+Acceptance by dice, once of every draft token and once of none, tests the counters; the baseline measured twice tests
+the whole comparison. Controls are judged here and shown nowhere as results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from specmeter.record import Arm, Estimate
+from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.evidence import not_applicable, unseen
+from specmeter.validity.checks.run_data import RunData
+from specmeter.verdicts import Findings, about_arm, about_run
+
+_NONE = "the experiment has no such control"
+
+
+# --- control-accept-all, control-accept-none -------------------------------------------------------------------------
+
+
+def accept_all(data: RunData) -> Findings:
+    """Every drafted token is to be accepted, in every request. Exact: dice that always fall well leave no chance."""
+    return _dice(data, "control-accept-all", 1.0)
+
+
+def accept_none(data: RunData) -> Findings:
+    """No drafted token is to be accepted, in any request. Exact as well."""
+    return _dice(data, "control-accept-none", 0.0)
+
+
+def _dice(data: RunData, check: str, rate: float) -> Findings:
+    arms = [arm for arm in data.arms.values() if arm.role == "control" and set(arm.synthetic_rates) == {rate}]
+    if not arms:
+        yield not_applicable(None, _NONE)
+    for arm in arms:
+        counts = [(it.row.draft_n or 0, it.row.draft_n_accepted or 0) for it in data.by_arm[arm.id]]
+        drafted, accepted = sum(made for made, _ in counts), sum(taken for _, taken in counts)
+        wrong = sum(taken != rate * made for made, taken in counts)
+        if wrong:
+            yield about_run(
+                check,
+                "invalid",
+                f"{'every' if rate else 'no'} draft token was to be accepted, and {accepted} of {drafted} were: the "
+                "counters do not count what they are named after, or the dice were never thrown",
+                "use another build of the engine; the log of the control says whether synthetic acceptance was enabled",
+                arm=arm.id,
+                drafted=drafted,
+                accepted=accepted,
+                requests=len(counts),
+                requests_that_differ=wrong,
+            )
+        elif drafted == 0:
+            yield unseen(arm.id, "the control drafted nothing" if counts else "no request of the control was answered")
+
+
+# --- control-baseline ------------------------------------------------------------------------------------------------
+
+_TOLERANCE = math.log(1.03)
+"""A whole interval beyond this: the second baseline really differs. Position in a block may cost a percent or two."""
+_TOO_FAR = math.log(1.05)
+"""A point beyond this, whatever the interval. On a quiet machine with two cores the ratio of two baselines varies by
+5 % between blocks, hence by 2.5 % over four of them: one clean control in twenty comes out here, and rightly so, since
+a run that shows 5 % where there is nothing can support no effect of 5 %."""
+
+
+def baseline_again(data: RunData) -> Findings:
+    """The baseline's second measurement differs from the first by more than a run may that is to show small effects.
+
+    Its interval lies beyond 3 % as a whole, or its point beyond 5 %. The farthest end of its interval is the least
+    effect that the run can tell from nothing; arms of the same baseline with smaller effects are named.
+    """
+    again = [arm for arm in data.arms.values() if arm.role == "control" and _repeats_its_baseline(arm, data.arms)]
+    if not again:
+        yield not_applicable(None, _NONE)
+        return
+    speedups = data.speedups
+    for arm in again:
+        speedup = speedups.get(arm.id)
+        if speedup is None:
+            yield unseen(arm.id, "no block holds both measurements of the baseline")
+            continue
+        point = math.log(speedup.point)
+        if abs(point) <= _TOO_FAR and not _beyond(speedup):
+            continue
+        least = _resolution(speedup)
+        beneath = [
+            other.id
+            for other in data.arms.values()
+            if other.baseline_id == arm.baseline_id
+            and other.role != "control"
+            and (effect := speedups.get(other.id)) is not None
+            and abs(math.log(effect.point)) < least
+        ]
+        yield about_arm(
+            "control-baseline",
+            "suspect",
+            arm.id,
+            f"the same configuration measured twice differs by {100 * math.expm1(point):+.1f} %: effects below "
+            f"{100 * math.expm1(least):.1f} % cannot be told from nothing in this run",
+            "measure more blocks on a quiet machine, and claim no effect that is smaller than this",
+            ratio=round(speedup.point, 4),
+            low=_rounded(speedup.low),
+            high=_rounded(speedup.high),
+            blocks=speedup.n,
+            least_effect_percent=round(100 * math.expm1(least), 2),
+            arms_below_it=", ".join(beneath) or None,
+        )
+
+
+def _repeats_its_baseline(arm: Arm, arms: Mapping[str, Arm]) -> bool:
+    """A named control may be plain decoding with other settings, which is another configuration."""
+    baseline = arms.get(arm.baseline_id or "")
+    return not arm.speculates and baseline is not None and arm.engine == baseline.engine
+
+
+def _beyond(speedup: Estimate) -> bool:
+    """Whether the whole interval lies further from 1 than is tolerated."""
+    if speedup.low is None or speedup.high is None:
+        return False
+    return math.log(speedup.high) < -_TOLERANCE or (speedup.low > 0 and math.log(speedup.low) > _TOLERANCE)
+
+
+def _resolution(speedup: Estimate) -> float:
+    """The farthest end of the interval from 1, as a logarithm; of the point where there is no interval."""
+    ends = [end for end in (speedup.point, speedup.low, speedup.high) if end is not None and end > 0]
+    return max(abs(math.log(end)) for end in ends)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        id="control-accept-all",
+        threat="counters that miss accepted tokens",
+        severity="invalid",
+        look=accept_all,
+        saw=("arms", "requests"),
+        assumes="dice that always fall well accept every drafted token: counting",
+        otherwise="no number of the run can be trusted where such a counter errs, whatever the reason",
+    ),
+    Check(
+        id="control-accept-none",
+        threat="counters that count tokens nobody accepted",
+        severity="invalid",
+        look=accept_none,
+        saw=("arms", "requests"),
+        assumes="dice that never fall well accept no drafted token: counting",
+        otherwise="no number of the run can be trusted where such a counter errs, whatever the reason",
+    ),
+    Check(
+        id="control-baseline",
+        threat="a run that shows an effect where there is none",
+        severity="suspect",
+        look=baseline_again,
+        saw=("arms", "requests"),
+        assumes="the same configuration measured twice has one speed",
+        otherwise="on a noisy machine one clean control in twenty comes out here: suspect at most",
+    ),
+)

@@ -1,0 +1,284 @@
+"""Checks of counts and times that an engine reports: that they add up, and mean what they are called.
+
+Counting and arithmetic on numbers of one reply; only where two clocks are held against each other does it matter how
+busy the machine was.
+"""
+
+from __future__ import annotations
+
+from statistics import median, median_low
+from typing import Literal
+
+from specmeter.record import Arm, Finding, Severity
+from specmeter.validity.checks.check import Check, about_request
+from specmeter.validity.checks.evidence import Law, answered, not_applicable, unseen, used_sessions
+from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.verdicts import Findings, about_arm
+
+SAME_RATE = 0.002
+"""Printed rates are rounded, and so may the times be that they are compared with."""
+SLACK_MS = 20.0
+"""Engine and client read different clocks."""
+OWN_WORK = 0.05
+"""Share of the decode time that what is measured with may add: streaming and step lines were seen to take up to 4.2 %
+from plain decoding and 1.7 % from speculation, where no core was free for it."""
+LUMP_MS = 100.0
+"""A wait below this may be one for a processor: the instrumented engine's clients waited 25 to 60 ms on a machine with
+twice as much work as processors."""
+
+
+def conservation(data: RunData) -> Findings:
+    """`predicted_n - 1 = accepted + F`: each successful forward emits one token and the drafts it accepts."""
+    for arm, requests in answered(data):
+        law = Law(arm, used_sessions(data, requests), requests)
+        uncounted = 0
+        for request in requests:
+            gap = law.gap(request)
+            if gap is None:
+                uncounted += 1
+            elif gap[0] > 0 or gap[1] < -law.idle_forwards(request):
+                yield _does_not_close(request, law, gap)
+        if uncounted:
+            yield unseen(
+                arm.id, f"the engine counted no target forwards in {uncounted} of {len(requests)} requests (/metrics)"
+            )
+
+
+def _does_not_close(request: RequestData, law: Law, gap: tuple[int, int]) -> Finding:
+    row = request.row
+    decoded, accepted = (row.predicted_n or 1) - 1, row.draft_n_accepted or 0
+    forwards = round(request.decodes or 0)
+    fewest, most = law.prompt_forwards(request)
+    prompt = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    if gap[0] > 0:
+        what = f"at least {gap[0]} tokens came out of no successful forward"
+        remedy = "verification failed, or the counters are broken: see the engine's log, and use another build"
+    else:
+        what = f"at least {-gap[1]} forwards emitted nothing"
+        remedy = "see whether somebody else used the server, and whether the engine counts accepted tokens in full"
+    return about_request(
+        "conservation",
+        "invalid",
+        request,
+        f"{what}: {decoded} decoded, {accepted} accepted, {forwards} forwards of which the prompt took {prompt}",
+        remedy,
+        decoded=decoded,
+        accepted=accepted,
+        forwards=forwards,
+        prompt_forwards=fewest,
+        prompt_forwards_at_most=most,
+        unexplained=gap[0] if gap[0] > 0 else gap[1],
+    )
+
+
+def counters_absurd(data: RunData) -> Findings:
+    """Counts and times that contradict each other by themselves."""
+    limit = data.experiment.generation.max_tokens
+    limits = {name: prompt.max_tokens for name, prompt in data.prompts.items() if prompt.max_tokens is not None}
+    for arm, requests in answered(data):
+        for request in requests:
+            what = _absurd(arm, request, limits.get(request.row.prompt_id, limit))
+            if what is not None:
+                row = request.row
+                yield about_request(
+                    "counters-absurd",
+                    "invalid",
+                    request,
+                    what,
+                    "the engine's counters cannot be used: try another build of it",
+                    predicted_n=row.predicted_n,
+                    draft_n=row.draft_n,
+                    draft_n_accepted=row.draft_n_accepted,
+                    prompt_ms=row.prompt_ms,
+                    predicted_ms=row.predicted_ms,
+                    wall_ms=row.wall_ms,
+                )
+
+
+def _absurd(arm: Arm, request: RequestData, limit: int) -> str | None:
+    row = request.row
+    drafted, accepted, predicted = row.draft_n or 0, row.draft_n_accepted or 0, row.predicted_n or 0
+    spent, wall = (row.prompt_ms or 0.0) + (row.predicted_ms or 0.0), row.wall_ms or 0.0
+    if accepted > drafted:
+        return f"{accepted} tokens were accepted and only {drafted} drafted"
+    if accepted and accepted >= predicted:
+        return f"{accepted} drafted tokens were accepted, but only {predicted} were generated"
+    if drafted and not arm.speculates:
+        return f"{drafted} tokens were drafted in an arm that drafts nothing"
+    if predicted > limit:
+        return f"{predicted} tokens were generated, and no more than {limit} asked for"
+    if spent > wall * 1.02 + SLACK_MS:
+        return f"the engine accounts for {spent:.0f} ms, and the request took {wall:.0f} ms"
+    return None
+
+
+def window_mismatch(data: RunData) -> Findings:
+    """A rate is computed over another window: with load or prompt time, or with tokens that the time does not cover.
+
+    specmeter computes every rate from counts and times by one rule, so the engine's own rate is only a witness. It
+    should be (n - 1) / ms; older builds print n / ms. Where an engine prints one of these for some requests and
+    something else for others, count, time or rate of the latter are not what they are called: that is `invalid`. An
+    engine that never prints either may have a window of its own, and be right about counts and times: `suspect`.
+    """
+    usual = any(_window(request) is not None for requests in data.by_arm.values() for request in requests)
+    for arm, requests in answered(data):
+        older = looked = 0
+        for request in requests:
+            said, rate = request.printed_rate, _rate(request)
+            if said is None or rate is None:
+                continue
+            looked += 1
+            window = _window(request)
+            if window is None:
+                yield _other_window(request, said, rate, "invalid" if usual else "suspect")
+            older += window == "older"
+        if not looked:
+            yield not_applicable(arm.id, "the engine prints no rate of its own")
+        elif older:
+            yield about_arm(
+                "window-mismatch",
+                "note",
+                arm.id,
+                f"the engine's own rate counts the first token, whose time it leaves out, in {older} requests",
+                "compare with specmeter's rates, which leave it out on both sides, and never with the engine's",
+                requests=older,
+            )
+
+
+def _rate(request: RequestData) -> float | None:
+    """Tokens after the first per second of decoding; None where nothing was decoded."""
+    decoded, ms = (request.row.predicted_n or 0) - 1, request.row.predicted_ms
+    return 1000 * decoded / ms if decoded > 0 and ms else None
+
+
+def _window(request: RequestData) -> Literal["usual", "older"] | None:
+    """Which of the two windows the engine's own rate is over; None for neither, and where it prints none."""
+    said, rate = request.printed_rate, _rate(request)
+    if said is None or rate is None:
+        return None
+    decoded = (request.row.predicted_n or 0) - 1
+    off, off_older = abs(said - rate), abs(said - rate * (decoded + 1) / decoded)
+    if min(off, off_older) > SAME_RATE * rate:
+        return None
+    return "older" if off_older < off and off > 1e-5 * rate else "usual"
+
+
+def _other_window(request: RequestData, said: float, rate: float, severity: Severity) -> Finding:
+    row = request.row
+    return about_request(
+        "window-mismatch",
+        severity,
+        request,
+        f"the engine prints {said:.2f} tok/s, but {row.predicted_n} tokens in {row.predicted_ms:.1f} ms are {rate:.2f}",
+        "use an engine whose counts, times and rates belong together",
+        printed_tok_s=said,
+        computed_tok_s=rate,
+        predicted_n=row.predicted_n,
+        predicted_ms=row.predicted_ms,
+    )
+
+
+def clock_differs(data: RunData) -> Findings:
+    """The engine's clock leaves out time that its client saw pass: every rate made from it would be too high.
+
+    From the first token to the end of the answer the client waits as long as the engine decodes. On a machine with four
+    times as much work as processors a server's waited 4 ms longer at most, in 400 requests. Where tokens were not sent
+    one by one, it can only tell of the whole request, and then time spent waiting for others looks the same. The
+    (lower) median of an arm is taken, so that single hiccups do not count. A client that gets no processor waits just
+    as long, so this is never more than `suspect`.
+    """
+    for arm, requests in answered(data):
+        rows = [request.row for request in requests if (request.row.predicted_n or 0) > 1]
+        if not rows:
+            yield not_applicable(arm.id, "nothing was decoded")
+            continue
+        times = [(row.wall_ms, row.ttft_ms, row.prompt_ms or 0.0, row.predicted_ms) for row in rows]
+        streamed = all(first is not None for _, first, _, _ in times)
+        known = [
+            (ms, wall - ms - (first if streamed and first is not None else prompt))
+            for wall, first, prompt, ms in times
+            if wall is not None and ms is not None
+        ]
+        if not known:
+            yield unseen(arm.id, "the times of engine and client are not both on record")
+            continue
+        usual, left_out = median(ms for ms, _ in known), median_low([left for _, left in known])
+        if left_out > SLACK_MS + OWN_WORK * usual:
+            single, sure = len(known) == 1, streamed and len(known) > 1 and left_out > LUMP_MS
+            if not streamed:
+                fix = "see whether somebody else used the server; with stream_tokens the decode time can be told apart"
+            elif not sure:
+                fix = "it may have waited for a busy machine: end other programs, and generate more tokens"
+            else:
+                fix = "do not compare rates of this engine with those of others before another build of it agrees"
+            yield about_arm(
+                "clock-differs",
+                "suspect",
+                arm.id,
+                f"the engine accounts for {usual:.0f} ms of decoding, and its client waited {left_out:.0f} ms longer "
+                + ("in the only request: its rates " if single else "(medians over the requests): its rates ")
+                + "may be too high",
+                fix,
+                predicted_ms=usual,
+                left_out_ms=left_out,
+                requests=len(known),
+                streamed=streamed,
+            )
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "conservation",
+        "counters do not add up: tokens that no forward stands behind, or forwards without a token",
+        "invalid",
+        conservation,
+        saw=("requests", "replies", "sessions", "arms"),
+        assumes=(
+            "each successful forward emits one token and the drafts it accepts, and a prompt takes one forward per "
+            "batch: counting. Tokens cut off at a stop and replays after a restore are allowed for"
+        ),
+        otherwise=(
+            "no method that can be run emits otherwise; an engine that counts something else under this name cannot "
+            "be checked, nor its tau be known"
+        ),
+    ),
+    Check(
+        "counters-absurd",
+        "counts and times that contradict each other",
+        "invalid",
+        counters_absurd,
+        saw=("requests", "arms", "prompts", "experiment"),
+        assumes=(
+            "no more can be accepted than drafted, generated than asked for, or accepted than generated: counting. "
+            "What an engine did during a request took no longer than the request"
+        ),
+        otherwise=(
+            "2 % and 20 ms are left to the two clocks. Noise only makes a request longer; where one clock went on "
+            "while the machine slept, the engine's time is not that of decoding either"
+        ),
+    ),
+    Check(
+        "window-mismatch",
+        "a rate is computed over another window (load, prompt, tokens counted with the prompt)",
+        "invalid",
+        window_mismatch,
+        saw=("requests", "replies"),
+        assumes=(
+            "an engine that prints (n - 1) / ms or n / ms of its own counts and times does so for every request: "
+            "arithmetic on three numbers of one reply, as far as they are rounded"
+        ),
+        otherwise=(
+            "an engine that never prints either has a window of its own, and may be right about counts and times: "
+            "suspect"
+        ),
+    ),
+    Check(
+        "clock-differs",
+        "the engine's clock leaves out time that passed",
+        "suspect",
+        clock_differs,
+        saw=("requests", "arms"),
+        assumes=("from the first token to the end the client waits as long as the engine decodes, 5 % and 20 ms apart"),
+        otherwise=("a client that gets no processor, and other clients of the server, look the same: suspect at most"),
+    ),
+)

@@ -1,0 +1,521 @@
+"""Checks of decoding itself: did the forwards succeed, did anything draft, what did it cost to undo drafts?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmeter.engines.llama_cpp.draft_limits import DraftLimit, Room, draft_limits, has_limits
+from specmeter.record import Arm, Finding, Prompt, Session, Severity, Unchecked
+from specmeter.validity.checks.acceptance import (
+    FEWEST_DRAFTED,
+    MODEL_METHODS,
+    acceptance_by_construction,
+    forwards_after_prompt,
+)
+from specmeter.validity.checks.check import Check, about_request
+from specmeter.validity.checks.evidence import (
+    LONGEST_DRAFT,
+    Law,
+    answered,
+    first_line,
+    logs_of,
+    longest_draft,
+    not_applicable,
+    unseen,
+    used_sessions,
+)
+from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.verdicts import Findings, about_arm
+
+IDLE_SHARE = 0.05
+"""Drafted / generated tokens below which a method hardly drafts."""
+MIB = 1024 * 1024
+
+_PLAIN = "it does not speculate"
+_ADDED = 8
+"""Tokens that a tokenizer may add to a text: its beginning, a space."""
+
+
+# --- forwards that fail ----------------------------------------------------------------------------------------------
+
+
+def target_decode_failed(data: RunData) -> Findings:
+    """Verification fails, the engine goes on and samples stale logits: fast, and false.
+
+    The log says so. Where there is no log, the counters have to say it: more tokens than successful forwards.
+    """
+    for arm, requests in answered(data):
+        logs = logs_of(data, requests)
+        failed, refused = logs.all("failed_decodes"), logs.all("position_refused")
+        count = sum(log.failed_decodes_of_target for _, log in logs.read)
+        if count or (refused and not failed):
+            yield about_arm(
+                "target-decode-failed",
+                "invalid",
+                arm.id,
+                f"{count or refused.count} forwards of the target failed: tokens were sampled from stale logits",
+                "use an engine build on which this model decodes; nothing that this arm measured can be used",
+                failed=count,
+                positions_refused=refused.count,
+                log=first_line(failed) or first_line(refused),
+            )
+        elif logs.missing:
+            yield from _failures_by_counters(data, arm, requests, logs.missing)
+
+
+def _failures_by_counters(data: RunData, arm: Arm, requests: Sequence[RequestData], missing: int) -> Findings:
+    law = Law(arm, used_sessions(data, requests), requests)
+    gaps = [law.gap(request) for request in requests]
+    missed = [gap[0] for gap in gaps if gap is not None and gap[0] > 0]
+    if missed:
+        yield about_arm(
+            "target-decode-failed",
+            "invalid",
+            arm.id,
+            f"{sum(missed)} tokens of {len(missed)} requests came out of no successful forward of the target",
+            "look into the engine's own log, and use a build on which this model decodes",
+            tokens=sum(missed),
+            requests=len(missed),
+        )
+    elif None in gaps:
+        yield _no_log(data, arm, f"{missing} sessions have no readable log, and the engine counted no forwards")
+
+
+def _no_log(data: RunData, arm: Arm, reason: str) -> Unchecked:
+    return not_applicable(arm.id, "a simulated engine writes no log") if data.simulated else unseen(arm.id, reason)
+
+
+def draft_decode_failed(data: RunData) -> Findings:
+    """Forwards of the draft model fail: drafts are empty or short, and acceptance is that of something else."""
+    for arm, requests in answered(data):
+        if not MODEL_METHODS & set(arm.methods):
+            yield not_applicable(arm.id, "no model drafts for it")
+            continue
+        logs = logs_of(data, requests)
+        reported = logs.all("draft_failures")
+        count = max(reported.count, sum(log.failed_decodes_of_draft for _, log in logs.read))
+        if count:
+            yield about_arm(
+                "draft-decode-failed",
+                "invalid",
+                arm.id,
+                f"{count} forwards of the draft failed: what was drafted is not what this draft model drafts",
+                "look for the reason in the engine's log (context of the draft, memory), or use another build",
+                failed=count,
+                log=first_line(reported) or first_line(logs.all("failed_decodes")),
+            )
+        elif logs.missing:
+            yield _no_log(data, arm, f"{logs.missing} of {logs.sessions} sessions have no readable log")
+
+
+# --- nothing drafts --------------------------------------------------------------------------------------------------
+
+
+def speculation_not_active(data: RunData) -> Findings:
+    """Drafting was asked for and never happened: the arm is a baseline under another name."""
+    for arm, requests in answered(data):
+        if not arm.speculates:
+            yield not_applicable(arm.id, _PLAIN)
+            continue
+        sessions = used_sessions(data, requests)
+        off = sum(session.speculating is False for session in sessions)
+        refused = logs_of(data, requests).all("speculation_refused")
+        drafted = sum(request.row.draft_n or 0 for request in requests)
+        untold = any(session.speculating is None for session in sessions) or not sessions
+        if off or (refused and not drafted):
+            yield _not_active(arm, off, len(sessions), drafted, first_line(refused))
+        elif refused:
+            yield about_arm(
+                "speculation-not-active",
+                "suspect",
+                arm.id,
+                f"the log says that speculation could not be set up as asked, yet {drafted} tokens were drafted: "
+                "perhaps not by every method of the arm",
+                "see the log for the method that is missing, and measure without it",
+                drafted=drafted,
+                log=first_line(refused),
+            )
+        elif untold and not drafted:
+            if MODEL_METHODS & set(arm.methods):
+                # A model that stops where it is unsure may have been unsure throughout.
+                yield _not_active(arm, off, len(sessions), drafted, None, "suspect")
+            else:
+                yield unseen(arm.id, "the engine does not say whether it speculates, and nothing was drafted")
+
+
+def _not_active(
+    arm: Arm, off: int, sessions: int, drafted: int, line: str | None, severity: Severity = "invalid"
+) -> Finding:
+    where = f"in {off} of {sessions} sessions" if off else "in any session"
+    return about_arm(
+        "speculation-not-active",
+        severity,
+        arm.id,
+        f"{' + '.join(arm.methods)} was asked for, and the engine did not speculate {where}",
+        "see the engine's log for why; `specmeter models compare TARGET DRAFT` shows whether the draft fits",
+        sessions_off=off,
+        sessions=sessions,
+        drafted=drafted,
+        log=line,
+    )
+
+
+def drafter_idle(data: RunData) -> Findings:
+    """The method hardly ever drafts: whatever the speed is, it is not the drafts' doing.
+
+    Some settings let a method never draft, or otherwise than asked, and no engine says so; that can be told beforehand.
+    """
+    for arm in data.arms.values():
+        requests = data.by_arm[arm.id]
+        if not arm.speculates:
+            if requests:
+                yield not_applicable(arm.id, _PLAIN)
+            continue
+        drafted = sum(request.row.draft_n or 0 for request in requests)
+        limits = _limits(data, arm, drafted)
+        for limit in limits:
+            yield about_arm(
+                "drafter-idle", "suspect", arm.id, limit.told, limit.fix, method=limit.method, never_drafts=limit.never
+            )
+        if requests and sum(limit.never for limit in limits) < len(arm.methods):
+            yield from _idle(arm, requests, drafted)
+
+
+def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
+    generated = sum(request.row.predicted_n or 0 for request in requests)
+    if not generated:
+        yield not_applicable(arm.id, "nothing was generated")
+    elif drafted < IDLE_SHARE * generated:
+        yield about_arm(
+            "drafter-idle",
+            "suspect",
+            arm.id,
+            f"only {drafted} tokens were drafted while {generated} were generated: the method is idle",
+            "measure on prompts that it can draft for, or lower gamma_min, p_min or ngram_n",
+            drafted=drafted,
+            generated=generated,
+        )
+    elif drafted < FEWEST_DRAFTED:
+        yield about_arm(
+            "drafter-idle",
+            "note",
+            arm.id,
+            f"{drafted} drafted tokens are too few to quote an acceptance rate",
+            f"measure until at least {FEWEST_DRAFTED} tokens are drafted",
+            drafted=drafted,
+            generated=generated,
+        )
+
+
+def _limits(data: RunData, arm: Arm, drafted: int) -> list[DraftLimit]:
+    """What the engine silently makes of the arm's settings; a run in which the method drafted after all refutes it."""
+    engine = data.experiment.engine
+    if not has_limits(engine, arm):
+        return []
+    refuted = bool(drafted) and len(arm.methods) == 1
+    found = draft_limits(arm, _room(data, arm), instrumented=engine.kind == "libllama")
+    return [limit for limit in found if not (limit.never and refuted)]
+
+
+def _room(data: RunData, arm: Arm) -> Room:
+    most = data.experiment.generation.max_tokens
+    prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
+    if not prompts:
+        return Room(answer=most, text=arm.engine.context)
+    answers = [it.max_tokens or most for it in prompts]
+    texts = [_most_tokens(it, arm.engine.context) + answer for it, answer in zip(prompts, answers, strict=True)]
+    return Room(answer=max(answers), text=min(arm.engine.context, max(texts)))
+
+
+def _most_tokens(prompt: Prompt, context: int) -> int:
+    """Most tokens that a prompt can have: its exact number, or no more than its bytes and a few that are added."""
+    if prompt.token_count is not None:
+        return prompt.token_count + _ADDED
+    # A chat template adds text of its own, of any length.
+    return context if prompt.format == "chat" else len(prompt.text.encode()) + _ADDED
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def replay_livelock(data: RunData) -> Findings:
+    """The engine restores the same position again and again: time passes and no token comes.
+
+    A replay may reject once more what another batch size has decided the other way, so that two in a row are honest,
+    though dear. But each cuts a token off the draft at least: more in a row than a draft has tokens make no headway.
+    """
+    for arm, requests in answered(data):
+        if not arm.speculates:
+            yield not_applicable(arm.id, _PLAIN)
+            continue
+        stuck = [request for request in requests if request.restores_at_one_place > 1]
+        longest = _longest_drafts(arm, used_sessions(data, requests))
+        for request in stuck:
+            yield about_request(
+                "replay-livelock",
+                "invalid" if request.restores_at_one_place > longest else "suspect",
+                request,
+                f"a checkpoint was restored {request.restores_at_one_place} times in a row without a token in between",
+                "use another engine build, or a method without checkpoints; the time measured may be that of a fault",
+                restores_in_a_row=request.restores_at_one_place,
+                restores=request.restores,
+            )
+        if not stuck:
+            yield from _livelock_in_log(data, arm, requests)
+
+
+def _longest_drafts(arm: Arm, sessions: Sequence[Session]) -> int:
+    return max((longest_draft(arm, session) for session in sessions), default=LONGEST_DRAFT)
+
+
+def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings:
+    logs = logs_of(data, requests)
+    worst = max((log for _, log in logs.read), key=lambda log: log.longest_replay, default=None)
+    header = data.header(arm.target)
+    stepped = any(request.row.step_n for request in requests) or not any(request.row.draft_n for request in requests)
+    if worst is not None and worst.longest_replay > 1:
+        yield about_arm(
+            "replay-livelock",
+            "invalid" if worst.longest_replay > _longest_drafts(arm, used_sessions(data, requests)) else "suspect",
+            arm.id,
+            f"the log shows {worst.longest_replay} restores at one position ({worst.longest_replay_at})",
+            "use another engine build, or a method without checkpoints; the time measured may be that of a fault",
+            restores_in_a_row=worst.longest_replay,
+            at=worst.longest_replay_at,
+        )
+    elif header is not None and not header.recurrent:
+        yield not_applicable(arm.id, "the target forgets rejected tokens without checkpoints")
+    elif header is not None and not stepped and not any(log.checkpoints_restored for _, log in logs.read):
+        yield unseen(arm.id, "the target needs checkpoints, and neither steps nor the log show any: set trace_steps")
+
+
+def checkpoint_cost(data: RunData) -> Findings:
+    """What it takes to undo rejected tokens on a recurrent or hybrid target."""
+    for arm, requests in answered(data):
+        if not arm.speculates:
+            yield not_applicable(arm.id, _PLAIN)
+            continue
+        logs = logs_of(data, requests)
+        created = [log.checkpoints_created for _, log in logs.read]
+        in_log = sum(log.checkpoints_restored.count for _, log in logs.read)
+        restores = sum(request.restores for request in requests)
+        header = data.header(arm.target)
+        if restores or in_log or any(created):
+            yield _cost(arm, requests, restores, in_log, sum(it.count for it in created), _size(created))
+        elif header is not None and header.recurrent and logs.missing:
+            yield unseen(arm.id, "the target needs checkpoints, and not every session has a readable log")
+        elif header is not None and not header.recurrent:
+            yield not_applicable(arm.id, "the target forgets rejected tokens without checkpoints")
+
+
+def _size(created: Sequence[object]) -> float | None:
+    """Mean size of a checkpoint in bytes, where the log prints it."""
+    sized = sum(getattr(it, "sized", 0) for it in created)
+    return sum(getattr(it, "size_bytes", 0) for it in created) / sized if sized else None
+
+
+def _cost(
+    arm: Arm, requests: Sequence[RequestData], restores: int, in_log: int, created: int, size: float | None
+) -> Finding:
+    forwards = sum(forwards_after_prompt(request) for request in requests)
+    share = restores / forwards
+    told = f"{restores or in_log} checkpoints were restored"
+    if restores:
+        # Rejecting costs the replay: a forward whose tokens the rejected one had computed already.
+        told += f", so {100 * share:.0f} % of the target's forwards were replays"
+    if size is not None:
+        told += f"; {created} were saved, of {size / MIB:.1f} MiB each"
+    return about_arm(
+        "checkpoint-cost",
+        "note",
+        arm.id,
+        told,
+        "a shorter gamma or a higher p_min rejects less; methods with bounded rollback (draft-mtp) need no checkpoint",
+        restored=restores,
+        restored_in_log=in_log,
+        created=created,
+        size_mib=None if size is None else size / MIB,
+        replayed_share=share if restores else None,
+    )
+
+
+# --- acceptance that is none -----------------------------------------------------------------------------------------
+
+
+def synthetic_on(data: RunData) -> Findings:
+    """Acceptance decided by dice tells what steps cost; as a speedup of a model it is false."""
+    for arm in data.arms.values():
+        if arm.role == "control":
+            yield not_applicable(arm.id, "controls may decide acceptance by dice")
+            continue
+        flags = [flag for flag in arm.engine.extra_flags if "spec-synth" in flag]
+        sign = logs_of(data, data.by_arm[arm.id]).all("synthetic")
+        if arm.synthetic_rates or flags or sign:
+            rates = ", ".join(f"{rate:g}" for rate in arm.synthetic_rates)
+            how = f"synthetic_rates {rates}" if rates else flags[0] if flags else "the engine's log says so"
+            yield about_arm(
+                "synthetic-on",
+                "invalid",
+                arm.id,
+                f"acceptance is decided by dice ({how}): the speedup is that of no model",
+                "read it as the cost of steps, and remove synthetic_rates for a result",
+                synthetic_rates=rates or None,
+                flag=flags[0] if flags else None,
+                log=first_line(sign),
+            )
+
+
+def experts_recorded(data: RunData) -> Findings:
+    """Looking into the graph makes an engine compute it in pieces: what its steps then take says nothing."""
+    for arm in data.arms.values():
+        if arm.engine.record_experts:
+            yield about_arm(
+                "experts-recorded",
+                "invalid",
+                arm.id,
+                "the experts of every step were recorded, which slows decoding down: its times are not comparable",
+                "read which experts were chosen, and measure times without engine.record_experts",
+            )
+        else:
+            yield not_applicable(arm.id, "experts were not recorded")
+
+
+def timing_only(data: RunData) -> Findings:
+    """Random weights cost what real ones cost, but agree with nothing: a cost probe, no result."""
+    for arm in data.arms.values():
+        used = [data.models.get(name) for name in (arm.target, arm.draft) if name is not None]
+        random = [model.name for model in used if model is not None and model.timing_only]
+        if not arm.speculates or arm.role == "control":
+            yield not_applicable(arm.id, _PLAIN if not arm.speculates else "controls measure no speedup")
+        elif random:
+            yield about_arm(
+                "timing-only",
+                "invalid",
+                arm.id,
+                f"{' and '.join(random)} has random weights: its acceptance, and so the speedup, is that of no model",
+                "read it as the cost of steps, or use trained weights; the baseline's decode rate is valid",
+                models=", ".join(random),
+            )
+
+
+_LOG = ("sessions", "logs", "requests")
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "target-decode-failed",
+        "verification fails, the loop goes on and samples stale logits",
+        "invalid",
+        target_decode_failed,
+        saw=(*_LOG, "replies"),
+        assumes=(
+            "what llama.cpp's log calls a failed forward was one: the engine's own account of itself. Without a log, "
+            "tokens that no successful forward stands behind: counting"
+        ),
+        otherwise=(
+            "an engine with other words goes unnoticed here, and conservation has to find it; with neither log nor "
+            "counters the arm is at most suspect"
+        ),
+    ),
+    Check(
+        "draft-decode-failed",
+        "forwards of the draft fail, so drafts are empty or short",
+        "invalid",
+        draft_decode_failed,
+        saw=(*_LOG, "arms"),
+        assumes=(
+            "what llama.cpp's log calls a failed forward of the draft was one: the engine's own account of itself"
+        ),
+        otherwise="an engine with other words goes unnoticed; without a log the arm is at most suspect",
+    ),
+    Check(
+        "speculation-not-active",
+        "a draft is loaded, but nothing drafts",
+        "invalid",
+        speculation_not_active,
+        saw=(*_LOG, "arms"),
+        assumes=(
+            "a slot that the engine says does not speculate does not; nor does one whose set-up the log calls failed "
+            "and that drafted nothing: identity and counting"
+        ),
+        otherwise=(
+            "where the engine says neither, a model that drafted nothing may have been unsure throughout: suspect"
+        ),
+    ),
+    Check(
+        "drafter-idle",
+        "the method almost never drafts, or by its settings never as it was asked to",
+        "suspect",
+        drafter_idle,
+        saw=("arms", "requests", "experiment", "prompts"),
+        before=True,
+        assumes="a method that drafts for fewer than one token in twenty cannot be why the arm is fast or slow",
+        otherwise="drafting that seldom may still cost time or save it: the arm is suspect, its figures are shown",
+    ),
+    Check(
+        "acceptance-by-construction",
+        "the acceptance counter can only say 100 %",
+        "invalid",
+        acceptance_by_construction,
+        saw=(*_LOG, "arms", "models", "replies"),
+        assumes=(
+            "a rejected token was drafted, and has to be among the drafted ones: counting. The number of forwards is "
+            "held against drafts of full length only where the engine itself says that nothing shortens them"
+        ),
+        otherwise=("where drafts may end early, full acceptance over texts of different speed is suspect and no more"),
+    ),
+    Check(
+        "checkpoint-cost",
+        "recurrent targets save, restore and replay on each rejection",
+        "note",
+        checkpoint_cost,
+        saw=(*_LOG, "arms", "models", "replies"),
+        assumes="each restored checkpoint makes the target compute a forward again",
+        otherwise="the share of replays is an upper bound where a build restores without computing again; it is a note",
+    ),
+    Check(
+        "replay-livelock",
+        "the same position is restored again and again",
+        "invalid",
+        replay_livelock,
+        saw=(*_LOG, "arms", "models", "replies"),
+        assumes=(
+            "each restored checkpoint cuts a token off the draft at least, so that more in a row than a draft has "
+            "tokens make no headway: counting"
+        ),
+        otherwise="fewer in a row may be near ties that another batch size decides the other way: suspect",
+    ),
+    Check(
+        "synthetic-on",
+        "acceptance decided by dice is reported as real",
+        "invalid",
+        synthetic_on,
+        saw=("arms", *_LOG),
+        before=True,
+        assumes=(
+            "what the arm asks for, or the engine's own line about it, is in force: identity of the configuration"
+        ),
+        otherwise=(
+            "an engine that ignores it drafts as usual, and flag-inert tells; the arm is still not what it is called"
+        ),
+    ),
+    Check(
+        "experts-recorded",
+        "times of an engine that was looked into",
+        "invalid",
+        experts_recorded,
+        saw=("arms",),
+        before=True,
+        assumes="looking into the graph changes how it is computed, always",
+        otherwise="nothing else is assumed: it follows from the arm's own settings",
+    ),
+    Check(
+        "timing-only",
+        "acceptance of random weights is reported as real",
+        "invalid",
+        timing_only,
+        saw=("arms", "models"),
+        before=True,
+        assumes="weights that were drawn at random agree with nothing: identity of the model",
+        otherwise="a model that is wrongly marked is refused as well; its costs stay readable",
+    ),
+)

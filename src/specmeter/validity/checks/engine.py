@@ -1,0 +1,333 @@
+"""Whether the engine was the one that was asked for, with room for its target, and alone."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from specmeter.record import Arm, DeviceUse, EngineIdentity, Session
+from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.evidence import not_applicable, unseen
+from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.sessions import (
+    Value,
+    as_evidence,
+    beside_baseline,
+    distinct,
+    identity_of,
+    sessions_by_arm,
+    target_devices_known,
+)
+from specmeter.verdicts import Findings, about_arm, about_run
+
+# --- two-binaries ----------------------------------------------------------------------------------------------------
+
+_BUILD = re.compile(r"\bb?(\d{1,9})[- ]\(?([0-9a-f]{6,40}|unknown)\b")
+_UNKNOWN = ("0", "unknown")
+
+
+def two_binaries(data: RunData) -> Findings:
+    """More than one engine in a run, or a program that was built from another source than it says.
+
+    Identities are compared to the byte. A build is a number and a commit; builds without them (packages that were made
+    outside of a repository print `0 (unknown)`) agree with anything.
+    """
+    if not data.sessions:
+        yield unseen(None, "no session was recorded")
+        return
+    engines: dict[tuple[object, ...], EngineIdentity] = {}
+    known: dict[int, tuple[object, ...]] = {}
+    for session in data.sessions.values():
+        # Sessions share their engine's record; its libraries need not be sorted again for each of them.
+        key = known.get(id(session.engine)) or identity_of(session.engine)
+        known[id(session.engine)] = key
+        engines.setdefault(key, session.engine)
+    if len(engines) > 1:
+        first, second = list(engines.values())[:2]
+        yield about_run(
+            "two-binaries",
+            "suspect",
+            f"{len(engines)} different engines measured this run: {_what_differs(first, second)}",
+            "measure the whole run again with one engine; compare two builds with `specmeter compare`",
+            engines=len(engines),
+            **{f"engine {place}": f"{it.build} {it.binary_sha256[:16]}" for place, it in enumerate(engines.values())},
+        )
+    if data.simulated:
+        return
+    yield from _other_builds(data)
+
+
+def _what_differs(first: EngineIdentity, second: EngineIdentity) -> str:
+    if first.binary_sha256 != second.binary_sha256:
+        return f"binaries {first.binary_sha256[:12]} and {second.binary_sha256[:12]}"
+    libraries = sorted(
+        name
+        for name in {**first.libraries, **second.libraries}
+        if first.libraries.get(name) != second.libraries.get(name)
+    )
+    if libraries:
+        return f"the library {libraries[0]} is not the same"
+    return f"builds {first.build!r} and {second.build!r}"
+
+
+def _other_builds(data: RunData) -> Findings:
+    """Sessions whose log names another build than the engine's identity."""
+    wrong: list[tuple[Session, str]] = []
+    silent = 0
+    for session in data.sessions.values():
+        log = data.logs.get(session.id)
+        printed = [text for text in (log.build if log else "", session.resolved.get("build")) if isinstance(text, str)]
+        builds = [build for text in printed if (build := _build_of(text)) is not None]
+        silent += not builds
+        differing = [text for text in printed if _differ(_build_of(text), _build_of(session.engine.build))]
+        if differing:
+            wrong.append((session, differing[0]))
+    if wrong:
+        session, printed_build = wrong[0]
+        yield about_run(
+            "two-binaries",
+            "suspect",
+            f"the log of {len(wrong)} sessions names build {printed_build[:80]!r}, the engine was identified as "
+            f"{session.engine.build[:80]!r}",
+            "launcher and libraries come from different builds: install the engine afresh, in a folder of its own",
+            sessions=len(wrong),
+            build_in_log=printed_build[:200],
+            build_of_engine=session.engine.build[:200],
+            arm=session.arm_id,
+        )
+    elif silent == len(data.sessions):
+        yield unseen(None, "no log names a build")
+
+
+def _build_of(text: str) -> tuple[str, str] | None:
+    found = _BUILD.search(text)
+    return None if found is None else (found.group(1), found.group(2))
+
+
+def _differ(one: tuple[str, str] | None, other: tuple[str, str] | None) -> bool:
+    if one is None or other is None:
+        return False
+    numbers = one[0] != other[0] and _UNKNOWN[0] not in (one[0], other[0])
+    commits = not one[1].startswith(other[1]) and not other[1].startswith(one[1])
+    return numbers or (commits and _UNKNOWN[1] not in (one[1], other[1]))
+
+
+# --- memory-fit ------------------------------------------------------------------------------------------------------
+
+_SAME_SIZE = 0.01
+_SAME_BYTES = 2 * 2**20
+
+
+def memory_fit(data: RunData) -> Findings:
+    """A target that lies otherwise in memory than its baseline's, because a draft took the room.
+
+    Layers on devices, the context of a slot, and the target's weights and KV cache per device are compared between
+    sessions of one block. Sizes may differ by 1 % or 2 MiB, since logs print them rounded. Compute buffers are left
+    out: verifying a draft may need larger ones, and they say nothing about where the target lies. Left out as well is
+    the size of weights for arms that load drafting heads into the target, and the cache of a recurrent target that
+    keeps snapshots for rolling back.
+    """
+    arms = [arm for arm in data.arms.values() if arm.baseline_id is not None]
+    if data.simulated or not arms:
+        yield not_applicable(None, "nothing lies in memory" if data.simulated else "no arm has a baseline")
+        return
+    by_arm = sessions_by_arm(data)
+    for arm in arms:
+        pairs = list(beside_baseline(arm, by_arm))
+        baseline = data.arms.get(arm.baseline_id or "")
+        known = [
+            pair
+            for pair in pairs
+            if target_devices_known(arm, pair[0]) and baseline and target_devices_known(baseline, pair[1])
+        ]
+        if not known:
+            yield unseen(arm.id, "the engine does not say where the target lies")
+            continue
+        moved = distinct(it for mine, base in known for it in _moved(arm, mine, base))
+        if moved:
+            yield about_arm(
+                "memory-fit",
+                "suspect",
+                arm.id,
+                f"the target does not lie in memory as that of the baseline does: {moved[0].text}",
+                "set gpu_layers and context so that target and draft fit together, for all arms alike",
+                blocks=len({(mine.invocation, mine.block) for mine, _ in known}),
+                **as_evidence(moved),
+            )
+
+
+def _moved(arm: Arm, mine: Session, base: Session) -> Iterator[Value]:
+    if mine.layers_offloaded is not None and base.layers_offloaded is not None:
+        # Drafting heads inside the target are layers more; what counts is what had to stay behind.
+        behind, usual = (total - there for there, total in (mine.layers_offloaded, base.layers_offloaded))
+        if behind != usual:
+            yield Value("layers not on a device", usual, behind)
+    elif mine.layers_offloaded != base.layers_offloaded:
+        yield Value("layers on a device", base.layers_offloaded, mine.layers_offloaded)
+    for name in ("n_ctx", "slot_context"):
+        expected, seen = base.resolved.get(name), mine.resolved.get(name)
+        if expected is not None and seen is not None and expected != seen:
+            yield Value(name, expected, seen)
+    heads = "draft-mtp" in arm.methods
+    snapshots = mine.resolved.get("n_rs_seq") != base.resolved.get("n_rs_seq")
+    for use in base.devices:
+        now = next((it for it in mine.devices if it.device == use.device), DeviceUse(device=use.device))
+        if not heads and not _same_size(use.model_buffer_bytes, now.model_buffer_bytes):
+            yield Value(f"weights on {use.device} in bytes", use.model_buffer_bytes, now.model_buffer_bytes)
+        if not snapshots and not _same_size(use.kv_buffer_bytes, now.kv_buffer_bytes):
+            yield Value(f"KV cache on {use.device} in bytes", use.kv_buffer_bytes, now.kv_buffer_bytes)
+
+
+def _same_size(one: int, other: int) -> bool:
+    return abs(one - other) <= max(_SAME_BYTES, _SAME_SIZE * max(one, other))
+
+
+# --- server-shared ---------------------------------------------------------------------------------------------------
+
+_KEEPS_A_TABLE = "ngram-mod"
+"""The method whose table of n-grams lives as long as the server. Tried on the embedded engine: when a prompt comes
+again, this one drafts the whole answer, and all other n-gram methods what they drafted the first time."""
+_RISE = 0.02
+"""Least rise of the share of accepted tokens from the first to the last request of a session."""
+_RISE_T = 4.0
+"""Least ratio of the slope to its standard error."""
+
+
+def server_shared(data: RunData) -> Findings:
+    """Servers that more than one request, client or arm left its traces in.
+
+    More than one slot, a prompt cache, prompt tokens found in the cache, a session that served another arm or block:
+    each is exact. The method `ngram-mod` keeps its table for the server's life, so every request after the first drafts
+    from the texts of others; that is certain from the method alone. For all n-gram arms the share of accepted
+    tokens is also compared over the places of one prompt in the sessions of different blocks: greedy text repeats
+    itself exactly, so without a shared table it does not depend on the place at all. It is called a rise from 0.02 of
+    the tokens between first and last place on, at four times its standard error.
+    """
+    by_arm = sessions_by_arm(data)
+    if not data.sessions:
+        yield unseen(None, "no session was recorded")
+        return
+    for arm in data.arms.values():
+        requests = data.by_arm[arm.id]
+        if not requests:
+            yield unseen(arm.id, "no request was answered")
+            continue
+        evidence = _shared(data, arm, by_arm[arm.id], requests)
+        if evidence:
+            yield about_arm(
+                "server-shared",
+                "suspect",
+                arm.id,
+                "requests were not alone with their server: " + "; ".join(evidence.values()),
+                "use slots: 1 and prompt_cache: false, and design.session: request for methods that keep a table",
+                **evidence,
+            )
+
+
+def _shared(data: RunData, arm: Arm, sessions: Sequence[Session], requests: Sequence[RequestData]) -> dict[str, str]:
+    """What was shared -> how it shows."""
+    found: dict[str, str] = {}
+    slots = max(
+        (it for s in sessions if isinstance(it := s.resolved.get("total_slots"), int)), default=arm.engine.slots
+    )
+    if slots > 1:
+        found["slots"] = f"{slots} slots"
+    cached = [it.row.cache_n for it in requests if it.row.cache_n]
+    if cached:
+        found["cached"] = f"{len(cached)} of {len(requests)} requests found {max(cached)} prompt tokens or fewer cached"
+    elif arm.engine.prompt_cache:
+        found["cached"] = "the prompt cache is on"
+    strangers = sum(_strange(data.sessions.get(it.row.session_id), it) for it in requests)
+    if strangers:
+        found["sessions"] = f"{strangers} requests were answered by a session of another arm or block"
+    if any(method.startswith("ngram") for method in arm.methods):
+        found |= _shared_table(data, arm, requests)
+    return found
+
+
+def _strange(session: Session | None, request: RequestData) -> bool:
+    if session is None:
+        return False
+    row = request.row
+    return (session.arm_id, session.invocation, session.block) != (row.arm_id, row.invocation, row.block)
+
+
+def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> dict[str, str]:
+    places = _places(requests)
+    found: dict[str, str] = {}
+    if _KEEPS_A_TABLE in arm.methods and max(places) > 0 and not data.simulated:
+        found["table"] = f"{_KEEPS_A_TABLE} keeps its table, and a session answered up to {max(places) + 1} requests"
+    rise = _rise(requests, places)
+    if rise is not None:
+        found["rise"] = f"{100 * rise:.1f} % more tokens are accepted at the end of a session than at its beginning"
+    return found
+
+
+def _places(requests: Sequence[RequestData]) -> list[int]:
+    """Of each request the number of requests that its session had answered before."""
+    counts: dict[str, int] = {}
+    places: list[int] = []
+    for request in requests:
+        place = counts.get(request.row.session_id, 0)
+        counts[request.row.session_id] = place + 1
+        places.append(place)
+    return places
+
+
+def _rise(requests: Sequence[RequestData], places: Sequence[int]) -> float | None:
+    """Rise of the share of accepted tokens over a session, prompts held fixed; None where there is none to speak of."""
+    rows = [it.row for it in requests]
+    numbers: dict[str, int] = {}
+    prompt = np.array([numbers.setdefault(row.prompt_id, len(numbers)) for row in rows])
+    share = np.array([(row.draft_n_accepted or 0) / max(1, (row.predicted_n or 0) - 1) for row in rows])
+    place = np.array(places, dtype=np.float64)
+    per_prompt = np.bincount(prompt)
+    share = share - (np.bincount(prompt, share) / per_prompt)[prompt]
+    moved = place - (np.bincount(prompt, place) / per_prompt)[prompt]
+    spread, freedom = float(moved @ moved), len(rows) - len(numbers) - 1
+    if spread == 0 or freedom < 5:
+        return None
+    slope = float(moved @ share) / spread
+    left = share - slope * moved
+    error = math.sqrt(float(left @ left) / freedom / spread)
+    rise = slope * float(place.max())
+    return rise if rise >= _RISE and slope >= _RISE_T * error else None
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        id="two-binaries",
+        threat="launcher and libraries from different builds, or several engines in one run",
+        severity="suspect",
+        look=two_binaries,
+        saw=("engines", "sessions", "logs"),
+        assumes="one build is one set of bytes, and prints one build number",
+        otherwise="the same source built twice has other bytes: suspect at most",
+    ),
+    Check(
+        id="memory-fit",
+        threat="the target was offloaded less because a draft took the room",
+        severity="suspect",
+        look=memory_fit,
+        saw=("arms", "sessions", "requests"),
+        assumes=(
+            "buffers of the same size in the same place are read at the same speed; logs round sizes to 1 % or 2 MiB"
+        ),
+        otherwise="a smaller difference goes unnoticed, a harmless one is suspect at most",
+    ),
+    Check(
+        id="server-shared",
+        threat="slots, caches or tables shared between requests",
+        severity="suspect",
+        look=server_shared,
+        saw=("arms", "sessions", "requests"),
+        assumes=(
+            "greedy text repeats itself, so that acceptance does not depend on the place in a session unless something "
+            "is kept"
+        ),
+        otherwise="a rise by chance passes four standard errors rarely: suspect at most",
+    ),
+)

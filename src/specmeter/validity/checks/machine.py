@@ -1,0 +1,450 @@
+"""Whether the machine was free, and stayed the same, while requests ran.
+
+Telemetry comes about once a second. A sample tells about the second before it, and belongs to the request that was
+running then; those between requests tell nothing about any rate. Most checks also look before anything is measured.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from specmeter.host.other_load import BUSY_PERCENT, SPIKE_PERCENT, busy_percent, is_busy
+from specmeter.record import Arm, Finding, Host, KvType, Session
+from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.evidence import not_applicable, unseen
+from specmeter.validity.checks.run_data import Load, RunData
+from specmeter.verdicts import Findings, about_arm, about_run
+
+_SIMULATED = "time is virtual"
+_NO_HOST = "the machine is not recorded"
+
+
+# --- host-busy -------------------------------------------------------------------------------------------------------
+
+_SAMPLE_S = 1.0
+"""Time that a sample tells about."""
+_HARMLESS = frozenset({"application_clocks", "sync_boost", "display_clocks"})
+"""Clocks lowered by settings, the same for every arm."""
+_POWER_CAP = frozenset({"sw_power_cap"})
+"""A GPU at its power limit: what it does at full load, and part of what an arm costs."""
+_THROTTLED = 0.05
+_SLOW_CLOCK = 0.8
+_SLOW_CLOCKS = 0.25
+_LEAST_CLOCKS = 8
+_CLOCKS_APART = 0.9
+_LOW_MEMORY = 0.03
+
+
+def host_busy(data: RunData) -> Findings:
+    """Other programs, slowed processors, or memory running out while the requests of an arm ran.
+
+    Others: 5 % of the machine in the mean over the arm's samples, or 10 % of it in a fifth of them. Where the engine's
+    threads take every core of the CPU, one core taken by others is enough, however many there are: threads that wait
+    for each other are as slow as the slowest. GPUs: a thermal or hardware slowdown in 5 % of the samples; at the power
+    limit it is a note. Clocks: a quarter of the samples a fifth below the run's fastest, or a median a tenth below that
+    of the baseline. Memory: less than 3 % of it available at any time.
+    """
+    if data.simulated:
+        yield not_applicable(None, _SIMULATED)
+        return
+    if not data.telemetry:
+        yield unseen(None, "no telemetry was recorded")
+        return
+    samples = loads_by_arm(data)
+    fastest = _fastest_mhz(load for loads in samples.values() for load in loads)
+    started = _first_sessions(data)
+    for arm in data.arms.values():
+        loads = samples.get(arm.id, [])
+        if not loads:
+            yield unseen(arm.id, "no sample was taken while its requests ran")
+            continue
+        baseline = samples.get(arm.baseline_id or "", [])
+        yield from _others(arm, loads, baseline, _busy_percent(data, arm, started.get(arm.id)))
+        yield from _gpus(arm, loads, baseline)
+        yield from _clocks(arm, loads, baseline, fastest)
+        yield from _memory(data, arm, loads)
+
+
+def loads_by_arm(data: RunData) -> dict[str, list[Load]]:
+    """Samples by the arm whose request was running, or had just ended."""
+    rows = sorted((it.row.started_at, it.row.wall_ms or 0.0, it.row.arm_id) for it in data.requests)
+    starts = [start for start, _, _ in rows]
+    found: dict[str, list[Load]] = {}
+    for load in data.telemetry:
+        last = bisect_right(starts, load.at) - 1
+        if last >= 0 and starts[last] + rows[last][1] / 1000 >= load.at - _SAMPLE_S:
+            found.setdefault(rows[last][2], []).append(load)
+    return found
+
+
+def _others(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load], gate: float) -> Findings:
+    shares = np.array([load.other_cpu_percent for load in loads])
+    if not is_busy(shares.tolist(), gate):
+        return
+    yield about_arm(
+        "host-busy",
+        "suspect",
+        arm.id,
+        f"other programs took {shares.mean():.1f} % of the machine while the arm's requests ran, and up to "
+        f"{shares.max():.0f} %",
+        "end other programs, and measure again",
+        mean_percent=round(float(shares.mean()), 2),
+        gate_percent=round(gate, 2),
+        highest_percent=round(float(shares.max()), 2),
+        samples=len(shares),
+        samples_above_10_percent=int((shares > SPIKE_PERCENT).sum()),
+        mean_percent_of_baseline=round(float(np.mean([load.other_cpu_percent for load in baseline])), 2)
+        if baseline
+        else None,
+    )
+
+
+def _busy_percent(data: RunData, arm: Arm, session: Session | None) -> float:
+    """Mean share of the machine that others may have beside the arm."""
+    host = data.hosts[-1] if data.hosts else None
+    if host is None or session is None or not session.devices:
+        return BUSY_PERCENT
+    on_cpu = all(use.device.startswith("CPU") for use in session.devices)
+    threads = _threads(arm, session) if on_cpu else None
+    return busy_percent(threads, host.physical_cores or host.logical_cores, host.logical_cores)
+
+
+def _gpus(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load]) -> Findings:
+    reasons = Counter(reason for load in loads for reason in set(load.gpu_throttle) - _HARMLESS)
+    throttled = sum(bool(set(load.gpu_throttle) - _HARMLESS - _POWER_CAP) for load in loads)
+    capped = reasons["sw_power_cap"]
+    if max(throttled, capped) < max(2, _THROTTLED * len(loads)):
+        return
+    harmful = throttled >= max(2, _THROTTLED * len(loads))
+    names = ", ".join(reason for reason, _ in reasons.most_common())
+    yield about_arm(
+        "host-busy",
+        "suspect" if harmful else "note",
+        arm.id,
+        f"a GPU was slowed down in {max(throttled, capped)} of {len(loads)} samples ({names})",
+        "cool the GPU, or set a clock that it can hold" if harmful else "say which power limit was set",
+        samples=len(loads),
+        reasons=names,
+        throttled_samples=throttled,
+        power_capped_samples=capped,
+        throttled_samples_of_baseline=sum(bool(set(load.gpu_throttle) - _HARMLESS - _POWER_CAP) for load in baseline),
+    )
+
+
+def _fastest_mhz(loads: Iterable[Load]) -> float | None:
+    """Clock that the fastest tenth of all samples has, in MHz."""
+    clocks = [load.cpu_mhz for load in loads if load.cpu_mhz]
+    return float(np.quantile(clocks, 0.9)) if len(clocks) >= _LEAST_CLOCKS else None
+
+
+def _clocks(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load], fastest: float | None) -> Findings:
+    mine = [load.cpu_mhz for load in loads if load.cpu_mhz]
+    base = [load.cpu_mhz for load in baseline if load.cpu_mhz]
+    if fastest is None or len(mine) < _LEAST_CLOCKS:
+        return
+    slow = sum(mhz < _SLOW_CLOCK * fastest for mhz in mine)
+    usual = float(np.median(base)) if len(base) >= _LEAST_CLOCKS else None
+    if slow < _SLOW_CLOCKS * len(mine) and (usual is None or np.median(mine) >= _CLOCKS_APART * usual):
+        return
+    yield about_arm(
+        "host-busy",
+        "suspect",
+        arm.id,
+        f"the processor ran at {np.median(mine):.0f} MHz in the median while the arm's requests ran, and at "
+        f"{fastest:.0f} MHz at other times of the run",
+        "cool the machine, plug it in, and fix the clock (governor `performance`)",
+        median_mhz=round(float(np.median(mine))),
+        median_mhz_of_baseline=None if usual is None else round(usual),
+        fastest_mhz=round(fastest),
+        slow_samples=slow,
+        samples=len(mine),
+    )
+
+
+def _memory(data: RunData, arm: Arm, loads: Sequence[Load]) -> Findings:
+    least = min(load.memory_available_bytes for load in loads)
+    if data.hosts and least < _LOW_MEMORY * data.hosts[-1].memory_bytes:
+        yield about_arm(
+            "host-busy",
+            "suspect",
+            arm.id,
+            f"only {least / 1e9:.2f} GB of memory were left while the arm's requests ran",
+            "use a smaller model or context, or end other programs",
+            memory_available_bytes=least,
+            memory_bytes=data.hosts[-1].memory_bytes,
+        )
+
+
+# --- free-cores ------------------------------------------------------------------------------------------------------
+
+_CORES = re.compile(r"\((\d+(?:\.\d+)?) cores\)$")
+_BUSY_CORES = 0.5
+
+
+def free_cores(data: RunData) -> Findings:
+    """More threads than cores, or cores that others were using when the run began.
+
+    Threads beyond what the process may use wait for each other in every layer. Beyond the physical cores they share
+    execution units, which costs little and helps little: a note. Half a core in other hands counts as busy when the
+    engine's threads leave none free; where telemetry was recorded, that tells better what it did (`host-busy`), and it
+    is a note here. So is a load average above the cores, because it also remembers what ended a minute ago.
+    """
+    if data.simulated:
+        yield not_applicable(None, _SIMULATED)
+        return
+    if not data.hosts:
+        yield unseen(None, _NO_HOST)
+        return
+    host = data.hosts[-1]
+    usable = host.usable_cores or float(host.logical_cores)
+    started = _first_sessions(data)
+    threads = {arm.id: _threads(arm, started.get(arm.id)) for arm in data.arms.values()}
+    for arm_id, count in threads.items():
+        if count is not None and count > min(usable, host.physical_cores or usable):
+            yield _too_many(arm_id, count, usable, host)
+    cores = min(usable, float(host.physical_cores or usable))
+    wanted = max((count for count in threads.values() if count is not None), default=int(cores))
+    yield from _taken(data, wanted, cores)
+
+
+def _threads(arm: Arm, session: Session | None) -> int | None:
+    """Threads in force, or asked for; None: as many as the engine takes by itself, which are the cores it may use."""
+    read = None if session is None else session.resolved.get("threads")
+    return read if isinstance(read, int) else arm.engine.threads
+
+
+def _first_sessions(data: RunData) -> dict[str, Session]:
+    found: dict[str, Session] = {}
+    for session in data.sessions.values():
+        found.setdefault(session.arm_id, session)
+    return found
+
+
+def _too_many(arm_id: str, threads: int, usable: float, host: Host) -> Finding:
+    over = threads > usable
+    return about_arm(
+        "free-cores",
+        "suspect" if over else "note",
+        arm_id,
+        f"{threads} threads on {usable:g} usable cores"
+        if over
+        else f"{threads} threads on {host.physical_cores} physical cores: some of them share one",
+        "set engine.threads to the number of physical cores that are free",
+        threads=threads,
+        usable_cores=usable,
+        physical_cores=host.physical_cores,
+        logical_cores=host.logical_cores,
+    )
+
+
+def _taken(data: RunData, threads: int, cores: float) -> Findings:
+    """What other programs took when the run was started, each time."""
+    host = max(data.hosts, key=_busy_cores)
+    busy = _busy_cores(host)
+    if busy >= _BUSY_CORES and threads + busy > cores:
+        yield about_run(
+            "free-cores",
+            "note" if data.telemetry else "suspect",
+            f"other programs used {busy:.1f} cores when the run was started, and the engine wants {threads} of "
+            f"{cores:g}: {', '.join(host.busy_processes[:3])}",
+            "end these programs, or set engine.threads to what they leave",
+            busy_cores=round(busy, 2),
+            threads=threads,
+            cores=cores,
+            processes=", ".join(host.busy_processes),
+        )
+    loaded = max((it.load_average[0] for it in data.hosts if it.load_average), default=0.0)
+    if busy < _BUSY_CORES and loaded > cores:
+        yield about_run(
+            "free-cores",
+            "note",
+            f"the load average was {loaded:.1f} on {cores:g} cores when the run was started",
+            "wait until the machine has settled",
+            load_average=round(loaded, 2),
+            cores=cores,
+        )
+
+
+def _busy_cores(host: Host) -> float:
+    return sum(float(seen.group(1)) for name in host.busy_processes if (seen := _CORES.search(name)))
+
+
+# --- power-source ----------------------------------------------------------------------------------------------------
+
+_SAVING = frozenset({"low power", "power saver"})
+"""Energy modes of macOS and Windows that hold the clock down."""
+_X86 = frozenset({"x86_64", "amd64", "x86", "i686"})
+
+
+def power_source(data: RunData) -> Findings:
+    """A machine on its battery, or told to save power.
+
+    The governor `powersave` holds the clock at its lowest under most of Linux's drivers, but those of Intel and newer
+    AMD processors call their normal dynamic mode by that name: on x86 it is a note.
+    """
+    if data.simulated:
+        yield not_applicable(None, _SIMULATED)
+        return
+    if not data.hosts:
+        yield unseen(None, _NO_HOST)
+        return
+    known = [load.on_battery for load in data.telemetry if load.on_battery is not None]
+    started = sum(host.power_source == "battery" for host in data.hosts)
+    if started or any(known):
+        yield about_run(
+            "power-source",
+            "suspect",
+            "the machine ran on its battery",
+            "plug it in, and measure again",
+            starts_on_battery=started,
+            samples_on_battery=sum(known),
+            samples=len(known),
+        )
+    elif not known and all(host.power_source == "unknown" for host in data.hosts):
+        yield unseen(None, "the source of power cannot be told here")
+    for governor, machine in dict.fromkeys((host.governor, host.machine) for host in data.hosts):
+        names = set((governor or "").split("+"))
+        if "powersave" in names or names & _SAVING:
+            dynamic = not names & _SAVING and machine.lower() in _X86
+            yield about_run(
+                "power-source",
+                "note" if dynamic else "suspect",
+                f"the clock policy is {governor}"
+                + (", which on this processor may be the normal one" if dynamic else ""),
+                "set the governor or energy mode to performance while measuring",
+                governor=governor,
+                machine=machine,
+            )
+
+
+# --- memory-short ----------------------------------------------------------------------------------------------------
+
+_FULL = 0.9
+_SWAPPED_BYTES = 100 * 2**20
+_BITS: Mapping[KvType, float] = {
+    "f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5,
+}  # fmt: skip
+"""Bits of one element of the KV cache."""
+
+
+class Need(NamedTuple):
+    """Memory that an arm takes."""
+
+    arm_id: str
+    size_bytes: int
+    measured: bool
+
+
+def memory_short(data: RunData) -> Findings:
+    """Models and caches that fill nine tenths of the memory that was free, or more.
+
+    What is mapped from a file and does not fit is read from disk again and again, token by token. Sizes are those that
+    the engine printed; before a run, weights and KV cache for the whole context (an upper bound where layers have a
+    sliding window). Memory of GPUs counts as free: which part goes there is not known beforehand. Swap that grew by
+    100 MB between two starts of the run says the same after the event.
+    """
+    if data.simulated:
+        yield not_applicable(None, _SIMULATED)
+        return
+    if not data.hosts:
+        yield unseen(None, _NO_HOST)
+        return
+    free = min(host.memory_available_bytes + sum(gpu.memory_bytes or 0 for gpu in host.gpus) for host in data.hosts)
+    started = _first_sessions(data)
+    for arm in data.arms.values():
+        need = _need(data, arm, started.get(arm.id))
+        if need is None:
+            yield unseen(arm.id, "the size of its models is not known")
+        elif need.size_bytes > _FULL * free:
+            yield about_arm(
+                "memory-short",
+                "suspect",
+                arm.id,
+                f"models and caches take {need.size_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB were free",
+                "use a smaller model or quantization, lower engine.context, or end other programs",
+                needed_bytes=need.size_bytes,
+                free_bytes=free,
+                printed_by_the_engine=need.measured,
+            )
+    swap = [host.swap_used_bytes for host in data.hosts if host.swap_used_bytes is not None]
+    if swap and max(swap) - swap[0] > _SWAPPED_BYTES:
+        yield about_run(
+            "memory-short",
+            "suspect",
+            f"{(max(swap) - swap[0]) / 1e6:.0f} MB more were swapped out when the run went on than when it began",
+            "end other programs, or use a smaller model",
+            swap_used_bytes_at_first=swap[0],
+            swap_used_bytes_at_most=max(swap),
+        )
+
+
+def _need(data: RunData, arm: Arm, session: Session | None) -> Need | None:
+    uses = (*session.devices, *session.draft_devices) if session else ()
+    if any(use.model_buffer_bytes for use in uses):
+        size = sum(use.model_buffer_bytes + use.kv_buffer_bytes + use.compute_buffer_bytes for use in uses)
+        return Need(arm.id, size, measured=True)
+    size = 0.0
+    settings = arm.engine
+    types: tuple[tuple[KvType | None, ...], ...] = (
+        (settings.kv_type_k, settings.kv_type_v),
+        (settings.draft_kv_type_k, settings.draft_kv_type_v),
+    )
+    for name, kinds in zip((arm.target, arm.draft), types, strict=True):
+        if name is None:
+            continue
+        if name not in data.models:
+            return None
+        model = data.models[name]
+        per_token = (model.header.kv_bytes_per_token or 0) if model.header else 0
+        bits = sum(_BITS[kind or "f16"] for kind in kinds)
+        size += model.size_bytes + per_token * bits / 32 * settings.context
+    return Need(arm.id, round(size), measured=False)
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        id="host-busy",
+        threat="other load, clocks, power or thermal limits while requests ran",
+        severity="suspect",
+        look=host_busy,
+        saw=("hosts", "arms", "sessions", "requests", "telemetry"),
+        assumes="samples a second apart tell what the requests beside them met",
+        otherwise="short bursts may fall between two samples, or hit no request: suspect at most",
+    ),
+    Check(
+        id="free-cores",
+        threat="more threads than free cores",
+        severity="suspect",
+        look=free_cores,
+        saw=("hosts", "arms", "sessions", "telemetry"),
+        before=True,
+        assumes="threads beyond free cores wait for each other",
+        otherwise="hyperthreads and idle programs may cost little: suspect at most",
+    ),
+    Check(
+        id="power-source",
+        threat="a battery, or a machine that saves power",
+        severity="suspect",
+        look=power_source,
+        saw=("hosts", "telemetry"),
+        before=True,
+        assumes="battery and power saving hold the clock down",
+        otherwise="some machines hold it up all the same: suspect at most",
+    ),
+    Check(
+        id="memory-short",
+        threat="models that do not fit into memory",
+        severity="suspect",
+        look=memory_short,
+        saw=("hosts", "arms", "models", "sessions"),
+        before=True,
+        assumes="models and caches need the memory that the engine printed, or that headers give",
+        otherwise="GPU memory counts as free, whichever part goes there: suspect at most",
+    ),
+)

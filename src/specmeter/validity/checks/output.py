@@ -1,0 +1,464 @@
+"""Checks of what was generated: is it the target's text, is it a text at all, and is it as long as it should be?
+
+Where a greedy text leaves the one it should equal, the target has been asked how sure it was there
+(`specmeter.validity.losslessness`). A gap is the natural logarithm of how many times likelier one token is than
+another: the difference of their logits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import NamedTuple
+
+from specmeter.record import Arm, Finding, Margin
+from specmeter.store import RequestKey
+from specmeter.validity.checks import sampled
+from specmeter.validity.checks.check import Check, about_request
+from specmeter.validity.checks.evidence import answered, not_applicable, unseen
+from specmeter.validity.checks.run_data import NGRAM, RequestData, RunData
+from specmeter.verdicts import Findings, about_arm
+
+NEAR_TIE = 0.3
+"""Gap up to which either token is the target's. Batch size alone moves the gap between the two best tokens: at 2,100
+places where it is below 1, by at most 0.01 with weights in F16, 0.06 in BF16, 0.16 in Q8_0, 0.27 in Q4_0. Where that
+made the other token the best one, it led by at most 0.15; this is twice as much
+(`docs/explanation/losslessness.md`). It costs little: at 95 of 100 places a wrong token would be further off."""
+WIDEST_NEAR_TIE = 1.0
+"""Beyond this no arithmetic is an excuse: the one token is 2.7 times as likely."""
+SWAY = 2.0
+"""How many times the largest gap between own token and another that a target shows when it is asked again still counts
+as a near tie."""
+LOOPS = 0.4
+"""A text repeats so much more of its runs of 8 tokens than the baseline's on the same prompt: it loops. Of 101 pairs of
+texts that parted for good reasons (another quantization, another target) no two differ by more than 0.32."""
+HALF_A_LOOP = 0.5
+"""Share of repeated runs from which plain text is called a loop itself."""
+SAME_LENGTH = 0.1
+"""Sampled texts differ in length by chance; all of an arm's together should not by more than this share."""
+
+_SYNTHETIC = "acceptance is decided by dice: its text means nothing"
+_SAMPLED = "texts are sampled: see sampled-distribution"
+_NO_BASELINE = "no text has one of its baseline beside it"
+
+
+# --- output-differs --------------------------------------------------------------------------------------------------
+
+
+class _Departure(NamedTuple):
+    """A request whose text leaves that of its reference."""
+
+    key: RequestKey
+    position: int
+    margin: Margin | None
+    """What the target said about it; None where it was not asked."""
+
+    @property
+    def gap(self) -> float | None:
+        """From the target's best token down to the less likely of the two; None: unknown, or beyond what is listed."""
+        margin = self.margin
+        if margin is None or margin.best_logprob is None or margin.arm_logprob is None:
+            return None
+        return (
+            None
+            if margin.baseline_logprob is None
+            else margin.best_logprob - min(margin.baseline_logprob, margin.arm_logprob)
+        )
+
+    @property
+    def against_baseline(self) -> bool:
+        """The target would rather say the arm's token than the baseline's."""
+        margin = self.margin
+        if margin is None or margin.arm_logprob is None:
+            return False
+        return margin.baseline_logprob is None or margin.arm_logprob > margin.baseline_logprob
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What the targets of a run said."""
+
+    margins: Mapping[RequestKey, Margin]
+    departures: Mapping[str, Sequence[_Departure]]
+    """By arm; arms whose texts all are as they should be are missing."""
+    near_ties: Mapping[str, float]
+    """Baseline id -> gap up to which its target is taken to be undecided, where that is not the usual one."""
+
+    def near_tie(self, arm: Arm) -> float:
+        return self.near_ties.get(arm.baseline_id or arm.id, NEAR_TIE)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """How an arm's texts compare with those they should equal."""
+
+    arm: Arm
+    compared: int
+    """Requests that have a reference, both with token ids."""
+    departures: tuple[_Departure, ...]
+    near_tie: float
+    """Gap up to which this target is taken to be undecided."""
+
+    @cached_property
+    def asked(self) -> list[_Departure]:
+        return [it for it in self.departures if it.margin is not None]
+
+    @cached_property
+    def near(self) -> list[float]:
+        """Gaps where the target was undecided."""
+        return [it.gap for it in self.asked if it.gap is not None and it.gap <= self.near_tie]
+
+    @cached_property
+    def real(self) -> list[_Departure]:
+        """Where the target was sure."""
+        return [it for it in self.asked if it.gap is None or it.gap > self.near_tie]
+
+    @property
+    def not_asked(self) -> int:
+        return len(self.departures) - len(self.asked)
+
+
+def output_differs(data: RunData) -> Findings:
+    """Greedy text with speculation is not the text without. Near ties are legal: batch size changes the last digits."""
+    if data.experiment.generation.temperature > 0:
+        yield not_applicable(None, _SAMPLED)
+        return
+    answers = _answers(data)
+    texts = {arm.id: _texts(data, arm, requests, answers) for arm, requests in answered(data)}
+    for arm_id, of_arm in texts.items():
+        if of_arm.arm.synthetic_rates:
+            yield not_applicable(arm_id, _SYNTHETIC)
+        elif of_arm.compared == 0:
+            plain = of_arm.arm.baseline_id is None
+            yield unseen(arm_id, "no prompt was answered twice" if plain else _NO_BASELINE)
+        elif of_arm.departures:
+            yield from _different(of_arm, texts.get(of_arm.arm.baseline_id or ""))
+
+
+def _texts(data: RunData, arm: Arm, requests: Sequence[RequestData], answers: _Answers) -> _Texts:
+    departures = tuple(answers.departures.get(arm.id, ()))
+    return _Texts(arm, _compared(data, arm, requests), departures, answers.near_tie(arm))
+
+
+def _compared(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> int:
+    if arm.baseline_id is None:
+        texts = [it for it in requests if it.output]
+        return len(texts) - len({it.row.prompt_id for it in texts})
+    return sum(bool(it.output and base.output) for it, base in data.beside_baseline[arm.id])
+
+
+def _answers(data: RunData) -> _Answers:
+    """Margins of the places where texts part now (a retried request may have left older ones), and near ties.
+
+    Asked again, a target may prefer the very token that plain decoding did not say. That gap is the work of its
+    arithmetic alone, and says how far this reaches in this model on this machine.
+    """
+    keyed = ((RequestKey(it.invocation, it.block, it.arm_id, it.prompt_id), it) for it in data.margins)
+    margins = {key: it for key, it in keyed if data.left_at.get(key) == it.position and it.arm_id in data.arms}
+    departures: dict[str, list[_Departure]] = defaultdict(list)
+    for key, position in data.left_at.items():
+        departures[key.arm_id].append(_Departure(key, position, margins.get(key)))
+    sway: dict[str, float] = {}
+    for it in margins.values():
+        if it.arm_logprob is not None and it.baseline_logprob is not None:
+            name = data.arms[it.arm_id].baseline_id or it.arm_id
+            sway[name] = max(sway.get(name, 0.0), it.arm_logprob - it.baseline_logprob)
+    near_ties = {name: min(WIDEST_NEAR_TIE, max(NEAR_TIE, SWAY * gap)) for name, gap in sway.items()}
+    return _Answers(margins, departures, near_ties)
+
+
+def _different(texts: _Texts, plain: _Texts | None) -> Findings:
+    arm, real = texts.arm, texts.real
+    if texts.not_asked:
+        yield unseen(arm.id, f"of {texts.not_asked} places where texts part, the target was not asked how sure it is")
+    first = (real or texts.departures)[0]
+    gaps = [it.gap for it in texts.asked if it.gap is not None]
+    yield about_arm(
+        "output-differs",
+        "suspect" if real or texts.not_asked else "note",
+        arm.id,
+        f"{len(texts.departures)} of {texts.compared} texts are not {_reference(arm)}: {_how(texts)}{_beside(plain)}",
+        _remedy(texts),
+        compared=texts.compared,
+        differ=len(texts.departures),
+        share=len(texts.departures) / texts.compared,
+        near_ties=len(texts.near),
+        real=len(real),
+        not_asked=texts.not_asked,
+        largest_gap=max(gaps, default=None),
+        near_tie_up_to=texts.near_tie,
+        target_prefers_the_arms=sum(it.against_baseline for it in texts.asked),
+        first_position=min(it.position for it in texts.departures),
+        median_position=median(it.position for it in texts.departures),
+        example_prompt=first.key.prompt_id,
+        example_block=first.key.block,
+        example_position=first.position,
+        plain_repeats=plain.compared if plain else None,
+        plain_repeats_differ=len(plain.departures) if plain else None,
+    )
+
+
+def _reference(arm: Arm) -> str:
+    return "what the same prompt gave before" if arm.baseline_id is None else "those of plain decoding"
+
+
+def _how(texts: _Texts) -> str:
+    parts: list[str] = []
+    if texts.near:
+        parts.append(
+            f"{len(texts.near)} leave at near ties (gap of up to {max(texts.near):.2g} between the two tokens)"
+        )
+    if texts.real:
+        gaps = [it.gap for it in texts.real]
+        far = "beyond all that it lists" if None in gaps else f"of up to {max(gap or 0.0 for gap in gaps):.2g}"
+        parts.append(f"{len(gaps)} leave where the target is sure (gap {far})")
+    if texts.not_asked:
+        parts.append(f"about {texts.not_asked} the target was not asked")
+    return ", ".join(parts)
+
+
+def _beside(plain: _Texts | None) -> str:
+    if plain is None or plain.compared == 0:
+        return ""
+    if not plain.departures:
+        return "; plain decoding always repeats itself"
+    return f"; plain decoding differs from itself in {len(plain.departures)} of {plain.compared}"
+
+
+def _remedy(texts: _Texts) -> str:
+    if not texts.real and not texts.not_asked:
+        return "nothing: both tokens are the target's, and rounding decides; compare speeds, not texts"
+    if not texts.real:
+        return "let the run go on to its end with an engine that lists probabilities, so that the target can be asked"
+    if texts.arm.baseline_id is None:
+        return "do not trust this engine with this model: the same prompt gives another text where the target is sure"
+    if 2 * sum(it.against_baseline for it in texts.real) > len(texts.real):
+        return "look at the baseline: asked again, the target would rather say the arm's token"
+    return "do not call this arm lossless; try another build of the engine, or without flash attention, and report it"
+
+
+# --- output-degenerate -----------------------------------------------------------------------------------------------
+
+
+def output_degenerate(data: RunData) -> Findings:
+    """Garbage or loops where plain decoding writes text: fast, well accepted, and worthless."""
+    answers, usual = _answers(data), _usual_repetition(data)
+    for arm, requests in answered(data):
+        if arm.synthetic_rates:
+            yield not_applicable(arm.id, _SYNTHETIC)
+        elif all(it.tokens == 0 for it in requests):
+            yield unseen(arm.id, "the engine sends no token ids")
+        elif max(it.tokens for it in requests) < 2 * NGRAM:
+            yield not_applicable(arm.id, f"texts of fewer than {2 * NGRAM} tokens hardly loop")
+        elif arm.baseline_id is None:
+            yield from _plain_loops(arm, requests)
+        else:
+            pairs = data.beside_baseline[arm.id]
+            if not pairs:
+                yield unseen(arm.id, _NO_BASELINE)
+            yield from _loops(arm, pairs, answers, usual)
+
+
+_Usual = Mapping[tuple[str, str], float]
+"""(baseline id, prompt id) -> the most that its texts there repeat."""
+
+
+def _usual_repetition(data: RunData) -> _Usual:
+    most: dict[tuple[str, str], float] = {}
+    for arm, requests in answered(data):
+        if arm.baseline_id is None:
+            for it in requests:
+                place = (arm.id, it.row.prompt_id)
+                most[place] = max(most.get(place, 0.0), it.repeated)
+    return most
+
+
+def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: _Answers, usual: _Usual) -> Findings:
+    """A loop after a near tie is the target's own. Where the target was sure beyond all arithmetic, the arm's text is
+    not the target's, and a loop is no answer: false. Otherwise a loop is only strange, how often it may come."""
+    alone = [(it, base) for it, base in pairs if _worse(it, base, usual)]
+    plain_alone = sum(base.repeated > it.repeated + LOOPS for it, base in pairs)
+    for it, base in alone:
+        departure = _Departure(it.key, 0, answers.margins.get(it.key))
+        tie = departure.gap is not None and departure.gap <= answers.near_tie(arm)
+        certain = departure.margin is not None and (departure.gap is None or departure.gap > WIDEST_NEAR_TIE)
+        what = f"{it.repeated:.0%} of it repeats itself" if it.answered else "it is blank"
+        yield about_request(
+            "output-degenerate",
+            "invalid" if certain else "suspect",
+            it,
+            f"this is no text: {what}, where plain decoding repeats {base.repeated:.0%}"
+            + (" (it left the baseline's where the target was undecided)" if tie else ""),
+            "use nothing that was measured on such a text: look for failed decodes in the log, try another build"
+            if certain
+            else "leave the prompt out, or read what was generated: acceptance in a loop is that of a loop",
+            repeated=it.repeated,
+            baseline_repeated=base.repeated,
+            blank=not it.answered,
+            near_tie=tie,
+            loops_of_the_arm_alone=len(alone),
+            loops_of_the_baseline_alone=plain_alone,
+        )
+
+
+def _worse(it: RequestData, base: RequestData, usual: _Usual) -> bool:
+    blank = it.tokens >= 2 * NGRAM and base.answered and not it.answered and not it.reasoned
+    return blank or it.repeated >= usual.get((base.row.arm_id, it.row.prompt_id), base.repeated) + LOOPS
+
+
+def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
+    looping = sum(it.repeated >= HALF_A_LOOP for it in requests)
+    if looping > len(requests) / 2:
+        yield about_arm(
+            "output-degenerate",
+            "note",
+            arm.id,
+            f"plain decoding goes in circles in {looping} of {len(requests)} texts: a loop is easily drafted, and "
+            "acceptance there says little about other text",
+            "generate fewer tokens, let texts end (generation.ignore_eos: false), or choose other prompts",
+            texts=len(requests),
+            looping=looping,
+            median_repeated=median(it.repeated for it in requests),
+        )
+
+
+# --- length-mismatch -------------------------------------------------------------------------------------------------
+
+
+def length_mismatch(data: RunData) -> Findings:
+    """Arm and baseline generated different numbers of tokens, or ended differently."""
+    chance = data.experiment.generation.temperature > 0
+    for arm, _ in answered(data):
+        if arm.baseline_id is None:
+            yield not_applicable(arm.id, "it is the baseline")
+            continue
+        if arm.synthetic_rates:
+            yield not_applicable(arm.id, _SYNTHETIC)
+            continue
+        pairs = data.beside_baseline[arm.id]
+        if not pairs:
+            yield unseen(arm.id, _NO_BASELINE)
+            continue
+        differ = [(it, base) for it, base in pairs if _end(it) != _end(base)]
+        own, plain = (sum(pair[side].row.predicted_n or 0 for pair in pairs) for side in (0, 1))
+        if (abs(own - plain) > SAME_LENGTH * plain) if chance else differ:
+            yield _lengths(arm, pairs, differ, own, plain)
+
+
+def _end(request: RequestData) -> tuple[int | None, str | None]:
+    return request.row.predicted_n, request.row.stop_reason
+
+
+def _lengths(
+    arm: Arm,
+    pairs: Sequence[tuple[RequestData, RequestData]],
+    differ: Sequence[tuple[RequestData, RequestData]],
+    own: int,
+    plain: int,
+) -> Finding:
+    it, base = differ[0] if differ else pairs[0]
+    return about_arm(
+        "length-mismatch",
+        "suspect",
+        arm.id,
+        f"{len(differ)} of {len(pairs)} requests did not end as plain decoding did: {own} tokens in all, not {plain}",
+        "set generation.ignore_eos, so that every arm generates the same number of tokens; where it is set, see in the "
+        "log what ended the requests",
+        compared=len(pairs),
+        differ=len(differ),
+        tokens=own,
+        baseline_tokens=plain,
+        example_prompt=it.row.prompt_id,
+        example_tokens=it.row.predicted_n,
+        example_stop=it.row.stop_reason,
+        example_baseline_tokens=base.row.predicted_n,
+        example_baseline_stop=base.row.stop_reason,
+    )
+
+
+# --- thinking-truncated ----------------------------------------------------------------------------------------------
+
+
+def thinking_truncated(data: RunData) -> Findings:
+    """The cap fell inside the reasoning: no answer was measured."""
+    thinking = False
+    for arm, requests in answered(data):
+        reasoned = [it for it in requests if it.reasoned]
+        thinking = thinking or bool(reasoned)
+        cut = [it for it in reasoned if not it.answered and it.row.stop_reason in ("limit", "context")]
+        if cut:
+            yield about_arm(
+                "thinking-truncated",
+                "suspect",
+                arm.id,
+                f"{len(cut)} of {len(requests)} requests ended within their reasoning, without a word of answer",
+                "raise generation.max_tokens, or say openly that only reasoning was measured",
+                requests=len(requests),
+                cut=len(cut),
+                example_prompt=cut[0].row.prompt_id,
+                example_tokens=cut[0].row.predicted_n,
+            )
+    if not thinking:
+        yield not_applicable(None, "no text has any reasoning")
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "output-differs",
+        "greedy text with speculation is another than without",
+        "suspect",
+        output_differs,
+        ("experiment", "arms", "requests", "replies", "margins"),
+        assumes=(
+            "greedy decoding of one target gives one text, up to near ties, whose width was measured per number format"
+        ),
+        otherwise="numerics of another machine may have wider ties: suspect at most",
+    ),
+    Check(
+        "output-degenerate",
+        "what is generated is garbage, or goes in circles",
+        "invalid",
+        output_degenerate,
+        ("experiment", "arms", "requests", "replies", "margins"),
+        assumes=(
+            "the target was asked, and held another token at the place where the arm left for at least 2.7 times as "
+            "likely: no arithmetic is an excuse, so the looping or blank text is not the target's: identity"
+        ),
+        otherwise=(
+            "a loop after a closer decision may be the target's own, and one about which it was not asked is only "
+            "strange: suspect"
+        ),
+    ),
+    Check(
+        "length-mismatch",
+        "arms generated different numbers of tokens",
+        "suspect",
+        length_mismatch,
+        ("experiment", "arms", "requests"),
+        assumes="texts of one target have one length, up to near ties",
+        otherwise="a near tie changes lengths honestly: suspect at most",
+    ),
+    Check(
+        "thinking-truncated",
+        "the cap fell inside the reasoning: no answer was measured",
+        "suspect",
+        thinking_truncated,
+        ("arms", "requests", "replies"),
+        assumes="an answer is text outside of the reasoning, by the engine's own marks",
+        otherwise="a model without such marks is passed over",
+    ),
+    Check(
+        "sampled-distribution",
+        "sampled texts come from another distribution than the target's",
+        "suspect",
+        sampled.sampled_distribution,
+        ("experiment", "arms", "requests", "replies"),
+        assumes="texts are independent draws, given the prompt",
+        otherwise="draws that depend on each other make small p-values by chance: suspect at most",
+    ),
+)

@@ -1,0 +1,230 @@
+"""Whether a run says one thing of a request wherever it says it.
+
+Every request is on record several times over: columns of its own, the engine's answer as it was printed, its token
+ids, arrival times and steps, the prompt's text and its hash, and the lines of a log. All were written by one program
+from one answer, so they agree to the digit, or something was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from specmeter.record import Session
+from specmeter.validity.checks.check import Check, about_request
+from specmeter.validity.checks.evidence import answered, not_applicable, used_sessions
+from specmeter.validity.checks.printed import Printed
+from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.verdicts import Findings, about_arm, about_run
+
+_REMEDY = "measure again, or get the run folder from those who measured it"
+
+
+# --- records-differ --------------------------------------------------------------------------------------------------
+
+
+def records_differ(data: RunData) -> Findings:
+    """Counts, times or texts of which the run holds two, and not the same.
+
+    Exact, except that the time of the first token is compared to a thousandth of a ms.
+    """
+    for prompt in data.prompts.values():
+        if sha256(prompt.text.encode("utf-8", "surrogatepass")).hexdigest() != prompt.sha256:
+            yield about_run(
+                "records-differ",
+                "invalid",
+                f"the text of prompt {prompt.id} is not the one that was hashed when it was measured",
+                _REMEDY,
+                prompt=prompt.id,
+            )
+    for _, requests in answered(data):
+        for request in requests:
+            if (problem := _problem(data, request)) is not None:
+                yield about_request("records-differ", "invalid", request, problem, _REMEDY)
+
+
+def _problem(data: RunData, request: RequestData) -> str | None:
+    row, arrivals, steps = request.row, request.arrivals, request.steps
+    prompt = data.prompts.get(row.prompt_id)
+    if prompt is None:
+        return "its prompt is not on record"
+    if prompt.sha256 != row.prompt_sha256:
+        return "it was given another text than that of its prompt on record"
+    if row.session_id not in data.sessions:
+        return "the session that answered it is not on record"
+    if request.otherwise:
+        name = request.otherwise
+        return f"{name} on record is {getattr(row, name)}, and not what the engine printed in its answer"
+    if request.tokens and request.tokens != row.predicted_n:
+        return f"{request.tokens} token ids are stored, and {row.predicted_n} tokens were counted"
+    if steps is not None and steps.number != row.step_n:
+        return f"{steps.number} steps are stored, and {row.step_n} were counted"
+    if arrivals is None:
+        return None
+    if arrivals.tokens != row.predicted_n:
+        return f"{arrivals.tokens} arrival times are stored, and {row.predicted_n} tokens were counted"
+    if not arrivals.in_order:
+        return "tokens arrived before those that come before them"
+    if row.ttft_ms is not None and abs(arrivals.first_ms - row.ttft_ms) > 1e-3:
+        return f"the first token arrived after {arrivals.first_ms:.3f} ms, and after {row.ttft_ms:.3f} ms"
+    return None
+
+
+# --- steps-differ ----------------------------------------------------------------------------------------------------
+
+
+def steps_differ(data: RunData) -> Findings:
+    """Steps that do not add up to the drafted and accepted tokens of their requests, or texts to their tokens.
+
+    A server's steps come from its log, where lines may be missing; of an instrumented engine they are what is counted.
+    The same tokens are the same text, up to a last character that was cut off.
+    """
+    for arm, requests in answered(data):
+        if retold := [request for request in requests if request.retold]:
+            yield about_arm(
+                "steps-differ",
+                "suspect",
+                arm.id,
+                f"{len(retold)} requests have another text than a request with the very same tokens",
+                _REMEDY,
+                requests=len(retold),
+                example_prompt=retold[0].row.prompt_id,
+                example_block=retold[0].row.block,
+            )
+        known = [request for request in requests if request.steps is not None]
+        if not known:
+            yield not_applicable(arm.id, "no steps are on record")
+            continue
+        wrong = [request for request in known if _sums(request) != _counted(request)]
+        if wrong:
+            (drafted, accepted), (counted, taken) = _sums(wrong[0]), _counted(wrong[0])
+            yield about_arm(
+                "steps-differ",
+                "suspect",
+                arm.id,
+                f"in {len(wrong)} of {len(known)} requests the steps do not add up to the counters: {drafted} drafted "
+                f"and {accepted} accepted by the steps of the first, {counted} and {taken} by the counters",
+                "see the engine's log: lines may be missing; where none is, counters or steps are false",
+                requests=len(wrong),
+                drafted_in_steps=drafted,
+                accepted_in_steps=accepted,
+                drafted=counted,
+                accepted=taken,
+                example_prompt=wrong[0].row.prompt_id,
+            )
+
+
+def _sums(request: RequestData) -> tuple[int, int]:
+    return (request.steps.drafted, request.steps.accepted) if request.steps is not None else (0, 0)
+
+
+def _counted(request: RequestData) -> tuple[int, int]:
+    return request.row.draft_n or 0, request.row.draft_n_accepted or 0
+
+
+# --- log-differs -----------------------------------------------------------------------------------------------------
+
+_PRINTED_MS = 0.006
+"""Logs print times with two decimals."""
+_WINDOW = 64
+"""Requests of a log among which one is looked for: warm-ups, and requests that failed here, lie between."""
+
+
+def log_differs(data: RunData) -> Findings:
+    """Requests that the log of their session does not know: no line has their decode time, tokens and drafts.
+
+    A log has more requests than the run (warm-ups), so each is looked for among the lines after those of the one before
+    it. Logs without such lines (other engines, other verbosity) say nothing.
+    """
+    for arm, requests in answered(data):
+        if silent := [it for it in used_sessions(data, requests) if it.log_file is not None and not _has_log(data, it)]:
+            yield about_arm(
+                "log-differs",
+                "suspect",
+                arm.id,
+                f"the logs of {len(silent)} sessions are gone or empty",
+                "get them from those who measured the run: nothing else says what the engine did",
+                sessions=len(silent),
+                log=silent[0].log_file,
+            )
+        by_session: dict[str, list[RequestData]] = {}
+        for request in requests:
+            if data.printed.get(request.row.session_id):
+                by_session.setdefault(request.row.session_id, []).append(request)
+        looked = [it for mine in by_session.values() for it in mine]
+        if not looked:
+            yield not_applicable(arm.id, "no log prints times of requests")
+            continue
+        unknown = [it for name, mine in by_session.items() for it in _unknown(mine, data.printed[name])]
+        if unknown:
+            row = unknown[0].row
+            yield about_arm(
+                "log-differs",
+                "suspect",
+                arm.id,
+                f"{len(unknown)} of {len(looked)} requests are not in the engine's log as they are on record: none has "
+                f"{row.predicted_n} tokens in {row.predicted_ms:.2f} ms with {row.draft_n_accepted or 0} of "
+                f"{row.draft_n or 0} drafted tokens accepted",
+                "see whether lines of the log are missing or broken; where none is, the record was changed",
+                requests=len(unknown),
+                compared=len(looked),
+                example_prompt=row.prompt_id,
+                predicted_ms=row.predicted_ms,
+            )
+
+
+def _has_log(data: RunData, session: Session) -> bool:
+    return session.id in data.logs and data.logs[session.id].lines > 0
+
+
+def _unknown(requests: Sequence[RequestData], printed: Sequence[Printed]) -> list[RequestData]:
+    at, unknown = 0, list[RequestData]()
+    for request in requests:
+        place = next((it for it in range(at, min(at + _WINDOW, len(printed))) if _same(request, printed[it])), None)
+        if place is None:
+            unknown.append(request)
+        else:
+            at = place + 1
+    return unknown
+
+
+def _same(request: RequestData, line: Printed) -> bool:
+    row = request.row
+    drafted, accepted = row.draft_n or 0, row.draft_n_accepted or 0
+    return (
+        abs(line.predicted_ms - (row.predicted_ms or 0.0)) <= _PRINTED_MS
+        and (line.prompt_ms < 0 or abs(line.prompt_ms - (row.prompt_ms or 0.0)) <= _PRINTED_MS)
+        and line.predicted_n in (row.predicted_n, (row.predicted_n or 0) - 1)
+        and (line.draft_n < 0 or (line.draft_n, line.draft_n_accepted) == (drafted, accepted))
+    )
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "records-differ",
+        "a count, a time or a text was changed in one of the places where it is stored",
+        "invalid",
+        records_differ,
+        saw=("prompts", "sessions", "requests", "replies"),
+        assumes="specmeter stores one answer in all of these places, unchanged: identity",
+        otherwise="nothing but a change of the stored data makes them differ",
+    ),
+    Check(
+        "steps-differ",
+        "steps and counters, or texts and tokens, tell of different things",
+        "suspect",
+        steps_differ,
+        saw=("requests", "replies"),
+        assumes="every step of a request was read from the engine's log, and tokens become text in one way",
+        otherwise="a log whose lines are lost or unknown makes an arm suspect whose counters are right",
+    ),
+    Check(
+        "log-differs",
+        "the engine's own log is gone, or tells of other requests than the record",
+        "suspect",
+        log_differs,
+        saw=("sessions", "logs", "requests"),
+        assumes="the engine logs each request with the times of its answer, in lines that are whole",
+        otherwise="lines that two threads garbled make an arm suspect whose record is right",
+    ),
+)

@@ -1,0 +1,479 @@
+"""What checks look at: a whole run, read once, without texts and other bulk."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from sys import intern
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from specmeter import __version__
+from specmeter.analysis.consumption import Energies, energies_of
+from specmeter.analysis.differences import Text, find_differences
+from specmeter.analysis.summary import RunSummary, summarize
+from specmeter.audit.read.engine_log import LogSigns, scan
+from specmeter.audit.read.log_lines import log_lines
+from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
+from specmeter.engines.traffic import RECEIVED, SENT
+from specmeter.experiments.experiment import Experiment
+from specmeter.profile.arms import REPLAYED, ProfileKey, key_of
+from specmeter.profile.replay import Round
+from specmeter.record import (
+    Arm,
+    DraftPair,
+    Estimate,
+    Host,
+    Margin,
+    MatchProfile,
+    ModelHeader,
+    ModelIdentity,
+    Profiled,
+    Prompt,
+    Session,
+    StepProbe,
+    Timings,
+)
+from specmeter.store import RequestKey, RequestRow
+from specmeter.store.hashes import output_digest
+from specmeter.store.rows import REQUEST_COLUMNS, shared
+from specmeter.validity.checks.printed import Printed, PrintedRequests
+
+if TYPE_CHECKING:
+    from specmeter.store import RunReader
+
+NGRAM = 8
+"""Length of the runs of tokens whose repetition is counted."""
+BUCKETS = 256
+"""Into so many are tokens hashed where their counts are kept."""
+
+
+class Arrivals(NamedTuple):
+    """When tokens arrived at the client, in short; times from the start of the request."""
+
+    tokens: int
+    first_ms: float
+    last_ms: float
+    sum_ms: float
+    """With the other two it tells one request's arrivals from any other's."""
+    in_order: bool
+
+
+class Steps(NamedTuple):
+    """What the steps of a request add up to."""
+
+    number: int
+    drafted: int
+    accepted: int
+    first_ms: float
+    """When the first one ended, by the engine's clock, from the start of the request."""
+    last_ms: float
+    """When the last one ended."""
+
+    @property
+    def span_ms(self) -> float | None:
+        """From the end of the first to the end of the last; None for fewer than two."""
+        return self.last_ms - self.first_ms if self.number > 1 else None
+
+
+@dataclass(slots=True)
+class RequestData:
+    """One request that counts (no attempt that a retry replaced): its numbers, and what its bulk says in short.
+
+    Nobody changes one. It is not frozen because creating it would take three times as long, a hundred thousand times.
+    """
+
+    row: RequestRow
+    output: bytes = b""
+    """Digest of the generated token ids: equal for equal texts; empty where nothing was generated."""
+    tokens: int = 0
+    """Token ids stored."""
+    decodes: float | None = None
+    """Target forwards that the engine counted during the request, the prompt's among them; None: it does not count."""
+    remote_bytes: float | None = None
+    """Bytes exchanged with remote machines during the request; None: nobody counted."""
+    printed_rate: float | None = None
+    """Decode rate as the engine itself printed it, tok/s."""
+    answered: bool = True
+    """There is text beside the reasoning."""
+    reasoned: bool = False
+    """There is reasoning."""
+    repeated: float = 0.0
+    """Share of the runs of 8 generated tokens that occurred before in the same text."""
+    restores: int = 0
+    """Checkpoints restored."""
+    restores_at_one_place: int = 0
+    """The most restores in a row without a token in between."""
+    partial: int = 0
+    """Steps that rejected drafted tokens, without a restore."""
+    steps: Steps | None = None
+    """What its steps add up to; None where none is on record."""
+    arrivals: Arrivals | None = None
+    """What its arrival times say; None where none is on record."""
+    retold: bool = False
+    """An earlier request has the same tokens and another text; only greedy requests are compared."""
+    otherwise: str = ""
+    """The first count or time that the engine's own answer has otherwise than the record; empty where none has."""
+    packed_steps: bytes = b""
+    """Drafted and accepted tokens of each recorded step in turn, as unsigned 16-bit numbers; see `rounds`."""
+    known: bool = True
+    """The id of every generated token was sent."""
+    histogram: bytes = b""
+    """How many tokens fall into each of the `BUCKETS`, 255 at most; only of sampled texts."""
+
+    @property
+    def key(self) -> RequestKey:
+        return self.row.key
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """The recorded steps."""
+        counts = array("H", self.packed_steps)
+        return tuple(map(Round, counts[::2], counts[1::2]))
+
+
+class Load(NamedTuple):
+    """One sample of telemetry, as far as checks need it."""
+
+    at: float
+    other_cpu_percent: float
+    memory_available_bytes: int
+    cpu_mhz: float | None
+    on_battery: bool | None
+    gpu_throttle: tuple[str, ...]
+    """Reasons why a GPU was slowed down, all GPUs together."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run, or (before anything was measured) what will be run: then there are no sessions and no requests."""
+
+    experiment: Experiment
+    arms: Mapping[str, Arm]
+    """By id, in the order of the experiment; controls included."""
+    models: Mapping[str, ModelIdentity]
+    """By name in the experiment."""
+    hosts: tuple[Host, ...]
+    """The machine at each start of the run."""
+    pairs: Mapping[tuple[str, str], DraftPair] = field(default_factory=dict[tuple[str, str], DraftPair])
+    """(target, draft) -> how they go together."""
+    prompts: Mapping[str, Prompt] = field(default_factory=dict[str, Prompt])
+    planned: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Arm id -> requests that make it complete."""
+    plan: frozenset[tuple[int, int, str, str]] = frozenset()
+    """Every (invocation, block, arm id, prompt id) that makes the run complete."""
+    experiment_yaml: str = ""
+    """The experiment as it was given; empty where it is not at hand."""
+    written_by: str = __version__
+    """Version of specmeter that began the run."""
+    sessions: Mapping[str, Session] = field(default_factory=dict[str, Session])
+    """By id, in the order of starting."""
+    logs: Mapping[str, LogSigns] = field(default_factory=dict[str, LogSigns])
+    """Session id -> what its log says; sessions without a readable log are missing."""
+    printed: Mapping[str, Sequence[Printed]] = field(default_factory=dict[str, Sequence[Printed]])
+    """Session id -> times and counts that the engine printed for each request, warm-ups included."""
+    requests: Sequence[RequestData] = ()
+    """In the order of measurement; failed ones included."""
+    predicted_at: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Arm id -> when its speedup was foretold; arms without a prediction are missing."""
+    telemetry: Sequence[Load] = ()
+    energies: Energies | None = None
+    """Energy of the requests; None where none was read."""
+    margins: tuple[Margin, ...] = ()
+    left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
+    """Greedy requests whose text differs from that of their reference (`specmeter.analysis.differences`) -> the first
+    generated token that does, from 0."""
+
+    prompt_tokens: Mapping[tuple[str, str], tuple[int, ...]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, ...]]
+    )
+    """(target, prompt id) -> the prompt as the engine tokenized it; empty in runs of early versions."""
+    profiles: Mapping[ProfileKey, MatchProfile] = field(default_factory=dict["ProfileKey", MatchProfile])
+    """Where drafts agree with texts."""
+    step_probes: tuple[StepProbe, ...] = ()
+    """What steps cost, as measured in the run before the arms that take them."""
+    profiled: Profiled | None = None
+    """Whether drafts read every text; None where none was asked to."""
+    texts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
+    """Digest of a text -> its token ids, where they are looked at themselves: of arms that look n-grams up."""
+
+    @property
+    def simulated(self) -> bool:
+        """The engine was a mock: nothing here was measured."""
+        return self.experiment.engine.kind == "mock"
+
+    @cached_property
+    def by_arm(self) -> dict[str, list[RequestData]]:
+        """Arm id -> its requests that were answered, in the order of measurement; every arm has an entry."""
+        found: dict[str, list[RequestData]] = {arm_id: [] for arm_id in self.arms}
+        for request in self.requests:
+            if request.row.status == "ok" and request.row.arm_id in found:
+                found[request.row.arm_id].append(request)
+        return found
+
+    @cached_property
+    def by_key(self) -> dict[RequestKey, RequestData]:
+        """Answered requests by (invocation, block, arm id, prompt id)."""
+        return {request.key: request for requests in self.by_arm.values() for request in requests}
+
+    @cached_property
+    def beside_baseline(self) -> dict[str, list[tuple[RequestData, RequestData]]]:
+        """Arm id -> (request, that of its baseline for the same prompt in the same block) for its answered requests
+        that have one; every arm has an entry."""
+        found: dict[str, list[tuple[RequestData, RequestData]]] = {}
+        plain: dict[tuple[int, int, str], RequestData] = {}
+        of: str | None = None
+        for arm in sorted(self.arms.values(), key=lambda arm: arm.baseline_id or ""):
+            if arm.baseline_id != of:
+                of = arm.baseline_id
+                rows = ((it, it.row) for it in self.by_arm.get(of or "", ()))
+                plain = {(row.invocation, row.block, row.prompt_id): it for it, row in rows}
+            asked = ((it, it.row) for it in self.by_arm[arm.id]) if plain else ()
+            both = ((it, plain.get((row.invocation, row.block, row.prompt_id))) for it, row in asked)
+            found[arm.id] = [(it, base) for it, base in both if base is not None]
+        return found
+
+    def header(self, name: str) -> ModelHeader | None:
+        """What the file of a model says about itself, by its name in the experiment; None where it is not on record."""
+        return self.models[name].header if name in self.models else None
+
+    @cached_property
+    def summary(self) -> RunSummary:
+        """The estimates that the verdict is about."""
+        timing_only = {name for name, model in self.models.items() if model.timing_only}
+        rows = (request.row for request in self.requests)
+        return summarize(
+            rows,
+            tuple(self.arms.values()),
+            timing_only=timing_only,
+            planned=self.planned,
+            energies=self.energies,
+        )
+
+    @cached_property
+    def speedups(self) -> dict[str, Estimate]:
+        """Speedups by arm id, controls included; arms without one are missing."""
+        found = ((arm.arm_id, arm.speedup) for arm in (*self.summary.arms, *self.summary.controls))
+        return {arm_id: speedup for arm_id, speedup in found if speedup is not None}
+
+
+def read_run_data(run: RunReader) -> RunData:
+    """Everything that checks need of a run. Raises `StoreError` when it is damaged."""
+    sessions = {session.id: session for session in run.sessions()}
+    experiment = Experiment.model_validate_json(run.experiment_json)
+    arms = {arm.id: arm for arm in run.arms()}
+    greedy = experiment.generation.temperature == 0
+    texts: dict[bytes, tuple[int, ...]] = {}
+    requests = tuple(_requests(run, arms, texts, count_tokens=not greedy))
+    printed: dict[str, Sequence[Printed]] = {}
+    plan = run.raw("SELECT invocation, block, arm_id, prompt_id FROM plan")
+    return RunData(
+        experiment=experiment,
+        arms=arms,
+        models={model.name: model for model in run.models()},
+        hosts=tuple(run.hosts()),
+        pairs={(pair.target, pair.draft): pair for pair in run.pairs()},
+        prompts={prompt.id: prompt for prompt in run.prompts()},
+        planned=run.planned(),
+        plan=frozenset((invocation, block, intern(arm), intern(prompt)) for invocation, block, arm, prompt in plan),
+        experiment_yaml=run.experiment_yaml,
+        written_by=run.written_by,
+        sessions=sessions,
+        logs=dict(_logs(run.folder, sessions.values(), printed)),
+        printed=printed,
+        predicted_at={it.arm_id: it.made_at for it in run.predictions() if it.speedup is not None},
+        requests=requests,
+        telemetry=tuple(_telemetry(run)),
+        energies=energies_of(run),
+        margins=tuple(run.margins()),
+        left_at=_left_at(run, arms, requests) if greedy else {},
+        prompt_tokens={(it.target, it.prompt_id): it.token_ids for it in run.prompt_tokens()},
+        profiles={key_of(profile): profile for profile in run.profiles()},
+        step_probes=tuple(run.probes()),
+        profiled=run.profiled(),
+        texts=texts,
+    )
+
+
+def _logs(folder: Path, sessions: Any, printed: dict[str, Sequence[Printed]]) -> Iterator[tuple[str, LogSigns]]:
+    """Signs of each log; what it printed of each request goes into `printed` on the way."""
+    for session in sessions:
+        if session.log_file is None:
+            continue
+        path = folder / session.log_file
+        # A session's record is data from outside: it may not point out of its folder.
+        if path.resolve().is_relative_to(folder.resolve()) and path.is_file():
+            printed[session.id] = requests = PrintedRequests()
+            yield session.id, scan(requests.watched(log_lines(path)))
+
+
+def _telemetry(run: RunReader) -> Iterator[Load]:
+    for (text,) in run.raw("SELECT json FROM telemetry ORDER BY at, id"):
+        sample = json.loads(text)
+        throttle = [reason for gpu in sample.get("gpus", ()) for reason in gpu.get("throttle_reasons", ())]
+        yield Load(
+            at=sample["at"],
+            other_cpu_percent=sample["other_cpu_percent"],
+            memory_available_bytes=sample["memory_available_bytes"],
+            cpu_mhz=sample.get("cpu_mhz"),
+            on_battery=sample.get("on_battery"),
+            gpu_throttle=tuple(throttle),
+        )
+
+
+def _requests(
+    run: RunReader, arms: Mapping[str, Arm], looked_up_texts: dict[bytes, tuple[int, ...]], *, count_tokens: bool
+) -> Iterator[RequestData]:
+    """The requests; the texts of those that look n-grams up are put into `looked_up_texts`."""
+    repeated: dict[bytes, float] = {}
+    """Texts repeat from block to block; their repetition is counted once."""
+    targets = {} if count_tokens else {arm.id: arm.target for arm in arms.values()}
+    texts: dict[tuple[str, bytes], str] = {}
+    """By target, since two may not have the same vocabulary."""
+    looked_up = {arm.id for arm in arms.values() if "ngram-simple" in arm.methods}
+    drafting = {arm.id for arm in arms.values() if arm.speculates and REPLAYED.issuperset(arm.methods)}
+    steps: dict[bytes, bytes] = {}
+    """Steps repeat, too; equal ones are kept once."""
+    query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
+    for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
+        row = shared(values)
+        if bulk is None:
+            yield RequestData(row)
+            continue
+        reply = run.reply(bulk, row.key)
+        request = _read(row, reply, repeated)
+        if request.output and request.known and row.arm_id in targets:
+            text: str = reply.get("text", "")
+            request.retold = _is_other(texts.setdefault((targets[row.arm_id], request.output), text), text)
+        if row.arm_id in drafting:
+            packed = _pack(reply.get("steps", ()))
+            request.packed_steps = steps.setdefault(packed, packed)
+        if row.arm_id in looked_up and request.output not in looked_up_texts:
+            looked_up_texts[request.output] = tuple(reply["token_ids"])
+        if count_tokens:
+            request.histogram = token_histogram(reply.get("token_ids", []))
+        yield request
+
+
+def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:
+    ids = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0")
+    rows = {RequestKey(*key): row_id for row_id, *key in ids}
+    texts = {it.key: Text(rows[it.key], it.output) for it in requests if it.row.status == "ok"}
+    return {it.key: it.position for it in find_differences(run, arms, texts)}
+
+
+def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> RequestData:
+    ids: list[int] = bulk.get("token_ids", [])
+    output = output_digest(ids)
+    if output not in known:
+        known[output] = repetition(ids)
+    steps: list[dict[str, Any]] = bulk.get("steps", [])
+    arrivals: list[float] = bulk.get("arrival_ms", [])
+    restores, at_one_place, partial = _steps(steps)
+    said: dict[str, Any] = bulk.get("raw_timings", {})
+    rate = said.get("predicted_per_second")
+    counters: dict[str, float] = bulk.get("counters", {})
+    return RequestData(
+        row=row,
+        output=output,
+        tokens=len(ids),
+        known=UNKNOWN_TOKEN not in ids,
+        decodes=counters.get("n_decode_total"),
+        remote_bytes=counters[SENT] + counters[RECEIVED] if SENT in counters and RECEIVED in counters else None,
+        printed_rate=rate if isinstance(rate, int | float) else None,
+        answered=bool(bulk.get("text", "").strip()),
+        reasoned=bool(bulk.get("reasoning")),
+        repeated=known[output],
+        restores=restores,
+        restores_at_one_place=at_one_place,
+        partial=partial,
+        steps=_added_up(steps) if steps else None,
+        arrivals=_arrivals(arrivals) if arrivals else None,
+        otherwise=_first_otherwise(row, said) if said else "",
+    )
+
+
+_CUT_OFF = 8
+"""Characters at the end of a text that may be missing: a last character whose tokens are not complete."""
+
+
+def _is_other(first: str, text: str) -> bool:
+    if first == text:
+        return False
+    length = min(len(first), len(text))
+    return first[:length] != text[:length] or abs(len(first) - len(text)) > _CUT_OFF
+
+
+_SAID = tuple((name, RequestRow._fields.index(name)) for name in Timings.model_fields)
+"""Counts and times that engines print as they are stored, and their places in a row."""
+_LEFT_OUT = {"cache_n": 0, "draft_n": 0, "draft_n_accepted": 0}
+"""What it means when an engine leaves one of these out."""
+
+
+def _first_otherwise(row: RequestRow, said: Mapping[str, Any]) -> str:
+    for name, at in _SAID:
+        value = said.get(name)
+        if value != row[at] and (value is not None or row[at] != _LEFT_OUT.get(name, row[at])):
+            return name
+    return ""
+
+
+def _arrivals(times: list[float]) -> Arrivals:
+    return Arrivals(len(times), times[0], times[-1], sum(times), times == sorted(times))
+
+
+def _added_up(steps: Sequence[Mapping[str, Any]]) -> Steps:
+    drafted = accepted = 0
+    for step in steps:
+        drafted += step["drafted"]
+        accepted += step["accepted"]
+    return Steps(len(steps), drafted, accepted, steps[0]["at_ms"], steps[-1]["at_ms"])
+
+
+def repetition(token_ids: Sequence[int]) -> float:
+    """Share of the runs of 8 tokens that are no first occurrence; 0 for texts shorter than 16 tokens."""
+    if len(token_ids) < 2 * NGRAM:
+        return 0.0
+    runs = Counter(tuple(token_ids[at : at + NGRAM]) for at in range(len(token_ids) - NGRAM + 1))
+    return 1 - len(runs) / runs.total()
+
+
+def token_histogram(token_ids: Sequence[int]) -> bytes:
+    """Counts of tokens by bucket, one byte each; empty for no tokens."""
+    if not token_ids:
+        return b""
+    # Fibonacci hashing: neighbouring ids, which are often alike, fall far apart.
+    hashed = np.asarray(token_ids, dtype=np.int64).astype(np.uint32) * np.uint32(2654435761)
+    counts = np.bincount(hashed >> np.uint32(24), minlength=BUCKETS)
+    return np.minimum(counts, 255).astype(np.uint8).tobytes()
+
+
+def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
+    restores = most = row = partial = 0
+    for step in steps:
+        if step.get("restored"):
+            restores, row = restores + 1, row + 1
+            most = max(most, row)
+        else:
+            row = 0
+            partial += step["accepted"] < step["drafted"]
+    return restores, most, partial
+
+
+_MOST = 65_535
+"""The most that 16 bits hold."""
+
+
+def _pack(steps: Sequence[Mapping[str, Any]]) -> bytes:
+    """Drafted and accepted tokens of each step; what no draft can be long stands as the most that fits."""
+    counts: list[int] = [count for step in steps for count in (step["drafted"], step["accepted"])]
+    try:
+        return array("H", counts).tobytes()
+    except OverflowError:
+        return array("H", (min(count, _MOST) for count in counts)).tobytes()

@@ -1,0 +1,215 @@
+"""How sure the target was where a greedy text left the text that it should equal.
+
+Greedy speculative decoding verifies many tokens in one forward, plain decoding one by one. The sums inside come out
+differently in the last digits, and where two tokens are nearly as likely, that decides which one is said: both texts
+are the target's. Where the target is sure, only an error makes a text differ. So the target itself is asked, by an
+engine that does not speculate: after the prompt and all that both texts have in common, how likely is the one token,
+how likely the other?
+
+That is done when a run has been measured, and costs about one prompt per question. Nothing that goes wrong here fails
+the run: margins are missing then, and the check `output-differs` says so.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from specmeter.analysis.differences import Difference, find_differences, read_texts
+from specmeter.engines import Candidate, Engine, EngineSession, Launch
+from specmeter.errors import EngineError, EngineProtocolError
+from specmeter.record import Margin
+
+if TYPE_CHECKING:
+    from specmeter.measure import Work
+    from specmeter.record import Prompt
+    from specmeter.store import RunStore
+
+MOST_QUESTIONS = 200
+"""Asked per run, those of earlier starts of it included."""
+CANDIDATES = 64
+"""Likeliest tokens that the target lists; one that is not among them is far from a near tie."""
+_REFUSALS = 3
+"""So many refused questions in a row end a session."""
+
+
+@dataclass
+class Asked:
+    """What came of asking."""
+
+    differing: int = 0
+    """Requests whose text differs from that of their reference."""
+    margins: int = 0
+    """Of these, how many have a margin in the store now."""
+    questions: int = 0
+    """Asked and answered now."""
+    beyond: int = 0
+    """Questions beyond the most that are asked in a run."""
+    unaskable: int = 0
+    """Requests whose texts have tokens without known ids before the difference."""
+    failures: list[str] = field(default_factory=list[str])
+    """What the engines said that did not answer."""
+
+
+class Question(NamedTuple):
+    """What comes after these tokens? One answer serves every request that parted there."""
+
+    baseline_id: str
+    prompt_id: str
+    before: tuple[int, ...]
+
+
+def measure_margins(work: Work, engine: Engine, store: RunStore, *, most_questions: int = MOST_QUESTIONS) -> Asked:
+    """Ask the target about every place where a greedy text of the run left its reference, and keep the answers.
+
+    What the store has already is not asked again. Engines that fail leave margins missing. Raises `StoreError`;
+    Ctrl-C passes on, and what was answered by then is kept.
+    """
+    asked = Asked()
+    if work.experiment.generation.temperature > 0:
+        return asked
+    differences = find_differences(store, work.arms, read_texts(store))
+    asked.differing = len(differences)
+    asked.unaskable = sum(not it.can_be_asked for it in differences)
+    found = _sort(work, differences, store.margins())
+    store.add_margins(found.repeated)
+    asked.margins = found.known + len(found.repeated)
+    chosen = _fairly(found.open, max(0, most_questions - found.answered))
+    asked.beyond = len(found.open) - len(chosen)
+    by_baseline: dict[str, dict[Question, list[Difference]]] = defaultdict(dict)
+    for question in chosen:
+        by_baseline[question.baseline_id][question] = found.open[question]
+    for baseline_id, questions in by_baseline.items():
+        try:
+            _ask_session(work, engine, store, baseline_id, questions, asked)
+        except EngineError as error:
+            asked.failures.append(f"{baseline_id}: {error.message}")
+    return asked
+
+
+def _ask_session(
+    work: Work,
+    engine: Engine,
+    store: RunStore,
+    baseline_id: str,
+    questions: dict[Question, list[Difference]],
+    asked: Asked,
+) -> None:
+    """Ask one baseline's target. Raises `EngineError` when the engine does not start, or gives up."""
+    prompts = {prompt.id: prompt for prompt in work.prompts[baseline_id]}
+    refused = 0
+    with engine.start(_launch(work, store, baseline_id)) as session:
+        for question in sorted(questions):
+            try:
+                candidates = _ask(work, session, prompts[question.prompt_id], question)
+            except EngineProtocolError as error:
+                refused += 1
+                if refused == _REFUSALS:
+                    raise
+                asked.failures.append(f"{baseline_id}, {question.prompt_id}: {error.message}")
+                continue
+            refused = 0
+            differences = questions[question]
+            store.add_margins(_margin(it, candidates) for it in differences)
+            asked.questions += 1
+            asked.margins += len(differences)
+
+
+def _ask(work: Work, session: EngineSession, prompt: Prompt, question: Question) -> tuple[Candidate, ...]:
+    candidates = session.candidates(prompt, question.before, work.experiment.generation, CANDIDATES)
+    if not candidates:
+        raise EngineProtocolError("the engine lists no tokens", fix="see the engine's log in the run folder")
+    return candidates
+
+
+def _launch(work: Work, store: RunStore, baseline_id: str) -> Launch:
+    arm, settings = work.arms[baseline_id], work.experiment.engine
+    return Launch(
+        arm=arm,
+        target=work.models[arm.target],
+        draft=None,
+        log_path=store.log_path(f"margins-{uuid.uuid4().hex[:8]}", arm.id),
+        start_timeout_s=settings.start_timeout_s,
+        idle_timeout_s=settings.idle_timeout_s,
+    )
+
+
+@dataclass
+class _Sorted:
+    """Differences by what is known about them."""
+
+    open: dict[Question, list[Difference]]
+    """What is to be asked, with the requests it is about."""
+    repeated: list[Margin]
+    """Of requests that parted as others did before, about which the store has the answer."""
+    known: int
+    """Requests whose margin is in the store."""
+    answered: int
+    """Questions that these have answered."""
+
+
+def _sort(work: Work, differences: Sequence[Difference], margins: Iterable[Margin]) -> _Sorted:
+    stored = {_identity(margin): margin for margin in margins}
+    answers: dict[tuple[Question, int, int], Margin] = {}
+    places = [(it, _question(work, it)) for it in differences]
+    for it, question in places:
+        if (margin := stored.get(_place(it))) is not None:
+            answers[question, it.reference_token, it.token] = margin
+    result = _Sorted({}, [], 0, len({question for question, _, _ in answers}))
+    for it, question in places:
+        if _place(it) in stored:
+            result.known += 1
+        elif (margin := answers.get((question, it.reference_token, it.token))) is not None:
+            where = {"arm_id": it.key.arm_id, "invocation": it.key.invocation, "block": it.key.block}
+            result.repeated.append(margin.model_copy(update=where))
+        elif it.can_be_asked:
+            result.open.setdefault(question, []).append(it)
+    return result
+
+
+def _question(work: Work, it: Difference) -> Question:
+    return Question(work.arms[it.key.arm_id].baseline_id or it.key.arm_id, it.key.prompt_id, it.before)
+
+
+def _fairly(questions: dict[Question, list[Difference]], most: int) -> list[Question]:
+    """Up to `most` questions, from each arm in turn: no arm's differences crowd out another's."""
+    of_arm: dict[str, list[Question]] = defaultdict(list)
+    for question, differences in questions.items():
+        for arm_id in dict.fromkeys(it.key.arm_id for it in differences):
+            of_arm[arm_id].append(question)
+    chosen = dict.fromkeys(_in_turn(of_arm.values()))
+    return list(chosen)[:most]
+
+
+def _in_turn(rows: Iterable[Sequence[Question]]) -> Iterator[Question]:
+    rows = list(rows)
+    for place in range(max(map(len, rows), default=0)):
+        yield from (row[place] for row in rows if place < len(row))
+
+
+def _margin(difference: Difference, candidates: Sequence[Candidate]) -> Margin:
+    logprobs = {candidate.token: candidate.logprob for candidate in candidates}
+    key = difference.key
+    return Margin(
+        arm_id=key.arm_id,
+        prompt_id=key.prompt_id,
+        invocation=key.invocation,
+        block=key.block,
+        position=difference.position,
+        baseline_token=difference.reference_token,
+        arm_token=difference.token,
+        baseline_logprob=logprobs.get(difference.reference_token),
+        arm_logprob=logprobs.get(difference.token),
+        best_logprob=candidates[0].logprob,
+    )
+
+
+def _place(it: Difference) -> tuple[object, ...]:
+    return (*it.key, it.position, it.reference_token, it.token)
+
+
+def _identity(it: Margin) -> tuple[object, ...]:
+    return (it.invocation, it.block, it.arm_id, it.prompt_id, it.position, it.baseline_token, it.arm_token)
