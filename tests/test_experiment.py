@@ -145,7 +145,7 @@ def test_controls_are_marked_and_compared_with_their_baseline() -> None:
         ({"arms": [{"draft": "small", "workloads": "nope"}]}, "'nope' is not defined"),
         ({"arms": [{"method": "draft-simpel", "draft": "small"}]}, "did you mean draft-simple"),
         ({"arms": [{"method": "none+ngram-mod"}]}, "none alone"),
-        ({"engine": {"kind": "embedded", "binary": "/bin/true"}}, "only a native engine"),
+        ({"engine": {"kind": "embedded", "binary": "/bin/true"}}, "engine.binary: the engine embedded has no options"),
         ({"workloads": [{"source": "bench"}, {"source": "bench"}]}, "used twice"),
     ],
 )

@@ -12,26 +12,29 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
     field_serializer,
     field_validator,
     model_serializer,
     model_validator,
 )
 
+from specmeter.engines.kinds import kind_of, own_options, unknown_method
 from specmeter.engines.llama_cpp.devices import any_remote
 from specmeter.engines.mock import MockSpec
 from specmeter.errors import ExperimentError
 from specmeter.experiments.schedule import Order, in_turn
 from specmeter.record import (
-    DRAFT_MODEL_METHODS,
+    PLAIN,
     Address,
     Arm,
     EngineSettings,
+    EngineTraits,
     Generation,
     MethodName,
     PolicyName,
@@ -49,15 +52,19 @@ MAX_ARMS = 2_000
 
 MAX_VARIANTS = 64
 
+ON_RECORD = "on record"
+"""The context in which a stored run's experiment is validated: its engine may not be installed here."""
+
 Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
 
 
 class EngineSpec(EngineSettings):
     """The engine of the experiment and its settings, which arms may override."""
 
-    kind: Literal["embedded", "native", "libllama", "mock"] = "embedded"
+    kind: MethodName = "embedded"
     """`embedded`: llama.cpp's server from the installed wheel; `native`: a llama-server binary; `libllama`: specmeter's
-    own loop on the wheel's library, every step timed; `mock`: simulated."""
+    own loop on the wheel's library, every step timed; `mock`: simulated; or any engine that another package brings
+    (`specmeter engines` lists them)."""
     binary: str | None = None
     """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then what
     `specmeter engines build` made, then the PATH."""
@@ -72,6 +79,13 @@ class EngineSpec(EngineSettings):
     def settings(self) -> EngineSettings:
         """The settings alone, without the choice of engine."""
         return EngineSettings(**{name: getattr(self, name) for name in EngineSettings.model_fields})
+
+    @property
+    def own_options(self) -> dict[str, Any]:
+        """What the engine is made with: its own options, `binary` and `mock` among them, which have keys here."""
+        named = {} if self.binary is None else {"binary": self.binary}
+        simulated = {} if self.mock is None else {name: getattr(self.mock, name) for name in MockSpec.model_fields}
+        return {**self.options, **named, **simulated}
 
 
 DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
@@ -90,7 +104,8 @@ class ArmSpec(Record):
     target: Name | tuple[Name, ...] | None = None
     """Targets by name; default: all of them."""
     method: str | tuple[str, ...] = "draft-simple"
-    """llama.cpp's name of the drafting method; combine with `+`, for example `ngram-mod+draft-simple`."""
+    """The engine's name of the drafting method, of the default engine llama.cpp's; combine with `+`, for example
+    `ngram-mod+draft-simple`."""
     draft: Name | tuple[Name, ...] | None = None
     """Draft models by name, for methods that need one."""
     gamma: int | tuple[int, ...] | None = None
@@ -241,7 +256,7 @@ class Experiment(Record):
     """Variants that made this experiment what it is, in their order; written by specmeter."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Experiment:
+    def _consistent(self, info: ValidationInfo) -> Experiment:
         names = [workload.name for workload in self.workloads]
         for name in names:
             if names.count(name) > 1:
@@ -262,20 +277,39 @@ class Experiment(Record):
                             f"arms.{index}.{field}: {name!r} is not defined; "
                             f"known: {', '.join(sorted(known)) or 'none (add it under drafts:)'}"
                         )
-        if self.engine.kind != "native" and self.engine.binary is not None:
-            raise ValueError("engine.binary: only a native engine has one; set engine.kind: native")
+        if info.context != ON_RECORD:
+            self._refuse_unknown()
         return self
 
-    def expand(self) -> tuple[Arm, ...]:
+    def _refuse_unknown(self) -> None:
+        """Raise `ValueError` for what the engine does not know by its own statement."""
+        try:
+            traits = kind_of(self.engine.kind).traits
+            own_options(self.engine.kind, self.engine.own_options)
+            for spec in self.arms:
+                if spec.engine.options:
+                    own_options(self.engine.kind, self.engine.own_options | spec.engine.options)
+        except ExperimentError as error:
+            raise ValueError(f"{error.message}; {error.fix}") from None
+        for index, spec in enumerate(self.arms):
+            for method in _as_tuple(spec.method):
+                for part in split_methods(method):
+                    if (problem := unknown_method(self.engine.kind, traits, part)) is not None:
+                        raise ValueError(f"arms.{index}.method: {problem}")
+
+    def expand(self, traits: EngineTraits | None = None) -> tuple[Arm, ...]:
         """All arms, baselines first per target; in the order of the file where the design is `grouped`.
 
-        Raises `ExperimentError` when the matrix is too large, empty, or an arm asks for the impossible.
+        `traits` are those of the engine that a run has on record; without, the engine has to be installed here. Raises
+        `ExperimentError` when it is not, when the matrix is too large, empty, or an arm asks for the impossible.
         """
+        if traits is None:
+            traits = kind_of(self.engine.kind).traits
         listed: list[Arm] = []
         known: dict[str, Arm] = {}
         named: set[str] = set()
         for index, spec in enumerate(self.arms):
-            for arm in self._expand_spec(index, spec):
+            for arm in self._expand_spec(index, spec, traits):
                 other = known.get(arm.id)
                 if other is not None and (other != arm if arm.speculates else arm.id in named or spec.name is not None):
                     raise ExperimentError(
@@ -293,7 +327,7 @@ class Experiment(Record):
         if not listed:
             raise ExperimentError("arms: nothing is left after exclusions and constraints", fix="loosen them")
         _refuse_other_baselines(known, named)
-        return self._with_baselines(listed, named)
+        return self._with_baselines(listed, named, traits)
 
     def due(self, arm: Arm, prompts: Sequence[Prompt], invocation: int, block: int) -> tuple[Prompt, ...]:
         """Those of an arm's prompts that it is to be measured on in a block, in their own order.
@@ -310,7 +344,7 @@ class Experiment(Record):
             out.update(set(ids).difference(in_turn(ids, count, turn, self.design.seed)))
         return tuple(prompt for prompt in prompts if prompt.id not in out)
 
-    def _expand_spec(self, index: int, spec: ArmSpec) -> Iterator[Arm]:
+    def _expand_spec(self, index: int, spec: ArmSpec, traits: EngineTraits) -> Iterator[Arm]:
         axes: dict[str, tuple[Any, ...]] = {
             "target": _as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
             "method": _as_tuple(spec.method),
@@ -320,26 +354,28 @@ class Experiment(Record):
         for values in itertools.product(*axes.values()):
             choice = dict(zip(axes, values, strict=True))
             methods = split_methods(choice.pop("method"))
-            settings = self.engine.settings.model_copy(
-                update={name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
-            )
+            changes = {name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
+            if spec.engine.options:
+                changes["options"] = {**self.engine.options, **spec.engine.options}
+            settings = self.engine.settings.model_copy(update=changes)
             if spec.remote is not None:
                 settings = self._placed(settings, spec.remote)
             draft = choice["draft"]
-            if methods == ("none",):
+            known = [found for name in methods if (found := traits.method(name)) is not None]
+            if methods == (PLAIN,):
                 choice |= dict.fromkeys((*_DRAFTING_AXES, "draft"))
-            elif (needs := DRAFT_MODEL_METHODS & set(methods)) and draft is None:
+            elif (needs := [it.name for it in known if it.draft_model == "needed"]) and draft is None:
                 raise ExperimentError(
-                    f"arms.{index}: method {sorted(needs)[0]} needs a draft model",
+                    f"arms.{index}: method {min(needs)} needs a draft model",
                     fix=f"add `draft: NAME` with a name from drafts: ({', '.join(sorted(self.drafts)) or 'none yet'})",
                 )
-            elif not needs and draft is not None and "draft-mtp" not in methods:
+            elif known and all(it.draft_model == "none" for it in known):
                 choice["draft"] = None
             fields = {
                 **choice,
                 "methods": methods,
                 "engine": settings,
-                "synthetic_rates": () if methods == ("none",) else spec.synthetic_rates,
+                "synthetic_rates": () if methods == (PLAIN,) else spec.synthetic_rates,
                 "refused_draft": "refuse" if choice["draft"] is None else spec.refused_draft,
                 "workloads": tuple(name for name in _as_tuple(spec.workloads) if name is not None),
                 "role": _role(methods, spec.baseline),
@@ -354,7 +390,7 @@ class Experiment(Record):
                 continue
             yield arm
 
-    def _with_baselines(self, listed: Sequence[Arm], named: Collection[str]) -> tuple[Arm, ...]:
+    def _with_baselines(self, listed: Sequence[Arm], named: Collection[str], traits: EngineTraits) -> tuple[Arm, ...]:
         """`listed` with the baselines that are not named, each made of all arms that need it."""
         shared: dict[str, Arm] = {}
         standing: set[str] = set()
@@ -365,7 +401,7 @@ class Experiment(Record):
             if arm.baseline_id is not None or (arm.id in named and not arm.speculates):
                 needed.append(None)
                 continue
-            baseline = self._baseline_for(arm)
+            baseline = self._baseline_for(arm, traits)
             if baseline.id in named:
                 raise ExperimentError(
                     f"arms: {baseline.id} is the id of an automatic baseline",
@@ -387,7 +423,7 @@ class Experiment(Record):
                 arms[arm.id] = arm.model_copy(update={"baseline_id": baseline_id})
         baselines = {arm.id: arm for arm in arms.values() if arm.role == "baseline"}
         compared = [arm for arm in arms.values() if arm.role != "baseline"]
-        controls = self._controls(baselines, compared) if self.design.controls else []
+        controls = self._controls(baselines, compared, traits) if self.design.controls else []
         if self.design.order == "grouped":
             return (*arms.values(), *controls)
         targets = list(self.targets)
@@ -400,16 +436,20 @@ class Experiment(Record):
             update={"rpc": () if address is None else (address,), "draft_devices": (REMOTE_DEVICE,)}
         )
 
-    def _baseline_for(self, arm: Arm) -> Arm:
+    def _baseline_for(self, arm: Arm, traits: EngineTraits) -> Arm:
         """Plain decoding with the settings of `arm`, as far as they matter to it."""
         without = {name: getattr(self.engine.settings, name) for name in DRAFT_ONLY}
+        if arm.engine.options:
+            mine = {name: value for name, value in arm.engine.options.items() if name not in traits.draft_options}
+            usual = {name: value for name, value in self.engine.options.items() if name in traits.draft_options}
+            without["options"] = mine | usual
         if any_remote(arm.engine.devices):
             del without["rpc"]
         settings = arm.engine.model_copy(update=without)
         baseline = Arm(id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads)
         return baseline.model_copy(update={"id": arm_id(baseline, self.engine.settings)})
 
-    def _controls(self, baselines: Mapping[str, Arm], compared: Sequence[Arm]) -> list[Arm]:
+    def _controls(self, baselines: Mapping[str, Arm], compared: Sequence[Arm], traits: EngineTraits) -> list[Arm]:
         """Per baseline: itself again, and, where a draft model is at hand, all and nothing accepted by dice."""
         controls: list[Arm] = []
         for baseline in baselines.values():
@@ -419,9 +459,16 @@ class Experiment(Record):
                 )
             )
             model_arm = next(
-                (arm for arm in compared if arm.baseline_id == baseline.id and arm.methods == ("draft-simple",)), None
+                (
+                    arm
+                    for arm in compared
+                    if arm.baseline_id == baseline.id
+                    and len(arm.methods) == 1
+                    and traits.drafters(arm.methods) == {"model"}
+                ),
+                None,
             )
-            if model_arm is not None:
+            if model_arm is not None and traits.synthetic != "none":
                 gamma = model_arm.gamma or 4
                 for label, rate in (("accept-all", 1.0), ("accept-none", 0.0)):
                     controls.append(
@@ -442,7 +489,7 @@ _DRAFTING_AXES = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits", "p
 
 
 def _role(methods: tuple[MethodName, ...], baseline: str | None) -> Literal["baseline", "speculative", "control"]:
-    if methods != ("none",):
+    if methods != (PLAIN,):
         return "speculative"
     return "baseline" if baseline is None else "control"
 
@@ -478,22 +525,14 @@ def _refuse_other_baselines(arms: Mapping[str, Arm], named: Collection[str]) -> 
 
 
 def split_methods(text: str) -> tuple[MethodName, ...]:
-    """`ngram-mod+draft-simple` -> its methods, each known, none twice.
+    """`ngram-mod+draft-simple` -> its methods, none twice. Which there are, the engine knows.
 
-    Raises `ValueError` (which pydantic reports with the field) for an unknown or repeated method.
+    Raises `ValueError` (which pydantic reports with the field).
     """
-    import difflib
-
-    known = get_args(MethodName)
-    parts = [part.strip() for part in text.split("+")]
-    for part in parts:
-        if part not in known:
-            near = difflib.get_close_matches(part, known, n=2)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise ValueError(f"unknown method {part!r}{hint} (known: {', '.join(known)})")
-    if len(set(parts)) < len(parts) or ("none" in parts and len(parts) > 1):
+    parts = tuple(part.strip() for part in text.split("+"))
+    if len(set(parts)) < len(parts) or (PLAIN in parts and len(parts) > 1):
         raise ValueError(f"method {text!r} cannot be combined like this; name each method once, and none alone")
-    return tuple(parts)  # pyright: ignore[reportReturnType]  # every part was looked up
+    return parts
 
 
 def arm_id(arm: Arm, defaults: EngineSettings) -> str:
@@ -513,12 +552,18 @@ def arm_id(arm: Arm, defaults: EngineSettings) -> str:
     parts += [name for name in (arm.policy, arm.rule) if name is not None]
     if arm.synthetic_rates:
         parts.append("synthetic-" + "-".join(f"{rate:g}" for rate in arm.synthetic_rates))
-    for name in EngineSettings.model_fields:
-        value: object = getattr(arm.engine, name)
-        if value != getattr(defaults, name):
+    known, usual = _by_name(arm.engine), _by_name(defaults)
+    for name, value in known.items():
+        if name not in usual or value != usual[name]:
             shown = ",".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(value)
             parts.append(f"{name}={re.sub(r'[^A-Za-z0-9._,+-]', '_', shown)}")
     return "/".join(parts)
+
+
+def _by_name(settings: EngineSettings) -> dict[str, object]:
+    """Settings by name, the engine's own options among them."""
+    named = {name: getattr(settings, name) for name in EngineSettings.model_fields if name != "options"}
+    return named | settings.options
 
 
 def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:

@@ -116,12 +116,6 @@ def test_prompts_have_limits() -> None:
         assert opened.generate(prompt(max_tokens=7), greedy(5)).timings.predicted_n == 7
 
 
-@pytest.mark.parametrize("draft", ["draft-other-vocab", "draft-other-special"])
-def test_a_draft_of_another_vocabulary_is_refused(draft: str) -> None:
-    with pytest.raises(ModelError, match=f"{draft}.* is no draft of"):
-        session(model_arm(), draft=core_path(draft))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
