@@ -61,13 +61,12 @@ def target_forwards(timings: Timings, steps: Sequence[Step] = ()) -> int | None:
     decoded = timings.predicted_n - 1
     if decoded < 1:
         return None
-    if not steps and timings.draft_n_accepted is None:
-        return None
-    if not steps:
+    if steps:
+        forwards = len(steps) + max(0, decoded - sum(step.accepted + 1 for step in steps))
+    elif timings.draft_n_accepted is not None:
         forwards = decoded - timings.draft_n_accepted
     else:
-        emitted = sum(step.accepted + 1 for step in steps)
-        forwards = len(steps) + max(0, decoded - emitted)
+        return None
     return forwards if forwards > 0 else None
 
 

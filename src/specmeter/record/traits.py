@@ -7,6 +7,7 @@ machine where that engine is not installed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -38,7 +39,7 @@ Truth = Literal[
     "experts",
 ]
 
-TRUTHS: dict[Truth, str] = {
+TRUTHS: Mapping[Truth, str] = {
     "drafts": "how many tokens each request drafted, and how many of them were accepted",
     "forwards": "how many target forwards each request took, counted apart from its drafts",
     "steps": "what each step drafted and accepted",

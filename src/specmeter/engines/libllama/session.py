@@ -150,7 +150,7 @@ class Session:
             generation,
             drafter=drafter,
             policy=self._policy,
-            rule=self.arm.rule or "rejection",
+            rule="sample-match" if self.arm.rule == "sample-match" else "rejection",
             gamma_min=self.arm.gamma_min or 0,
             rng=rng,
             tap=self.tap,

@@ -97,8 +97,8 @@ def _with_baseline(arm: Arm, own: Mapping[str, Verdict], run: Verdict) -> Verdic
 def _look(check: Check, data: RunData) -> tuple[list[Finding], list[Unchecked]]:
     found: list[Finding] = []
     unchecked: list[Unchecked] = []
-    if lacking := [truth for truth in check.needs if truth not in data.traits.tells]:
-        return [], [unseen(None, f"the engine does not tell {TRUTHS[lacking[0]]}")]
+    if lacking := [TRUTHS[truth] for truth in check.needs if truth not in data.traits.tells]:
+        return [], [unseen(None, f"the engine does not tell {lacking[0]}")]
     for item in check.look(data):
         if isinstance(item, Finding):
             found.append(item)
