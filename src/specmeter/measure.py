@@ -276,7 +276,7 @@ class _Bench:
         from specmeter.models.reference import refuse_changes
 
         for model in (launch.target, launch.draft):
-            if model is not None and not self.work.simulated:
+            if model is not None:
                 refuse_changes(model)
 
     def _refuse_too_long(self, session: EngineSession, arm: Arm) -> None:
