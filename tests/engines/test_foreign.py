@@ -137,7 +137,7 @@ def test_a_run_opens_and_is_judged_where_its_engine_is_not_installed(
     monkeypatch.delenv("PYTHONPATH")
     after = specmeter("check", str(measured), "--json")
     assert (after.returncode, after.stderr) == (before.returncode, before.stderr)
-    assert json.loads(after.stdout)["certificate"]["arms"] == json.loads(before.stdout)["certificate"]["arms"]
+    assert json.loads(after.stdout)["arms"] == json.loads(before.stdout)["arms"]
     lacking = specmeter("run", written(measured.parent))
     assert lacking.returncode == 2
     assert "no engine 'toy' is installed here" in lacking.stderr
@@ -168,7 +168,7 @@ def test_of_what_an_engine_does_not_tell_nothing_is_passed(tmp_path: Path) -> No
         assert outcomes[name].status == "skipped", (name, reasons[name])
     assert set(certificate.arms.values()) == {"suspect"}
     told = json.loads(specmeter("show", str(folder), "--json").stdout)
-    (arm,) = [it for it in told["arms"] if it["arm_id"] == SD]
+    (arm,) = [it for it in told["summary"]["arms"] if it["arm_id"] == SD]
     assert arm["speedup"] is not None
     assert (arm["acceptance"], arm["tau"], arm["drafted"]) == (None, None, None)
 
