@@ -18,7 +18,7 @@ import click
 
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
-from specmeter.show.export import TABLES, columns
+from specmeter.show.export.tables import TABLES
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check
 
@@ -109,9 +109,9 @@ def _first(text: str) -> str:
 def columns_page() -> str:
     """Every column of every export table."""
     parts = ["# Columns of exports\n", "What `specmeter export --table TABLE` writes, in this order.\n"]
-    for table in TABLES:
-        parts.append(f"## {table}\n\n| column | type | meaning |\n|---|---|---|")
-        rows = (f"| `{name}` | {kind} | {' '.join(text.split())} |" for name, kind, text in columns(table))
+    for name, table in TABLES.items():
+        parts.append(f"## {name}\n\n| column | type | meaning |\n|---|---|---|")
+        rows = (f"| `{it.name}` | {it.type} | {it.description} |" for it in table.columns)
         parts.append("\n".join(rows) + "\n")
     return NOTE + "\n".join(parts)
 
