@@ -1,4 +1,4 @@
-"""Write docs/reference/ from the code itself: commands, keys of experiment files, columns of exports, checks.
+"""Write docs/reference/ from the code itself: commands, keys of experiment files, columns, checks, the Python face.
 
 The table of what checks assume in docs/explanation/validity.md comes from there too.
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+from api_page import api_page
 
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
@@ -156,6 +157,7 @@ PAGES = {
     "reference/commands.md": commands_page,
     "reference/experiment.md": experiment_page,
     "reference/columns.md": columns_page,
+    "reference/api.md": lambda: NOTE + api_page(),
     VALIDITY: validity_page,
 }
 

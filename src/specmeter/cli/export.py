@@ -14,7 +14,7 @@ from specmeter.show.export import FormatName, TableName
 @click.command(name="export")
 @click.argument("run", default="latest")
 @click.option(
-    "--format", "format_", type=click.Choice(get_args(FormatName)), help="Default: by the ending of --out, else csv."
+    "--format", "chosen", type=click.Choice(get_args(FormatName)), help="Default: by the ending of --out, else csv."
 )
 @click.option(
     "--table", type=click.Choice(get_args(TableName)), default="requests", show_default=True, help="What to export."

@@ -13,8 +13,6 @@ from typing import IO, TYPE_CHECKING, Any
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    import pyarrow
-
     from specmeter.show.export.columns import Column
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -72,7 +70,7 @@ FORMATS: dict[str, Callable[[Sequence[Column], Rows, IO[bytes]], None]] = {
 }
 
 
-def arrow(columns: Sequence[Column], rows: Rows) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
+def arrow(columns: Sequence[Column], rows: Rows) -> tuple[Any, Iterator[Any]]:
     """The schema, with descriptions as metadata of its fields, and the rows in batches. Columns of the type `json` hold
     JSON as text. Raises `UsageError` where pyarrow is missing."""
     pa = library("pyarrow", "parquet", needed_for="Arrow")
@@ -85,11 +83,9 @@ def arrow(columns: Sequence[Column], rows: Rows) -> tuple[pyarrow.Schema, Iterat
         "numbers": pa.list_(pa.float64()),
         "json": pa.string(),
     }
-    schema: pyarrow.Schema = pa.schema(
-        [pa.field(it.name, types[it.type], metadata={"description": it.description}) for it in columns]
-    )
+    schema = pa.schema([pa.field(it.name, types[it.type], metadata={"description": it.description}) for it in columns])
 
-    def batches() -> Iterator[pyarrow.RecordBatch]:
+    def batches() -> Iterator[Any]:
         while batch := list(islice(rows, BATCH_ROWS)):
             arrays: list[Any] = []
             for column, values in zip(columns, zip(*batch, strict=True), strict=True):

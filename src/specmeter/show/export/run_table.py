@@ -15,9 +15,8 @@ from specmeter.show.export.tables import find
 from specmeter.store import RunReader, RunStore
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # pyright: ignore[reportMissingTypeStubs]
     import polars
-    import pyarrow
 
     from specmeter.show.export.columns import Column
 
@@ -48,13 +47,14 @@ class RunTable:
             for values in self._values(store):
                 yield dict(zip(names, values, strict=True))
 
-    def write(self, out: Path | IO[bytes], format: str | None = None) -> int:  # noqa: A002
+    def write(self, out: str | Path | IO[bytes], format: str | None = None) -> int:  # noqa: A002
         """Write the table; returns the number of rows.
 
         `out` is a file, which appears when it is complete, or a binary stream, which is left open. The format is
         `csv`, `jsonl` or `parquet`; where it is not given, the file's ending says it, and without one it is `csv`.
         Raises `UsageError` for another format, a file that cannot be written or a missing pyarrow.
         """
+        out = Path(out) if isinstance(out, str) else out
         chosen = format or (out.suffix[1:].lower() if isinstance(out, Path) else "") or "csv"
         if chosen not in FORMATS:
             raise UsageError(
@@ -73,7 +73,7 @@ class RunTable:
             FORMATS[chosen](self.columns, counted(store), file)
         return count
 
-    def to_arrow(self) -> pyarrow.Table:
+    def to_arrow(self) -> Any:
         """A `pyarrow.Table`. Columns of the type `json` hold JSON as text. Raises `UsageError` without pyarrow."""
         pa = library("pyarrow", "parquet", needed_for="to_arrow()")
         with RunStore.open(self.folder, readonly=True) as store:

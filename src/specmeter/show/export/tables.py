@@ -191,6 +191,14 @@ def _outcomes(store: RunReader) -> Iterator[Outcome]:
     return iter(read_run(store.folder).predictions if store.predictions() else ())
 
 
+def _margins(store: RunReader) -> Iterator[Margin]:
+    return iter(store.margins())
+
+
+def _lengths(store: RunReader) -> Iterator[DraftLength]:
+    return iter(draft_lengths(store))
+
+
 def _placed(store: RunReader) -> Iterator[_Placed]:
     for arm in positions(store):
         yield from (_Placed(arm, place) for place in arm.positions or (None,))
@@ -281,9 +289,9 @@ TABLES: dict[TableName, Table] = {
         ),
         _energies,
     ),
-    "margins": Table(tuple(columns_of(Margin)), lambda store: iter(store.margins())),
+    "margins": Table(tuple(columns_of(Margin)), _margins),
     "predictions": Table(_PREDICTIONS, _outcomes),
-    "profiles": Table(tuple(columns_of(DraftLength)), lambda store: iter(draft_lengths(store))),
+    "profiles": Table(tuple(columns_of(DraftLength)), _lengths),
     "positions": Table(_POSITIONS, _placed),
     "accepted_lengths": Table(_ACCEPTED_LENGTHS, _accepted_lengths),
     "routing": Table(_ROUTING, _unions),
