@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
 from warnings import warn
 
 from pydantic import ValidationError
@@ -71,7 +71,7 @@ class Run(RunReport):
     and reports are read from the folder when they are asked for, and raise `StoreError` where it is damaged.
     """
 
-    tables = get_args(TableName)
+    tables: ClassVar[tuple[TableName, ...]] = get_args(TableName)
     """Names of the tables that `table` and the `to_...` methods know."""
 
     @property

@@ -58,8 +58,11 @@ class Audit:
     """A source with its rulings, in its own order."""
 
     source: str
+    """File that was read, or `rows`."""
     format: str
+    """What it was read as, by the names of `specmeter audit --format`."""
     rulings: tuple[Ruling, ...]
+    """One per row of a table, or per run of a log."""
     noise: Noise
     """What timing noise was taken to explain."""
     notes: tuple[str, ...] = ()

@@ -30,8 +30,9 @@ class RunTable:
     """
 
     folder: Path
+    """Of the run."""
     name: str
-    """`requests`, `steps`, ...; `specmeter.tables()` lists them. Raises `UsageError` for an unknown one."""
+    """`requests`, `steps`, ...; `Run.tables` lists them. Raises `UsageError` for an unknown one."""
 
     def __post_init__(self) -> None:
         find(self.name)
