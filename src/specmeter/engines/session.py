@@ -1,10 +1,21 @@
-"""A running engine with its models loaded: what it says about itself, and what it can be asked."""
+"""A running engine with its models loaded: what it says about itself, and what it can be asked.
+
+One request is `generate`. Several in flight are submitted, and collected as they end:
+
+    tickets = [session.submit(prompt, generation) for prompt in prompts]
+    while ended := session.collect():
+        print(ended.ticket, ended.result)
+
+`SessionFacts.in_flight` says how many of them run at once; the others wait their turn, in order.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, NewType, Protocol, Self
+
+from specmeter.errors import EngineProtocolError, SpecmeterError
 
 if TYPE_CHECKING:
     from specmeter.record import DeviceUse, Generation, Prompt, Reply
@@ -24,6 +35,20 @@ class SessionFacts:
     draft_layers_offloaded: tuple[int, int] | None = None
     pids: tuple[int, ...] = ()
     """Processes of the engine, for telemetry."""
+    in_flight: int = 1
+    """Requests that run at the same time; more wait their turn."""
+
+
+Ticket = NewType("Ticket", int)
+"""A request in flight, by a number that its session gives out once."""
+
+
+class Ended(NamedTuple):
+    """A request that is over."""
+
+    ticket: Ticket
+    result: Reply | SpecmeterError
+    """What `generate` would have returned or raised."""
 
 
 class Candidate(NamedTuple):
@@ -37,11 +62,25 @@ class Candidate(NamedTuple):
 class EngineSession(Protocol):
     """One running engine with one target (and draft) loaded."""
 
-    @property
-    def facts(self) -> SessionFacts: ...
+    facts: SessionFacts
 
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
         """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`."""
+        ...
+
+    def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
+        """Put a request in flight and return at once. One thread submits, collects and cancels.
+
+        A request that fails, fails alone: its error is collected. An engine that dies fails all that are in flight.
+        """
+        ...
+
+    def collect(self, timeout_s: float | None = None) -> Ended | None:
+        """The next request that ends; None when nothing is in flight, or nothing ended within `timeout_s` seconds."""
+        ...
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Give a request up: it is never collected, and the engine stops working on it. Nothing, if it has ended."""
         ...
 
     def candidates(
@@ -67,11 +106,24 @@ class EngineSession(Protocol):
         ...
 
     def close(self) -> None:
-        """End the engine and everything it started; safe to call twice."""
+        """Give up what is in flight, and end the engine and everything it started; safe to call twice."""
         ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.close()
+
+
+def utf8(text: str) -> bytes:
+    """The text as engines are told it. Raises `EngineProtocolError` where UTF-8 cannot say it."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise EngineProtocolError(
+            f"the text is not valid Unicode: a lone surrogate at character {error.start}",
+            fix="give the text as valid UTF-8",
+        ) from None
