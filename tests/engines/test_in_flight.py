@@ -91,7 +91,8 @@ def test_what_is_cancelled_is_not_collected_and_its_slot_is_free(tmp_path: Path,
         session.cancel(endless)
         session.cancel(queued)
         session.cancel(endless)
-        assert list(replies := collected(session)) == [wanted]
+        replies = collected(session)
+        assert list(replies) == [wanted]
         assert replies[wanted].token_ids == before.token_ids
         assert session._is_idle()
         # What the server still computed for the cancelled one is not counted as the next one's.
@@ -174,8 +175,8 @@ def test_a_slot_of_the_mock_is_free_when_its_request_is_cancelled(tmp_path: Path
 @pytest.mark.parametrize(("kind", "error"), [("dies", EngineDiedError), ("hangs", EngineHungError)])
 def test_a_mock_that_dies_takes_all_in_flight_with_it(tmp_path: Path, kind: str, error: type[Exception]) -> None:
     _, session = mock(tmp_path, kind=kind, prompt="p", call=1)
-    for _ in range(4):
-        session.submit(prompt(), greedy(20))
+    for tokens in (5, 20, 20, 20):
+        session.submit(prompt(), greedy(tokens))
     results = [it.result for it in iter(session.collect, None)]
     assert len(results) == 4
     assert isinstance(results[0], Reply), "it ended before"

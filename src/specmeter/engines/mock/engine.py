@@ -162,9 +162,7 @@ class MockSession(EngineSession):
             raise self._died()
         breaking = engine.fault(self._launch.arm, self._block, BREAKING, prompt.id)
         if breaking is not None:
-            ms, error = self._broken(breaking)
-            engine.now_ms += ms
-            self._told(error)
+            self._told(self._broken(breaking))
         engine.now_ms += self._player.prompt_ms(prompt, generated)
         return self._player.candidates(prompt, generation, len(generated), count)
 
@@ -205,8 +203,7 @@ class MockSession(EngineSession):
         reply = self._player.play(prompt, generation, bent, self._block, self._repeats[prompt.id])
         if breaking is None:
             return reply.wall_ms, reply
-        ms, error = self._broken(breaking)
-        return reply.wall_ms / 2 + ms, error
+        return reply.wall_ms / 2, self._broken(breaking)
 
     def _fill(self) -> None:
         """Start what waits in the slots that are free."""
@@ -221,24 +218,24 @@ class MockSession(EngineSession):
     def _told(self, result: _Result) -> Reply:
         if isinstance(result, Reply):
             return result
+        if isinstance(result, EngineHungError) and self._alive:
+            self._engine.now_ms += self._launch.idle_timeout_s * 1000
         self._alive = self._alive and not isinstance(result, EngineDiedError | EngineHungError)
         raise result
 
-    def _broken(self, fault: FaultKind) -> tuple[float, _Result]:
-        """(ms until it shows, what the fault is)."""
-        arm, patience_s = self._launch.arm, self._launch.idle_timeout_s
+    def _broken(self, fault: FaultKind) -> _Result:
+        arm = self._launch.arm.id
         if fault == "interrupt":
-            return 0.0, KeyboardInterrupt()
+            return KeyboardInterrupt()
         if fault == "garbage":
-            return 0.0, EngineProtocolError(
-                f"{arm.id}: the mock engine answered `<html>` instead of JSON, as planted",
+            return EngineProtocolError(
+                f"{arm}: the mock engine answered `<html>` instead of JSON, as planted",
                 fix="remove the fault `garbage`",
             )
         if fault == "hangs":
-            return patience_s * 1000, EngineHungError(
-                f"{arm.id}: no token for {patience_s:g} s, as planted", fix="remove the fault `hangs`"
-            )
-        return 0.0, self._died()
+            patience_s = self._launch.idle_timeout_s
+            return EngineHungError(f"{arm}: no token for {patience_s:g} s, as planted", fix="remove the fault `hangs`")
+        return self._died()
 
     def _died(self) -> EngineDiedError:
         return EngineDiedError(
