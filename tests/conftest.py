@@ -6,6 +6,7 @@ Two, since engines decode on one thread and the suite is made for two cores; `-n
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +17,10 @@ from filelock import FileLock
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # So a shell starts what it puts into the background; programs under test would never hear of Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ONE_WORKER = ("report",)
 """Folders whose tests share fixtures that take seconds to make: they go to one process."""
