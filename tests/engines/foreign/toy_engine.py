@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import deque
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from specmeter.engines import Launch, SessionFacts
+from specmeter.engines import EngineSession, Launch, SessionFacts
 from specmeter.engines.kinds import EngineKind
+from specmeter.engines.session import Ended, Ticket
 from specmeter.errors import EngineDiedError, ModelError
 from specmeter.record import (
     EngineIdentity,
@@ -71,11 +73,12 @@ class ToyEngine:
         return time.time()
 
 
-class ToySession:
+class ToySession(EngineSession):
     def __init__(self, launch: Launch, traits: EngineTraits) -> None:
         self.arm, self.tells = launch.arm, set(traits.tells)
         self.options = Options.model_validate(launch.arm.engine.options)
         self.alive = True
+        self.ended: deque[Ended] = deque()
         self.facts = SessionFacts(
             argv=("toy", launch.target.reference),
             ready_ms=1.0,
@@ -123,6 +126,17 @@ class ToySession:
             steps=tuple(steps) if "steps" in self.tells else (),
         )
 
+    def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
+        """One at a time: answered at once, and kept until it is collected."""
+        self.ended.append(Ended(Ticket(len(self.ended) + 1), self.generate(prompt, generation)))
+        return self.ended[-1].ticket
+
+    def collect(self, timeout_s: float | None = None) -> Ended | None:  # noqa: ARG002
+        return self.ended.popleft() if self.ended else None
+
+    def cancel(self, ticket: Ticket) -> None:
+        self.ended = deque(it for it in self.ended if it.ticket != ticket)
+
     def _says(self, prompt: Prompt, count: int) -> list[int]:
         word = prompt.text.split()[-1].upper() if self.options.shout else prompt.text.split()[-1]
         text = f"{word} " * (count // len(word) + 1)
@@ -143,12 +157,6 @@ class ToySession:
 
     def close(self) -> None:
         self.alive = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def model(options: Options, name: str, reference: str) -> ModelIdentity:  # noqa: ARG001
