@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from specmeter.engines import check_arm
 from specmeter.errors import ExperimentError
-from specmeter.experiments.experiment import Experiment, split_methods
+from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.spec import split_methods
 
 
 def experiment(**changes: Any) -> Experiment:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from specmeter.record import Arm, ModelIdentity
 
 GROUP = "specmeter.engines"
+KV_FIELDS = ("kv_type_k", "kv_type_v", "draft_kv_type_k", "draft_kv_type_v")
 OURS = "specmeter"
 """The distribution that specmeter's own engines come with."""
 
@@ -197,10 +198,7 @@ def refuse_without_effect(traits: EngineTraits, arm: Arm, *, has_draft: bool) ->
         if field not in ("options", *traits.settings) and getattr(settings, field) != getattr(default, field):
             raise _nothing_of_the_kind(where, f"engine.{field}")
     named = {"policy": (arm.policy, traits.policies), "rule": (arm.rule, traits.rules)}
-    named |= {
-        f"engine.{field}": (getattr(settings, field), traits.kv_types)
-        for field in ("kv_type_k", "kv_type_v", "draft_kv_type_k", "draft_kv_type_v")
-    }
+    named |= {f"engine.{field}": (getattr(settings, field), traits.kv_types) for field in KV_FIELDS}
     for field, (value, known) in named.items():
         if value is not None and not known:
             raise _nothing_of_the_kind(where, field)

@@ -16,19 +16,24 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
     ValidationInfo,
-    field_serializer,
-    field_validator,
-    model_serializer,
     model_validator,
 )
 
-from specmeter.engines.kinds import kind_of, own_options, unknown_method
+from specmeter.engines.kinds import KV_FIELDS, kind_of, own_options, unknown_method
 from specmeter.engines.llama_cpp.devices import any_remote
-from specmeter.engines.mock import MockSpec
 from specmeter.errors import ExperimentError
-from specmeter.experiments.schedule import Order, in_turn
+from specmeter.experiments.schedule import in_turn
+from specmeter.experiments.spec import (
+    DRAFTING_AXES,
+    ArmSpec,
+    Constraint,
+    Design,
+    EngineSpec,
+    Exclusion,
+    as_tuple,
+    split_methods,
+)
 from specmeter.record import (
     PLAIN,
     Address,
@@ -37,12 +42,8 @@ from specmeter.record import (
     EngineTraits,
     Generation,
     MethodName,
-    PolicyName,
-    ProbeSetting,
     Prompt,
     Record,
-    RefusedDraft,
-    RuleName,
 )
 from specmeter.workloads.spec import Name, WorkloadSpec
 
@@ -58,164 +59,12 @@ ON_RECORD = "on record"
 Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
 
 
-class EngineSpec(EngineSettings):
-    """The engine of the experiment and its settings, which arms may override."""
-
-    kind: MethodName = "embedded"
-    """`embedded`: llama.cpp's server from the installed wheel; `native`: a llama-server binary; `libllama`: specmeter's
-    own loop on the wheel's library, every step timed; `mock`: simulated; or any engine that another package brings
-    (`specmeter engines` lists them)."""
-    binary: str | None = None
-    """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then what
-    `specmeter engines build` made, then the PATH."""
-    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    """Longest time a model may take to load."""
-    idle_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0
-    """No token for this long means that the engine hangs."""
-    mock: MockSpec | None = None
-    """Costs, acceptance and faults of the simulated engine."""
-
-    @property
-    def settings(self) -> EngineSettings:
-        """The settings alone, without the choice of engine."""
-        return EngineSettings(**{name: getattr(self, name) for name in EngineSettings.model_fields})
-
-    @property
-    def own_options(self) -> dict[str, Any]:
-        """What the engine is made with: its own options, `binary` and `mock` among them, which have keys here."""
-        named = {} if self.binary is None else {"binary": self.binary}
-        simulated = {} if self.mock is None else {name: getattr(self.mock, name) for name in MockSpec.model_fields}
-        return {**self.options, **named, **simulated}
-
-
 DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
 """Settings without influence on plain decoding: arms that differ only in these share a baseline. (Remote machines have
 none where the target stays here; where it does not, its baseline goes to the same.)"""
 
 REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
-
-
-class ArmSpec(Record):
-    """One line of arms: every list is expanded, and all combinations become arms."""
-
-    name: Name | None = None
-    """Names the arm: its id is `TARGET/NAME`. A named arm has single values, except for its targets."""
-    target: Name | tuple[Name, ...] | None = None
-    """Targets by name; default: all of them."""
-    method: str | tuple[str, ...] = "draft-simple"
-    """The engine's name of the drafting method, of the default engine llama.cpp's; combine with `+`, for example
-    `ngram-mod+draft-simple`."""
-    draft: Name | tuple[Name, ...] | None = None
-    """Draft models by name, for methods that need one."""
-    gamma: int | tuple[int, ...] | None = None
-    """Most draft tokens per step."""
-    gamma_min: int | tuple[int, ...] | None = None
-    """Drafts shorter than this are thrown away."""
-    p_min: float | tuple[float, ...] | None = None
-    """Drafting stops when the draft model's best probability falls below this."""
-    ngram_n: int | tuple[int, ...] | None = None
-    """Length of the n-gram looked up."""
-    ngram_min_hits: int | tuple[int, ...] | None = None
-    """How often an n-gram must have been seen."""
-    synthetic_rates: tuple[float, ...] = ()
-    """Acceptance by dice with these rates per position: a cost probe, never a result."""
-    refused_draft: RefusedDraft = "refuse"
-    """What becomes of a draft that llama.cpp would refuse: `refuse` stops before anything is measured; `measure` lets
-    the server do what it does then (decode plainly), to show it: such an arm's verdict is invalid."""
-    policy: PolicyName | tuple[PolicyName | None, ...] | None = None
-    """Who decides how long drafts are, up to gamma (engine `libllama` only)."""
-    rule: RuleName | tuple[RuleName | None, ...] | None = None
-    """How drafts are verified at temperature > 0 (engine `libllama` only)."""
-    remote: Name | None = None
-    """The draft lies on this machine (a name from `remotes`), on the first device that it offers."""
-    engine: EngineSettings = EngineSettings()
-    """Settings of the engine that these arms change; what is not named stays as it is for the whole experiment."""
-    workloads: Name | tuple[Name, ...] | None = None
-    """Run only these workloads; default: all."""
-    baseline: Name | None = None
-    """Compare with the plain arm of this name instead of an automatic baseline. A plain arm that has one itself is a
-    control."""
-
-    @field_serializer("engine")
-    def _only_what_is_changed(self, value: EngineSettings) -> dict[str, Any]:
-        """A default must not come back from JSON as a change."""
-        return value.model_dump(exclude_unset=True)
-
-    @field_validator("method")
-    @classmethod
-    def _known_methods(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        for method in _as_tuple(value):
-            split_methods(method)
-        return value
-
-    @model_validator(mode="after")
-    def _one_arm_per_name(self) -> ArmSpec:
-        for field in ("method", "draft", *_DRAFTING_AXES):
-            if self.name is not None and len(_as_tuple(getattr(self, field))) > 1:
-                raise ValueError(
-                    f"{self.name!r} names one arm per target, but {field} is a list; leave the name out, "
-                    "or write an arm for each value"
-                )
-        if self.baseline is not None and self.name is None and "none" in _as_tuple(self.method):
-            raise ValueError("a plain arm with a baseline is a control, and needs a `name`")
-        return self
-
-
-class Exclusion(Record):
-    """Arms for which every given field matches are left out; a list matches any of its values."""
-
-    target: str | tuple[str, ...] | None = None
-    method: str | tuple[str, ...] | None = None
-    draft: str | tuple[str, ...] | None = None
-    gamma: int | tuple[int, ...] | None = None
-    gamma_min: int | tuple[int, ...] | None = None
-    p_min: float | tuple[float, ...] | None = None
-    ngram_n: int | tuple[int, ...] | None = None
-    ngram_min_hits: int | tuple[int, ...] | None = None
-    policy: str | tuple[str, ...] | None = None
-    rule: str | tuple[str, ...] | None = None
-
-    def matches(self, arm: Arm) -> bool:
-        """Whether every field that is set agrees with the arm."""
-        given = {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name) is not None}
-        return bool(given) and all(_arm_value(arm, name) in _as_tuple(value) for name, value in given.items())
-
-
-class Constraint(Record):
-    """Where `when` matches an arm, `require` must match too; arms that fail are left out."""
-
-    when: Exclusion
-    require: Exclusion
-
-
-class Design(Record):
-    """How measurements are arranged in time."""
-
-    blocks: Annotated[int, Field(ge=1, le=1_000)] = 3
-    """Passes over all arms; each block holds its own baselines. At least 3 for an interval worth having."""
-    order: Order = "latin"
-    """Order of arms within blocks: `latin` balances position, `williams` also which arm runs before which, `random`
-    shuffles, `as-written` keeps the file's order. `grouped` measures all blocks of an arm before those of the next, as
-    scripts do: that confounds arms with time."""
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
-    """Of the order; the same seed gives the same schedule everywhere."""
-    invocations: Annotated[int, Field(ge=1, le=100)] = 1
-    """Repetitions of all blocks, each with an order of its own."""
-    warmup: Literal["full", "short", "none"] = "full"
-    """One excluded request per session: of the measured shape (`full`), of 8 tokens (`short`), or none."""
-    session: Literal["arm", "request"] = "arm"
-    """A fresh server per arm and block (`arm`), or for every single request (`request`)."""
-    controls: bool = False
-    """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
-    probe: ProbeSetting = "auto"
-    """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
-    (`auto`; never where the engine is simulated), or not (`off`)."""
-
-    @model_serializer(mode="wrap")
-    def _without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Runs that were begun before there was a probe are the same experiment as with it."""
-        return {name: value for name, value in handler(self).items() if name != "probe" or value != "auto"}
 
 
 class Experiment(Record):
@@ -271,7 +120,7 @@ class Experiment(Record):
                 ("remote", self.remotes),
                 ("workloads", names),
             ):
-                for name in _as_tuple(getattr(spec, field)):
+                for name in as_tuple(getattr(spec, field)):
                     if name is not None and name not in known:
                         raise ValueError(
                             f"arms.{index}.{field}: {name!r} is not defined; "
@@ -291,11 +140,20 @@ class Experiment(Record):
                     own_options(self.engine.kind, self.engine.own_options | spec.engine.options)
         except ExperimentError as error:
             raise ValueError(f"{error.message}; {error.fix}") from None
+        named = [(f"engine.{field}", getattr(self.engine, field), traits.kv_types) for field in KV_FIELDS]
         for index, spec in enumerate(self.arms):
-            for method in _as_tuple(spec.method):
+            for method in as_tuple(spec.method):
                 for part in split_methods(method):
                     if (problem := unknown_method(self.engine.kind, traits, part)) is not None:
                         raise ValueError(f"arms.{index}.method: {problem}")
+            named += [(f"arms.{index}.policy", value, traits.policies) for value in as_tuple(spec.policy)]
+            named += [(f"arms.{index}.rule", value, traits.rules) for value in as_tuple(spec.rule)]
+            named += [
+                (f"arms.{index}.engine.{field}", getattr(spec.engine, field), traits.kv_types) for field in KV_FIELDS
+            ]
+        for field, value, known in named:
+            if known and value not in (None, *known):
+                raise ValueError(f"{field}: {value!r} is unknown to the engine {self.engine.kind}: {', '.join(known)}")
 
     def expand(self, traits: EngineTraits | None = None) -> tuple[Arm, ...]:
         """All arms, baselines first per target; in the order of the file where the design is `grouped`.
@@ -346,10 +204,10 @@ class Experiment(Record):
 
     def _expand_spec(self, index: int, spec: ArmSpec, traits: EngineTraits) -> Iterator[Arm]:
         axes: dict[str, tuple[Any, ...]] = {
-            "target": _as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
-            "method": _as_tuple(spec.method),
-            "draft": _as_tuple(spec.draft),
-            **{name: _as_tuple(getattr(spec, name)) for name in _DRAFTING_AXES},
+            "target": as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
+            "method": as_tuple(spec.method),
+            "draft": as_tuple(spec.draft),
+            **{name: as_tuple(getattr(spec, name)) for name in DRAFTING_AXES},
         }
         for values in itertools.product(*axes.values()):
             choice = dict(zip(axes, values, strict=True))
@@ -363,7 +221,7 @@ class Experiment(Record):
             draft = choice["draft"]
             known = [found for name in methods if (found := traits.method(name)) is not None]
             if methods == (PLAIN,):
-                choice |= dict.fromkeys((*_DRAFTING_AXES, "draft"))
+                choice |= dict.fromkeys((*DRAFTING_AXES, "draft"))
             elif (needs := [it.name for it in known if it.draft_model == "needed"]) and draft is None:
                 raise ExperimentError(
                     f"arms.{index}: method {min(needs)} needs a draft model",
@@ -377,7 +235,7 @@ class Experiment(Record):
                 "engine": settings,
                 "synthetic_rates": () if methods == (PLAIN,) else spec.synthetic_rates,
                 "refused_draft": "refuse" if choice["draft"] is None else spec.refused_draft,
-                "workloads": tuple(name for name in _as_tuple(spec.workloads) if name is not None),
+                "workloads": tuple(name for name in as_tuple(spec.workloads) if name is not None),
                 "role": _role(methods, spec.baseline),
                 "baseline_id": None if spec.baseline is None else f"{choice['target']}/{spec.baseline}",
             }
@@ -485,9 +343,6 @@ class Experiment(Record):
         return controls
 
 
-_DRAFTING_AXES = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits", "policy", "rule")
-
-
 def _role(methods: tuple[MethodName, ...], baseline: str | None) -> Literal["baseline", "speculative", "control"]:
     if methods != (PLAIN,):
         return "speculative"
@@ -522,17 +377,6 @@ def _refuse_other_baselines(arms: Mapping[str, Arm], named: Collection[str]) -> 
             raise ExperimentError(
                 f"{arm.id}: its baseline {baseline.id} {what}", fix="name a plain arm that has no baseline of its own"
             )
-
-
-def split_methods(text: str) -> tuple[MethodName, ...]:
-    """`ngram-mod+draft-simple` -> its methods, none twice. Which there are, the engine knows.
-
-    Raises `ValueError` (which pydantic reports with the field).
-    """
-    parts = tuple(part.strip() for part in text.split("+"))
-    if len(set(parts)) < len(parts) or (PLAIN in parts and len(parts) > 1):
-        raise ValueError(f"method {text!r} cannot be combined like this; name each method once, and none alone")
-    return parts
 
 
 def arm_id(arm: Arm, defaults: EngineSettings) -> str:
@@ -583,11 +427,3 @@ def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
             fix="every draft would be thrown away",
         )
     return arm
-
-
-def _arm_value(arm: Arm, name: str) -> Any:
-    return "+".join(arm.methods) if name == "method" else getattr(arm, name)
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

@@ -62,13 +62,14 @@ class MethodTraits(Record):
     """One way of drafting that an engine knows."""
 
     name: MethodName
+    """What experiments write as `method`."""
     drafter: Literal["model", "lookup", "states"]
     """Who drafts: a model that reads the text, a lookup in the text, or heads or a model that read the target's own
     states."""
     draft_model: Literal["needed", "allowed", "none"] = "none"
     """Whether it takes a draft model of its own."""
     parameters: tuple[str, ...] = ()
-    """Fields of `Arm` that it honours, of `PARAMETERS`."""
+    """Fields of `Arm` that it honours: `gamma`, `gamma_min`, `p_min`, `ngram_n`, `ngram_min_hits`."""
     remembers: bool = False
     """Drafts from texts of earlier requests of its session."""
 
@@ -80,7 +81,7 @@ class EngineTraits(Record):
     """Time is virtual: nothing is measured, and there is no machine to watch."""
     model_formats: tuple[str, ...] = ()
     """Formats of the model files it reads, of those that specmeter reads too (`gguf`). Empty: models have names of the
-    engine's own, and it says itself what they are (`Engine.model`)."""
+    engine's own, and it says itself what they are (`EngineKind.model`)."""
     methods: tuple[MethodTraits, ...] = ()
     """Ways of drafting, `none` left out."""
     combines_methods: bool = False
