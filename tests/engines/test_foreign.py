@@ -19,6 +19,7 @@ from specmeter.engines.kinds import installed, kind_of, load_engine, traits_on_r
 from specmeter.engines.survey import survey
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load
+from specmeter.laboratory.doctor import diagnose_others
 from specmeter.laboratory.plan import make_plan
 from specmeter.record import EngineTraits
 from specmeter.store import RunStore
@@ -250,6 +251,8 @@ def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path)
     assert told["bang"].problem is not None
     assert told["bang"].traits is None
     assert told["toy"].problem is None
+    others = {it.name: it.state for it in diagnose_others()}
+    assert (others["toy"], others["bang"]) == ("ok", "missing")
     assert specmeter("run", written(tmp_path), "--dry-run").returncode == 0
 
 
