@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
 from specmeter.audit.read import detect
-from specmeter.audit.read.grid import known_headings
+from specmeter.audit.read.pages import known_headings
 from specmeter.audit.read.table import TableOptions, read_table
 from specmeter.errors import UsageError
 

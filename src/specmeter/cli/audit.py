@@ -16,7 +16,8 @@ from specmeter.audit.read import FORMATS
 from specmeter.audit.read.columns import COLUMNS
 
 if TYPE_CHECKING:
-    from specmeter.audit.reading import Audit, Given
+    from specmeter.audit.given import Given
+    from specmeter.audit.reading import Audit
 
 MAX_PIPED = 64 * 2**20
 SILENCE_S = 60

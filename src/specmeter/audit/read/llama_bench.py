@@ -15,11 +15,11 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim, claim_of
+from specmeter.audit.methods import mixture_of_experts
 from specmeter.audit.read import numbers
-from specmeter.audit.read.document import is_json, read_objects, read_text
-from specmeter.audit.read.grid import Grid, read_grids
-from specmeter.audit.read.measured import count, positive, text
-from specmeter.audit.read.moe_names import mixture_of_experts
+from specmeter.audit.read.document import count, is_json, positive, read_objects, read_text, text
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.pages import read_grids
 from specmeter.errors import UsageError
 
 _MARKDOWN = re.compile(r"^\|\s*model\s*\|(?:[^\n]*\|)?\s*test\s*\|\s*t/s\s*\|", re.MULTILINE)

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
-from specmeter.audit.methods import family
+from specmeter.audit.methods import family, mixture_of_experts
 from specmeter.audit.read import numbers
 from specmeter.audit.read.baselines import Row, is_plain, pair_with_baselines
 from specmeter.audit.read.cells import Fields, Reading, read_cell
 from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, Heading, column, is_overall, is_task
 from specmeter.audit.read.document import is_json, read_text
-from specmeter.audit.read.grid import Grid, known_headings, read_grids
+from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.headings import Headings, TableOptions, read_headings, read_settings, refuse_unknown_names
-from specmeter.audit.read.moe_names import mixture_of_experts
+from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.errors import UsageError
 
 __all__ = ["TableOptions", "read", "read_table", "sniff"]

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import parse_json, read_text
+from specmeter.audit.read.document import count, inner, parse_json, positive, read_text, text
 from specmeter.audit.read.json_tables import objects_of_columns
-from specmeter.audit.read.measured import count, inner, positive, text
 from specmeter.audit.read.serving import claims_of, read_benchmarks, serving_fields
 
 _TABLES = ("latency", "throughput", "serving")
