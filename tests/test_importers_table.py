@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
 from specmeter.audit.read import baselines, detect, document, grid
-from specmeter.audit.read.table import TableOptions, read, read_table
+from specmeter.audit.read.options import TableOptions
+from specmeter.audit.read.table import read, read_table
 from specmeter.errors import UsageError
 
 CSV = """target,draft,gamma,tok/s,Speedup,Acceptance

@@ -22,7 +22,6 @@ from specmeter.audit.bound import BoundOutcome, number
 from specmeter.audit.claim import VERDICTS, Claim, Ruling, Verdict
 from specmeter.audit.counters import check_conservation, check_failed_forwards, check_window, contradictions, remarks
 from specmeter.audit.laws import STRENGTH
-from specmeter.audit.memory import check_bandwidth
 from specmeter.audit.methods import may_be_tree
 from specmeter.audit.noise import USUAL, of_row
 from specmeter.audit.speedup import (
@@ -34,6 +33,7 @@ from specmeter.audit.speedup import (
     check_tau,
     speedup_range,
 )
+from specmeter.audit.traffic import check_bandwidth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,11 @@ def judge(claim: Claim, *, noise: float = USUAL) -> Ruling:
     if len(readings) == 1:
         return readings[0][1]
     # A reading that contradicts its own row is none, as long as another does not.
-    sound = [item for item in readings if not _contradicts_itself(item[1])] or readings
+    sound = [
+        (words, ruling)
+        for words, ruling in readings
+        if ruling.verdict != "impossible" and "tau-not-its-acceptance" not in (ruling.bound, *ruling.also_broken)
+    ] or readings
     rulings = [ruling for _, ruling in sound]
     if len({ruling.broken for ruling in rulings}) == 1 and (
         rulings[0].broken or len({ruling.verdict for ruling in rulings}) == 1
@@ -71,10 +75,6 @@ def judge(claim: Claim, *, noise: float = USUAL) -> Ruling:
         contradictions=rulings[0].contradictions,
         others=(*lines, *rulings[0].others),
     )
-
-
-def _contradicts_itself(ruling: Ruling) -> bool:
-    return ruling.verdict == "impossible" or "tau-not-its-acceptance" in (ruling.bound, *ruling.also_broken)
 
 
 def _readings(claim: Claim) -> Iterator[tuple[str, Claim]]:

@@ -85,6 +85,21 @@ def length_binds(claim: Claim) -> bool:
 _OPEN_LENGTH = re.compile(r"adapt|dynamic|\bpearl\b|\bsvip\b|suffix|look-?ahead|\bsam\b|specdec\+\+")
 
 
+_SETTINGS = (
+    ("gamma", re.compile(r"(?:\bn[-_ ]?max|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max)\s*[=:]?\s*(\d{1,3})\b", re.I)),
+    ("p_min", re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)),
+)
+
+
+def read_settings(text: str) -> dict[str, float]:
+    """Draft length and least certainty that a name says: `n-max 4, p-min 0.6`, `EAGLE-3, k=3`."""
+    found: dict[str, float] = {}
+    for name, pattern in _SETTINGS:
+        if (match := pattern.search(text[:200])) is not None:
+            found[name] = float(match.group(1))
+    return found
+
+
 # --- models by their names --------------------------------------------------------------------------------------------
 
 _EXPERTS = re.compile(

@@ -21,7 +21,7 @@ from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim, Ruling
-    from specmeter.audit.read.table import TableOptions
+    from specmeter.audit.read.options import TableOptions
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,7 +129,7 @@ def settle(claims: Sequence[Claim], noise: Noise) -> list[Claim]:
     if as_percent - as_fraction < SEVERAL or 2 * as_fraction > as_percent:
         return list(claims)
     note = f"acceptance is read as a fraction: as percent, {as_percent} rows would be false"
-    return [_settled(claim, note) if _is_open(claim) else claim for claim in claims]
+    return [_said(claim, {"notes": (*claim.notes, note)}) if _is_open(claim) else claim for claim in claims]
 
 
 def _is_open(claim: Claim) -> bool:
@@ -141,10 +141,6 @@ def _is_false(claim: Claim, factor: float, noise: Noise) -> bool:
     share = {"acceptance": (claim.acceptance or 0.0) * factor}
     rounding = claim.rounding | {"acceptance": claim.rounding.get("acceptance", 0.0) * factor}
     return judge(_said(claim, share | {"rounding": rounding}), noise=noise.of(claim)).verdict in FALSE
-
-
-def _settled(claim: Claim, note: str) -> Claim:
-    return _said(claim, {"notes": (*claim.notes, note)})
 
 
 def _said(claim: Claim, update: Mapping[str, object]) -> Claim:

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmeter.audit.assumptions import MEAN_OF_ACCEPTANCE, Limit, explained, needs
 from specmeter.audit.bound import BoundOutcome, Range, number, printed
 from specmeter.audit.claim import Assumption
 from specmeter.audit.methods import drafts_one_by_one, family_of, length_binds, may_be_tree
-from specmeter.audit.needs import MEAN_OF_ACCEPTANCE, Limit, explained, needs
 from specmeter.audit.noise import MOST
 from specmeter.theory import bounds
 

@@ -99,7 +99,7 @@ def command(
     as_json: bool,
 ) -> None:
     from specmeter.audit.given import from_options, noise_share
-    from specmeter.audit.read.headings import table_options
+    from specmeter.audit.read.options import table_options
     from specmeter.audit.reading import read_claims, rule
     from specmeter.errors import SpecmeterError, UsageError
     from specmeter.show.terminal.audit import print_audits, print_names

@@ -88,7 +88,8 @@ def _rows(body: str, line: int, path: Path) -> tuple[list[tuple[str, list[str]]]
     for number, raw in _split(body, line, path):
         if _RULED.search(raw) and rows:
             ruled.append(len(rows))
-        number += _blank_lines(_LINES.sub(_line_breaks, raw))
+        words = _LINES.sub(lambda rule: "\n" * rule.group().count("\n"), raw)
+        number += words[: len(words) - len(words.lstrip())].count("\n")
         raw = _LINES.sub(" ", raw)
         if not raw.strip():
             continue
@@ -155,15 +156,6 @@ def _split(body: str, line: int, path: Path) -> Iterator[tuple[int, str]]:
         depth = max(0, depth)
         at += 1
     yield line, body[start:]
-
-
-def _line_breaks(found: re.Match[str]) -> str:
-    return "\n" * found.group().count("\n")
-
-
-def _blank_lines(raw: str) -> int:
-    """Line breaks before the first word."""
-    return raw[: len(raw) - len(raw.lstrip())].count("\n")
 
 
 def _cells(row: str) -> Iterator[str]:
