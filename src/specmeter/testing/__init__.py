@@ -22,16 +22,13 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from specmeter.testing import answers, lives
-from specmeter.testing.subject import NotApplicable, NotMet, Subject
+from specmeter.testing.subject import Case, NotApplicable, NotMet, Subject
 
 __all__ = ["CASES", "Case", "NotApplicable", "NotMet", "Report", "Result", "Subject", "examine"]
-
-Case = Callable[[Subject], None]
 
 CASES: tuple[Case, ...] = (
     answers.identity_is_stable,
@@ -110,4 +107,6 @@ def _tried(case: Case, subject: Subject) -> Result:
         status, reason = "failed", str(error)
     except Exception as error:
         status, reason = "failed", f"{type(error).__name__}: {error}"
+    if status == "failed":
+        subject.close()  # the next case gets a session that this one did not break
     return Result(case.__name__, status, reason, time.monotonic() - started)
