@@ -105,7 +105,7 @@ class Subject:
         return self.planted[fault]
 
     def endless(self, session: EngineSession) -> Generation:
-        """As many tokens as there is room for after `TEXT`."""
+        """As many tokens as there is room for after `TEXT`. Asked before anything is in flight: it asks the engine."""
         return greedy(max(1, self.room - len(session.prompt_tokens(prompt())) - 8))
 
     def close(self) -> None:
