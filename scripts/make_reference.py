@@ -1,4 +1,4 @@
-"""Write docs/reference/ from the code itself: commands, keys of experiment files, columns of exports, checks.
+"""Write docs/reference/ from the code itself: commands, keys of experiment files, columns, checks, the Python face.
 
 The table of what checks assume in docs/explanation/validity.md comes from there too.
 
@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+from api_page import api_page
 
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
-from specmeter.show.export import TABLES, columns
+from specmeter.record import TRUTHS, EngineTraits, MethodTraits, Record
+from specmeter.show.export.tables import TABLES
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 VALIDITY = "explanation/validity.md"
+ENGINES = "reference/engines.md"
 BEGIN, END = "<!-- Written by scripts/make_reference.py; do not edit. -->\n", "<!-- Up to here. -->\n"
 NOTE = "<!-- Written by scripts/make_reference.py; do not edit. -->\n\n"
 
@@ -109,9 +112,9 @@ def _first(text: str) -> str:
 def columns_page() -> str:
     """Every column of every export table."""
     parts = ["# Columns of exports\n", "What `specmeter export --table TABLE` writes, in this order.\n"]
-    for table in TABLES:
-        parts.append(f"## {table}\n\n| column | type | meaning |\n|---|---|---|")
-        rows = (f"| `{name}` | {kind} | {' '.join(text.split())} |" for name, kind, text in columns(table))
+    for name, table in TABLES.items():
+        parts.append(f"## {name}\n\n| column | type | meaning |\n|---|---|---|")
+        rows = (f"| `{it.name}` | {it.type} | {it.description} |" for it in table.columns)
         parts.append("\n".join(rows) + "\n")
     return NOTE + "\n".join(parts)
 
@@ -145,9 +148,30 @@ def _assumptions(checks: Iterable[Check]) -> str:
 
 def validity_page() -> str:
     """The explanation of validity with its table of the checks that can find a number false."""
-    page = (DOCS / VALIDITY).read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    table = _assumptions(check for check in CHECKS if check.severity == "invalid")
+    return _filled(VALIDITY, _assumptions(check for check in CHECKS if check.severity == "invalid"))
+
+
+def engines_page() -> str:
+    """What engines state about themselves, in the middle of its page."""
+    tables = [f"{_fields(EngineTraits)}\n\nEach of `methods` has\n\n{_fields(MethodTraits)}\n\n`tells` names these:\n"]
+    tables += [
+        "| truth | it tells |",
+        "|---|---|",
+        *(f"| `{truth}` | {meaning} |" for truth, meaning in TRUTHS.items()),
+    ]
+    return _filled(ENGINES, "\n".join(tables))
+
+
+def _fields(record: type[Record]) -> str:
+    rows = ["| trait | default | meaning |", "|---|---|---|"]
+    for name, field in record.model_fields.items():
+        default = "required" if field.is_required() else f"`{_json(field.default)}`"
+        rows.append(f"| `{name}` | {default} | {' '.join((field.description or '').split())} |")
+    return "\n".join(rows)
+
+
+def _filled(name: str, table: str) -> str:
+    before, rest = (DOCS / name).read_text(encoding="utf-8").split(BEGIN)
     return f"{before}{BEGIN}\n{table}\n\n{END}{rest.split(END)[1]}"
 
 
@@ -156,7 +180,9 @@ PAGES = {
     "reference/commands.md": commands_page,
     "reference/experiment.md": experiment_page,
     "reference/columns.md": columns_page,
+    "reference/api.md": lambda: NOTE + api_page(),
     VALIDITY: validity_page,
+    ENGINES: engines_page,
 }
 
 

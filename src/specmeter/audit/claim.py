@@ -26,7 +26,9 @@ class Claim(Record):
     source: str
     """File it comes from."""
     row: str
-    """Where in the file: `line 7`, `run 2`, `Table 3, row 4`."""
+    """Where in the file: `line 7`, `run 2`; or what the row says of its place in the document, `Table 3, row 4`."""
+    document: str | None = None
+    """What the row was copied from, where the file says it: a paper, a page, a log."""
     label: str = ""
     """What the source calls it."""
     target: str | None = None
@@ -44,6 +46,8 @@ class Claim(Record):
     """Whether drafts are trees, of which one path can be accepted. None: not said, and the method's name decides."""
     synthetic: bool = False
     """Acceptance was decided by dice."""
+    repeat: Count | None = None
+    """Which repetition of its configuration the row is, as its source counts them."""
     runs: Annotated[int, Field(ge=1)] | None = None
     """Generations that the row sums up or averages; its counts then leave out one first token each."""
     concurrency: Positive | None = None
@@ -107,6 +111,9 @@ class Claim(Record):
     """Time for them; see `window`."""
     prompt_n: Count | None = None
     prompt_ms: Positive | None = None
+    prompt_rate: Positive | None = None
+    """Tokens of the prompt per second, as printed."""
+    prompt_rate_sd: Annotated[float, Field(ge=0)] | None = None
     wall_ms: Positive | None = None
     """Time of the whole run."""
     baseline_wall_ms: Positive | None = None
@@ -129,6 +136,11 @@ class Claim(Record):
     claimed_bandwidth_bytes_per_s: Positive | None = None
     """Memory traffic that the source itself computes."""
 
+    perplexity: Positive | None = None
+    """Of the target, on a text that the source names."""
+    perplexity_sd: Annotated[float, Field(ge=0)] | None = None
+    """Its printed error."""
+
     rounding: dict[str, float] = Field(default={})
     """Field -> half a unit of its last printed digit, in the field's own unit; or more, where the source itself gives
     an uncertainty or several values."""
@@ -143,6 +155,32 @@ class Claim(Record):
     """Things the importer saw that a reader should know (log lines, sampling settings)."""
     problem: str | None = None
     """Why this row could not be read; such a claim carries no numbers and is ruled `cannot tell`."""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Plain decoding, said so."""
+        return self.method == "none"
+
+    @property
+    def drafted_nothing(self) -> bool:
+        """Plain decoding, whatever it is called: nothing was drafted, or could be."""
+        return self.is_baseline or self.gamma == 0 or self.drafted == 0
+
+    @property
+    def speculates(self) -> bool:
+        """Whether anything in the claim says that tokens were drafted."""
+        if self.method is not None:
+            return not self.is_baseline
+        signs = (self.gamma, self.acceptance, self.tau, self.drafted, self.accepted, self.steps, self.draft_rate)
+        return any(sign is not None for sign in (*signs, self.speed_ratio))
+
+    @property
+    def decoded_tokens(self) -> int | None:
+        """Tokens after the first of each generation, which the prompt's own forward gives; None below 1."""
+        if self.predicted_n is None:
+            return None
+        decoded = self.predicted_n - (self.runs or 1)
+        return decoded if decoded > 0 else None
 
 
 Verdict = Literal["impossible", "implausible", "possible", "cannot tell"]

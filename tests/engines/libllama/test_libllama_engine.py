@@ -14,7 +14,7 @@ from specmeter.engines import load_engine
 from specmeter.engines.libllama import capi
 from specmeter.engines.libllama.engine import LibllamaEngine
 from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
-from specmeter.errors import EngineDiedError, EngineHungError, EngineStartError, ExperimentError
+from specmeter.errors import EngineDiedError, EngineHungError, EngineStartError
 from specmeter.record import Arm
 
 
@@ -86,12 +86,6 @@ def test_a_model_that_cannot_be_loaded_says_why(engine: LibllamaEngine, tmp_path
         engine.start(wanted)
 
 
-def test_a_draft_of_another_vocabulary_is_named(engine: LibllamaEngine, tmp_path: Path) -> None:
-    an_arm = arm(methods=("draft-simple",), draft="d", gamma=4)
-    with pytest.raises(ExperimentError, match="is no draft of"):
-        engine.start(launch(tmp_path, an_arm, draft="draft-other-vocab"))
-
-
 def test_another_library_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(capi.SETTING, str(tmp_path / "missing.so"))
     with pytest.raises(EngineStartError, match=capi.SETTING):
@@ -107,7 +101,7 @@ def test_a_process_that_is_killed_is_noticed_and_leaves_nothing(engine: Libllama
         session.generate(prompt(), greedy(4))
     session.close()
     session.close()
-    assert gone_within(pids, 10)
+    assert gone_within(pids, 60)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGSTOP")
@@ -117,7 +111,7 @@ def test_a_process_that_hangs_is_noticed(engine: LibllamaEngine, tmp_path: Path)
         os.kill(pids[0], signal.SIGSTOP)
         with pytest.raises(EngineHungError, match="hangs"):
             session.generate(prompt(), greedy(4))
-    assert gone_within(pids, 15)
+    assert gone_within(pids, 60)
 
 
 def test_long_generations_are_no_hang(engine: LibllamaEngine, tmp_path: Path) -> None:

@@ -16,21 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
-from specmeter.audit.methods import family
+from specmeter.audit.methods import family, mixture_of_experts, read_settings
 from specmeter.audit.read import numbers
-from specmeter.audit.read.baselines import Row, is_plain, pair_with_baselines
+from specmeter.audit.read.baselines import ClaimRow, is_plain, pair_with_baselines
 from specmeter.audit.read.cells import Fields, Reading, read_cell
-from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, Heading, column, is_overall, is_task
+from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, heading_of, is_overall, is_task
 from specmeter.audit.read.document import is_json, read_text
-from specmeter.audit.read.grid import Grid, known_headings, read_grids
-from specmeter.audit.read.headings import Headings, TableOptions, read_headings, read_settings, refuse_unknown_names
-from specmeter.audit.read.moe_names import mixture_of_experts
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.headings import Headings, read_headings, refuse_unknown_names
+from specmeter.audit.read.options import TableOptions
+from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.errors import UsageError
-
-__all__ = ["TableOptions", "read", "read_table", "sniff"]
 
 _LABEL = 160
 """Characters of a label."""
+_NOTE = 500
+"""Characters of a note."""
 _PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
 _ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)\s*$")
 _AND_SHARE = re.compile(r"([\s*_`]*[0-9][0-9,]{0,15})[,;]\s+([0-9.]{1,8}\s*%)[\s*_`]*")
@@ -58,7 +59,7 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     grids = read_grids(text, path, as_json=as_json)
     refuse_unknown_names(grids, path, options)
     found = False
-    together: list[Row] = []
+    together: list[ClaimRow] = []
     for grid in grids:
         try:
             headings = read_headings(grid, path, options)
@@ -93,9 +94,9 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(grid: Grid, headings: Headings, path: Path) -> list[Row]:
+def _rows(grid: Grid, headings: Headings, path: Path) -> list[ClaimRow]:
     """The claims of a table with the texts of their rows, in the order of its lines."""
-    found: list[tuple[int, Row]] = []
+    found: list[tuple[int, ClaimRow]] = []
     sets = headings.sets()
     for place, cells in grid.rows:
         for group, readings in sets:
@@ -106,7 +107,7 @@ def _rows(grid: Grid, headings: Headings, path: Path) -> list[Row]:
             found.append((_line(place), _row(grid, readings, cells, empty, group)))
     for place, why in grid.faults:
         claim = Claim(source=str(path), row=place, notes=headings.notes, problem=f"cannot be read: {why}")
-        found.append((_line(place), Row(claim)))
+        found.append((_line(place), ClaimRow(claim)))
     rows = [row for _, row in sorted(found, key=lambda one: one[0])]
     _settle_lengths(rows)
     return rows
@@ -117,14 +118,16 @@ def _line(place: str) -> int:
     return int(last) if last.isdecimal() and len(last) < 12 else 0
 
 
-def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim, group: str) -> Row:
+def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim, group: str) -> ClaimRow:
     """One claim; any number that cannot be right makes it a claim with a problem and no numbers."""
     texts = {one.name: text for one in readings if one.kind == "text" and (text := _text(cells[one.index]))}
     _name_the_group(texts, group)
     label = _label(texts, readings, cells, group)
     _spread_over_devices(texts, readings, cells)
     fields = Fields({"label": label})
-    notes = list(empty.notes)
+    notes = [*empty.notes, *_said_of_it(readings, cells)]
+    if place := texts.get("source_place"):
+        empty = empty.model_copy(update={"row": f"{place}, {group}" if group else place})
     plain = _says_baseline(texts)
     try:
         for reading in readings:
@@ -134,18 +137,19 @@ def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim
             if (reading.kind in {"ratio", "change", "rate"} or reading.name == "gamma") and is_plain(_text(cell)):
                 plain = plain or reading.kind != "rate"
             elif reading.kind == "flag":
-                fields.values["synthetic"] = cell.strip().lower() in {"1", "true", "yes", "y", "on"}
+                name = "synthetic" if reading.name == "synthetic_acceptance" else reading.name
+                fields.values[name] = cell.strip().lower() in {"1", "true", "yes", "y", "on"}
             elif (note := _read(cell, reading, fields, grid)) is not None:
                 notes.append(note)
     except ValueError as error:
-        return Row(empty.model_copy(update={"label": label, "problem": str(error)}), texts)
+        return ClaimRow(empty.model_copy(update={"label": label, "problem": str(error)}), texts)
     _finish(fields, texts, plain, notes)
     fields.values |= _told(texts, readings, group)
     claim = claim_of(
         source=empty.source, row=empty.row, rounding=fields.rounding, notes=tuple(dict.fromkeys(notes)), **fields.values
     )
     open_length = fields.length is not None and ("tau" in claim.unit_unsaid or claim.method == "none")
-    return Row(claim, texts, fields.length.value if open_length and fields.length else None)
+    return ClaimRow(claim, texts, fields.length.value if open_length and fields.length else None)
 
 
 def _read(cell: str, reading: Reading, fields: Fields, grid: Grid) -> str | None:
@@ -157,7 +161,7 @@ def _read(cell: str, reading: Reading, fields: Fields, grid: Grid) -> str | None
     if value is None:
         return None
     if reading.name == "accepted" and value.unit == "%":
-        reading = replace(reading, heading=Heading("acceptance", column("acceptance"), "%"))
+        reading = replace(reading, heading=heading_of("acceptance", "%"))
     if (why := read_cell(value, reading, fields)) is not None:
         return f"{reading.text!r} not read: {why}"
     if aside and not _read_aside(aside, reading, fields, grid):
@@ -265,8 +269,15 @@ def _label(texts: dict[str, str], readings: Sequence[Reading], cells: list[str],
     gamma = next((text for one in readings if one.name == "gamma" and (text := _text(cells[one.index]))), "")
     parts += [f"gamma {gamma}"] if gamma else []
     shown = ("label", "target", "quant", "draft", "method", "device", "engine", "reference", "architecture")
+    shown += ("source_document", "source_place", "claim_notes", "rate_window")
     parts += [text for name, text in texts.items() if name not in shown and text and not name.startswith(OTHER)]
     return (" / ".join(parts) or texts.get("device", ""))[:_LABEL]
+
+
+def _said_of_it(readings: Sequence[Reading], cells: list[str]) -> list[str]:
+    """The notes of a row on itself."""
+    told = next((cells[one.index] for one in readings if one.name == "claim_notes"), "")
+    return [note.strip()[:_NOTE] for note in told.split(" | ") if note.strip()]
 
 
 def _says_baseline(texts: dict[str, str]) -> bool:
@@ -296,6 +307,8 @@ def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dic
         "draft": None if is_plain(texts.get("draft", "none")) else texts.get("draft"),
         "engine": texts.get("engine"),
         "device": texts.get("device"),
+        "document": texts.get("source_document"),
+        **({"window": texts["rate_window"]} if texts.get("rate_window") else {}),
         "conditions": conditions,
         "averaged": tuple(dict.fromkeys(averaged)),
         "pooled": tuple(names.get(one.name, one.name) for one in readings if one.heading.pooled),
@@ -379,7 +392,7 @@ def _without_bonus(length: numbers.Number, values: dict[str, Any]) -> bool | Non
     return None if with_bonus == without else without
 
 
-def _settle_lengths(rows: list[Row]) -> None:
+def _settle_lengths(rows: list[ClaimRow]) -> None:
     """A baseline emits one token per forward: its acceptance length says what is counted in the whole table."""
     plain = {row.length for row in rows if row.claim.method == "none" and row.length is not None}
     if plain not in ({0.0}, {1.0}):
