@@ -120,9 +120,11 @@ def command(
             write_tables(document, tables, languages) if document else write_study_tables(studies, tables, languages)
         )
     if figures is None and tables is None:
-        path = out or page
+        path, inside = out or page, out is None and published is None
         written.append(
-            write_page(document, path, languages) if document else write_study_page(studies, path, languages)
+            write_page(document, path, languages, inside=inside)
+            if document
+            else write_study_page(studies, path, languages, inside=inside)
         )
     for path in written:
         click.echo(str(path))

@@ -264,9 +264,8 @@ def _command(order: Order, folder: StudyFolder, *, as_json: bool) -> str:
 
 def _write_report(folder: StudyFolder) -> Path:
     """The page of what was found, in the study folder."""
-    from specmeter.show.page.files import write_text
+    from specmeter.show.page.files import write_study_page
     from specmeter.show.page.study_document import read_study
-    from specmeter.show.page.study_page import study_page
+    from specmeter.show.words import LANGUAGES
 
-    write_text(folder.report_path, study_page([read_study(folder)]))
-    return folder.report_path
+    return write_study_page([read_study(folder)], folder.report_path, LANGUAGES, inside=True)

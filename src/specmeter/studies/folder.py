@@ -21,7 +21,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specmeter.errors import StoreError, UsageError
+from specmeter.files import is_link
 from specmeter.laboratory.run import RUNS_FOLDER
+from specmeter.quality import QualityReport
 from specmeter.quality.files import load_report
 from specmeter.record import Record, Verdict
 from specmeter.record.files import read_record, write_record
@@ -94,22 +96,36 @@ class StudyFolder:
         return self.path / REPORT_NAME
 
     def run_folder(self, part: str) -> Path:
-        """Where an experiment of the study is measured into."""
-        return self.path / part
+        """Where an experiment of the study is measured into. Raises `StoreError` for a link, which may lead anywhere."""
+        folder = self.path / part
+        if is_link(folder):
+            raise StoreError(
+                f"{folder}: is a link, which is not followed here", fix=f"name it: specmeter show {folder}"
+            )
+        return folder
 
     def quality_file(self, part: str) -> Path:
         """Where a quality measurement of the study is kept."""
         return self.path / f"{part}.json"
 
+    def quality(self, part: str) -> QualityReport:
+        """A quality measurement of the study, as far as it has come."""
+        return load_report(self.quality_file(part), inside=True)
+
     def record(self) -> StudyRecord:
         """What was asked for. Raises `UsageError` for a folder that is none."""
         return read_record(
-            StudyRecord, self.record_path, what="study", made_by="specmeter study run", max_bytes=_MAX_BYTES
+            StudyRecord,
+            self.record_path,
+            what="study",
+            made_by="specmeter study run",
+            max_bytes=_MAX_BYTES,
+            inside=True,
         )
 
     def write(self, record: StudyRecord) -> None:
         """Keep it, whole or not at all."""
-        write_record(record, self.record_path, what="study")
+        write_record(record, self.record_path, what="study", inside=True)
 
     def state(self, part: Part) -> Ran:
         """How far a part has come."""
@@ -127,7 +143,7 @@ class StudyFolder:
         if not self.has_begun(part):
             return "nothing yet"
         if part.kind == "quality":
-            return measured(load_report(self.quality_file(part.name))).told or "nothing yet"
+            return measured(self.quality(part.name)).told or "nothing yet"
         state = self.run_state(part)
         assert state is not None
         return f"{state.ok} of {state.planned} requests"
@@ -181,7 +197,7 @@ class StudyFolder:
         return found
 
     def _data_of_report(self, part: Part, study: str = "") -> StudyData:
-        return from_quality(study, load_report(self.quality_file(part.name)), part=part.name)
+        return from_quality(study, self.quality(part.name), part=part.name)
 
 
 def exists(path: Path) -> bool:
@@ -212,7 +228,7 @@ def find_folder(reference: str, runs: Path = RUNS_FOLDER) -> StudyFolder:
         path = under
     if not exists(path):
         raise StoreError(
-            f"{path}: is no study folder (it has no {RECORD_NAME})",
+            f"{path}: is not a study folder (it has no {RECORD_NAME})",
             fix="name a folder made by `specmeter study run`; a single run is shown by `specmeter show`",
         )
     return StudyFolder(path)
