@@ -46,7 +46,7 @@ def whole_file(path: Path) -> Generator[IO[bytes]]:
             yield stream
         return
     place = Path(os.path.realpath(path))
-    with _within(place.parent, place.name) as (name, at), _replacing(name, at) as stream:
+    with whole_inside(place.parent, place.name) as stream:
         yield stream
 
 
@@ -80,9 +80,19 @@ def read_inside(folder: Path, name: str, most_bytes: int) -> bytes:
     return content
 
 
-def write_inside(folder: Path, name: str, data: bytes) -> None:
-    """Write a file of a folder, whole and durably; a link of that name is replaced, not followed. Raises `OSError`."""
+@contextmanager
+def whole_inside(folder: Path, name: str) -> Generator[IO[bytes]]:
+    """A stream to a file of a folder, which appears at the end; a link of that name is replaced, not followed.
+
+    Raises `OSError`.
+    """
     with _within(folder, name) as (last, at), _replacing(last, at) as stream:
+        yield stream
+
+
+def write_inside(folder: Path, name: str, data: bytes) -> None:
+    """Write a file of these bytes, as `whole_inside` does. Raises `OSError`."""
+    with whole_inside(folder, name) as stream:
         stream.write(data)
 
 
@@ -93,6 +103,11 @@ def open_to_change(folder: Path, name: str) -> int:
             _refuse_odd(os.stat(last, dir_fd=at, follow_symlinks=False), folder / name)
         file = os.open(last, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644, dir_fd=at)
     return _plain(file, folder / name)
+
+
+def without_links(path: str, flags: int) -> int:
+    """For `open(..., opener=without_links)`: the last name of a path is not followed. Raises `OSError`."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def make_folder_inside(folder: Path, name: str) -> None:

@@ -44,8 +44,8 @@ _FUNCTIONS = frozenset({"count", "min", "max", "coalesce"})
 _PRAGMAS = frozenset({"integrity_check", "quick_check"})
 _STEPS = 10_000
 """Of SQLite's machine between two looks at the work that is left: a fraction of a millisecond."""
-_STEPS_AT_LEAST = 5_000_000
-_STEPS_PER_BYTE = 4
+_STEPS_AT_LEAST = 100_000
+_STEPS_PER_BYTE = 2
 """A row of the plan, the shortest there is, has 60 bytes and takes some 40 steps."""
 _MOST_COPIED = 64 * 2**30
 

@@ -96,7 +96,7 @@ class StudyFolder:
         return self.path / REPORT_NAME
 
     def run_folder(self, part: str) -> Path:
-        """Where an experiment of the study is measured into. Raises `StoreError` for a link, which may lead anywhere."""
+        """Where an experiment of the study is measured into. Raises `StoreError` for a link: it may lead anywhere."""
         folder = self.path / part
         if is_link(folder):
             raise StoreError(

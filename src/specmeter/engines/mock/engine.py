@@ -14,6 +14,7 @@ from specmeter.engines.mock.play import Player, gamma
 from specmeter.engines.mock.spec import FaultKind, MockSpec
 from specmeter.engines.mock.words import detokenize, tokenize
 from specmeter.errors import EngineDiedError, EngineHungError, EngineProtocolError, EngineStartError
+from specmeter.files import without_links
 from specmeter.record import Arm, DeviceUse, EngineIdentity, Generation, Prompt, Reply
 
 EPOCH = 1_767_225_600.0
@@ -184,5 +185,5 @@ class MockSession:
 
     def _log(self, line: str) -> None:
         self._launch.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with self._launch.log_path.open("a", encoding="utf-8", newline="\n") as log:
+        with open(self._launch.log_path, "a", encoding="utf-8", newline="\n", opener=without_links) as log:
             log.write(line + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
-from specmeter.files import NotPlainError, make_folder_inside, read_inside, write_inside, write_whole
+from specmeter.files import NotPlainError, make_folder_inside, read_inside, whole_inside, write_inside, write_whole
 from specmeter.show.export import export
 from specmeter.show.page.figures import figures
 from specmeter.show.page.page import run_page
@@ -113,10 +113,15 @@ def write_tables(document: Document, folder: Path, languages: Sequence[Language]
         written += _write_tables_of(document.study, folder, languages)
     formats = ["jsonl", *(["parquet"] if importlib.util.find_spec("pyarrow") else [])]
     for ending in formats:
-        path = folder / f"requests.{ending}"
-        export(document.run.folder, path, format=ending, table="requests")
-        written.append(path)
+        written.append(folder / f"requests.{ending}")
+        write_requests(document.run.folder, written[-1])
     return written
+
+
+def write_requests(run: Path, path: Path) -> None:
+    """Write every request of a run, in the format that the name ends in, into a folder."""
+    with explained(path), whole_inside(path.parent, path.name) as stream:
+        export(run, stream, format=path.suffix.removeprefix("."), table="requests")
 
 
 def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[Language]) -> list[Path]:
@@ -158,7 +163,7 @@ def _named(name: str, language: Language, languages: Sequence[Language]) -> str:
 
 
 def make_folder(folder: Path, name: str = "") -> Path:
-    """A folder, or one of that name in it, made where it is not there. Raises `UsageError` when that is not possible."""
+    """A folder, or one of that name in it, made where it is not there. Raises `UsageError` where that cannot be."""
     with explained(folder / name):
         folder.mkdir(parents=True, exist_ok=True)
         if name:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter import studies
 from specmeter.errors import UsageError
-from specmeter.show.export import export
-from specmeter.show.page.files import copy_kept, make_folder, write_text
+from specmeter.show.page.files import copy_kept, make_folder, write_requests, write_text
 from specmeter.show.page.study_document import study_document
 from specmeter.show.page.table_text import csv_text
 from specmeter.show.words import words
@@ -43,7 +42,7 @@ def write_data(folder: StudyFolder, out: Path) -> list[Path]:
         requests, environment = (
             out / (name if len(parts) == 1 else f"{part.name}.{name}") for name in ("requests.jsonl", ENVIRONMENT_NAME)
         )
-        export(run, requests, format="jsonl", table="requests")
+        write_requests(run, requests)
         written.append(requests)
         if copy_kept(run, ENVIRONMENT_NAME, environment):
             written.append(environment)
