@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
 from specmeter.files import NotPlainError, make_folder_inside, read_inside, whole_inside, write_inside, write_whole
-from specmeter.show.export import export
+from specmeter.show.export.run_table import RunTable
 from specmeter.show.page.figures import figures
 from specmeter.show.page.page import run_page
 from specmeter.show.page.study_page import study_page
@@ -121,7 +121,7 @@ def write_tables(document: Document, folder: Path, languages: Sequence[Language]
 def write_requests(run: Path, path: Path) -> None:
     """Write every request of a run, in the format that the name ends in, into a folder."""
     with explained(path), whole_inside(path.parent, path.name) as stream:
-        export(run, stream, format=path.suffix.removeprefix("."), table="requests")
+        RunTable(run, "requests").write(stream, path.suffix.removeprefix("."))
 
 
 def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[Language]) -> list[Path]:
