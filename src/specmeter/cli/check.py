@@ -59,7 +59,7 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
     that cannot be used.
     """
     from specmeter.errors import UsageError
-    from specmeter.laboratory.run import find_run
+    from specmeter.store.places import find_run
 
     if identity is not None and signer is None:
         raise UsageError(

@@ -35,8 +35,9 @@ from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, esti
 from specmeter.show.text import size
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
+from specmeter.store.places import is_study
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
-from specmeter.studies.folder import StudyFolder, exists
+from specmeter.studies.folder import StudyFolder
 from specmeter.studies.study import FINDINGS
 from specmeter.text import printable
 
@@ -143,7 +144,7 @@ def write_site(
 
 def _read(place: Path, taken: set[str]) -> Run | Study:
     """Raises `StoreError` or `UsageError` for a folder that is neither, or that is damaged."""
-    if not exists(place):
+    if not is_study(place):
         document = read_document(place)
         return Run(_slug(place.resolve().name, taken), document)
     folder = StudyFolder(place)
