@@ -16,8 +16,9 @@ import secrets
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 _OPEN_ALREADY = re.compile(r"/dev/(std(out|err)|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 """Other names of what a process has open."""
@@ -63,7 +64,7 @@ class NotPlainError(OSError):
     """What lies there is not a plain file of this folder; `strerror` says what it is."""
 
 
-def open_inside(folder: Path, name: str) -> BinaryIO:
+def open_inside(folder: Path, name: str) -> BufferedReader:
     """A plain file of a folder, to read; `name` may have folders in it (`logs/a.log`). Raises `OSError`."""
     with _within(folder, name) as (last, at):
         _refuse_odd(os.stat(last, dir_fd=at, follow_symlinks=False), folder / name)
