@@ -10,11 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.numbers.stats import Floats, log_bounds, t_critical, t_interval
+from specmeter.numbers.stats import log_bounds, t_critical, t_interval
 from specmeter.record import Estimate
+
+if TYPE_CHECKING:
+    from specmeter.numbers.stats import Floats
 
 _NORMAL = 1.96
 _ALIKE = 1e-12
