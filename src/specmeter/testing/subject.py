@@ -129,7 +129,7 @@ class Subject:
         return self.planted[fault]
 
     def endless(self, session: EngineSession) -> Generation:
-        """As many tokens as there is room for after `TEXT`."""
+        """As many tokens as there is room for after `TEXT`. Asked before anything is in flight: it asks the engine."""
         taken = len(session.prompt_tokens(prompt())) if "tokens" in self.tells else len(TEXT)
         return greedy(max(1, self.room - taken - 8))
 
