@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from specmeter.engines.llama_cpp.kinds import EMBEDDED
 from specmeter.laboratory.routing import measure_routing
 from specmeter.profile.run import LEAST_S, allowed_s
 from specmeter.record import EngineSettings, ExpertUnion, TextRouting
@@ -42,9 +43,9 @@ def work() -> Any:
     header = SimpleNamespace(experts=32, experts_used=4)
     return SimpleNamespace(
         simulated=False,
+        traits=EMBEDDED.traits,
         models={"moe": SimpleNamespace(header=header, path="moe.gguf")},
         arms={arm.id: arm},
-        experiment=SimpleNamespace(engine=SimpleNamespace(kind="llama")),
     )
 
 

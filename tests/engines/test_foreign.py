@@ -19,9 +19,11 @@ from specmeter.engines.kinds import installed, kind_of, load_engine, traits_on_r
 from specmeter.engines.survey import survey
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load
+from specmeter.laboratory.doctor import diagnose_others
 from specmeter.laboratory.plan import make_plan
-from specmeter.record import EngineTraits
+from specmeter.record import Arm, EngineTraits
 from specmeter.store import RunStore
+from specmeter.testing import Subject, examine
 
 HERE = Path(__file__).parent / "foreign"
 ENTRIES = {"toy": "toy_engine:KIND", "shy": "toy_engine:SHY_KIND"}
@@ -173,6 +175,24 @@ def test_of_what_an_engine_does_not_tell_nothing_is_passed(tmp_path: Path) -> No
     assert (arm["acceptance"], arm["tau"], arm["drafted"]) == (None, None, None)
 
 
+@pytest.mark.parametrize("kind", ["toy", "shy"])
+def test_it_conforms_as_far_as_it_says(kind: str) -> None:
+    """What it does not tell is not demanded of it."""
+    options = kind_of(kind).options
+    model = kind_of(kind).model
+    assert options is not None
+    assert model is not None
+    plain = Arm(id=BASE, target="bird", role="baseline")
+    drafting = plain.model_copy(update={"id": SD, "methods": ("parrot",), "gamma": 4, "role": "speculative"})
+    with Subject(
+        load_engine(kind), arm=plain, target=model(options(), "bird", "toy:parrot"), drafting=drafting
+    ) as subject:
+        results = {it.case: it for it in examine(subject).results}
+    assert [it.reason for it in results.values() if it.status == "failed"] == []
+    assert (results["drafts_are_conserved"].status == "passed") == (kind == "toy")
+    assert results["candidates_begin_with_what_is_said"].status == "not applicable"
+
+
 # --- what is asked of it ---------------------------------------------------------------------------------------------
 
 
@@ -250,6 +270,8 @@ def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path)
     assert told["bang"].problem is not None
     assert told["bang"].traits is None
     assert told["toy"].problem is None
+    others = {it.name: it.state for it in diagnose_others()}
+    assert (others["toy"], others["bang"]) == ("ok", "missing")
     assert specmeter("run", written(tmp_path), "--dry-run").returncode == 0
 
 

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from profiles import profile
 
+from specmeter.engines.kinds import kind_of
+from specmeter.engines.libllama.kind import LIBLLAMA
+from specmeter.engines.llama_cpp.kinds import EMBEDDED, NATIVE
 from specmeter.profile.arms import drafts_of, key_of, limits_of, says_what_is_in_force, why_not
 from specmeter.profile.replay import Limits, Round, first_impossible, replay
 from specmeter.record import Arm, Generation, Profiled, PromptTokens
@@ -33,29 +36,34 @@ def arm(**changes: Any) -> Arm:
     ],
 )
 def test_what_cannot_be_replayed_says_why(given: dict[str, Any], kind: str, generation: Generation, word: str) -> None:
-    assert word in (why_not(arm(**given), kind=kind, generation=generation) or "")
+    assert word in (why_not(arm(**given), traits=kind_of(kind).traits, generation=generation) or "")
+
+
+def test_rules_that_are_not_known_are_not_replayed() -> None:
+    rules = LIBLLAMA.traits.model_copy(update={"drafting": None})
+    assert why_not(arm(), traits=rules, generation=GREEDY) == "the engine drafts by rules of its own"
 
 
 def test_what_follows_from_the_text_is_replayed() -> None:
-    assert why_not(arm(), kind="embedded", generation=GREEDY) is None
-    assert why_not(arm(), kind="embedded", generation=SAMPLED) is None, "a server's draft is greedy all the same"
-    assert why_not(arm(rule="sample-match"), kind="libllama", generation=SAMPLED) is None
-    assert why_not(arm(policy="utility"), kind="libllama", generation=GREEDY) is None
+    assert why_not(arm(), traits=EMBEDDED.traits, generation=GREEDY) is None
+    assert why_not(arm(), traits=EMBEDDED.traits, generation=SAMPLED) is None, "a server's draft is greedy all the same"
+    assert why_not(arm(rule="sample-match"), traits=LIBLLAMA.traits, generation=SAMPLED) is None
+    assert why_not(arm(policy="utility"), traits=LIBLLAMA.traits, generation=GREEDY) is None
     both = arm(methods=("ngram-simple", "draft-simple"))
-    assert why_not(both, kind="native", generation=GREEDY) is None
+    assert why_not(both, traits=NATIVE.traits, generation=GREEDY) is None
 
 
 def test_what_the_session_says_is_in_force_counts() -> None:
     said = {"method_parameters": {"draft-simple": {"n_max": 2, "n_min": 0, "p_min": 0.0}}}
     matches = profile("1" * 9)
-    assert replay(drafts_of(arm(), said, kind="native", profile=matches), Limits(9))[0] == (2, 2)
-    assert replay(drafts_of(arm(), {}, kind="native", profile=matches), Limits(9))[0] == (4, 4)
+    assert replay(drafts_of(arm(), said, traits=NATIVE.traits, profile=matches), Limits(9))[0] == (2, 2)
+    assert replay(drafts_of(arm(), {}, traits=NATIVE.traits, profile=matches), Limits(9))[0] == (4, 4)
     assert says_what_is_in_force(arm(), said)
     assert not says_what_is_in_force(arm(), {"method_parameters": {"draft-simple": {"n_max": 2}}})
 
 
 def test_a_policy_may_choose_any_length_and_what_became_of_it_is_replayed() -> None:
-    drafts = drafts_of(arm(policy="utility", gamma=3), {}, kind="libllama", profile=profile("1101111"))
+    drafts = drafts_of(arm(policy="utility", gamma=3), {}, traits=LIBLLAMA.traits, profile=profile("1101111"))
     limits = Limits(7)
     assert first_impossible(drafts, limits, [Round(3, 1), Round(0, 0), Round(1, 1), Round(0, 0)]) is None
     assert first_impossible(drafts, limits, [Round(3, 2), Round(2, 2)]) == 0
@@ -64,11 +72,11 @@ def test_a_policy_may_choose_any_length_and_what_became_of_it_is_replayed() -> N
 
 def test_a_server_logs_no_plain_steps_and_keeps_one_token_more_free() -> None:
     resolved = {"n_ctx": 64}
-    server = limits_of(resolved, kind="embedded", max_tokens=40, prompt_tokens=30, recurrent=False)
-    own = limits_of(resolved, kind="libllama", max_tokens=40, prompt_tokens=30, recurrent=False)
+    server = limits_of(resolved, traits=EMBEDDED.traits, max_tokens=40, prompt_tokens=30, recurrent=False)
+    own = limits_of(resolved, traits=LIBLLAMA.traits, max_tokens=40, prompt_tokens=30, recurrent=False)
     assert (server.room, own.room) == (32, 33)
-    drafts = drafts_of(arm(gamma_min=4), {}, kind="embedded", profile=profile("1" * 8))
-    limits = limits_of({}, kind="embedded", max_tokens=8, prompt_tokens=3, recurrent=False)
+    drafts = drafts_of(arm(gamma_min=4), {}, traits=EMBEDDED.traits, profile=profile("1" * 8))
+    limits = limits_of({}, traits=EMBEDDED.traits, max_tokens=8, prompt_tokens=3, recurrent=False)
     assert first_impossible(drafts, limits, [Round(4, 4)]) is None
 
 

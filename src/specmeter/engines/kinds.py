@@ -60,7 +60,9 @@ class Installed:
     """The distribution that brings it, with its version."""
     target: str
     """What is loaded when it is named: `module:attribute`."""
-    clash: str = ""
+    ours: bool
+    """It comes with specmeter."""
+    clash: str
     """Other distributions that bring an engine of that name; empty where there are none."""
 
 
@@ -68,7 +70,7 @@ def installed() -> dict[str, Installed]:
     """Every engine of this environment by its name, specmeter's own first; nothing is imported."""
     found = sorted(_entries().items(), key=lambda item: (not _is_ours(item[1][0]), item[0]))
     return {
-        name: Installed(name, _package(first), first.value, ", ".join(map(_package, others)))
+        name: Installed(name, _package(first), first.value, _is_ours(first), ", ".join(map(_package, others)))
         for name, (first, *others) in found
     }
 

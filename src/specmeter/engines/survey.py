@@ -28,9 +28,10 @@ class EngineReport(Record):
     """What it states about itself; None where it cannot be loaded."""
 
 
-def survey() -> tuple[EngineReport, ...]:
-    """All installed engines, specmeter's own first. Each is loaded and asked what it is; none can break the others."""
-    return tuple(_report(it) for it in installed().values())
+def survey(*, ours: bool = True) -> tuple[EngineReport, ...]:
+    """All installed engines, specmeter's own first (or left out). Each is loaded and asked what it is; none can break
+    the others."""
+    return tuple(_report(it) for it in installed().values() if ours or not it.ours)
 
 
 def _report(engine: Installed) -> EngineReport:

@@ -153,7 +153,9 @@ class Experiment(Record):
             ]
         for field, value, known in named:
             if known and value not in (None, *known):
-                raise ValueError(f"{field}: {value!r} is unknown to the engine {self.engine.kind}: {', '.join(known)}")
+                raise ValueError(
+                    f"{field}: {value!r} is unknown to the engine {self.engine.kind} (known: {', '.join(known)})"
+                )
 
     def expand(self, traits: EngineTraits | None = None) -> tuple[Arm, ...]:
         """All arms, baselines first per target; in the order of the file where the design is `grouped`.

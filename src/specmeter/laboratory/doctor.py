@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -63,6 +63,7 @@ def examine(host: Host) -> tuple[Diagnosis, ...]:
         diagnose_embedded(embedded, host),
         diagnose_native(native, native_programs(native)),
         diagnose_libllama(probe_libllama()),
+        *diagnose_others(),
         *diagnose_devices([probe for probe in (embedded, native) if probe.works], host.gpus),
         *diagnose_models(),
         *diagnose_host(host),
@@ -125,6 +126,15 @@ def diagnose_native(probe: Probe, programs: Mapping[Program, Path | None]) -> Di
     lacking = [f"{name} ({_USES[name]})" for name, path in programs.items() if path is None]
     fix = f"`{BUILD_COMMAND}` makes what is not there: {', '.join(lacking)}" if lacking else ""
     return Diagnosis("engines", "native", "ok", told, fix)
+
+
+def diagnose_others() -> Iterator[Diagnosis]:
+    """Engines that other packages bring."""
+    from specmeter.engines.survey import survey
+
+    for it in survey(ours=False):
+        told = f"{it.version} ({it.package})" if it.problem is None else it.problem
+        yield Diagnosis("engines", it.name, "ok" if it.problem is None else "missing", told, it.fix or "")
 
 
 def diagnose_libllama(probe: Probe) -> Diagnosis:

@@ -89,7 +89,8 @@ class EngineTraits(Record):
     policies: tuple[str, ...] = ()
     """Who may decide how long drafts are (`Arm.policy`)."""
     rules: tuple[str, ...] = ()
-    """How drafts may be verified at temperature > 0 (`Arm.rule`); the first one where nothing is said."""
+    """How drafts may be verified at temperature > 0 (`Arm.rule`), the first one where nothing is said; empty where
+    there is no choice."""
     settings: tuple[str, ...] = ()
     """Fields of `EngineSettings` that it honours; any other one that an experiment sets is an error."""
     kv_types: tuple[str, ...] = ()

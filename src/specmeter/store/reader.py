@@ -139,7 +139,10 @@ class RunReader:
     def traits(self) -> EngineTraits:
         """What the run's engine states about itself."""
         engine = next(self._documents(EngineIdentity, "engine", "ORDER BY id LIMIT 1"), None)
-        kind = engine.kind if engine else json.loads(self.experiment_json)["engine"]["kind"]
+        try:
+            kind = engine.kind if engine else str(json.loads(self.experiment_json)["engine"]["kind"])
+        except (KeyError, TypeError, ValueError):
+            raise damaged(self.path, "its experiment is not one") from None
         return traits_on_record(kind, engine.traits if engine else None)
 
     # --- what happened -----------------------------------------------------------------------------------------------

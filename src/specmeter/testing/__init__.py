@@ -22,16 +22,13 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from specmeter.testing import answers, lives
-from specmeter.testing.subject import NotApplicable, NotMet, Subject
+from specmeter.testing.subject import Case, NotApplicable, NotMet, Subject
 
 __all__ = ["CASES", "Case", "NotApplicable", "NotMet", "Report", "Result", "Subject", "examine"]
-
-Case = Callable[[Subject], None]
 
 CASES: tuple[Case, ...] = (
     answers.identity_is_stable,

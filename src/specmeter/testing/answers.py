@@ -15,7 +15,18 @@ from pathlib import Path
 from specmeter.errors import EngineStartError, ModelError
 from specmeter.numbers import rates
 from specmeter.record import Reply
-from specmeter.testing.subject import NotApplicable, NotMet, Subject, alike, alive, demand, greedy, prompt, refused
+from specmeter.testing.subject import (
+    NotApplicable,
+    NotMet,
+    Subject,
+    alike,
+    alive,
+    demand,
+    greedy,
+    needs,
+    prompt,
+    refused,
+)
 
 SCRIPTS = (
     "水闸为什么",
@@ -35,7 +46,10 @@ def identity_is_stable(subject: Subject) -> None:
     """
     identity = subject.engine.identify()
     demand(identity.kind and identity.version, "kind or version is empty")
+    demand(identity.traits is not None, "it keeps no traits")
     for name, digest in {identity.binary: identity.binary_sha256, **identity.libraries}.items():
+        if "identity" not in subject.tells:
+            break
         demand(_SHA256.fullmatch(digest), f"{name}: {digest[:80]!r} is not a SHA-256")
     if (binary := Path(identity.binary)).is_file():
         real = hashlib.sha256(binary.read_bytes()).hexdigest()
@@ -77,6 +91,7 @@ def a_damaged_model_is_refused(subject: Subject) -> None:
         raise NotMet("it started")
 
 
+@needs("tokens")
 def counts_are_exact(subject: Subject) -> None:
     """With `ignore_eos`, exactly `max_tokens` are generated, counted and listed, for the prompt's tokens as they are.
 
@@ -115,6 +130,7 @@ def times_lie_within_the_request(subject: Subject) -> None:
     demand(reply.ttft_ms is None or 0 <= reply.ttft_ms <= wall, f"ttft_ms {reply.ttft_ms} of {wall}")
 
 
+@needs("tokens")
 def text_is_that_of_its_tokens(subject: Subject) -> None:
     """The text is the detokenized ids, but for a character that the last token leaves unfinished.
 
@@ -130,6 +146,7 @@ def text_is_that_of_its_tokens(subject: Subject) -> None:
         demand(said.startswith(whole) and len(said) - len(whole) <= 4, f"{said!r} is not {reply.text!r}")
 
 
+@needs("tokens")
 def tokens_come_back_as_text(subject: Subject) -> None:
     """Any text survives tokenizing and detokenizing, whatever its script: prompts of exact lengths are made so.
 
@@ -156,6 +173,7 @@ def what_is_not_unicode_is_refused(subject: Subject) -> None:
     refused(subject.session, "a \ud800 b", "a lone surrogate")
 
 
+@needs("tokens")
 def long_prompts_have_a_limit(subject: Subject) -> None:
     """A prompt beyond the context is refused, never cut; one that just fits, with its answer, is answered.
 
@@ -184,6 +202,7 @@ def greedy_decoding_repeats(subject: Subject) -> None:
     demand(one.token_ids == other.token_ids and one.text == other.text, f"{one.text!a}, then {other.text!a}")
 
 
+@needs("tokens", "candidates")
 def candidates_begin_with_what_is_said(subject: Subject) -> None:
     """The likeliest candidate is the token that greedy decoding says; probabilities fall and sum to one at most.
 
@@ -210,6 +229,7 @@ def _drafted(subject: Subject) -> tuple[Reply, Reply, Reply]:
         return plain, session.generate(prompt(), greedy(64)), session.generate(prompt(), greedy(1))
 
 
+@needs("drafts", "forwards")
 def drafts_are_conserved(subject: Subject) -> None:
     """Every token is the first, an accepted draft token, or one that a target forward emits by itself:
 
@@ -240,6 +260,7 @@ def drafts_are_conserved(subject: Subject) -> None:
     demand(1 <= tau <= (gamma or drafted) + 1, f"tau is {tau:.3f} with gamma {gamma}")
 
 
+@needs("tokens")
 def drafting_changes_no_text(subject: Subject) -> None:
     """Greedy speculative decoding says what plain decoding says, but for near ties of the target."""
     plain, drafted, _ = _drafted(subject)

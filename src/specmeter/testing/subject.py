@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ import psutil
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, SpecmeterError
-from specmeter.record import Arm, Generation, ModelIdentity, Prompt, Reply
+from specmeter.record import TRUTHS, Arm, Generation, ModelIdentity, Prompt, Reply, Truth
 
 TEXT = "The people of the valley built a bridge. The people of the valley built"
 NEAR_TIE = 0.3
@@ -41,6 +41,24 @@ def demand(met: object, otherwise: str) -> None:
         raise NotMet(otherwise)
 
 
+Case = Callable[["Subject"], None]
+
+
+def needs(*truths: Truth) -> Callable[[Case], Case]:
+    """A case about what an engine tells: not applicable where its traits say that it does not."""
+
+    def limited(case: Case) -> Case:
+        @wraps(case)
+        def tried(subject: Subject) -> None:
+            if lacking := [TRUTHS[truth] for truth in truths if truth not in subject.tells]:
+                raise NotApplicable(f"the engine does not tell {lacking[0]}")
+            case(subject)
+
+        return tried
+
+    return limited
+
+
 @dataclass
 class Subject:
     """The engine to be examined. A context manager, since some cases share one session."""
@@ -62,6 +80,12 @@ class Subject:
 
     def __post_init__(self) -> None:
         self._resources = ExitStack()
+
+    @cached_property
+    def tells(self) -> frozenset[Truth]:
+        """What the engine can tell, by its traits; everything where it states none."""
+        traits = self.engine.identify().traits
+        return frozenset(TRUTHS if traits is None else traits.tells)
 
     @cached_property
     def folder(self) -> Path:
@@ -106,7 +130,8 @@ class Subject:
 
     def endless(self, session: EngineSession) -> Generation:
         """As many tokens as there is room for after `TEXT`. Asked before anything is in flight: it asks the engine."""
-        return greedy(max(1, self.room - len(session.prompt_tokens(prompt())) - 8))
+        taken = len(session.prompt_tokens(prompt())) if "tokens" in self.tells else len(TEXT)
+        return greedy(max(1, self.room - taken - 8))
 
     def close(self) -> None:
         """End the shared session and remove what was written; safe to call twice, and both come back when needed."""

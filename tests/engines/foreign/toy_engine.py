@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import deque
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from specmeter.engines import EngineSession, Launch, SessionFacts
 from specmeter.engines.kinds import EngineKind
-from specmeter.engines.session import Ended, Ticket
-from specmeter.errors import EngineDiedError, ModelError
+from specmeter.engines.session import Ended, Ticket, utf8
+from specmeter.errors import EngineDiedError, EngineError, EngineProtocolError, ModelError
 from specmeter.record import (
     EngineIdentity,
     EngineTraits,
@@ -78,7 +78,8 @@ class ToySession(EngineSession):
         self.arm, self.tells = launch.arm, set(traits.tells)
         self.options = Options.model_validate(launch.arm.engine.options)
         self.alive = True
-        self.ended: deque[Ended] = deque()
+        self.waiting: dict[Ticket, tuple[Prompt, Generation]] = {}
+        self.numbers = count(1)
         self.facts = SessionFacts(
             argv=("toy", launch.target.reference),
             ready_ms=1.0,
@@ -90,7 +91,10 @@ class ToySession(EngineSession):
         if not self.alive:
             raise EngineDiedError("the toy has ended", fix="start it again")
         started = time.perf_counter()
-        said = self._says(prompt, generation.max_tokens)
+        wanted, room = prompt.max_tokens or generation.max_tokens, self.arm.engine.context
+        if len(utf8(prompt.text).decode()) + wanted > room:
+            raise EngineProtocolError(f"there is room for {room} tokens", fix="raise engine.context")
+        said = self._says(prompt, wanted)
         time.sleep(STEP_S)
         prompt_ms = 1e3 * (time.perf_counter() - started)
         arrivals, steps, done = [prompt_ms], list[Step](), 1
@@ -127,20 +131,26 @@ class ToySession(EngineSession):
         )
 
     def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
-        """One at a time: answered at once, and kept until it is collected."""
-        self.ended.append(Ended(Ticket(len(self.ended) + 1), self.generate(prompt, generation)))
-        return self.ended[-1].ticket
+        self.waiting[ticket := Ticket(next(self.numbers))] = (prompt, generation)
+        return ticket
 
     def collect(self, timeout_s: float | None = None) -> Ended | None:  # noqa: ARG002
-        return self.ended.popleft() if self.ended else None
+        """One at a time, when it is asked for."""
+        if not self.waiting:
+            return None
+        ticket = next(iter(self.waiting))
+        try:
+            return Ended(ticket, self.generate(*self.waiting.pop(ticket)))
+        except EngineError as error:
+            return Ended(ticket, error)
 
     def cancel(self, ticket: Ticket) -> None:
-        self.ended = deque(it for it in self.ended if it.ticket != ticket)
+        self.waiting.pop(ticket, None)
 
-    def _says(self, prompt: Prompt, count: int) -> list[int]:
+    def _says(self, prompt: Prompt, length: int) -> list[int]:
         word = prompt.text.split()[-1].upper() if self.options.shout else prompt.text.split()[-1]
-        text = f"{word} " * (count // len(word) + 1)
-        return list(map(ord, text[:count]))
+        text = f"{word} " * (length // len(word) + 1)
+        return list(map(ord, text[:length]))
 
     def candidates(self, *asked: Any) -> Any:  # noqa: ARG002
         raise AssertionError("nobody may ask an engine for what it does not tell")
@@ -157,6 +167,7 @@ class ToySession(EngineSession):
 
     def close(self) -> None:
         self.alive = False
+        self.waiting.clear()
 
 
 def model(options: Options, name: str, reference: str) -> ModelIdentity:  # noqa: ARG001

@@ -12,7 +12,7 @@ from engines.libllama.contexts import core_path
 from engines.llama_fixtures import TEXT, arm, greedy, prompt
 from specmeter.engines.libllama import methods
 from specmeter.engines.libllama.session import Session
-from specmeter.errors import EngineProtocolError, ExperimentError, ModelError
+from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
 from specmeter.record import Arm
 
 SMALL = core_path("draft-small")
@@ -152,5 +152,5 @@ def test_planted_errors_need_a_text_that_is_known() -> None:
 
 
 def test_a_session_that_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no such file"):
+    with pytest.raises(EngineStartError, match="no such model file"):
         session(model_arm(), draft=tmp_path / "missing.gguf")

@@ -83,7 +83,6 @@ EMBEDDED = EngineKind(
         model_formats=("gguf",),
         methods=METHODS,
         combines_methods=True,
-        rules=("sample-match",),
         settings=settings_without("rpc", "extra_flags", "record_experts"),
         kv_types=KV_TYPES,
         synthetic="dice",
