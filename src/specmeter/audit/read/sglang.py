@@ -9,13 +9,12 @@ included.)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import count, positive, text
+from specmeter.audit.read.document import count, inner, json_keys, positive, text
 from specmeter.audit.read.serving import read_benchmarks, serving_fields
 
 _METHODS = {"eagle": "draft-eagle", "eagle3": "draft-eagle3", "nextn": "draft-mtp", "standalone": "draft-simple"}
@@ -23,9 +22,7 @@ _METHODS = {"eagle": "draft-eagle", "eagle3": "draft-eagle3", "nextn": "draft-mt
 
 def sniff(head: str) -> bool:
     """JSON objects with keys that only SGLang's benchmarks write."""
-    if not head.lstrip("\ufeff \t\r\n[").startswith("{"):
-        return False
-    keys = set(re.findall(r'"([a-z_0-9]{3,40})"\s*:', head))
+    keys = json_keys(head)
     serving = {"output_throughput", "duration"} <= keys or "backend" in keys
     serving = serving and bool(keys & {"accept_length", "total_output_tokens_retokenized"})
     return serving or {"acc_length", "output_throughput"} <= keys or {"last_gen_throughput", "batch_size"} <= keys
@@ -59,8 +56,7 @@ def _with_speculation(fields: dict[str, Any], item: Mapping[str, object], tau: f
         fields["tau"] = tau
         since_start = "acceptance length is counted since the server started, warm-up included"
         fields["notes"] = (*fields.get("notes", ()), since_start)
-    raw = item.get("server_info")
-    server: Mapping[str, object] = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
+    server = inner(item, "server_info")
     algorithm = text(server, "speculative_algorithm").lower()
     if algorithm:
         fields["method"] = _METHODS.get(algorithm, algorithm)
