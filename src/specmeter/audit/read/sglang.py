@@ -56,13 +56,17 @@ def _with_speculation(fields: dict[str, Any], item: Mapping[str, object], tau: f
         fields["tau"] = tau
         since_start = "acceptance length is counted since the server started, warm-up included"
         fields["notes"] = (*fields.get("notes", ()), since_start)
-    server = inner(item, "server_info")
+    return fields | speculation(inner(item, "server_info"))
+
+
+def speculation(server: Mapping[str, object]) -> dict[str, Any]:
+    """Method, draft length and tree by the server's arguments; nothing where these say nothing about drafts."""
     algorithm = text(server, "speculative_algorithm").lower()
-    if algorithm:
-        fields["method"] = _METHODS.get(algorithm, algorithm)
-        fields["gamma"] = count(server, "speculative_num_steps") if algorithm in _METHODS else None
-        width = count(server, "speculative_eagle_topk")
-        fields["tree"] = None if width is None else width > 1
-    elif "speculative_algorithm" in server:
-        fields["method"] = "none"
-    return fields
+    if not algorithm:
+        return {"method": "none"} if "speculative_algorithm" in server else {}
+    width = count(server, "speculative_eagle_topk")
+    return {
+        "method": _METHODS.get(algorithm, algorithm),
+        "gamma": count(server, "speculative_num_steps") if algorithm in _METHODS else None,
+        "tree": None if width is None else width > 1,
+    }
