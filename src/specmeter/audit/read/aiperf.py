@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import inner, json_keys, positive, read_objects, read_text, text
+from specmeter.audit.read.document import inner, json_keys, positive, text
 from specmeter.audit.read.numbers import TIMES
-from specmeter.audit.read.serving import claims_of
+from specmeter.audit.read.serving import read_benchmarks
 from specmeter.audit.read.vllm import acceptance_fields
 
 
@@ -33,7 +33,7 @@ def sniff(head: str) -> bool:
 
 def read(path: Path) -> Iterator[Claim]:
     """One claim per request, or one for the run. Raises `UsageError` for a file that cannot be read."""
-    return claims_of(read_objects(read_text(path), path), path, _fields)
+    return read_benchmarks(path, _fields)
 
 
 def _fields(item: Mapping[str, object]) -> dict[str, Any]:

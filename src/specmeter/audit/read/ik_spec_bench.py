@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import count, inner, json_keys, objects, positive, read_objects, read_text, text
-from specmeter.audit.read.serving import claims_of
+from specmeter.audit.read.document import count, inner, json_keys, objects, positive, text
+from specmeter.audit.read.serving import read_benchmarks
 
 _GAMMA = re.compile(r"\bn_max=(\d{1,6})\b")
 
@@ -27,7 +27,7 @@ def sniff(head: str) -> bool:
 
 def read(path: Path) -> Iterator[Claim]:
     """One claim per attempt and for the summary. Raises `UsageError` for a file that cannot be read."""
-    return claims_of(read_objects(read_text(path), path), path, _fields)
+    return read_benchmarks(path, _fields)
 
 
 def _fields(item: Mapping[str, object]) -> dict[str, Any]:
