@@ -1,6 +1,7 @@
 """Write docs/reference/ from the code itself: commands, keys of experiment files, columns, checks, the Python face.
 
-The table of what checks assume in docs/explanation/validity.md comes from there too.
+The tables of what checks assume in docs/explanation/validity.md, and of bounds and columns in docs/how-to/audit.md,
+come from there too.
 
 uv run python scripts/make_reference.py            write the pages
 uv run python scripts/make_reference.py --check    exit 1 if a page is out of date
@@ -17,6 +18,8 @@ from typing import Any, cast
 import click
 from api_page import api_page
 
+from specmeter.audit.laws import ASSUMPTIONS, LAWS
+from specmeter.audit.read.columns import COLUMNS
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
 from specmeter.record import TRUTHS, EngineTraits, MethodTraits, Record
@@ -27,6 +30,7 @@ from specmeter.validity.checks.check import Check
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 VALIDITY = "explanation/validity.md"
 ENGINES = "reference/engines.md"
+AUDIT = "how-to/audit.md"
 BEGIN, END = "<!-- Written by scripts/make_reference.py; do not edit. -->\n", "<!-- Up to here. -->\n"
 NOTE = "<!-- Written by scripts/make_reference.py; do not edit. -->\n\n"
 
@@ -170,9 +174,27 @@ def _fields(record: type[Record]) -> str:
     return "\n".join(rows)
 
 
-def _filled(name: str, table: str) -> str:
-    before, rest = (DOCS / name).read_text(encoding="utf-8").split(BEGIN)
-    return f"{before}{BEGIN}\n{table}\n\n{END}{rest.split(END)[1]}"
+def audit_page() -> str:
+    """The how-to on audits with its tables of bounds, of what they assume, and of the columns that are read."""
+    laws = ["| bound | what cannot be | rests on |", "|---|---|---|"]
+    for item in LAWS:
+        rests = ", ".join(f"`{name}`" for name in item.assumes) or "arithmetic"
+        exact = f"; arithmetic where {item.exact_where}" if item.exact_where else ""
+        laws.append(f"| `{item.name}` | {item.forbids} | {rests}{exact} |")
+    assumed = ["| assumption | what is taken for granted | known to fail |", "|---|---|---|"]
+    assumed += [f"| `{name}` | {item.states} | {item.fails} |" for name, item in ASSUMPTIONS.items()]
+    columns = ["| column | also | meaning |", "|---|---|---|"]
+    for column in COLUMNS:
+        also = ", ".join(f"`{alias}`" for alias in column.aliases)
+        columns.append(f"| `{column.name}` | {also} | {column.meaning} |")
+    return _filled(AUDIT, "\n".join(laws), "\n".join(assumed), "\n".join(columns))
+
+
+def _filled(name: str, *tables: str) -> str:
+    """A page with these tables where it has a place for each."""
+    before, *places = (DOCS / name).read_text(encoding="utf-8").split(BEGIN)
+    filled = (f"{BEGIN}\n{table}\n\n{END}{rest.split(END)[1]}" for table, rest in zip(tables, places, strict=True))
+    return before + "".join(filled)
 
 
 PAGES = {
@@ -183,6 +205,7 @@ PAGES = {
     "reference/api.md": lambda: NOTE + api_page(),
     VALIDITY: validity_page,
     ENGINES: engines_page,
+    AUDIT: audit_page,
 }
 
 

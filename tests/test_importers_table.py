@@ -372,7 +372,7 @@ def test_thousands_of_rows_with_one_set_of_baselines_are_read_in_linear_time(mon
     looked_at = 0
     together = baselines._together
 
-    def counted(rows: list[baselines.Row]) -> object:
+    def counted(rows: list[baselines.ClaimRow]) -> object:
         nonlocal looked_at
         looked_at += len(rows)
         return together(rows)

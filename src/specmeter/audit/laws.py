@@ -129,21 +129,3 @@ def law(name: str) -> Law:
 
 
 _BY_NAME = {item.name: item for item in LAWS}
-
-
-def table_of_laws() -> str:
-    """The bounds as the documentation has them."""
-    lines = ["| bound | what cannot be | rests on |", "|---|---|---|"]
-    for item in LAWS:
-        rests = ", ".join(f"`{name}`" for name in item.assumes) or "arithmetic"
-        if item.exact_where:
-            rests += f"; arithmetic where {item.exact_where}"
-        lines.append(f"| `{item.name}` | {item.forbids} | {rests} |")
-    return "\n".join(lines)
-
-
-def table_of_assumptions() -> str:
-    """The assumptions as the documentation has them."""
-    lines = ["| assumption | what is taken for granted | known to fail |", "|---|---|---|"]
-    lines += [f"| `{name}` | {item.states} | {item.fails} |" for name, item in ASSUMPTIONS.items()]
-    return "\n".join(lines)

@@ -5,6 +5,8 @@ chain    a head or small module, one token per forward, whose cost is not that o
 tree     candidates branch, and one path of them can be accepted: a share of nodes is not an acceptance per position
 block    several tokens per forward
 lookup   n-grams and other tables: drafts cost next to nothing
+
+Names also say settings (`n-max 4`), and those of models whether they are mixtures of experts. A name is no proof.
 """
 
 from __future__ import annotations

@@ -24,12 +24,13 @@ FORMATS = {
     "spec-bench": "specmeter.audit.read.spec_bench",
     "ik-spec-bench": "specmeter.audit.read.ik_spec_bench",
     "vllm-log": "specmeter.audit.read.vllm_log",
+    "sglang-log": "specmeter.audit.read.sglang_log",
     "llama-speculative": "specmeter.audit.read.llama_speculative",
     "llama-server": "specmeter.audit.read.llama_server_log",
     "table": "specmeter.audit.read.table",
 }
 """Name -> module, in the order in which a file is held against them; `table` takes what no other format claims."""
-LOGS = ("vllm-log", "llama-speculative", "llama-server")
+LOGS = ("vllm-log", "sglang-log", "llama-speculative", "llama-server")
 """Formats that are known by words that may also stand in a page with tables."""
 
 

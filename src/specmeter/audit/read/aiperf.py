@@ -10,23 +10,20 @@ rate per user is 1 / (mean time between tokens), the time to the first token lef
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import inner, positive, read_objects, read_text, text
+from specmeter.audit.read.document import inner, json_keys, positive, text
 from specmeter.audit.read.numbers import TIMES
-from specmeter.audit.read.serving import claims_of
+from specmeter.audit.read.serving import read_benchmarks
 from specmeter.audit.read.vllm import acceptance_fields
 
 
 def sniff(head: str) -> bool:
     """JSON with the names that only AIPerf writes."""
-    if not head.lstrip("\ufeff \t\r\n[").startswith("{"):
-        return False
-    keys = set(re.findall(r'"([a-z_]{3,60})"\s*:', head))
+    keys = json_keys(head)
     record = {"metadata", "metrics"} <= keys and bool(
         keys & {"benchmark_phase", "spec_decode_acceptance", "session_num"}
     )
@@ -36,7 +33,7 @@ def sniff(head: str) -> bool:
 
 def read(path: Path) -> Iterator[Claim]:
     """One claim per request, or one for the run. Raises `UsageError` for a file that cannot be read."""
-    return claims_of(read_objects(read_text(path), path), path, _fields)
+    return read_benchmarks(path, _fields)
 
 
 def _fields(item: Mapping[str, object]) -> dict[str, Any]:

@@ -397,12 +397,3 @@ def in_group(text: str, *, beside_baseline: bool) -> tuple[str, Heading] | None:
                 known = _BY_NAME[name]
                 return group[:80], Heading(name, known, "%" if "%" in text else "")
     return None
-
-
-def table_of_columns() -> str:
-    """The columns as a Markdown table, for the documentation."""
-    lines = ["| column | also | meaning |", "|---|---|---|"]
-    lines += [
-        f"| `{item.name}` | {', '.join(f'`{alias}`' for alias in item.aliases)} | {item.meaning} |" for item in COLUMNS
-    ]
-    return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from io import StringIO
 from itertools import islice
@@ -119,6 +120,13 @@ def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object]
         yield f"row {number}", _as_object(item)
 
 
+def json_keys(head: str) -> set[str]:
+    """The keys in a text that begins with a JSON object, or a list; empty where it does not."""
+    if not head.lstrip("\ufeff \t\r\n[").startswith("{"):
+        return set()
+    return set(re.findall(r'"([a-z_0-9]{3,60})"\s*:', head))
+
+
 def is_json(text: str) -> bool:
     """Whether a text is a JSON object or list, or JSON Lines; a page that begins with `[a link]` is neither."""
     if not text.lstrip().startswith(("[", "{")):
@@ -221,3 +229,14 @@ def inner(item: Mapping[str, object], key: str) -> Mapping[str, object]:
     """The object under `key`; an empty one where there is none."""
     value = item.get(key)
     return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
+
+
+def listed(item: Mapping[str, object], key: str, most: int = 1_000) -> list[object]:
+    """The first values of the list under `key`; none where there is no list."""
+    value = item.get(key)
+    return cast("list[object]", value)[:most] if isinstance(value, list) else []
+
+
+def objects(item: Mapping[str, object], key: str, most: int = 1_000) -> list[Mapping[str, object]]:
+    """Those of them that are objects."""
+    return [cast("Mapping[str, object]", one) for one in listed(item, key, most) if isinstance(one, dict)]

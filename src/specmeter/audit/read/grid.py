@@ -49,6 +49,10 @@ class Grid:
         """Headings in one line each."""
         return [" ".join(part) for part in self.parts]
 
+    def filled(self, index: int) -> list[str]:
+        """The cells of a column that are more than empty or a dash."""
+        return [cells[index] for _, cells in self.rows if cells[index].strip(" -–—")]
+
 
 class Below:
     """Cells that reach down into the rows below theirs."""

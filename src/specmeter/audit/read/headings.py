@@ -231,7 +231,7 @@ def _by_cells(
 
     Numbers without a unit are rates where nothing else is, beside a column or row of the baseline.
     """
-    texts = [cells[index] for _, cells in grid.rows if cells[index].strip(" -–—")]
+    texts = grid.filled(index)
     if texts and all(WITH_RATE.fullmatch(cell) for cell in texts):
         plain = is_plain(text)
         name = "baseline_rate" if plain else "decode_rate"

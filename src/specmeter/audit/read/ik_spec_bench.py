@@ -10,26 +10,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import count, inner, positive, read_objects, read_text, text
-from specmeter.audit.read.serving import claims_of
+from specmeter.audit.read.document import count, inner, json_keys, objects, positive, text
+from specmeter.audit.read.serving import read_benchmarks
 
 _GAMMA = re.compile(r"\bn_max=(\d{1,6})\b")
 
 
 def sniff(head: str) -> bool:
     """Lines with a `row_type`, and rates or stages."""
-    if not head.lstrip("\ufeff \t\r\n").startswith("{"):
-        return False
-    keys = set(re.findall(r'"([a-z_]{3,40})"\s*:', head))
+    keys = json_keys(head)
     return "row_type" in keys and bool(keys & {"decode_tps", "stages"})
 
 
 def read(path: Path) -> Iterator[Claim]:
     """One claim per attempt and for the summary. Raises `UsageError` for a file that cannot be read."""
-    return claims_of(read_objects(read_text(path), path), path, _fields)
+    return read_benchmarks(path, _fields)
 
 
 def _fields(item: Mapping[str, object]) -> dict[str, Any]:
@@ -40,7 +38,7 @@ def _fields(item: Mapping[str, object]) -> dict[str, Any]:
     timing, tokens, variant = inner(item, "timing"), inner(item, "tokens"), inner(item, "variant")
     seconds = positive(timing or item, "decode_s")
     spec = inner(item, "speculative")
-    stages = [cast("Mapping[str, object]", stage) for stage in _list(spec or item, "stages") if isinstance(stage, dict)]
+    stages = objects(spec or item, "stages")
     drafts, drafted, accepted = _totals(spec, stages)
     chain = text(variant, "stage_chain")
     task = text(item, "task") or text(item, "task_name") or kind
@@ -81,8 +79,3 @@ def _totals(
         values = [count(stage, key if key in stage else other) for stage in stages]
         sums.append(sum(value or 0 for value in values) if values else None)
     return sums[0], sums[1], sums[2]
-
-
-def _list(item: Mapping[str, object], key: str) -> list[object]:
-    value = item.get(key)
-    return cast("list[object]", value)[:1_000] if isinstance(value, list) else []

@@ -12,12 +12,12 @@ import csv
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PureWindowsPath
-from typing import Any, cast
+from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.methods import mixture_of_experts
 from specmeter.audit.read import numbers
-from specmeter.audit.read.document import count, is_json, positive, read_objects, read_text, text
+from specmeter.audit.read.document import count, is_json, listed, positive, read_objects, read_text, text
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.pages import read_grids
 from specmeter.errors import UsageError
@@ -160,8 +160,7 @@ def _fields(fields: Mapping[str, object]) -> dict[str, Any]:
 
 def _samples(fields: Mapping[str, object]) -> tuple[float, ...]:
     """The rates that were averaged, tokens per second; none where the form of the output has none."""
-    raw = fields.get("samples_ts")
-    values = cast("list[object]", raw)[:1_000] if isinstance(raw, list) else []
+    values = listed(fields, "samples_ts")
     rates = [float(value) for value in values if isinstance(value, (int, float)) and 0 < value < numbers.LARGEST]
     return tuple(rates) if len(rates) == len(values) else ()
 

@@ -35,10 +35,16 @@ def first_of(cell: str) -> str:
     return re.sub(r"(?<=\S)\s*\([^()]{0,60}\)\s*$", "", cell)
 
 
+def _numbers_of(grid: Grid, reading: Reading) -> list[numbers.Number]:
+    """The numbers of a column, whatever stands in parentheses behind them."""
+    found = (number_in(first_of(cells[reading.index]), grid) for _, cells in grid.rows)
+    return [number for number in found if number is not None]
+
+
 def all_numbers(grid: Grid, index: int) -> bool:
     """Whether every cell of a column that holds anything holds a number."""
-    cells = [cells[index] for _, cells in grid.rows if cells[index].strip(" -–—")]
-    return all(WITH_RATE.fullmatch(cell) or number_in(first_of(cell), grid) is not None for cell in cells)
+    filled = grid.filled(index)
+    return all(WITH_RATE.fullmatch(cell) or number_in(first_of(cell), grid) is not None for cell in filled)
 
 
 def without_vague_times(grid: Grid, readings: list[Reading], unknown: list[str]) -> list[Reading]:
@@ -56,8 +62,7 @@ def without_vague_times(grid: Grid, readings: list[Reading], unknown: list[str])
 
 def holds_what_it_says(grid: Grid, reading: Reading, unknown: list[str]) -> bool:
     """Whether a column of numbers has any; one whose cells are words only is none of ours."""
-    cells = [cells[reading.index] for _, cells in grid.rows]
-    filled = [cell for cell in cells if cell.strip(" -–—")]
+    filled = grid.filled(reading.index)
     is_rate = reading.name == "method" and reading.heading.unit not in {"s", "ms"}
     if is_rate and filled and all(number_in(first_of(cell), grid) is not None for cell in filled):
         reading.heading = heading_of("decode_rate")  # `no spec` beside `spec`
@@ -102,7 +107,7 @@ def settle_changes(grid: Grid, readings: list[Reading]) -> None:
     """Speedups of which some are negative are changes: fractions where all are below 1, percent where large."""
     for reading in readings:
         if reading.name == "speedup":
-            cells = [number for _, row in grid.rows if (number := number_in(row[reading.index], grid)) is not None]
+            cells = _numbers_of(grid, reading)
             bare = [cell.value for cell in cells if not cell.unit]
             if len(bare) > 1 and min(bare) < 0 and len(bare) == len(cells) and not reading.heading.unit:
                 most = max(map(abs, bare))
@@ -132,10 +137,8 @@ def settle_draft_tokens(grid: Grid, readings: list[Reading]) -> None:
     for reading in readings:
         if reading.name == "draft_tokens":
             names = {one.name for one in readings}
-            values = [
-                number.value for _, row in grid.rows if (number := number_in(row[reading.index], grid)) is not None
-            ]
-            total = bool(names & {"accepted", "steps", "gamma"}) or any(value > _MOST_GAMMA for value in values)
+            large = any(number.value > _MOST_GAMMA for number in _numbers_of(grid, reading))
+            total = bool(names & {"accepted", "steps", "gamma"}) or large
             name = "drafted" if total and "drafted" not in names else "gamma"
             reading.heading = heading_of(name)
 
@@ -169,7 +172,7 @@ def settle_percent(grid: Grid, reading: Reading, readings: list[Reading], option
         return
     if reading.heading.unit == "fraction" or {reading.text, reading.name} & set(options.fraction):
         return
-    values = [number for _, row in grid.rows if (number := number_in(first_of(row[reading.index]), grid)) is not None]
+    values = _numbers_of(grid, reading)
     bare = [value for value in values if value.unit != "%"]  # a cell with a sign speaks for itself alone
     said = reading.heading.unit == "%" or not bare
     reading.percent = said or _above_all(bare)

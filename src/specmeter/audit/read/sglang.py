@@ -9,13 +9,12 @@ included.)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import count, positive, text
+from specmeter.audit.read.document import count, inner, json_keys, positive, text
 from specmeter.audit.read.serving import read_benchmarks, serving_fields
 
 _METHODS = {"eagle": "draft-eagle", "eagle3": "draft-eagle3", "nextn": "draft-mtp", "standalone": "draft-simple"}
@@ -23,9 +22,7 @@ _METHODS = {"eagle": "draft-eagle", "eagle3": "draft-eagle3", "nextn": "draft-mt
 
 def sniff(head: str) -> bool:
     """JSON objects with keys that only SGLang's benchmarks write."""
-    if not head.lstrip("\ufeff \t\r\n[").startswith("{"):
-        return False
-    keys = set(re.findall(r'"([a-z_0-9]{3,40})"\s*:', head))
+    keys = json_keys(head)
     serving = {"output_throughput", "duration"} <= keys or "backend" in keys
     serving = serving and bool(keys & {"accept_length", "total_output_tokens_retokenized"})
     return serving or {"acc_length", "output_throughput"} <= keys or {"last_gen_throughput", "batch_size"} <= keys
@@ -59,14 +56,17 @@ def _with_speculation(fields: dict[str, Any], item: Mapping[str, object], tau: f
         fields["tau"] = tau
         since_start = "acceptance length is counted since the server started, warm-up included"
         fields["notes"] = (*fields.get("notes", ()), since_start)
-    raw = item.get("server_info")
-    server: Mapping[str, object] = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
+    return fields | speculation(inner(item, "server_info"))
+
+
+def speculation(server: Mapping[str, object]) -> dict[str, Any]:
+    """Method, draft length and tree by the server's arguments; nothing where these say nothing about drafts."""
     algorithm = text(server, "speculative_algorithm").lower()
-    if algorithm:
-        fields["method"] = _METHODS.get(algorithm, algorithm)
-        fields["gamma"] = count(server, "speculative_num_steps") if algorithm in _METHODS else None
-        width = count(server, "speculative_eagle_topk")
-        fields["tree"] = None if width is None else width > 1
-    elif "speculative_algorithm" in server:
-        fields["method"] = "none"
-    return fields
+    if not algorithm:
+        return {"method": "none"} if "speculative_algorithm" in server else {}
+    width = count(server, "speculative_eagle_topk")
+    return {
+        "method": _METHODS.get(algorithm, algorithm),
+        "gamma": count(server, "speculative_num_steps") if algorithm in _METHODS else None,
+        "tree": None if width is None else width > 1,
+    }

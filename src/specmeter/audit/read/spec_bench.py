@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read import numbers
-from specmeter.audit.read.document import read_objects, read_text, text
+from specmeter.audit.read.document import json_keys, listed, objects, read_objects, read_text, text
 from specmeter.audit.read.log_lines import log_lines
 from specmeter.audit.read.serving import claims_of
 
@@ -51,8 +51,7 @@ _SPREADS = {"decode_rate": "decode_rate_sd", "baseline_rate": "baseline_rate_sd"
 
 def sniff(head: str) -> bool:
     """Its own words, or the keys of an answer file."""
-    if head.lstrip("\ufeff \t\r\n").startswith("{"):
-        keys = set(re.findall(r'"([a-z_]{3,40})"\s*:', head))
+    if keys := json_keys(head):
         return {"choices", "new_tokens", "wall_time", "accept_lengths"} <= keys
     return "#Mean accepted tokens" in head and re.search(r"^Speedup ratio:", head, re.M) is not None
 
@@ -117,12 +116,9 @@ def _task(path: Path, place: str, task: str, values: dict[str, Any], rounding: d
 
 
 def _answer(item: Mapping[str, object]) -> dict[str, Any]:
-    choices = item.get("choices")
-    listed = cast("list[object]", choices) if isinstance(choices, list) else []
-    found_choices = [cast("dict[str, object]", one) for one in listed[:1] if isinstance(one, dict)]
-    if not found_choices:
+    choice = next(iter(objects(item, "choices", 1)), None)
+    if choice is None:
         raise ValueError("no `choices`: not an answer of Spec-Bench")
-    choice = found_choices[0]
     tokens = sum(_numbers(choice, "new_tokens"))
     seconds = sum(_numbers(choice, "wall_time"))
     lengths = _numbers(choice, "accept_lengths")
@@ -146,9 +142,8 @@ def _answer(item: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _numbers(choice: Mapping[str, object], key: str) -> list[float]:
-    values = choice.get(key)
-    listed = cast("list[object]", values)[:_MOST] if isinstance(values, list) else []
-    for value in listed:
+    values = listed(choice, key, _MOST)
+    for value in values:
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < numbers.LARGEST:
             raise ValueError(f"{key} holds {str(value)[:40]}: it must be a number, 0 or more")
-    return cast("list[float]", listed)
+    return cast("list[float]", values)

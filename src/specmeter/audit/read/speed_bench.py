@@ -7,22 +7,29 @@ themselves. What the client prints, and what `speed_bench_compare.py` makes of t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import MAX_LIST, count, parse_json, positive, read_text, text
+from specmeter.audit.read.document import (
+    MAX_LIST,
+    count,
+    inner,
+    json_keys,
+    listed,
+    parse_json,
+    positive,
+    read_text,
+    text,
+)
 from specmeter.audit.read.serving import claims_of
 from specmeter.errors import UsageError
 
 
 def sniff(head: str) -> bool:
     """The keys that the client's file has, in any order."""
-    if not head.lstrip("\ufeff \t\r\n").startswith("{"):
-        return False
-    keys = set(re.findall(r'"([a-z_]{3,40})"\s*:', head))
+    keys = json_keys(head)
     return {"completed_samples", "config"} <= keys or {"avg_pred_t_s", "accept_rate"} <= keys
 
 
@@ -33,19 +40,17 @@ def read(path: Path) -> Iterator[Claim]:
         reason = whole if isinstance(whole, str) else "a list"
         raise UsageError(f"{path}: not JSON of speed_bench.py: {reason}", fix="give the whole file of --output")
     document = cast("dict[str, object]", whole)
-    raw = document.get("config")
-    config: Mapping[str, object] = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
+    config = inner(document, "config")
 
-    def objects() -> Iterator[tuple[str, Mapping[str, object] | str]]:
+    def rows() -> Iterator[tuple[str, Mapping[str, object] | str]]:
         for name in ("summary", "results"):
-            rows = document.get(name)
-            for number, row in enumerate(cast("list[object]", rows) if isinstance(rows, list) else [], start=1):
+            for number, row in enumerate(listed(document, name, MAX_LIST + 1), start=1):
                 if number > MAX_LIST:
                     raise UsageError(f"{path}: more than {MAX_LIST:,} {name}", fix="split the file")
                 place = f"{name}, row {number}"
                 yield place, cast("Mapping[str, object]", row) if isinstance(row, dict) else "not an object"
 
-    return claims_of(objects(), path, lambda item: _fields(item, config))
+    return claims_of(rows(), path, lambda item: _fields(item, config))
 
 
 def _fields(item: Mapping[str, object], config: Mapping[str, object]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import count, inner, parse_json, positive, read_text, text
+from specmeter.audit.read.document import count, inner, json_keys, parse_json, positive, read_text, text
 from specmeter.audit.read.json_tables import objects_of_columns
 from specmeter.audit.read.serving import claims_of, read_benchmarks, serving_fields
 
@@ -45,11 +45,10 @@ _RENAMED = {
 
 def sniff(head: str) -> bool:
     """A JSON object with the keys of one of the benchmarks, or of the record of a request."""
-    if not head.lstrip("\ufeff \t\r\n[").startswith("{") or "total_output_tokens_retokenized" in head:
+    keys = json_keys(head)
+    # SGLang's benchmark, and AIPerf's record, hold the same and more.
+    if keys & {"total_output_tokens_retokenized", "spec_decode_acceptance"}:
         return False
-    if '"spec_decode_acceptance"' in head:  # AIPerf's record, which holds the same
-        return False
-    keys = set(re.findall(r'"([a-z_]{3,40})"\s*:', head))
     return (
         {"output_throughput", "total_token_throughput"} <= keys
         or {"elapsed_time", "num_requests", "tokens_per_second"} <= keys
