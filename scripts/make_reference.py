@@ -113,9 +113,9 @@ def columns_page() -> str:
     """Every column of every export table."""
     parts = [
         "# Columns of exports\n",
-        "What `specmeter export --table TABLE` writes and `specmeter.load(RUN).table(TABLE)` gives, in this order. Any value "
-        "may be missing. `integers` and `numbers` are lists, `json` is nested data: plain data in Python and JSON Lines, "
-        "JSON as text elsewhere (in Arrow and Parquet, lists of numbers are lists).\n",
+        "What `specmeter export --table TABLE` writes and `specmeter.load(RUN).table(TABLE)` gives, in this order. Any "
+        "value may be missing. `integers` and `numbers` are lists, `json` is nested data: plain data in Python and "
+        "JSON Lines, JSON as text elsewhere (in Arrow and Parquet, lists of numbers are lists).\n",
     ]
     for name, table in TABLES.items():
         parts.append(f"## {name}\n\n| column | type | meaning |\n|---|---|---|")
