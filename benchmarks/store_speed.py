@@ -1,4 +1,4 @@
-"""How fast is the run folder? Durable writes, summaries of many requests, exports; time and peak memory of each.
+"""How fast is the run folder? Writes, summaries, exports and data frames of many requests: time and memory of each.
 
     uv run python benchmarks/store_speed.py [--requests 100000] [--tokens 64] [--folder DIR]
 
@@ -33,6 +33,7 @@ ARMS = [Arm(id="dense/none", target="dense", role="baseline")] + [
     for gamma in (2, 4, 8, 12)
 ]
 PROMPTS = [Prompt(id=f"code-{i}", workload="w", kind="code", text="def f(x):", sha256=str(i)) for i in range(20)]
+PARTS = ("fill", "summarise", "resume", "stream", "csv", "jsonl", "parquet", "pandas", "polars")
 DURABLE = 300
 """So many writes are timed as a run makes them; the rest is filled in without waiting for the disk."""
 
@@ -120,6 +121,15 @@ def write(folder: Path, format_name: str) -> None:
     report(f"export {format_name}", f"{seconds:.2f} s, {count / seconds:.0f} rows/s, {out.stat().st_size / 1e6:.0f} MB")
 
 
+def frame(folder: Path, library: str) -> None:
+    """The requests as a data frame."""
+    started = perf_counter()
+    table = RunTable(folder, "requests")
+    count = len(table.to_pandas() if library == "pandas" else table.to_polars())
+    seconds = perf_counter() - started
+    report(f"{library} frame", f"{seconds:.2f} s, {count / seconds:.0f} rows/s")
+
+
 def report(what: str, figure: str) -> None:
     memory = psutil.Process().memory_info()
     peak = getattr(memory, "peak_wset", None) or peak_bytes()
@@ -139,7 +149,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--folder", type=Path, help="parent of the run folder; default: a temporary one")
-    parser.add_argument("--part", choices=("fill", "summarise", "resume", "stream", "csv", "jsonl", "parquet"))
+    parser.add_argument("--part", choices=PARTS)
     given = parser.parse_args()
     if given.part is not None:
         folder = given.folder / "run"
@@ -148,12 +158,14 @@ def main() -> None:
             fill(folder, given.requests, given.tokens)
         elif given.part in simple:
             simple[given.part](folder)
+        elif given.part in ("pandas", "polars"):
+            frame(folder, given.part)
         else:
             write(folder, given.part)
         return
     parent = given.folder or Path(tempfile.mkdtemp(prefix="store-speed-"))
     try:
-        for part in ("fill", "summarise", "resume", "stream", "csv", "jsonl", "parquet"):
+        for part in PARTS:
             sizes = ["--requests", str(given.requests), "--tokens", str(given.tokens)]
             command = [sys.executable, __file__, "--part", part, "--folder", str(parent), *sizes]
             subprocess.run(command, check=True)

@@ -115,7 +115,12 @@ def _first(text: str) -> str:
 
 def columns_page() -> str:
     """Every column of every export table."""
-    parts = ["# Columns of exports\n", "What `specmeter export --table TABLE` writes, in this order.\n"]
+    parts = [
+        "# Columns of exports\n",
+        "What `specmeter export --table TABLE` writes and `specmeter.load(RUN).table(TABLE)` gives, in this order. Any "
+        "value may be missing. `integers` and `numbers` are lists, `json` is nested data: plain data in Python and "
+        "JSON Lines, JSON as text elsewhere (in Arrow and Parquet, lists of numbers are lists).\n",
+    ]
     for name, table in TABLES.items():
         parts.append(f"## {name}\n\n| column | type | meaning |\n|---|---|---|")
         rows = (f"| `{it.name}` | {it.type} | {it.description} |" for it in table.columns)

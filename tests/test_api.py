@@ -293,15 +293,19 @@ def test_rows_are_ruled_on_as_in_a_file(tmp_path: Path, capsys):
     [
         ([], {}, "rows"),
         ([{"colour": "red"}], {}, "no column of it is known"),
-        ([{"speedup": 2}], {"bandwidth": "fast"}, "bandwidth"),
+        ([{"speedup": 2}], {"bandwidth": "fast"}, "^bandwidth"),
+        ([{"speedup": 2}], {"device": "RTX 309"}, "^device 'RTX 309' is not in the catalogue"),
+        ([{"speedup": 2}], {"noise": 3}, "^noise is 3: not a share"),
+        ([{"speedup": 2}], {"percent": ["speedup"], "fraction": ["speedup"]}, "^percent and fraction both name"),
         ([{"speedup": 2}], {"columns": {"colour": "speedup"}}, "NAME=HEADING"),
         ("nowhere.csv", {}, "cannot be read"),
     ],
     ids=str,
 )
 def test_what_cannot_be_ruled_on(source: Any, given: dict[str, Any], why: str):
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError, match=why) as refusal:
         specmeter.audit(source, **given)
+    assert not given or "--" not in str(refusal.value), "Python has arguments, not flags"
 
 
 def test_predictions_are_those_of_the_command_line(run: specmeter.Run, capsys):

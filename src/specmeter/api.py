@@ -270,6 +270,8 @@ def audit(
         bytes_per_token=_text(bytes_per_token),
         cheapest_forward=cheapest_forward,
     )
+    if noise is not None and not 0 <= noise <= 0.5:
+        raise UsageError(f"noise is {noise:g}: not a share from 0 to 0.5", fix="give 0.03 for 3 percent")
     options = table_options(tuple(percent), tuple(fraction), dict(columns or {}))
     if isinstance(source, str | Path):
         name, claims = read_claims(Path(source).expanduser(), format, options)

@@ -1,7 +1,8 @@
-"""What a user says on the command line about a foreign result, read like the numbers of its tables."""
+"""What a user says about a foreign result, read like the numbers of its tables."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -54,27 +55,29 @@ def from_options(
     bandwidth: str | None = None,
     bytes_per_token: str | None = None,
     cheapest_forward: float | None = None,
+    flag: Callable[[str], str] = str,
 ) -> Given:
-    """What was given. Raises `UsageError` naming the option for a number that is none, or has the wrong unit."""
+    """What was given. Raises `UsageError` naming the argument, as `flag` writes it, for a number that is none, or has
+    the wrong unit."""
     given = Given()
     for name, option, text, units in (
-        ("baseline_rate", "--baseline-rate", baseline_rate, RATES),
-        ("draft_rate", "--draft-rate", draft_rate, RATES),
-        ("bandwidth_bytes_per_s", "--bandwidth", bandwidth, _SPEEDS),
-        ("bytes_per_token", "--bytes-per-token", bytes_per_token, BYTES),
+        ("baseline_rate", flag("baseline_rate"), baseline_rate, RATES),
+        ("draft_rate", flag("draft_rate"), draft_rate, RATES),
+        ("bandwidth_bytes_per_s", flag("bandwidth"), bandwidth, _SPEEDS),
+        ("bytes_per_token", flag("bytes_per_token"), bytes_per_token, BYTES),
     ):
         if text is not None:
             given.values[name], given.rounding[name] = _quantity(option, text, units)
     if cheapest_forward is not None:
         if not 0 < cheapest_forward <= 1:  # nan passes through every comparison that refuses
             raise UsageError(
-                f"--cheapest-forward {cheapest_forward:g} is not a number from 0 to 1", fix="give T(n) / T(1)"
+                f"{flag('cheapest_forward')} {cheapest_forward:g} is not a number from 0 to 1", fix="give T(n) / T(1)"
             )
         given.values["cheapest_forward"] = cheapest_forward
     if gamma is not None:
         given.values["gamma"] = gamma
     if device is not None:
-        _known_device(device)
+        _known_device(device, flag)
         given.values["device"] = device
     return given
 
@@ -106,7 +109,7 @@ def _quantity(option: str, text: str, units: dict[str, float], lowest: float | N
     return number.value * units[number.unit], number.half * units[number.unit]
 
 
-def _known_device(name: str) -> None:
+def _known_device(name: str, flag: Callable[[str], str]) -> None:
     from specmeter.theory import catalogue
 
     if catalogue.peak(name) is not None:
@@ -117,6 +120,6 @@ def _known_device(name: str) -> None:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(
-        f"--device {name[:60]!r} is not in the catalogue of devices",
-        fix=f"{hint}give its peak memory bandwidth with --bandwidth instead",
+        f"{flag('device')} {name[:60]!r} is not in the catalogue of devices",
+        fix=f"{hint}give its peak memory bandwidth with {flag('bandwidth')} instead",
     )

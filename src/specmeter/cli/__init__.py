@@ -80,6 +80,11 @@ class _LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def flag(name: str) -> str:
+    """How the command line writes the name of an argument: `--draft-rate` for `draft_rate`."""
+    return f"--{name.replace('_', '-')}"
+
+
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="specmeter")
 def root() -> None:

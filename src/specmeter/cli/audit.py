@@ -101,6 +101,7 @@ def command(
     from specmeter.audit.given import from_options, noise_share
     from specmeter.audit.read.options import table_options
     from specmeter.audit.reading import read_claims, rule
+    from specmeter.cli import flag
     from specmeter.errors import SpecmeterError, UsageError
     from specmeter.show.terminal.audit import print_audits, print_names
     from specmeter.show.terminal.text import printable_lines
@@ -115,9 +116,11 @@ def command(
         bandwidth=bandwidth,
         bytes_per_token=bytes_per_token,
         cheapest_forward=cheapest_forward,
+        flag=flag,
     )
     share = noise_share(noise)
-    options = table_options(percent, fraction, {item.partition("=")[0]: item.partition("=")[2] for item in column})
+    headings = {item.partition("=")[0]: item.partition("=")[2] for item in column}
+    options = table_options(percent, fraction, headings, flag)
     audits: list[Audit] = []
     if published is not None:
         names = _published_names()

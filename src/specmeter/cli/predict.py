@@ -70,6 +70,7 @@ def command(
 
     from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
     from specmeter.analysis.prediction.speedup import predict, surface
+    from specmeter.cli import flag
     from specmeter.store import RunStore
     from specmeter.store.places import find_run
 
@@ -77,12 +78,12 @@ def command(
     probe = _probe(probe_file)
     named = f"probe {probe_file.name}" if probe_file is not None else ""
     costs = costs_of(
-        probe, named, device, model, number_format, draft_model, draft_format, context, no_draft=no_draft, flag=_flag
+        probe, named, device, model, number_format, draft_model, draft_format, context, no_draft=no_draft, flag=flag
     )
     by_model = costs.has_draft and not no_draft
     given = _numbers("--rates", rates, "0.8,0.7,0.6") if rates is not None else None
     with RunStore.open(find_run(run), readonly=True) if run is not None else nullcontext() as store:
-        acceptance = acceptance_of(alpha, given, store, kind, arm_id, by_model=by_model, probe=probe, flag=_flag)
+        acceptance = acceptance_of(alpha, given, store, kind, arm_id, by_model=by_model, probe=probe, flag=flag)
     found = predict(acceptance, costs, wanted, by_model=by_model)
     whole = surface(costs, wanted, _ALPHAS, by_model=by_model)
     if as_json:
@@ -103,10 +104,6 @@ def command(
 
 _ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _MOST_VALUES = 128
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _probe(file: Path | None) -> Probe | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specmeter.audit.read.columns import COLUMNS, column
@@ -22,7 +22,10 @@ class TableOptions:
 
 
 def table_options(
-    percent: Sequence[str] = (), fraction: Sequence[str] = (), columns: Mapping[str, str] | None = None
+    percent: Sequence[str] = (),
+    fraction: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+    flag: Callable[[str], str] = str,
 ) -> TableOptions:
     """What was said, with our names of the columns. Raises `UsageError` for an unknown name, and for a heading that is
     said to be in percent and a fraction."""
@@ -31,10 +34,12 @@ def table_options(
         known = column(name.strip())
         if known is None or not heading:
             raise UsageError(
-                f"--column {f'{name}={heading}'!r}: not of the form NAME=HEADING with a known NAME",
+                f"{flag('column')} {f'{name}={heading}'!r}: not of the form NAME=HEADING with a known NAME",
                 fix=f"NAME is one of {', '.join(column.name for column in COLUMNS)}",
             )
         chosen[known.name] = heading
     if both := set(percent) & set(fraction):
-        raise UsageError(f"--percent and --fraction both name {min(both)!r}", fix="a column is one of the two")
+        raise UsageError(
+            f"{flag('percent')} and {flag('fraction')} both name {min(both)!r}", fix="a column is one of the two"
+        )
     return TableOptions(tuple(percent), tuple(fraction), chosen)
