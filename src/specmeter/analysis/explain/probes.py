@@ -30,7 +30,7 @@ def probes_of(
         return found, ", ".join(name for name, _ in named)
     engine = next((session.engine for session in run.sessions()), None)
     hosts = run.hosts()
-    if engine is None or engine.kind == "mock" or not hosts:
+    if engine is None or run.traits().simulated or not hosts:
         return {}, None
     names: set[str] = set()
     kept: dict[tuple[str, str | None], tuple[Path, Probe] | None] = {}

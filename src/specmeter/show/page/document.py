@@ -121,6 +121,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
         points, bins = _rates(store.rows(), count=run.state.planned)
         named = [] if probe is None else [(probe.name, load_probe(probe))]
         probes, name = probes_of(store, run, named)
+        told = any(arm.drafted is not None for arm in run.summary.arms)
         return Document(
             run=run,
             hosts=hosts,
@@ -134,7 +135,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             points=points,
             bins=bins,
             probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
-            account=explain(store, run, probes, name) if 0 < run.state.ok <= MOST_EXPLAINED else None,
+            account=explain(store, run, probes, name) if told and 0 < run.state.ok <= MOST_EXPLAINED else None,
             lengths=draft_lengths(store) if run.state.ok <= MOST_EXPLAINED else (),
             memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions),
             positions=positions(store) if run.state.ok <= MOST_EXPLAINED else (),
