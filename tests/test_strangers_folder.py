@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import specmeter
 from quality.reports import quality, report
 from specmeter.cli import invoke
 from specmeter.errors import StoreError, UsageError
@@ -283,6 +284,14 @@ def test_the_run_folder_itself_may_be_named_by_a_link(run: Path, tmp_path: Path)
     assert invoke(["check", str(tmp_path / "latest")]) == 0
     assert invoke(["report", str(tmp_path / "latest")]) == 0
     assert (run / "report.html").is_file()
+
+
+@posix
+def test_a_report_from_python_replaces_a_link(run: Path, home: Path) -> None:
+    path = victim(home, "page.html")
+    put_link(run, "report.html", path)
+    assert specmeter.load(run).report() == run / "report.html"
+    assert path.read_text() == f"{SECRET}: page.html"
 
 
 @posix

@@ -121,7 +121,7 @@ class Run(RunReport):
         from specmeter.store.run import REPORT_NAME
 
         out = self.folder / REPORT_NAME if path is None else Path(path)
-        return write_page(read_document(self.folder), out, languages)
+        return write_page(read_document(self.folder), out, languages, inside=path is None)
 
     def __repr__(self) -> str:
         from specmeter.show.notebook import run_text

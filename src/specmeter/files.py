@@ -22,7 +22,8 @@ from typing import IO
 
 _OPEN_ALREADY = re.compile(r"/dev/(std(out|err)|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 """Other names of what a process has open."""
-_UNFINISHED = re.compile(r"\.specmeter-[0-9a-f]{16}\.part")
+UNFINISHED = re.compile(r"\.specmeter-[0-9a-f]{16}\.part")
+"""Names of files that are not whole yet."""
 _HANDLES = os.open in os.supports_dir_fd
 """Whether a name can be looked up in an open folder; Windows cannot."""
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -126,10 +127,11 @@ def remove_inside(folder: Path, name: str) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes had begun to write into a folder; no other may be writing. Raises `OSError`."""
-    for path in folder.iterdir():
-        if _UNFINISHED.fullmatch(path.name):
-            remove_inside(folder, path.name)
+    """Remove what killed processes had begun to write into a folder, as far as it can be; no other may be writing."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if UNFINISHED.fullmatch(path.name):
+                remove_inside(folder, path.name)
 
 
 def oddity(folder: Path, name: str) -> str | None:

@@ -18,9 +18,9 @@ from specmeter.analysis.differences import read_texts
 from specmeter.analysis.explain.tally import read_tallies
 from specmeter.errors import StoreError
 from specmeter.record import Arm, ModelIdentity, Prompt
-from specmeter.store import RunIdentity, RunStore, compare_identity, lock_owner, rows
+from specmeter.store import RunIdentity, RunStore, compare_identity, rows
 from specmeter.store import migrations as schema
-from specmeter.store.lock import RunLock
+from specmeter.store.lock import RunLock, is_written
 from specmeter.validity.checks import run_data
 
 PROMPT = Prompt(id="p", workload="w", kind="code", text="x", sha256="1")
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_sqlite(store):
             RunStore.open(store.folder, readonly=readonly)
         assert "run.sqlite and run.sqlite-wal together" in failure.value.fix
         assert ".recover" in failure.value.fix
-    assert lock_owner(store.folder) is None
+    assert not is_written(store.folder)
 
 
 def test_damage_in_the_middle_is_found_when_it_is_read(store, make_request, plan):
@@ -214,7 +214,7 @@ def test_damage_that_a_kill_left_is_found_before_anything_is_added(store, make_r
     for _ in range(2):
         with pytest.raises(StoreError, match="is damaged"):
             RunStore.open(store.folder)
-    assert lock_owner(store.folder) is None
+    assert not is_written(store.folder)
 
 
 @pytest.mark.alone
@@ -310,15 +310,15 @@ def test_a_second_writer_is_refused_until_the_first_is_killed(store):
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        assert lock_owner(store.folder) == holder.pid
+        assert is_written(store.folder)
         with pytest.raises(StoreError, match=f"process {holder.pid} is writing"):
             RunStore.open(store.folder)
         RunStore.open(store.folder, readonly=True).close()
         holder.kill()
         holder.wait()
-    assert lock_owner(store.folder) is None
+    assert not is_written(store.folder)
     with RunStore.open(store.folder):
-        assert lock_owner(store.folder) == os.getpid()
+        assert is_written(store.folder)
         with pytest.raises(StoreError, match="is writing"):
             RunStore.open(store.folder)
 

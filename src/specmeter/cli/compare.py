@@ -159,10 +159,10 @@ def _side(given: str, name: str) -> MachineSide:
     from specmeter.studies.folder import StudyFolder
 
     path = find_run(given)
-    if is_study(path):
+    if inside := is_study(path):
         path = _only_part(StudyFolder(path), name)
     if path.suffix.lower() == ".json" and not path.is_dir():
-        return from_quality(load_report(path), name)
+        return from_quality(load_report(path, inside=inside), name)
     return from_run(path, name)
 
 

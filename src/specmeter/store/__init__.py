@@ -8,12 +8,13 @@ runs/2026-11-21-demo/
     certificate.json.sig  its signature, where it was signed
     logs/               what the engines printed, one file per session
     run.lock            held while a process writes
+
+The folder may come from a stranger: nothing in it is followed out of it, and who only reads leaves it as it was.
 """
 
 from __future__ import annotations
 
 from specmeter.store.identity import Change, RunIdentity, compare_identity
-from specmeter.store.lock import lock_owner
 from specmeter.store.reader import RunReader, RunState
 from specmeter.store.rows import RequestKey, RequestRow
 from specmeter.store.run import RunStore
@@ -27,5 +28,4 @@ __all__ = [
     "RunState",
     "RunStore",
     "compare_identity",
-    "lock_owner",
 ]

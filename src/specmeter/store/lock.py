@@ -90,11 +90,6 @@ def is_written(folder: Path) -> bool:
     return False
 
 
-def lock_owner(folder: Path) -> int | None:
-    """PID of the process that writes to the run folder now; None when nobody does."""
-    return _recorded_pid(folder) if is_written(folder) else None
-
-
 def _lock_patiently(file: int) -> None:
     """A reader who asks whether the run `is_written` holds the lock for an instant; that must not refuse a run."""
     for _ in range(PATIENCE_TRIES):

@@ -86,7 +86,8 @@ class RunReader:
 
     def check(self) -> None:
         """Full integrity check; reads everything. Raises `StoreError` that says how to rescue the data."""
-        check(self._db, self.path, quick=False)
+        with self._bounded():
+            check(self._db, self.path, quick=False)
 
     # --- what the run is made of -------------------------------------------------------------------------------------
 
@@ -302,10 +303,13 @@ class RunReader:
     # --- SQL ---------------------------------------------------------------------------------------------------------
 
     def _query(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        with sqlite_errors(self.path), self._guard.bounded() if self._guard else contextlib.nullcontext():
+        with sqlite_errors(self.path), self._bounded():
             # Not `yield from`: that would close the cursor of a reader who leaves early after the database is closed.
             for row in self._db.execute(sql):  # noqa: UP028
                 yield row
+
+    def _bounded(self) -> contextlib.AbstractContextManager[None]:
+        return self._guard.bounded() if self._guard else contextlib.nullcontext()
 
     def _one(self, sql: str) -> tuple[Any, ...]:
         for row in self._query(sql):

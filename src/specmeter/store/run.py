@@ -16,7 +16,15 @@ from typing import Self
 
 from specmeter import __version__
 from specmeter.errors import StoreError
-from specmeter.files import is_link, make_folder_inside, open_to_change, remove_inside, remove_unfinished, write_inside
+from specmeter.files import (
+    UNFINISHED,
+    is_link,
+    make_folder_inside,
+    open_to_change,
+    remove_inside,
+    remove_unfinished,
+    write_inside,
+)
 from specmeter.record import (
     Arm,
     Certificate,
@@ -105,8 +113,8 @@ class RunStore(RunReader):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             make_folder_inside(folder, LOGS_NAME)
-            remove_unfinished(folder)
-            foreign = sorted(entry.name for entry in folder.iterdir() if entry.name not in _OURS)
+            names = sorted(entry.name for entry in folder.iterdir() if not UNFINISHED.fullmatch(entry.name))
+            foreign = [name for name in names if name not in _OURS]
         except OSError as error:
             raise StoreError(
                 f"{error.filename or folder}: cannot be made ({error.strerror})", fix="choose another folder with --out"
@@ -118,6 +126,7 @@ class RunStore(RunReader):
             )
         lock = RunLock(folder)
         try:
+            remove_unfinished(folder)
             if is_run(folder):
                 raise StoreError(
                     f"{folder}: holds a run already",
