@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.analysis.differences import read_texts
+from specmeter.analysis.divergences import read_texts
 from specmeter.analysis.explain.tally import read_tallies
 from specmeter.errors import StoreError
 from specmeter.record import Arm, ModelIdentity, Prompt

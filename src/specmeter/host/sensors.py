@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from specmeter.host.files import read_int, read_text, scaled
+from specmeter.host.kernel_files import read_int, read_text, scaled
 
 # Drivers of processor temperatures, and the label of the value that stands for the whole package.
 _CPU_HWMON = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")

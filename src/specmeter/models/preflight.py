@@ -33,7 +33,7 @@ def check(
 
 
 def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, served: bool) -> tuple[DraftPair, ...]:
-    from specmeter.models.compare import compare
+    from specmeter.models.compatibility import compare
 
     strict: dict[tuple[str, str], bool] = {}
     for arm in arms:

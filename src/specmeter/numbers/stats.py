@@ -91,7 +91,7 @@ class InvocationSpeedup(NamedTuple):
     """The plain range of the invocations' own speedups: what a reader who runs it once may see."""
 
 
-class Comparison(Record):
+class MarginTest(Record):
     """What a speedup says about a stated margin: by how much an arm may differ before anybody minds.
 
     Let a = 1 - level. `difference` is the two-sided interval at level 1 - a, `equivalence` the one at level 1 - 2a.
@@ -279,8 +279,8 @@ def simultaneous(estimate: Estimate, among: int) -> Estimate:
     return wide.model_copy(update={"level": estimate.level, "method": method})
 
 
-def compare(estimate: Estimate, *, margin: float = MARGIN, among: int = 1) -> Comparison:
-    """Whether a speedup shows a difference, or that there is none beyond `margin`; see `Comparison`.
+def compare(estimate: Estimate, *, margin: float = MARGIN, among: int = 1) -> MarginTest:
+    """Whether a speedup shows a difference, or that there is none beyond `margin`; see `MarginTest`.
 
     Raises `UsageError` like `simultaneous`, for a margin that is not positive, and for a level of 50 % or less.
     """
@@ -290,7 +290,7 @@ def compare(estimate: Estimate, *, margin: float = MARGIN, among: int = 1) -> Co
         )
     difference = simultaneous(estimate, among)
     equivalence = simultaneous(at_level(estimate, 2 * estimate.level - 1), among)
-    return Comparison(
+    return MarginTest(
         conclusion=_conclusion(difference, equivalence, margin),
         margin=margin,
         among=among,

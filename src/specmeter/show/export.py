@@ -19,7 +19,7 @@ from types import NoneType, UnionType
 from typing import IO, Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
 
 from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
-from specmeter.analysis.prediction.outcomes import Outcome
+from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.errors import UsageError
 from specmeter.files import whole_file
 from specmeter.numbers import rates
@@ -384,7 +384,7 @@ def _margins(store: RunReader) -> Iterator[Margin]:
     return iter(store.margins())
 
 
-def _outcomes(store: RunReader) -> Iterator[Outcome]:
+def _outcomes(store: RunReader) -> Iterator[PredictionOutcome]:
     from specmeter.analysis.reading import read_run
 
     return iter(read_run(store.folder).predictions if store.predictions() else ())

@@ -24,7 +24,7 @@ from specmeter.errors import StoreError, UsageError
 from specmeter.laboratory.run import RUNS_FOLDER
 from specmeter.quality.files import load_report
 from specmeter.record import Record, Verdict
-from specmeter.record.files import read_record, write_record
+from specmeter.record.json_file import read_record, write_record
 from specmeter.store import RunState, RunStore
 from specmeter.studies.amounts import measured
 from specmeter.studies.measured import from_quality, from_run, merged, ran

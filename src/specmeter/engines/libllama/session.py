@@ -24,7 +24,7 @@ from specmeter.engines.libllama.ngram import NgramLookup
 from specmeter.engines.libllama.routing import RoutingTap
 from specmeter.engines.llama_cpp.reply import split_reasoning
 from specmeter.errors import EngineProtocolError, ExperimentError, ModelError
-from specmeter.models.compare import compare
+from specmeter.models.compatibility import compare
 from specmeter.record import Generation, Reply, Timings
 
 if TYPE_CHECKING:

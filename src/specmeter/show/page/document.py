@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from specmeter.analysis.explain.account import Account, explain
-from specmeter.analysis.explain.memory import MemoryPrice, memory_prices
+from specmeter.analysis.explain.memory_price import MemoryPrice, memory_prices
 from specmeter.analysis.positions import ArmPositions, positions
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.probe import Probe

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmeter.analysis.request_table import BlockKey
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.record import Arm, Finding, Session
 from specmeter.validity.checks.check import Check
@@ -21,7 +22,6 @@ from specmeter.validity.checks.run_data import RequestData, RunData
 from specmeter.validity.checks.sessions import beside_baseline, identity_of, sessions_by_arm, target_devices_known
 from specmeter.validity.checks.speeds import (
     LEAST_REPEATS,
-    Cell,
     Drift,
     Point,
     Speeds,
@@ -92,15 +92,15 @@ def baseline_elsewhere(data: RunData) -> Findings:
             yield unseen(arm.id, "sessions of the arm or of its baseline are not recorded")
 
 
-def _answered(requests: Sequence[RequestData]) -> dict[Cell, set[str]]:
-    found: dict[Cell, set[str]] = {}
+def _answered(requests: Sequence[RequestData]) -> dict[BlockKey, set[str]]:
+    found: dict[BlockKey, set[str]] = {}
     for request in requests:
         row = request.row
         found.setdefault((row.invocation, row.block), set()).add(row.prompt_id)
     return found
 
 
-def _lonely(arm: Arm, lonely: Sequence[Cell], blocks: int) -> Findings:
+def _lonely(arm: Arm, lonely: Sequence[BlockKey], blocks: int) -> Findings:
     if not lonely:
         return
     none = len(lonely) == blocks
@@ -259,11 +259,11 @@ def order_confounded(data: RunData) -> Findings:
         yield from _leaning(arm, starts, balance) if unbalanced else _drifting(arm, starts, drifting)
 
 
-def _starts(data: RunData) -> dict[Cell, dict[str, float]]:
+def _starts(data: RunData) -> dict[BlockKey, dict[str, float]]:
     """Block -> arm -> mean start of its answered requests, in seconds since the epoch."""
-    found: dict[Cell, dict[str, float]] = {}
+    found: dict[BlockKey, dict[str, float]] = {}
     for arm_id, requests in data.by_arm.items():
-        starts: dict[Cell, list[float]] = {}
+        starts: dict[BlockKey, list[float]] = {}
         for row in [it.row for it in requests]:
             starts.setdefault((row.invocation, row.block), []).append(row.started_at)
         for cell, times in starts.items():
@@ -271,7 +271,7 @@ def _starts(data: RunData) -> dict[Cell, dict[str, float]]:
     return found
 
 
-def _leaning(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], balance: Balance) -> Findings:
+def _leaning(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], balance: Balance) -> Findings:
     baseline = arm.baseline_id or ""
     offsets: list[int] = []
     for row in starts.values():
@@ -296,7 +296,7 @@ def _leaning(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], balance: Bala
     )
 
 
-def _drift(data: RunData, starts: Mapping[Cell, Mapping[str, float]]) -> Drift | None:
+def _drift(data: RunData, starts: Mapping[BlockKey, Mapping[str, float]]) -> Drift | None:
     blocks = {cell: number for number, cell in enumerate(starts)}
     points = [
         Point(number, blocks[cell], starts[cell][arm_id], effect)
@@ -307,7 +307,7 @@ def _drift(data: RunData, starts: Mapping[Cell, Mapping[str, float]]) -> Drift |
     return drift(points)
 
 
-def _drifting(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], drift: Drift | None) -> Findings:
+def _drifting(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], drift: Drift | None) -> Findings:
     baseline = arm.baseline_id or ""
     later = [row[arm.id] - row[baseline] for row in starts.values() if arm.id in row and baseline in row]
     if drift is None or not later:
@@ -336,8 +336,8 @@ def _paused(data: RunData) -> Findings:
     """
     if data.simulated or data.experiment.design.order == "grouped":
         return
-    torn: dict[Cell, float] = {}
-    ends: dict[Cell, tuple[float, str]] = {}
+    torn: dict[BlockKey, float] = {}
+    ends: dict[BlockKey, tuple[float, str]] = {}
     for request in data.requests:
         row = request.row
         cell = (row.invocation, row.block)

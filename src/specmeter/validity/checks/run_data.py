@@ -16,7 +16,7 @@ import numpy as np
 
 from specmeter import __version__
 from specmeter.analysis.consumption import Energies, energies_of
-from specmeter.analysis.differences import Text, find_differences
+from specmeter.analysis.divergences import Text, find_divergences
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan
 from specmeter.audit.read.log_lines import log_lines
@@ -187,7 +187,7 @@ class RunData:
     """Energy of the requests; None where none was read."""
     margins: tuple[Margin, ...] = ()
     left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
-    """Greedy requests whose text differs from that of their reference (`specmeter.analysis.differences`) -> the first
+    """Greedy requests whose text differs from that of their reference (`specmeter.analysis.divergences`) -> the first
     generated token that does, from 0."""
 
     prompt_tokens: Mapping[tuple[str, str], tuple[int, ...]] = field(
@@ -365,7 +365,7 @@ def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[Request
     ids = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0")
     rows = {RequestKey(*key): row_id for row_id, *key in ids}
     texts = {it.key: Text(rows[it.key], it.output) for it in requests if it.row.status == "ok"}
-    return {it.key: it.position for it in find_differences(run, arms, texts)}
+    return {it.key: it.position for it in find_divergences(run, arms, texts)}
 
 
 def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> RequestData:
