@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from specmeter.analysis.divergences import read_texts
-from specmeter.analysis.explain.tally import read_tallies
+from specmeter.analysis.tally import read_tallies
 from specmeter.errors import StoreError
 from specmeter.record import Arm, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunStore, compare_identity, lock_owner, rows

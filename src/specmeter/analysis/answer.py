@@ -32,7 +32,8 @@ from typing import Literal
 from specmeter.analysis.gain import Gain
 from specmeter.analysis.stalls import Stalls
 from specmeter.analysis.summary import ArmSummary, Choice, RunSummary
-from specmeter.numbers.stats import MARGIN, MarginTest, compare, simultaneous, units_for
+from specmeter.numbers.margin import MARGIN, MarginTest, compare, units_for
+from specmeter.numbers.stats import simultaneous
 from specmeter.record import Arm, Estimate, Record
 
 Decision = Literal[

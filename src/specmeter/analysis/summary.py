@@ -35,18 +35,16 @@ from specmeter.analysis.request_table import RequestCounts, RequestTable
 from specmeter.analysis.stalls import Stalls, find_stalls
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
+from specmeter.numbers.margin import MarginTest, compare, units_for
 from specmeter.numbers.shares import over_prompts
 from specmeter.numbers.stats import (
-    MarginTest,
     Pair,
     Pool,
     bootstrap_speedup,
-    compare,
     pooled_rate,
     simultaneous,
     speedup_over_invocations,
     speedups_by_group,
-    units_for,
 )
 from specmeter.record import Arm, Estimate, Record
 

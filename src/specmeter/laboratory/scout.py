@@ -20,7 +20,7 @@ from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.lookups import follow_map
 from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.errors import EngineError, ExperimentError
-from specmeter.host.other_load import busy_percent, is_busy
+from specmeter.host.load import busy_percent, is_busy
 from specmeter.probe.steps import RoundSpec, measure_round, plain_ms, pricing, tokens_of
 from specmeter.profile.arms import drafts_of, key_of, limits_of, wanted_key, why_not
 from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts

@@ -31,11 +31,9 @@ from specmeter.quality import (
     SpeedTest,
     TextIdentity,
 )
-from specmeter.quality.child import score_apart, time_apart
-from specmeter.quality.mlx import mlx_times
+from specmeter.quality.child import mlx_times, score_apart, time_apart
 from specmeter.quality.mlx_folder import read_folder
 from specmeter.quality.native import native_perplexity, native_times
-from specmeter.quality.resume import carried_over
 from specmeter.quality.scoring import Scores, Scoring
 from specmeter.quality.timing import Timing, context_for
 from specmeter.quality.windows import perplexity, token_error, window_length
@@ -98,9 +96,8 @@ def measure(
 ) -> QualityReport:
     """Measure everything. `keep` is given what there is after each model's score and each complete block.
 
-    What an `earlier`, interrupted report holds of the same models is taken from it; see `resume.carried_over`. Raises
-    `UsageError` for what cannot be measured and for an earlier report of something else, `EngineError` when an engine
-    fails.
+    What an `earlier`, interrupted report holds of the same models is taken from it. Raises `UsageError` for what cannot
+    be measured and for an earlier report of something else, `EngineError` when an engine fails.
     """
     threads = spec.settings.threads or default_threads()
     settings = spec.settings.model_copy(update={"threads": threads, "context": spec.context})
@@ -125,7 +122,7 @@ def measure(
         )
 
     if earlier is not None:
-        found = carried_over(earlier, report(), spec.tests)
+        found = _carried_over(earlier, report(), spec.tests)
     if spec.score:
         for place, model in enumerate(spec.models):
             if found[place].perplexity is None:
@@ -344,3 +341,44 @@ def _about(model: ModelIdentity) -> Generator[None]:
         if model.reference not in error.message:
             error.message = f"{model.reference}: {error.message}"
         raise
+
+
+def _carried_over(earlier: QualityReport, now: QualityReport, tests: Sequence[SpeedTest]) -> list[ModelQuality]:
+    """The models of `now`, which holds no numbers yet, with the perplexities and complete blocks of `earlier`.
+
+    Raises `UsageError` when that report is of another machine, text, setting or model, or timed other things: numbers
+    of two kinds would stand in one table.
+    """
+    differs = _difference(earlier, now, tests)
+    if differs:
+        raise UsageError(
+            f"the report to go on with has another {differs}", fix="name another file, or remove the old one"
+        )
+    return [
+        ours.model_copy(
+            update={
+                "perplexity": theirs.perplexity,
+                "rates": theirs.rates,
+                "rates_engine": theirs.rates_engine,
+                "warnings": theirs.warnings,
+            }
+        )
+        for ours, theirs in zip(now.models, earlier.models, strict=True)
+    ]
+
+
+def _difference(earlier: QualityReport, now: QualityReport, tests: Sequence[SpeedTest]) -> str:
+    """What the two do not have in common; empty: they go together."""
+    if earlier.host.hostname_sha256 != now.host.hostname_sha256:
+        return "machine"
+    if (earlier.settings, earlier.stride, earlier.most_windows) != (now.settings, now.stride, now.most_windows):
+        return "engine setting, context, stride or number of windows"
+    if earlier.text.sha256 != now.text.sha256:
+        return "text"
+    if [model.model.sha256 for model in earlier.models] != [model.model.sha256 for model in now.models]:
+        return "set of models"
+    if any(model.rates and [rate.test for rate in model.rates] != list(tests) for model in earlier.models):
+        return "set of tests"
+    if len({len(rate.ms) for model in earlier.models for rate in model.rates}) > 1:
+        return "number of blocks for each model"
+    return ""

@@ -193,7 +193,7 @@ def _gguf_model(
 
 def _mlx_model(name: str, reference: str, base_dir: Path, offline: bool) -> ModelIdentity:
     if reference.startswith("hf:"):
-        from specmeter.models.hub_folder import fetch_folder
+        from specmeter.models.hub import fetch_folder
 
         path = fetch_folder(reference, offline=offline)
     else:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.analysis.explain.experts import Experts, experts_of
 from specmeter.analysis.explain.parts import PARTS, RESIDUAL, Means, Split, means_of, split
 from specmeter.analysis.explain.reason import ReasonName, Round, sentence
-from specmeter.analysis.explain.tally import Place, Tally, read_tallies, total
 from specmeter.analysis.prediction.costs import probed
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import fits
 from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.prediction.speedup import AtGamma, predict
+from specmeter.analysis.tally import Place, Tally, read_tallies, total
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.numbers.stats import pooled_ratio
 from specmeter.record import Arm, Estimate, ModelIdentity, Record, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from specmeter.numbers.estimates import above, below
-from specmeter.numbers.stats import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.record import DRAFT_MODEL_METHODS
 from specmeter.studies.rtx3090.lines import (
     F16,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from specmeter.validity.checks import (
     arrangement,
     asked,
+    baseline,
     bounds,
     clocks,
     controls,
@@ -39,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     *pairing.CHECKS,
     *likeness.CHECKS,
     *output.CHECKS,
+    *baseline.CHECKS,
     *arrangement.CHECKS,
     *stalls.CHECKS,
     *settings.CHECKS,

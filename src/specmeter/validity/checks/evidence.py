@@ -34,6 +34,11 @@ def answered(data: RunData) -> Iterator[tuple[Arm, Sequence[RequestData]]]:
             yield data.arms[arm_id], requests
 
 
+def compared_arms(data: RunData) -> list[Arm]:
+    """Arms that are compared with a baseline."""
+    return [arm for arm in data.arms.values() if arm.baseline_id is not None]
+
+
 class Logs(NamedTuple):
     """What the logs say of the sessions that answered an arm's requests."""
 

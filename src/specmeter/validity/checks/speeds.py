@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from specmeter.analysis.request_table import BlockKey
-from specmeter.numbers.stats import DIP_LIMIT, dip
+from specmeter.numbers.dip import DIP_LIMIT, dip
 from specmeter.store import RequestRow
 from specmeter.validity.checks.run_data import RequestData
 
