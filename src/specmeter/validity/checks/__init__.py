@@ -17,6 +17,7 @@ from specmeter.validity.checks import (
     clocks,
     controls,
     copies,
+    cost_probes,
     counters,
     decoding,
     engine,
@@ -34,6 +35,7 @@ from specmeter.validity.checks.check import Check
 
 CHECKS: tuple[Check, ...] = (
     *decoding.CHECKS,
+    *cost_probes.CHECKS,
     *counters.CHECKS,
     *replays.CHECKS,
     *bounds.CHECKS,
