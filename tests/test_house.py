@@ -43,12 +43,24 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 RUNS_UP: dict[tuple[str, str], str] = {}
 """(module, module that it imports from above) -> why it has to be so."""
 
-CIRCLES: dict[frozenset[str], str] = {}
-"""Modules that import each other -> why they have to."""
+_LOADED_LATE = "a kind loads its engine when a session starts, and the engine tells the kind's traits"
+CIRCLES: dict[frozenset[str], str] = {
+    frozenset({"engines", "engines.kinds"}): _LOADED_LATE,
+    frozenset(f"engines.libllama.{name}" for name in ("child", "engine", "kind", "methods", "session")): _LOADED_LATE,
+    frozenset(
+        f"engines.llama_cpp.{name}" for name in ("embedded", "far", "kinds", "methods", "native", "server", "start")
+    ): _LOADED_LATE,
+    frozenset({"engines.mock.engine", "engines.mock.kind"}): _LOADED_LATE,
+    frozenset({"studies", "studies.folder", "studies.measured"}): "the room's public `load` opens a folder of its own",
+}
+"""Modules that import each other, by their names below `specmeter` -> why they have to."""
 
 MOST_LINES = 500
-LONGER: dict[str, str] = {}
-"""File -> why it is longer."""
+LONGER: dict[str, str] = {
+    "specmeter.show.words.en": "one text a line: it is a table, and read as one",
+    "specmeter.show.words.zh": "as above",
+}
+"""Module -> why it is longer."""
 
 
 def _name(path: Path) -> str:
@@ -71,7 +83,8 @@ def _imported(tree: ast.Module) -> Iterator[str]:
                 yield full if full in MODULES else node.module
 
 
-IMPORTS = {name: set(_imported(tree)) - {name} for name, tree in TREES.items()}
+IMPORTS = {name: set(_imported(tree)) - {name, "specmeter"} for name, tree in TREES.items() if name != "specmeter"}
+"""The package itself is left out: rooms ask it for the version, and it gets all else when it is asked for."""
 
 
 def _room(module: str) -> str:
@@ -99,7 +112,8 @@ def test_imports_point_down() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    assert {frozenset(circle) for circle in _circles()} == set(CIRCLES)
+    found = {frozenset(module.removeprefix("specmeter.") for module in circle) for circle in _circles()}
+    assert found == set(CIRCLES)
 
 
 @pytest.mark.parametrize("module", MODULES)

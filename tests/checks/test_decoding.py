@@ -69,9 +69,7 @@ def test_what_a_check_saw_is_a_part_of_the_run(check: Any) -> None:
 
 
 def test_ids_are_unique() -> None:
-    assert len({check.id for check in CHECKS}) == len(
-        CHECKS
-    )
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
 
 
 # --- target-decode-failed --------------------------------------------------------------------------------------------
