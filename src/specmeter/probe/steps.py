@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from specmeter.engines import Launch
 from specmeter.errors import EngineProtocolError
 from specmeter.host.telemetry import TelemetrySampler
-from specmeter.record import Arm, Generation, ModelIdentity, Prompt, Reply, StepRound, Telemetry
+from specmeter.record import PARAMETERS, Arm, Generation, ModelIdentity, Prompt, Reply, StepRound, Telemetry
 
 if TYPE_CHECKING:
     from specmeter.engines import Engine, EngineSession
@@ -62,15 +62,11 @@ def pricing(arm: Arm, gamma: int) -> Arm:
     by_model = arm.draft is not None
     return arm.model_copy(
         update={
+            **dict.fromkeys((*PARAMETERS, "policy", "rule")),
             "id": f"{arm.target}/{arm.draft or 'lookup'}/probe",
             "methods": ("draft-simple",) if by_model else ("ngram-simple",),
             "gamma": gamma,
-            "gamma_min": None,
-            "p_min": None,
-            "policy": None,
-            "rule": None,
             "ngram_n": None if by_model else 1,
-            "ngram_min_hits": None,
             "synthetic_rates": (0.0,) * gamma,
         }
     )
