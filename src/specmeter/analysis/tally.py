@@ -126,7 +126,11 @@ def total(tallies: Iterable[Tally]) -> Tally:
     return found
 
 
-def read_tallies(run: RunReader) -> dict[str, dict[Place, Tally]]:
+Tallies = Mapping[str, Mapping[Place, Tally]]
+"""Arm id -> place -> what was done there."""
+
+
+def read_tallies(run: RunReader) -> Tallies:
     """Arm id -> cell -> its request, but for those that failed, decoded nothing, or say nothing of drafts.
 
     Raises `StoreError`.

@@ -14,7 +14,7 @@ from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import fits
 from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.prediction.speedup import AtGamma, predict
-from specmeter.analysis.tally import Place, Tally, read_tallies, total
+from specmeter.analysis.tally import Place, Tallies, Tally, read_tallies, total
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.numbers.stats import pooled_ratio
 from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdict
@@ -102,13 +102,19 @@ class Account:
 
 
 def explain(
-    run: RunReader, report: RunReport, probes: Mapping[str, Probe] | None = None, probe_name: str | None = None
+    run: RunReader,
+    report: RunReport,
+    probes: Mapping[str, Probe] | None = None,
+    probe_name: str | None = None,
+    *,
+    tallies: Tallies | None = None,
 ) -> Account:
-    """Account for every arm of `run`, as `report` reads it. `probes`: arm id -> the probe of its models.
+    """Account for every arm of `run`, as `report` reads it. `probes`: arm id -> the probe of its models; `tallies`:
+    those of the run, where they were read before.
 
     Raises `UsageError` for a run in which nothing was measured, `StoreError` for a damaged one.
     """
-    tallies = read_tallies(run)
+    tallies = read_tallies(run) if tallies is None else tallies
     models = {model.name: model for model in report.models}
     verdicts = report.certificate.arms if report.certificate else {}
     speedups = {arm.arm_id: arm.speedup for arm in (*report.summary.arms, *report.summary.controls)}
@@ -141,7 +147,7 @@ def explain(
     return Account(report.name, tuple(found), probe_name if probes else None)
 
 
-def _unions(arms: Iterable[Arm], tallies: Mapping[str, Mapping[Place, Tally]]) -> dict[str, dict[int, float]]:
+def _unions(arms: Iterable[Arm], tallies: Tallies) -> dict[str, dict[int, float]]:
     """Target -> experts that its forwards read, by their tokens, as any arm of it recorded them."""
     sums: dict[str, Tally] = {}
     for arm in arms:

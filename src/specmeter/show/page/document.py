@@ -23,7 +23,8 @@ from specmeter.store.environment import private, render_environment
 from specmeter.verdicts import Group, grouped
 
 if TYPE_CHECKING:
-    from specmeter.analysis.summary import ArmSummary
+    from specmeter.analysis.tally import read_tallies
+from specmeter.analysis.summary import ArmSummary
 
 MOST_PROMPTS = 200
 """Runs with more prompts are told by kinds of text."""
@@ -120,6 +121,8 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
         points, bins = _rates(store.rows(), count=run.state.planned)
         probes, name = probes_of(store, run, probe)
         told = any(arm.drafted is not None for arm in run.summary.arms)
+        explained = run.state.ok <= MOST_EXPLAINED
+        tallies = read_tallies(store) if explained else {}
         return Document(
             run=run,
             hosts=hosts,
@@ -133,10 +136,10 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             points=points,
             bins=bins,
             probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
-            account=explain(store, run, probes, name) if told and 0 < run.state.ok <= MOST_EXPLAINED else None,
-            lengths=draft_lengths(store) if run.state.ok <= MOST_EXPLAINED else (),
+            account=explain(store, run, probes, name, tallies=tallies) if told and explained and run.state.ok else None,
+            lengths=draft_lengths(store) if explained else (),
             memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions),
-            positions=positions(store) if run.state.ok <= MOST_EXPLAINED else (),
+            positions=positions(store, tallies) if explained else (),
             routing=tuple(store.routing()),
             study=document_of_run(run),
         )

@@ -386,7 +386,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         known[output] = repetition(ids)
     steps: list[dict[str, Any]] = bulk.get("steps", [])
     arrivals: list[float] = bulk.get("arrival_ms", [])
-    restores, at_one_place, partial = _steps(steps)
+    added_up, restores, at_one_place, partial = _added_up(steps)
     said: dict[str, Any] = bulk.get("raw_timings", {})
     rate = said.get("predicted_per_second")
     counters: dict[str, float] = bulk.get("counters", {})
@@ -404,7 +404,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         restores=restores,
         restores_at_one_place=at_one_place,
         partial=partial,
-        steps=_added_up(steps) if steps else None,
+        steps=added_up,
         arrivals=_arrivals(arrivals) if arrivals else None,
         otherwise=_first_otherwise(row, said) if said else "",
     )
@@ -439,14 +439,6 @@ def _arrivals(times: list[float]) -> Arrivals:
     return Arrivals(len(times), times[0], times[-1], sum(times), times == sorted(times))
 
 
-def _added_up(steps: Sequence[Mapping[str, Any]]) -> Steps:
-    drafted = accepted = 0
-    for step in steps:
-        drafted += step["drafted"]
-        accepted += step["accepted"]
-    return Steps(len(steps), drafted, accepted, steps[0]["at_ms"], steps[-1]["at_ms"])
-
-
 def repetition(token_ids: Sequence[int]) -> float:
     """Share of the runs of 8 tokens that are no first occurrence; 0 for texts shorter than 16 tokens."""
     if len(token_ids) < 2 * NGRAM:
@@ -465,16 +457,20 @@ def token_histogram(token_ids: Sequence[int]) -> bytes:
     return np.minimum(counts, 255).astype(np.uint8).tobytes()
 
 
-def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
-    restores = most = row = partial = 0
+def _added_up(steps: Sequence[Mapping[str, Any]]) -> tuple[Steps | None, int, int, int]:
+    """Sums over steps, restored checkpoints, the most of them in a row, and steps that rejected without one."""
+    drafted = accepted = restores = most = row = partial = 0
     for step in steps:
+        drafted += step["drafted"]
+        accepted += step["accepted"]
         if step.get("restored"):
             restores, row = restores + 1, row + 1
             most = max(most, row)
         else:
             row = 0
             partial += step["accepted"] < step["drafted"]
-    return restores, most, partial
+    both = Steps(len(steps), drafted, accepted, steps[0]["at_ms"], steps[-1]["at_ms"]) if steps else None
+    return both, restores, most, partial
 
 
 _MOST = 65_535
