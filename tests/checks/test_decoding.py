@@ -266,8 +266,8 @@ def test_a_recurrent_target_without_logs_is_not_seen() -> None:
 
 def test_times_of_an_engine_that_was_looked_into_are_none() -> None:
     looked = run_data(experiment(engine={"kind": "libllama", "record_experts": True}))
-    assert [it.arm_id for it in found(decoding.experts_recorded, looked)] == [BASE, SD]
-    assert not found(decoding.experts_recorded, CLEAN)
+    assert [it.arm_id for it in found(cost_probes.experts_recorded, looked)] == [BASE, SD]
+    assert not found(cost_probes.experts_recorded, CLEAN)
 
 
 # --- synthetic-on, timing-only ---------------------------------------------------------------------------------------
