@@ -24,8 +24,8 @@ def command(as_json: bool) -> None:
     """
     from specmeter.errors import StoreError
     from specmeter.experiments.file import bundled
-    from specmeter.laboratory.run import find_runs
     from specmeter.store import RunStore
+    from specmeter.store.places import find_runs
 
     experiments = bundled()
     runs: list[dict[str, str | int]] = []
