@@ -124,7 +124,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
         probes, name = probes_of(store, run, named)
         told = any(arm.drafted is not None for arm in run.summary.arms)
         explained = run.state.ok <= MOST_EXPLAINED
-        tallies = read_tallies(store) if explained else {}
+        tallies: Tallies = read_tallies(store) if explained else {}
         return Document(
             run=run,
             hosts=hosts,
