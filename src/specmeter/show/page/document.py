@@ -24,7 +24,7 @@ from specmeter.store.environment import private, render_environment
 from specmeter.verdicts import Group, grouped
 
 if TYPE_CHECKING:
-    from specmeter.analysis.tally import read_tallies
+    from specmeter.analysis.tally import Tallies, read_tallies
 from specmeter.analysis.summary import ArmSummary
 
 MOST_PROMPTS = 200
