@@ -14,6 +14,7 @@ from specmeter.analysis.explain.memory_price import MemoryPrice, memory_prices
 from specmeter.analysis.explain.probes import probes_of
 from specmeter.analysis.positions import ArmPositions, positions
 from specmeter.analysis.reading import RunReport, read_run
+from specmeter.analysis.tally import Tallies, read_tallies
 from specmeter.probe import Probe
 from specmeter.probe.files import load_probe
 from specmeter.profile.figures import DraftLength, draft_lengths
@@ -24,8 +25,7 @@ from specmeter.store.environment import private, render_environment
 from specmeter.verdicts import Group, grouped
 
 if TYPE_CHECKING:
-    from specmeter.analysis.tally import Tallies, read_tallies
-from specmeter.analysis.summary import ArmSummary
+    from specmeter.analysis.summary import ArmSummary
 
 MOST_PROMPTS = 200
 """Runs with more prompts are told by kinds of text."""
