@@ -20,8 +20,9 @@ from specmeter.analysis.answer import least_units
 from specmeter.analysis.gain import speedup_over_prompts
 from specmeter.analysis.stalls import excesses, limit
 from specmeter.experiments.schedule import plan
+from specmeter.numbers.margin import compare, units_for
 from specmeter.numbers.shares import bounded_ratio
-from specmeter.numbers.stats import compare, speedups_by_group, t_critical, t_interval, units_for
+from specmeter.numbers.stats import speedups_by_group, t_critical, t_interval
 
 Floats = NDArray[np.float64]
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import yaml
 
-from specmeter.analysis.prediction.outcomes import Outcome
+from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.reading import read_run
 from specmeter.store import RunStore
 
@@ -72,7 +72,7 @@ def measure(folder: Path, source: str) -> None:
 
 def report(folders: Sequence[Path]) -> None:
     """The tables, in Markdown."""
-    judged: list[Outcome] = []
+    judged: list[PredictionOutcome] = []
     print("| run | arm | measured | predicted | interval | error | inside |\n|---|---|---:|---:|---:|---:|---|")
     for folder in folders:
         for outcome in read_run(folder).predictions:
@@ -105,7 +105,7 @@ def costs(folder: Path) -> None:
         print(f"  {cost}; {acceptance}")
 
 
-def goals(judged: Sequence[Outcome]) -> None:
+def goals(judged: Sequence[PredictionOutcome]) -> None:
     """The figures that are wanted."""
     errors = [abs(outcome.error) for outcome in judged if outcome.error is not None]
     widths: list[float] = []

@@ -17,7 +17,7 @@ import numpy as np
 from specmeter.host import read_host
 from specmeter.models.facts import read_header
 from specmeter.models.reference import resolve
-from specmeter.probe.make import Request, make_probe
+from specmeter.probe.make import ProbeSpec, make_probe
 from specmeter.record import ModelIdentity
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=256)
     args = parser.parse_args()
     source = "server" if args.server else "libllama"
-    request = Request(identify("target", args.reference), source=source, tokens=args.tokens, depth=args.depth)
+    request = ProbeSpec(identify("target", args.reference), source=source, tokens=args.tokens, depth=args.depth)
     host = read_host()
     probes = [make_probe(request, host, lambda *_: None) for _ in range(args.times)]
     print(f"{args.reference}, {source}, {args.times} probes, {args.depth} tokens in memory")

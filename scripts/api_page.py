@@ -15,7 +15,7 @@ from specmeter import errors
 from specmeter.analysis.answer import Answer, OfKind
 from specmeter.analysis.comparison import ArmComparison, Difference, RunComparison
 from specmeter.analysis.gain import Gain
-from specmeter.analysis.prediction.outcomes import Outcome
+from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.prediction.speedup import AtGamma, Parts
 from specmeter.analysis.summary import ArmSummary, KindSummary, RunSummary
 from specmeter.audit.claim import Assumption, Claim, Ruling
@@ -29,7 +29,7 @@ CLASSES = (specmeter.Run, specmeter.Experiment, specmeter.RunTable, specmeter.Au
 STUDIES = (specmeter.studies.names, specmeter.studies.published, specmeter.studies.load)
 RECORDS = (
     *(Estimate, Answer, OfKind, Gain, RunSummary, ArmSummary, KindSummary, RunState, Arm, ModelIdentity),
-    *(Certificate, Finding, Outcome, Request, Prompt, Reply, Timings, Step, Column),
+    *(Certificate, Finding, PredictionOutcome, Request, Prompt, Reply, Timings, Step, Column),
     *(RunComparison, ArmComparison, Difference, Ruling, Assumption, Claim, AtGamma, Parts, StudyFindings, ClaimRuling),
 )
 """What the objects above consist of."""

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from specmeter.engines import check_arm
 from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import Experiment
-from specmeter.experiments.spec import split_methods
+from specmeter.experiments.spec import DRAFTING_AXES, ArmSpec, Exclusion, split_methods
+from specmeter.record import Arm
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -235,3 +236,8 @@ def test_any_method_text_is_understood_or_refused(text: str) -> None:
     except ValueError:
         return
     assert "+".join(methods).replace(" ", "") == text.replace(" ", "") or text.strip() in methods or "+" in text
+
+
+def test_what_an_arm_is_drafted_with_stands_in_one_list() -> None:
+    for record in (Arm, ArmSpec, Exclusion):
+        assert set(DRAFTING_AXES) <= set(record.model_fields)

@@ -18,8 +18,8 @@ from specmeter.analysis.explain.account import Account, ArmAccount, explain, pro
 from specmeter.analysis.explain.experts import experts_of
 from specmeter.analysis.explain.parts import means_of, split
 from specmeter.analysis.explain.reason import Round, sentence, without
-from specmeter.analysis.explain.tally import TIMES, Tally, read_tallies, tally_of, total
 from specmeter.analysis.reading import read_run
+from specmeter.analysis.tally import TIMES, Tally, read_tallies, tally_of, total
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate, ExpertUnion, ModelHeader, ModelIdentity, TextRouting, UnionPoint

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from specmeter.analysis.differences import Difference, find_differences, first_difference, read_texts
+from specmeter.analysis.divergences import Divergence, find_divergences, first_divergence, read_texts
 from specmeter.engines.mock import Fault, FaultKind, MockEngine, MockSpec
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare, run
@@ -76,9 +76,9 @@ def ask(folder: Path, prepared: Prepared, **more: Any) -> tuple[Asked, list[Marg
         return asked, store.margins()
 
 
-def differences(folder: Path) -> list[Difference]:
+def differences(folder: Path) -> list[Divergence]:
     with RunStore.open(folder / "run", readonly=True) as store:
-        return find_differences(store, {arm.id: arm for arm in store.arms()}, read_texts(store))
+        return find_divergences(store, {arm.id: arm for arm in store.arms()}, read_texts(store))
 
 
 def found(folder: Path) -> dict[str | None, Finding]:
@@ -107,7 +107,7 @@ def replaced(at: int, token: int) -> Callable[[list[int]], list[int]]:
     ],
 )
 def test_the_first_difference(one: Sequence[int], other: Sequence[int], place: int | None) -> None:
-    assert first_difference(one, other) == first_difference(other, one) == place
+    assert first_divergence(one, other) == first_divergence(other, one) == place
 
 
 def test_texts_that_are_equal_ask_nothing(tmp_path: Path) -> None:

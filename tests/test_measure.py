@@ -14,7 +14,7 @@ from specmeter.analysis.reading import read_run
 from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError
 from specmeter.experiments import schedule
 from specmeter.experiments.file import load
-from specmeter.experiments.schedule import Cell
+from specmeter.experiments.schedule import Turn
 from specmeter.laboratory.run import choose_folder, prepare, run
 from specmeter.measure import Work, _Bench
 from specmeter.record import Prompt, Request
@@ -34,7 +34,7 @@ class Silent:
 
     def looking_ahead(self, arm_id: str) -> None: ...
 
-    def session_starting(self, cell: Cell, requests: int) -> None: ...
+    def session_starting(self, cell: Turn, requests: int) -> None: ...
 
     def request_done(self, request: Request) -> None:
         self.requests.append(request)

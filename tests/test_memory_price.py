@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hosts import HOST
-from specmeter.analysis.explain.memory import MemoryPrice, arm_prices, memory_prices, sentence
+from specmeter.analysis.explain.memory_price import MemoryPrice, arm_prices, memory_prices, sentence
 from specmeter.quality import ModelQuality, Perplexity, QualityReport, TextIdentity
 from specmeter.quality.files import kept_reports, save_report
 from specmeter.record import (

@@ -15,14 +15,13 @@ from scipy.optimize import linprog
 
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import plan
+from specmeter.numbers.dip import DIP_LIMIT, dip
+from specmeter.numbers.margin import compare, units_for
 from specmeter.numbers.stats import (
-    DIP_LIMIT,
     Pair,
     Pool,
     at_level,
     bootstrap_speedup,
-    compare,
-    dip,
     geometric_speedup,
     median_estimate,
     pooled_rate,
@@ -32,7 +31,6 @@ from specmeter.numbers.stats import (
     speedups_by_group,
     t_critical,
     t_interval,
-    units_for,
 )
 from specmeter.record import Estimate
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from specmeter.analysis.answer import Answer, answers
-from specmeter.analysis.summary import ArmSummary, Row, RunSummary, summarize
+from specmeter.analysis.summary import ArmSummary, RequestCounts, RunSummary, summarize
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import in_turn
-from specmeter.numbers.stats import Pool, compare, geometric_speedup, simultaneous, speedup_over_invocations, units_for
+from specmeter.numbers.margin import compare, units_for
+from specmeter.numbers.stats import Pool, geometric_speedup, simultaneous, speedup_over_invocations
 from specmeter.record import Arm, Estimate
 from specmeter.show.terminal.run import sentence
 from specmeter.store import RequestRow
@@ -72,7 +73,7 @@ def point(estimate: Estimate | None) -> float:
 
 
 def test_rows_of_the_store_are_rows() -> None:
-    _: type[Row] = RequestRow
+    _: type[RequestCounts] = RequestRow
 
 
 def test_speedup_is_that_of_stats_over_blocks() -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
-from specmeter.experiments.schedule import Cell, item_order
+from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler
 from specmeter.record import (
     Arm,
@@ -50,7 +50,7 @@ class Observer(Protocol):
     def looking_ahead(self, arm_id: str) -> None:
         """What an arm's prediction needs is found out now, which may take a while."""
 
-    def session_starting(self, cell: Cell, requests: int) -> None:
+    def session_starting(self, cell: Turn, requests: int) -> None:
         """A session starts, to measure so many requests."""
 
     def request_done(self, request: Request) -> None:
@@ -89,7 +89,7 @@ class Work:
     """By name in the experiment; targets and drafts."""
     prompts: Mapping[str, tuple[Prompt, ...]]
     """Arm id -> its prompts, in the order of the workloads."""
-    cells: Sequence[Cell]
+    cells: Sequence[Turn]
     traits: EngineTraits = field(default_factory=EngineTraits)
     """What the engine states about itself."""
 
@@ -104,7 +104,7 @@ class Work:
             for prompt in self.due(cell):
                 yield cell.invocation, cell.block, cell.arm_id, prompt.id
 
-    def due(self, cell: Cell) -> tuple[Prompt, ...]:
+    def due(self, cell: Turn) -> tuple[Prompt, ...]:
         """The prompts to be measured in a cell, in the order of the workloads."""
         return self.experiment.due(self.arms[cell.arm_id], self.prompts[cell.arm_id], cell.invocation, cell.block)
 
@@ -195,7 +195,7 @@ class _Bench:
         self.store.add_prediction(prediction)
         self.predicted.add(arm.id)
 
-    def measure_cell(self, cell: Cell, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
+    def measure_cell(self, cell: Turn, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
         """Measure the items, with a new session after every death of the engine.
 
         A session that does not come up fails all items that are left; its error is returned.
@@ -221,7 +221,7 @@ class _Bench:
 
     @contextmanager
     def _session(
-        self, cell: Cell, session_id: str, first: Prompt
+        self, cell: Turn, session_id: str, first: Prompt
     ) -> Generator[tuple[EngineSession, SimpleQueue[Telemetry]]]:
         """A session that is on record, checked and warmed up; always closed, and its end recorded."""
         arm, settings = self.work.arms[cell.arm_id], self.work.experiment.engine
@@ -338,7 +338,7 @@ class _Bench:
     def _measure(
         self,
         session: EngineSession,
-        cell: Cell,
+        cell: Turn,
         session_id: str,
         item: int,
         prompt: Prompt,
@@ -361,7 +361,7 @@ class _Bench:
             self.foresight.saw((request,))
         self.observer.request_done(request)
 
-    def _generation(self, prompt: Prompt, cell: Cell | None = None) -> Generation:
+    def _generation(self, prompt: Prompt, cell: Turn | None = None) -> Generation:
         """What is generated for a prompt; of a measured `cell`, with the seed of its block."""
         generation = self.work.experiment.generation
         changes: dict[str, int] = {}
@@ -382,7 +382,7 @@ def block_seed(seed: int, invocation: int, block: int) -> int:
 
 
 def _request(
-    cell: Cell,
+    cell: Turn,
     session_id: str,
     item: int,
     prompt: Prompt,

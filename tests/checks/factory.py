@@ -25,7 +25,7 @@ from specmeter.audit.read.engine_log import LogSigns
 from specmeter.errors import EngineError
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import load as load_experiment
-from specmeter.experiments.schedule import Cell, plan
+from specmeter.experiments.schedule import Turn, plan
 from specmeter.laboratory.run import prepare, run
 from specmeter.record import (
     Arm,
@@ -175,7 +175,7 @@ class Silent:
 
     def looking_ahead(self, arm_id: str) -> None: ...
 
-    def session_starting(self, cell: Cell, requests: int) -> None: ...
+    def session_starting(self, cell: Turn, requests: int) -> None: ...
 
     def request_done(self, request: Request) -> None: ...
 

@@ -27,21 +27,21 @@ from factory import (
 
 from specmeter.audit.read.engine_log import Checkpoints, Sign
 from specmeter.store.hashes import PARTS
-from specmeter.validity.checks import decoding
+from specmeter.validity.checks import cost_probes, decoding
+from specmeter.validity.checks.cost_probes import synthetic_on, timing_only
 from specmeter.validity.checks.decoding import (
     checkpoint_cost,
     draft_decode_failed,
     drafter_idle,
     replay_livelock,
     speculation_not_active,
-    synthetic_on,
     target_decode_failed,
-    timing_only,
 )
 from specmeter.validity.checks.judge import judge
 from specmeter.validity.checks.run_data import RunData
 
 FAILED = Sign(7, ("failed to decode, ret = -1",))
+CHECKS = (*decoding.CHECKS, *cost_probes.CHECKS)
 CLEAN = run_data()
 
 
@@ -56,20 +56,20 @@ def no_logs(data: RunData) -> RunData:
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("check", decoding.CHECKS, ids=lambda check: check.id)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_a_clean_run_is_left_alone(check: Any) -> None:
     for data in (CLEAN, simulated(CLEAN), before(CLEAN)):
         assert found(check.look, data) == []
         assert unchecked(check.look, data, applies=True) == []
 
 
-@pytest.mark.parametrize("check", decoding.CHECKS, ids=lambda check: check.id)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_what_a_check_saw_is_a_part_of_the_run(check: Any) -> None:
     assert set(check.saw) <= set(PARTS)
 
 
 def test_ids_are_unique() -> None:
-    assert len({check.id for check in decoding.CHECKS}) == len(decoding.CHECKS)
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
 
 
 # --- target-decode-failed --------------------------------------------------------------------------------------------
@@ -266,8 +266,8 @@ def test_a_recurrent_target_without_logs_is_not_seen() -> None:
 
 def test_times_of_an_engine_that_was_looked_into_are_none() -> None:
     looked = run_data(experiment(engine={"kind": "libllama", "record_experts": True}))
-    assert [it.arm_id for it in found(decoding.experts_recorded, looked)] == [BASE, SD]
-    assert not found(decoding.experts_recorded, CLEAN)
+    assert [it.arm_id for it in found(cost_probes.experts_recorded, looked)] == [BASE, SD]
+    assert not found(cost_probes.experts_recorded, CLEAN)
 
 
 # --- synthetic-on, timing-only ---------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_random_weights(name: str) -> None:
     (finding,) = found(timing_only, data)
     assert (finding.severity, finding.arm_id, finding.evidence["models"]) == ("invalid", SD, name)
     assert found(timing_only, before(data)) != []
-    assert judge(data, decoding.CHECKS).arms == {BASE: "valid", SD: "invalid"}
+    assert judge(data, CHECKS).arms == {BASE: "valid", SD: "invalid"}
     assert found(timing_only, with_arms(data, SD, role="control")) == []
 
 
@@ -322,7 +322,7 @@ def fault(kind: str) -> dict[str, Any]:
 )
 def test_faults_planted_in_the_mock_engine(tmp_path: Path, mock: dict[str, Any], expected: set[str]) -> None:
     data = mocked(tmp_path, **mock)
-    judgement = judge(data, decoding.CHECKS)
+    judgement = judge(data, CHECKS)
     assert {finding.check for finding in judgement.findings} == expected
     blind = [gap for outcome in judgement.outcomes for gap in outcome.unchecked if gap.applies]
     assert blind == []

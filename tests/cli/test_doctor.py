@@ -19,9 +19,9 @@ from specmeter.laboratory.doctor import (
     diagnose_native,
     native_programs,
 )
-from specmeter.laboratory.engine_probe import (
+from specmeter.laboratory.engine_status import (
     Device,
-    Probe,
+    EngineStatus,
     parse_devices,
     parse_features,
     probe_embedded,
@@ -67,7 +67,7 @@ def host(**changes: Any) -> Host:
     return Host.model_validate(facts | changes)
 
 
-WHEEL = Probe("embedded", "xllamacpp 1", features=frozenset({"AVX", "AVX2"}), devices=(Device("CPU", "x"),))
+WHEEL = EngineStatus("embedded", "xllamacpp 1", features=frozenset({"AVX", "AVX2"}), devices=(Device("CPU", "x"),))
 
 
 def states(diagnoses: list[Diagnosis]) -> dict[str, str]:
@@ -90,7 +90,7 @@ def test_the_wheel_is_limited_where_the_processor_can_do_more() -> None:
     assert "AVX512 AVX512_VNNI" in slow.detail
     assert "8 %" in slow.detail
     assert "specmeter engines build --tuned" in slow.fix
-    broken = diagnose_embedded(Probe("embedded", problem="ended by signal 4"), host())
+    broken = diagnose_embedded(EngineStatus("embedded", problem="ended by signal 4"), host())
     assert (broken.state, broken.detail) == ("missing", "ended by signal 4")
 
 
@@ -101,7 +101,7 @@ def test_gpus_that_no_engine_uses() -> None:
     assert states(cpu_only) == {"CPU": "ok", "GPU 0": "missing", "GPU 1": "missing"}
     assert "specmeter engines build --cuda" in cpu_only[1].fix
     assert "specmeter engines build --hip" in cpu_only[2].fix
-    cuda = Probe("native", "b1", devices=(Device("CUDA0", "H200"),))
+    cuda = EngineStatus("native", "b1", devices=(Device("CUDA0", "H200"),))
     assert states(diagnose_devices([WHEEL, cuda], [nvidia, amd])) == {"CPU": "ok", "CUDA0": "ok", "GPU 1": "missing"}
     (no_driver,) = diagnose_devices([], [Gpu(index=0, name="card", vendor="NVIDIA")])
     assert "driver" in no_driver.fix

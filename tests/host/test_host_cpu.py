@@ -4,7 +4,7 @@ import pytest
 
 from specmeter.host.cgroup import find_cgroup
 from specmeter.host.cpu import parse_cpuinfo, parse_lscpu_name, parse_sysctl_cpu, usable_cores
-from specmeter.host.sensors import CpuSensors
+from specmeter.host.telemetry import CpuSensors
 
 EPYC = """\
 processor	: 0

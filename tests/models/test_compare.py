@@ -9,13 +9,13 @@ from gguf_files import TOKENS, write_gguf
 
 from specmeter.errors import ModelError
 from specmeter.models import cores
-from specmeter.models.compare import Comparison, compare
+from specmeter.models.compatibility import Compatibility, compare
 
 KEYS = {"block_count": 1, "embedding_length": 32, "attention.head_count": 1, "feed_forward_length": 32}
 SPECIAL = {"bos_token_id": 1, "eos_token_id": 2}
 
 
-def pair(folder: Path, target: dict[str, Any] | None = None, draft: dict[str, Any] | None = None) -> Comparison:
+def pair(folder: Path, target: dict[str, Any] | None = None, draft: dict[str, Any] | None = None) -> Compatibility:
     paths: list[Path] = []
     for name, options in (("target", target or {}), ("draft", draft or {})):
         given = {"architecture": "llama", "keys": KEYS, **options}
@@ -24,7 +24,7 @@ def pair(folder: Path, target: dict[str, Any] | None = None, draft: dict[str, An
     return compare(*paths)
 
 
-def broken(comparison: Comparison, status: str) -> set[str]:
+def broken(comparison: Compatibility, status: str) -> set[str]:
     return {condition.name for condition in comparison.conditions if condition.status == status}
 
 

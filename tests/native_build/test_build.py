@@ -16,7 +16,7 @@ import pytest
 from specmeter.cli import invoke
 from specmeter.engines.llama_cpp.tools import PROGRAMS, builds, find_program
 from specmeter.errors import EngineError, UsageError
-from specmeter.native_build.build import OPTIONS, Order, build, steps_of
+from specmeter.native_build.build import OPTIONS, BuildSpec, build, steps_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="programs are scripts here")
 
@@ -96,7 +96,7 @@ def asked(notes: Path) -> list[list[str]]:
 def test_what_is_built_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
     notes = pretend(tmp_path, monkeypatch)
     heard: list[tuple[str, int, int]] = []
-    order = Order(backends=(), cmake=("-DGGML_LTO=ON",), source=own_source, jobs=3)
+    order = BuildSpec(backends=(), cmake=("-DGGML_LTO=ON",), source=own_source, jobs=3)
     made = build(order, lambda *it: heard.append(it))
     assert set(made.programs) == set(PROGRAMS)
     assert all(find_program(name) == made.programs[name] for name in PROGRAMS)
@@ -122,20 +122,20 @@ def test_a_hipconfig_that_hangs_is_left_alone(
     hipconfig.chmod(0o755)
     monkeypatch.delenv("HIPCXX", raising=False)
     monkeypatch.setattr("specmeter.native_build.build._ASK_S", 0.1)
-    assert set(build(Order(source=own_source), silent).programs) == set(PROGRAMS)
+    assert set(build(BuildSpec(source=own_source), silent).programs) == set(PROGRAMS)
 
 
 def test_builds_with_other_options_lie_apart(own_source: Path) -> None:
     names = {
-        Order(source=own_source).folder.name,
-        Order(source=own_source, tuned=True).folder.name,
-        Order(source=own_source, backends=("cuda",)).folder.name,
-        Order(source=own_source, backends=("cuda",), cmake=("-DX=1",)).folder.name,
-        Order().folder.name,
+        BuildSpec(source=own_source).folder.name,
+        BuildSpec(source=own_source, tuned=True).folder.name,
+        BuildSpec(source=own_source, backends=("cuda",)).folder.name,
+        BuildSpec(source=own_source, backends=("cuda",), cmake=("-DX=1",)).folder.name,
+        BuildSpec().folder.name,
     }
     assert len(names) == 5
-    assert "-DGGML_CUDA=ON" in Order(backends=("cuda",)).options
-    assert "-DGGML_NATIVE=ON" in Order(tuned=True).options
+    assert "-DGGML_CUDA=ON" in BuildSpec(backends=("cuda",)).options
+    assert "-DGGML_NATIVE=ON" in BuildSpec(tuned=True).options
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_a_compiler_that_fails_is_quoted(
 ) -> None:
     pretend(tmp_path, monkeypatch, each=each)
     with pytest.raises(EngineError, match=r"cmake failed while compiling \(exit code 2\)") as error:
-        build(Order(source=own_source), silent)
+        build(BuildSpec(source=own_source), silent)
     assert said in error.value.message
     assert builds() == []
     pretend(tmp_path, monkeypatch)
-    assert build(Order(source=own_source), silent).programs, "the same order goes on"
+    assert build(BuildSpec(source=own_source), silent).programs, "the same order goes on"
 
 
 def test_a_build_that_does_not_compute_is_not_kept(
@@ -160,7 +160,7 @@ def test_a_build_that_does_not_compute_is_not_kept(
     crashing = "#!{python}\nimport os, signal\nos.kill(os.getpid(), signal.SIGILL)\n"
     pretend(tmp_path, monkeypatch, program=crashing)
     with pytest.raises(EngineError, match="what was built does not run here") as error:
-        build(Order(source=own_source, tuned=True), silent)
+        build(BuildSpec(source=own_source, tuned=True), silent)
     assert error.value.fix == "build without --tuned"
     assert builds() == []
 
@@ -168,18 +168,18 @@ def test_a_build_that_does_not_compute_is_not_kept(
 def test_an_order_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
     pretend(tmp_path, monkeypatch)
     with pytest.raises(UsageError, match="is not an option of cmake"):
-        build(Order(source=own_source, cmake=("--build",)), silent)
+        build(BuildSpec(source=own_source, cmake=("--build",)), silent)
     (tmp_path / "tools" / "cmake").unlink()
     monkeypatch.setenv("PATH", str(tmp_path / "tools"))
     with pytest.raises(UsageError, match="there is no cmake"):
-        build(Order(source=own_source), silent)
+        build(BuildSpec(source=own_source), silent)
 
 
 def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
     from filelock import FileLock
 
     pretend(tmp_path, monkeypatch)
-    order = Order(source=own_source)
+    order = BuildSpec(source=own_source)
     order.folder.mkdir(parents=True)
     with FileLock(order.folder / "lock"), pytest.raises(UsageError, match="is being built by another process"):
         build(order, silent)
@@ -190,7 +190,7 @@ def test_interrupted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     pretend(tmp_path, monkeypatch, each="time.sleep(600)")
     command = [sys.executable, "-m", "specmeter", "engines", "build", "--source", str(own_source)]
     started = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    log = Order(source=own_source).folder / "log.txt"
+    log = BuildSpec(source=own_source).folder / "log.txt"
     deadline = time.monotonic() + 60
     while not (log.is_file() and "Building" in log.read_text(encoding="utf-8")) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -243,7 +243,7 @@ def test_nothing_is_left_of_an_archive_that_is_refused(tmp_path: Path, monkeypat
     archive = tmp_path / "other.zip"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("zeros", "0")
-    order = Order(source=archive)
+    order = BuildSpec(source=archive)
     with pytest.raises(UsageError, match=r"there are no sources of llama\.cpp"):
         build(order, silent)
     assert not order.folder.exists()

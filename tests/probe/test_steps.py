@@ -9,7 +9,7 @@ import pytest
 from engines.llama_fixtures import core
 from specmeter.engines import load_engine
 from specmeter.errors import EngineProtocolError
-from specmeter.probe.steps import Order, measure_round, pricing, read_round, step_times, tokens_of
+from specmeter.probe.steps import RoundSpec, measure_round, pricing, read_round, step_times, tokens_of
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
 from specmeter.workloads.packaged import held_out_text
 
@@ -64,7 +64,7 @@ def test_real_engines_show_steps_of_every_length(kind: str, tmp_path: Path) -> N
         pricing(ARM.model_copy(update={"engine": settings}), 6),
         pricing(Arm(id="n", target="target", methods=("ngram-simple",), engine=settings), 6),
     ]
-    order = Order(
+    order = RoundSpec(
         plain=plain,
         drafting=ways,
         models={"target": core("dense"), "draft": core("draft-small")},

@@ -14,7 +14,8 @@ import yaml
 from quality.mlx_folders import CONFIG, TENSORS, folder, stand_in
 from specmeter.errors import EngineError, EngineStartError, ModelError, UsageError
 from specmeter.quality import SpeedTest, mlx
-from specmeter.quality.mlx import MlxTiming, mlx_times, time_tests
+from specmeter.quality.child import mlx_times
+from specmeter.quality.mlx import MlxTiming, time_tests
 from specmeter.quality.mlx_folder import is_folder, read_folder
 from specmeter.quality.plan import load_plan
 from specmeter.quality.planned import measure_plan

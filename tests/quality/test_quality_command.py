@@ -147,6 +147,6 @@ def test_what_cannot_be_is_refused(
 def test_random_weights_have_no_perplexity(text: Path) -> None:
     content, about = read_text(text)
     random = quality("random", 100).model.model_copy(update={"timing_only": True})
-    request = measure.Request(models=[random], text=content, text_identity=about)
+    request = measure.QualitySpec(models=[random], text=content, text_identity=about)
     with pytest.raises(UsageError, match="random weights"):
         measure.refuse(request, EngineSettings())

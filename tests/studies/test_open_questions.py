@@ -10,7 +10,7 @@ from moe306_data import estimate
 
 from specmeter import studies
 from specmeter.analysis.consumption import Consumption
-from specmeter.analysis.explain.memory import MemoryPrice
+from specmeter.analysis.explain.memory_price import MemoryPrice
 from specmeter.experiments.file import load
 from specmeter.record import Estimate
 from specmeter.studies.open_questions import PARTS

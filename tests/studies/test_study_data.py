@@ -14,7 +14,7 @@ from specmeter.audit.claim import Claim, Ruling
 from specmeter.audit.judge import judge
 from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
-from specmeter.experiments.schedule import Cell
+from specmeter.experiments.schedule import Turn
 from specmeter.laboratory.run import prepare, run
 from specmeter.record import Request
 from specmeter.studies import from_claims, setting
@@ -27,7 +27,7 @@ class Silent:
     """An observer that hears nothing."""
 
     def looking_ahead(self, arm_id: str) -> None: ...
-    def session_starting(self, cell: Cell, requests: int) -> None: ...
+    def session_starting(self, cell: Turn, requests: int) -> None: ...
     def request_done(self, request: Request) -> None: ...
     def session_failed(self, arm_id: str, error: EngineError) -> None: ...
 

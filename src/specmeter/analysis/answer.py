@@ -32,7 +32,8 @@ from typing import Literal
 from specmeter.analysis.gain import Gain
 from specmeter.analysis.stalls import Stalls
 from specmeter.analysis.summary import ArmSummary, Choice, RunSummary
-from specmeter.numbers.stats import MARGIN, Comparison, compare, simultaneous, units_for
+from specmeter.numbers.margin import MARGIN, MarginTest, compare, units_for
+from specmeter.numbers.stats import simultaneous
 from specmeter.record import Arm, Estimate, Record
 
 Decision = Literal[
@@ -106,7 +107,7 @@ class Answer(Record):
     """The same speedup told in other ways: with prompts, by total time, over prompts."""
     among: int = 1
     """How many arms compete."""
-    comparison: Comparison
+    comparison: MarginTest
     """What the simultaneous interval says about a difference of 2 %."""
     units_advised: int | None = None
     """About how many units would make that interval +-2 % (+-10 % where it is too noisy); None where there is none, or

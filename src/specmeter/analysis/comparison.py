@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 
 from specmeter.analysis.reading import RunReport, read_run
+from specmeter.analysis.request_table import BlockKey
 from specmeter.errors import UsageError
 from specmeter.numbers.gaps import additive
 from specmeter.numbers.stats import ratio_of_groups
@@ -44,9 +45,7 @@ Measure = Literal["rate", "speedup"]
 Conclusion = Literal["regression", "slower", "faster", "same", "no regression", "undecided", "invalid", "same data"]
 
 Units = Literal["blocks", "invocations"]
-Cell = tuple[int, int]
-"""(invocation, block)."""
-Rates = dict[Cell, dict[str, tuple[int, float]]]
+Rates = dict[BlockKey, dict[str, tuple[int, float]]]
 """Cell -> prompt id -> (tokens after the first, decode ms)."""
 
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmeter.analysis.comparison import Cell, read_side
+from specmeter.analysis.comparison import read_side
+from specmeter.analysis.request_table import BlockKey
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import quotient, scaled
 from specmeter.numbers.stats import ratio_of_groups
@@ -106,8 +107,8 @@ class Measured:
 
     rate: Estimate | None
     decodes: bool
-    blocks: Mapping[Cell, Mapping[str, tuple[int, float]]] = field(
-        default_factory=dict[Cell, "dict[str, tuple[int, float]]"]
+    blocks: Mapping[BlockKey, Mapping[str, tuple[int, float]]] = field(
+        default_factory=dict[BlockKey, "dict[str, tuple[int, float]]"]
     )
     """Block -> prompt (or test) -> (tokens, ms); empty where only the estimate is known."""
     speculates: bool = False

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.explain.tally import read_tallies
+from specmeter.analysis.tally import Tallies, read_tallies
 from specmeter.numbers.shares import over_prompts
 from specmeter.record import Estimate, Record
 
@@ -84,9 +84,10 @@ class ArmPositions(Record):
     """Why there is nothing: the engine shows no steps; empty where there is something."""
 
 
-def positions(run: RunReader) -> tuple[ArmPositions, ...]:
-    """Every arm that drafted, over all prompts, then by kind where there are several. Raises `StoreError`."""
-    tallies = read_tallies(run)
+def positions(run: RunReader, tallies: Tallies | None = None) -> tuple[ArmPositions, ...]:
+    """Every arm that drafted, over all prompts, then by kind where there are several; `tallies` are those of the run,
+    where they were read before. Raises `StoreError`."""
+    tallies = read_tallies(run) if tallies is None else tallies
     drafted: Counter[str] = Counter()
     for row in run.rows():
         drafted[row.arm_id] += row.draft_n or 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specmeter.analysis.answer import Answer, answers
 from specmeter.analysis.consumption import energies_of
-from specmeter.analysis.prediction.outcomes import Outcome, outcomes
+from specmeter.analysis.prediction.outcomes import PredictionOutcome, outcomes
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
 from specmeter.store import RunReader, RunState, RunStore
@@ -43,7 +43,7 @@ class RunReport:
     """Arm -> the speedup that was measured and is false, where its verdict is invalid: to be shown struck out only."""
     withheld_by_kind: dict[tuple[str, str], Estimate]
     """(arm, kind of text) -> the same on prompts of one kind."""
-    predictions: tuple[Outcome, ...]
+    predictions: tuple[PredictionOutcome, ...]
     """What was expected of each arm before it was measured, beside what was found."""
 
     @property

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 Part = tuple[float, float]
 Key = tuple[int, int, str, str]
 """(invocation, block, arm id, prompt id) of a request."""
+BlockKey = tuple[int, int]
+"""(invocation, block)."""
 
 _UNREAD = (float("nan"), 0.0, 0.0)
 
 
-class Row(Protocol):
+class RequestCounts(Protocol):
     """What is needed of a request; counts and times are None where it failed. `store.RequestRow` is one."""
 
     @property
@@ -66,7 +68,7 @@ class RequestTable:
     """The rows as columns, sorted by arm; strings are numbered."""
 
     def __init__(
-        self, rows: Iterable[Row], arms: Mapping[str, int], energy: Mapping[Key, RequestEnergy] | None = None
+        self, rows: Iterable[RequestCounts], arms: Mapping[str, int], energy: Mapping[Key, RequestEnergy] | None = None
     ) -> None:
         cells: dict[tuple[int, int], int] = {}
         prompts: dict[str, int] = {}

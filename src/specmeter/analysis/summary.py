@@ -31,22 +31,20 @@ from specmeter.analysis.consumption import Consumption, Energies, consumption
 from specmeter.analysis.family import Family, families
 from specmeter.analysis.gain import Gain, gain_of
 from specmeter.analysis.meetings import meet
-from specmeter.analysis.request_table import RequestTable, Row
+from specmeter.analysis.request_table import RequestCounts, RequestTable
 from specmeter.analysis.stalls import Stalls, find_stalls
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
+from specmeter.numbers.margin import MarginTest, compare, units_for
 from specmeter.numbers.shares import over_prompts
 from specmeter.numbers.stats import (
-    Comparison,
     Pair,
     Pool,
     bootstrap_speedup,
-    compare,
     pooled_rate,
     simultaneous,
     speedup_over_invocations,
     speedups_by_group,
-    units_for,
 )
 from specmeter.record import Arm, Estimate, Record
 
@@ -57,7 +55,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-__all__ = ["ArmSummary", "Choice", "KindSummary", "Row", "RunSummary", "summarize"]
+__all__ = ["ArmSummary", "Choice", "KindSummary", "RequestCounts", "RunSummary", "summarize"]
 
 CostProbe = Literal["synthetic acceptance", "random weights"]
 
@@ -116,7 +114,7 @@ class ArmSummary(KindSummary):
     """Second opinion on the interval of a single invocation, from resampled blocks; None where some were completed."""
     speedup_range: tuple[float, float] | None
     """Lowest and highest speedup of one invocation; None where there was only one."""
-    comparison: Comparison | None
+    comparison: MarginTest | None
     """What the arm's speedup, taken by itself, says about a difference of 2 %."""
     units_advised: int | None
     """About how many blocks (invocations, where there are several) would make the speedup's interval +-2 %; not below
@@ -162,7 +160,7 @@ class RunSummary(Record):
 
 
 def summarize(
-    rows: Iterable[Row],
+    rows: Iterable[RequestCounts],
     arms: Sequence[Arm],
     *,
     timing_only: Collection[str] = (),

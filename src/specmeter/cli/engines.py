@@ -106,12 +106,12 @@ def build(
     Exit codes: 0 built, 2 something must be installed first or a flag cannot be used, 3 the sources cannot be had or
     the build failed, 130 interrupted (run again to go on).
     """
-    from specmeter.native_build.build import Order
+    from specmeter.native_build.build import BuildSpec
     from specmeter.native_build.build import build as make
-    from specmeter.native_build.needs import BACKENDS
+    from specmeter.native_build.prerequisites import BACKENDS
 
     asked = {"cuda": cuda, "metal": metal, "vulkan": vulkan, "hip": hip, "sycl": sycl}
-    order = Order(
+    spec = BuildSpec(
         backends=tuple(name for name in BACKENDS if asked[name]),
         tuned=tuned,
         cmake=options,
@@ -120,7 +120,7 @@ def build(
     )
     try:
         with _progress() as heard:
-            made = make(order, heard)
+            made = make(spec, heard)
     except KeyboardInterrupt:
         click.echo("interrupted; what was compiled is kept, and the same command goes on", err=True)
         return 130

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from specmeter.analysis.explain.account import Account, ArmAccount, PartName
-    from specmeter.analysis.explain.memory import MemoryPrice
+    from specmeter.analysis.explain.memory_price import MemoryPrice
     from specmeter.analysis.reading import RunReport
     from specmeter.profile.figures import DraftLength
     from specmeter.record import TextRouting
@@ -63,7 +63,7 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run or probe.
     """
     from specmeter.analysis.explain.account import explain
-    from specmeter.analysis.explain.memory import memory_prices
+    from specmeter.analysis.explain.memory_price import memory_prices
     from specmeter.analysis.explain.probes import probes_of
     from specmeter.analysis.reading import read_run
     from specmeter.probe.files import load_probe

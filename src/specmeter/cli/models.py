@@ -14,7 +14,7 @@ import click
 from specmeter.show.terminal.text import printable
 
 if TYPE_CHECKING:
-    from specmeter.models.compare import Comparison
+    from specmeter.models.compatibility import Compatibility
     from specmeter.models.facts import ModelFacts
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes in bytes.")
@@ -159,7 +159,7 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
       specmeter models compare bench:dense bench:draft-small
       specmeter models compare target.gguf draft.gguf --json | jq .accepted
     """
-    from specmeter.models.compare import compare as compare_models
+    from specmeter.models.compatibility import compare as compare_models
 
     comparison = compare_models(_located(target, offline), _located(draft, offline))
     if as_json:
@@ -251,7 +251,7 @@ def _described(facts: ModelFacts, kv_types: str, kv_bytes: int | None) -> Iterab
     yield "chat template", "none" if template is None else f"{len(template)} characters"
 
 
-def _show(comparison: Comparison) -> None:
+def _show(comparison: Compatibility) -> None:
     _table(
         ("condition", "status", "target", "draft", ""),
         [(c.name, c.status, c.target, c.draft, "" if c.status == "ok" else c.why) for c in comparison.conditions],

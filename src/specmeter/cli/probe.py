@@ -114,7 +114,7 @@ def command(
 
     from specmeter.probe.files import save_probe
 
-    request = make.Request(
+    request = make.ProbeSpec(
         target=_model("target", target, offline, console),
         draft=_model("draft", draft, offline, console) if draft is not None else None,
         source=source,
@@ -174,7 +174,7 @@ def _read_routing(
     from specmeter.probe.files import plain_name, probes_folder
     from specmeter.probe.routing import save_routing, summarize
 
-    make.refuse(make.Request(model), settings)
+    make.refuse(make.ProbeSpec(model), settings)
     with _progress(console) as progress:
         given = text if text is not None else make.text_for(model)
         routing = make.read_experts(model, settings, given, most, progress, random=True)

@@ -109,7 +109,7 @@ def command(
     from specmeter.errors import UsageError
     from specmeter.host import read_host
     from specmeter.quality.files import default_path, save_report
-    from specmeter.quality.measure import Request, measure
+    from specmeter.quality.measure import QualitySpec, measure
     from specmeter.quality.native import find_tool
     from specmeter.quality.text import read_text
     from specmeter.record import EngineSettings
@@ -131,7 +131,7 @@ def command(
     console = error_console()
     scorer = None if native_perplexity is None else find_tool("llama-perplexity", native_perplexity)
     bench = None if native_bench is None else find_tool("llama-bench", native_bench)
-    request = Request(
+    request = QualitySpec(
         models=_models(models, offline, console),
         text=text,
         text_identity=identity,

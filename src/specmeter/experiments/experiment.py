@@ -35,6 +35,7 @@ from specmeter.experiments.spec import (
     split_methods,
 )
 from specmeter.record import (
+    PARAMETERS,
     PLAIN,
     Address,
     Arm,
@@ -386,15 +387,10 @@ def arm_id(arm: Arm, defaults: EngineSettings) -> str:
     parts = [arm.target, "+".join(arm.methods)]
     if arm.draft:
         parts.append(arm.draft)
-    for prefix, value in (
-        ("g", arm.gamma),
-        ("min", arm.gamma_min),
-        ("p", arm.p_min),
-        ("n", arm.ngram_n),
-        ("hits", arm.ngram_min_hits),
-    ):
-        if value is not None:
-            parts.append(f"{prefix}{value:g}")
+    for name, prefix in PARAMETERS.items():
+        number: float | None = getattr(arm, name)
+        if number is not None:
+            parts.append(f"{prefix}{number:g}")
     parts += [name for name in (arm.policy, arm.rule) if name is not None]
     if arm.synthetic_rates:
         parts.append("synthetic-" + "-".join(f"{rate:g}" for rate in arm.synthetic_rates))

@@ -33,7 +33,7 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.host.command import run_command
-from specmeter.host.files import read_text
+from specmeter.host.kernel_files import read_text
 from specmeter.numbers.stats import median_estimate
 from specmeter.record import Estimate, Host, Record
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from specmeter.host.files import read_int, read_text
+from specmeter.host.kernel_files import read_int, read_text
 
 # Version 1 writes "no limit" as the largest multiple of a page that fits into 63 bits.
 _NO_LIMIT_BYTES = 2**60

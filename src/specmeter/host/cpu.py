@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from specmeter.host.command import run_command
-from specmeter.host.files import read_text
+from specmeter.host.kernel_files import read_text
 
 # llama.cpp's name -> the operating system's names, any of which proves it.
 _LINUX_FLAGS: Mapping[str, tuple[str, ...]] = {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from specmeter.host.files import read_int, read_text, scaled
+from specmeter.host.kernel_files import read_int, read_text, scaled
 from specmeter.record import Gpu, GpuSample
 
 # PCI vendors that make GPUs one can compute on; a server's display chip and a VM's screen are none.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from specmeter.host.files import scaled
+from specmeter.host.kernel_files import scaled
 from specmeter.record import Gpu, GpuSample
 
 # Bits of nvmlClocksEventReasons. Idleness (0x1) lowers clocks too, but harms no measurement.

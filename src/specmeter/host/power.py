@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from specmeter.host.command import run_command
-from specmeter.host.files import read_text
+from specmeter.host.kernel_files import read_text
 
 PowerSource = Literal["mains", "battery", "unknown"]
 

@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from specmeter.host.files import read_int, read_text
+from specmeter.host.kernel_files import read_int, read_text
 
 _FOLDER = "sys/class/powercap"
 

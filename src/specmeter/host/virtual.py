@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from specmeter.host.command import run_command
-from specmeter.host.files import read_text
+from specmeter.host.kernel_files import read_text
 
 # Words of the firmware's vendor and product -> the hypervisor.
 _FIRMWARE: Mapping[str, str] = {

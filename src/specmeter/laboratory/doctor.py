@@ -12,7 +12,7 @@ from typing import Literal
 
 from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, Program, find_program
 from specmeter.errors import SpecmeterError
-from specmeter.laboratory.engine_probe import Probe, probe_embedded, probe_libllama, probe_native
+from specmeter.laboratory.engine_status import EngineStatus, probe_embedded, probe_libllama, probe_native
 from specmeter.record import Gpu, Host, PowerMeter
 
 State = Literal["ok", "limited", "missing"]
@@ -75,7 +75,7 @@ def can_measure(diagnoses: Iterable[Diagnosis]) -> bool:
     return any(diagnosis.area == "engines" and diagnosis.state != "missing" for diagnosis in diagnoses)
 
 
-def diagnose_embedded(probe: Probe, host: Host) -> Diagnosis:
+def diagnose_embedded(probe: EngineStatus, host: Host) -> Diagnosis:
     """The wheel that comes with specmeter: does it work, and does it use all that this processor has?"""
     if not probe.works:
         return Diagnosis(
@@ -104,13 +104,13 @@ def diagnose_embedded(probe: Probe, host: Host) -> Diagnosis:
     return Diagnosis("engines", "embedded", "ok", probe.version)
 
 
-def native_programs(probe: Probe) -> dict[Program, Path | None]:
+def native_programs(probe: EngineStatus) -> dict[Program, Path | None]:
     """llama.cpp's other programs, and where each is found, beside the server or elsewhere."""
     beside = Path(probe.path) if probe.works else None
     return {name: find_program(name, beside=beside) for name in _USES}
 
 
-def diagnose_native(probe: Probe, programs: Mapping[Program, Path | None]) -> Diagnosis:
+def diagnose_native(probe: EngineStatus, programs: Mapping[Program, Path | None]) -> Diagnosis:
     """A `llama-server` binary, built by specmeter or the user's, and the programs that go with it."""
     if not probe.works:
         return Diagnosis(
@@ -137,7 +137,7 @@ def diagnose_others() -> Iterator[Diagnosis]:
         yield Diagnosis("engines", it.name, "ok" if it.problem is None else "missing", told, it.fix or "")
 
 
-def diagnose_libllama(probe: Probe) -> Diagnosis:
+def diagnose_libllama(probe: EngineStatus) -> Diagnosis:
     """The library that the instrumented engine and probes drive."""
     if probe.works:
         return Diagnosis("engines", "libllama", "ok", f"{probe.version} ({probe.path})")
@@ -151,7 +151,7 @@ def diagnose_libllama(probe: Probe) -> Diagnosis:
     )
 
 
-def diagnose_devices(engines: Sequence[Probe], gpus: Sequence[Gpu]) -> list[Diagnosis]:
+def diagnose_devices(engines: Sequence[EngineStatus], gpus: Sequence[Gpu]) -> list[Diagnosis]:
     """What the engines can compute on, then the GPUs that no engine can use."""
     found = [
         Diagnosis("devices", device.name, "ok", f"{device.description} ({engine.kind})")

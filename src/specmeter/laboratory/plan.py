@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.engines.kinds import check_arm, kind_of
-from specmeter.errors import ExperimentError
 from specmeter.experiments.file import LoadedExperiment
-from specmeter.laboratory.run import absent, used_models
+from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models
 from specmeter.record import Arm, Record
-from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
-    from specmeter.workloads.spec import WorkloadSpec
 
 SESSION_OVERHEAD_S = 1.5
 """Starting a process and reading metadata, without reading the weights."""
@@ -174,24 +171,6 @@ def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
             yield f"{baseline}: with {named} an answer needs at least {least_units(among)} {unit}; planned: {units}"
 
 
-def refuse_too_long(experiment: Experiment, arm: Arm) -> None:
-    """Prompts of a length that is written in the experiment have to fit into the context together with the answer."""
-    for spec in experiment.workloads:
-        if isinstance(spec, LengthWorkload | RandomWorkload) and (not arm.workloads or spec.name in arm.workloads):
-            longest, answer = max(spec.lengths), _most_tokens(experiment, spec)
-            if longest + answer > arm.engine.context // arm.engine.slots:
-                raise ExperimentError(
-                    f"engine.context: prompts of workload {spec.name!r} have {longest} tokens and {answer} are to be "
-                    f"generated, but {arm.id} has room for {arm.engine.context // arm.engine.slots}",
-                    fix=f"set engine.context to {(longest + answer + 64) * arm.engine.slots} or more, or lower lengths "
-                    "or max_tokens",
-                )
-
-
-def _most_tokens(experiment: Experiment, spec: WorkloadSpec) -> int:
-    return experiment.generation.max_tokens if spec.max_tokens is None else spec.max_tokens
-
-
 def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, int]) -> Iterator[str]:
     from specmeter.engines.llama_cpp.draft_limits import Room, silent_limits
 
@@ -207,7 +186,7 @@ def _in_a_block(experiment: Experiment, arm: Arm, counts: Mapping[str, int]) -> 
     for spec in experiment.workloads:
         if not arm.workloads or spec.name in arm.workloads:
             turn = spec.baseline_per_block if arm.role == "baseline" else None
-            yield (counts[spec.name] if turn is None else turn), _most_tokens(experiment, spec)
+            yield (counts[spec.name] if turn is None else turn), most_tokens(experiment, spec)
 
 
 def read_bandwidth(size_bytes: int = 128_000_000) -> float:

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING
 
 from specmeter.engines import Engine, Launch, load_engine
 from specmeter.engines.kinds import kind_of, own_options
-from specmeter.errors import EngineStartError, SpecmeterError, StoreError
+from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.measure import Observer, Work, measure
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.places import RUNS_FOLDER, find_runs, new_folder
+from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 
 if TYPE_CHECKING:
     from specmeter.analysis.prediction.forecast import Forecaster
     from specmeter.experiments.experiment import Experiment
     from specmeter.models.absent import AbsentModel
     from specmeter.probe import Probe
+    from specmeter.workloads.spec import WorkloadSpec
 
 ModelProgress = Callable[[str, int, int], None]
 """Called with (name of the model, bytes done, bytes in all) while a model is made or downloaded."""
@@ -66,7 +68,6 @@ def prepare(
     `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
     """
     from specmeter.experiments import schedule
-    from specmeter.laboratory.plan import refuse_too_long
     from specmeter.models import preflight
 
     experiment = loaded.experiment
@@ -90,6 +91,25 @@ def prepare(
     )
     work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, traits)
     return Prepared(loaded, work, engine, identity, pairs)
+
+
+def refuse_too_long(experiment: Experiment, arm: Arm) -> None:
+    """Prompts of a length that is written in the experiment have to fit into the context together with the answer."""
+    for spec in experiment.workloads:
+        if isinstance(spec, LengthWorkload | RandomWorkload) and (not arm.workloads or spec.name in arm.workloads):
+            longest, answer = max(spec.lengths), most_tokens(experiment, spec)
+            if longest + answer > arm.engine.context // arm.engine.slots:
+                raise ExperimentError(
+                    f"engine.context: prompts of workload {spec.name!r} have {longest} tokens and {answer} are to be "
+                    f"generated, but {arm.id} has room for {arm.engine.context // arm.engine.slots}",
+                    fix=f"set engine.context to {(longest + answer + 64) * arm.engine.slots} or more, or lower lengths "
+                    "or max_tokens",
+                )
+
+
+def most_tokens(experiment: Experiment, spec: WorkloadSpec) -> int:
+    """Most tokens that are generated for a prompt of the workload."""
+    return experiment.generation.max_tokens if spec.max_tokens is None else spec.max_tokens
 
 
 def _stated(kind: str, identity: EngineIdentity) -> EngineTraits:

@@ -20,8 +20,8 @@ from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.lookups import follow_map
 from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.errors import EngineError, ExperimentError
-from specmeter.host.other_load import busy_percent, is_busy
-from specmeter.probe.steps import Order, measure_round, plain_ms, pricing, tokens_of
+from specmeter.host.load import busy_percent, is_busy
+from specmeter.probe.steps import RoundSpec, measure_round, plain_ms, pricing, tokens_of
 from specmeter.profile.arms import drafts_of, key_of, limits_of, wanted_key, why_not
 from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts
 from specmeter.profile.replay import UnreplayableError, replay
@@ -154,7 +154,7 @@ class Scout:
         """As many as the time allows: one whose length is guessed from the baseline's session, others like it."""
         experiment = self._work.experiment
         priced = [pricing(arm, min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways]
-        order = Order(
+        spec = RoundSpec(
             plain=self._work.arms[baseline_id],
             drafting=[arm.model_copy(update={"id": f"{arm.id}/{index}"}) for index, arm in enumerate(priced)],
             models=self._work.models,
@@ -169,7 +169,7 @@ class Scout:
             if expected > left:
                 return
             before = self._engine.clock()
-            yield measure_round(self._engine, order, index)
+            yield measure_round(self._engine, spec, index)
             expected = self._engine.clock() - before
             left -= expected
 

@@ -71,7 +71,7 @@ class BenchSpec:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchModel:
     """What a bench model is or will be, known without building it."""
 
     reference: str
@@ -201,7 +201,7 @@ def _scale(reference: str, text: str) -> float:
     return scale
 
 
-def describe(spec: BenchSpec) -> Plan:
+def describe(spec: BenchSpec) -> BenchModel:
     """What `build` would make, without making it; sizes are exact."""
     return _prepare(spec)[0]
 
@@ -231,7 +231,7 @@ def reference_of(spec: BenchSpec) -> str:
     return f"{PREFIX}{spec.name}{'?' if query else ''}{query}"
 
 
-def _prepare(spec: BenchSpec) -> tuple[Plan, Fields, list[TensorSource]]:
+def _prepare(spec: BenchSpec) -> tuple[BenchModel, Fields, list[TensorSource]]:
     core_path = cores.shipped()[spec.core].path
     core_sha256 = file_sha256(core_path)
     core = inflate.CoreFile.read(core_path)
@@ -255,7 +255,7 @@ def _prepare(spec: BenchSpec) -> tuple[Plan, Fields, list[TensorSource]]:
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     file_name = f"{spec.name.replace('/', '-')}-{spec.quant}-{digest}.gguf"
     layers, core_layers, width, core_width, experts, experts_used = own
-    plan = Plan(
+    plan = BenchModel(
         reference=reference_of(spec),
         path=core_path if is_core else cache_dir() / "models" / file_name,
         size_bytes=core.header.file_bytes if is_core else gguf_stream.file_bytes(fields, tensors),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specmeter.errors import ModelError
 from specmeter.models.gguf_header import Header
-from specmeter.models.memory import Memory, read_memory
+from specmeter.models.kv_cache import Memory, read_memory
 from specmeter.models.metadata import Metadata
 from specmeter.models.split import read_parts
 from specmeter.models.vocabulary import Vocabulary, read_vocabulary

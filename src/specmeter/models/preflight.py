@@ -35,7 +35,7 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], engine: str 
 
 
 def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, compared: bool) -> tuple[DraftPair, ...]:
-    from specmeter.models.compare import compare
+    from specmeter.models.compatibility import compare
 
     strict: dict[tuple[str, str], bool] = {}
     for arm in arms:

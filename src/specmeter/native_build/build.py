@@ -34,7 +34,7 @@ from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineError, UsageError
 from specmeter.models.reference import resolve
 from specmeter.native_build import sources
-from specmeter.native_build.needs import NVCC, Backend, require
+from specmeter.native_build.prerequisites import NVCC, Backend, require
 from specmeter.quality import SpeedTest
 from specmeter.quality.native import native_times
 from specmeter.record import EngineSettings
@@ -65,7 +65,7 @@ Heard = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildSpec:
     """What is to be built."""
 
     backends: tuple[Backend, ...] = ()
@@ -97,7 +97,7 @@ class Order:
         return builds_folder() / "-".join([name, *words])
 
 
-def build(order: Order, heard: Heard) -> Build:
+def build(spec: BuildSpec, heard: Heard) -> Build:
     """Build what is asked for, or what an interrupted build left to do.
 
     Raises `UsageError` where something must be installed first or the order cannot be carried out, `EngineError` when
@@ -105,19 +105,19 @@ def build(order: Order, heard: Heard) -> Build:
     """
     from filelock import FileLock, Timeout
 
-    for option in order.cmake:
+    for option in spec.cmake:
         if not _OPTION.fullmatch(option):
             raise UsageError(
                 f"--cmake {option[:80]!r}: is not an option of cmake", fix="write --cmake=-DNAME=VALUE, as cmake has it"
             )
-    require(order.backends)
-    folder = order.folder
+    require(spec.backends)
+    folder = spec.folder
     try:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder / "lock", timeout=0):
-                return _build(order, folder, heard)
+                return _build(spec, folder, heard)
         except UsageError:
             if is_new and not (folder / "log.txt").exists():
                 shutil.rmtree(folder, ignore_errors=True)
@@ -131,20 +131,20 @@ def build(order: Order, heard: Heard) -> Build:
         ) from None
 
 
-def _build(order: Order, folder: Path, heard: Heard) -> Build:
+def _build(spec: BuildSpec, folder: Path, heard: Heard) -> Build:
     log = folder / "log.txt"
 
     def run(what: str, command: Sequence[str]) -> None:
         _run(command, what, log, heard)
 
-    if order.source is None:
+    if spec.source is None:
         source = sources.packaged(folder, lambda command: run("downloading sources", command))
     else:
-        source = sources.given(order.source.expanduser(), folder)
+        source = sources.given(spec.source.expanduser(), folder)
     tree = folder / "build"
     begin_build(folder)
-    run("configuring", [_cmake(), "-S", str(source), "-B", str(tree), *_generator(tree), *order.options])
-    jobs = order.jobs or default_jobs()
+    run("configuring", [_cmake(), "-S", str(source), "-B", str(tree), *_generator(tree), *spec.options])
+    jobs = spec.jobs or default_jobs()
     targets = _targets(source)
     run("compiling", [_cmake(), "--build", str(tree), "--config", "Release", "-j", str(jobs), "--target", *targets])
     place = next((file.parent for file in sorted((tree / "bin").rglob("*")) if file.stem == "llama-server"), None)
@@ -154,12 +154,12 @@ def _build(order: Order, folder: Path, heard: Heard) -> Build:
     try:
         version = _tried(place)
     except EngineError as error:
-        fix = "build without --tuned" if order.tuned else f"see {log}, and run the program by hand"
+        fix = "build without --tuned" if spec.tuned else f"see {log}, and run the program by hand"
         raise EngineError(f"what was built does not run here: {error.message}", fix=fix) from None
     record = BuildRecord(
-        source=sources.TOLD if order.source is None else str(order.source.expanduser().absolute()),
+        source=sources.TOLD if spec.source is None else str(spec.source.expanduser().absolute()),
         version=version,
-        options=order.options,
+        options=spec.options,
         built_at=time.time(),
         folder=place.relative_to(folder).as_posix(),
     )

@@ -17,24 +17,24 @@ are copies (a virtual clock, greedy text repeated), and says nothing about the n
 
 Such an interval is known by its point, its half width in logarithms and its n, so what is asked of it next needs no
 measurement again: another level (`at_level`), one that holds for several arms together (`simultaneous`), whether arm
-and baseline are practically the same (`compare`), how many blocks would make it narrow (`units_for`).
+and baseline are practically the same, how many blocks would make it narrow (both in `numbers.margin`).
 
 Sources: Kalibera & Jones 2013, "Rigorous Benchmarking in Reasonable Time" (invocations as units); Cochran 1977,
 "Sampling Techniques", ch. 6 (ratio estimator); Efron & Tibshirani 1993, ch. 13, and Hesterberg 2015,
-doi:10.1080/00031305.2015.1089789 (bootstrap of small samples); Schuirmann 1987, doi:10.1007/BF01068419 (two one-sided
-tests); Dunn 1961, doi:10.1080/01621459.1961.10482090 (Bonferroni's inequality for several means).
+doi:10.1080/00031305.2015.1089789 (bootstrap of small samples); Dunn 1961, doi:10.1080/01621459.1961.10482090
+(Bonferroni's inequality for several means).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.record import Estimate, Record
+from specmeter.record import Estimate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,18 +50,8 @@ SAME = 1e-9
 UNBOUNDED = 700.0
 """The largest logarithm that a bound may have: exp(700) is within a double's range and beyond any speedup."""
 
-MARGIN = 0.02
-"""A difference that nobody would act upon, and the half width that advice on the number of blocks aims at."""
-
-MOST_UNITS = 10_000
-"""Advice that asks for more blocks than this is none."""
-
 STUDENT = "Student t over "
 """How the method of an interval begins that comes from Student's t on logarithms."""
-
-DIP_LIMIT = 0.65
-"""A sample of n values from one hump has a dip above this / sqrt(n) at most once in a hundred times. The 99 % point of
-sqrt(n) * dip is 0.50 for 8 uniform values, 0.57 for 50, 0.61 for 200 and 0.62 for 1000 (6,000 samples each)."""
 
 
 class Pool(NamedTuple):
@@ -89,25 +79,6 @@ class InvocationSpeedup(NamedTuple):
     lowest: float
     highest: float
     """The plain range of the invocations' own speedups: what a reader who runs it once may see."""
-
-
-class Comparison(Record):
-    """What a speedup says about a stated margin: by how much an arm may differ before anybody minds.
-
-    Let a = 1 - level. `difference` is the two-sided interval at level 1 - a, `equivalence` the one at level 1 - 2a.
-    The latter lies between 1 / (1 + margin) and 1 + margin exactly when two one-sided tests at level a reject that the
-    arm is that much slower and that it is that much faster. Each conclusion is wrong with probability a at most.
-    """
-
-    conclusion: Literal["equivalent", "faster", "slower", "not worse", "undecided"]
-    """The first that is shown: `equivalent`: between 1 / (1 + margin) and 1 + margin; `faster`, `slower`: than the
-    baseline, by whatever amount; `not worse`: above 1 / (1 + margin). `undecided` is also what no interval says."""
-    margin: float
-    """Relative: 0.02 is 2 %. Its lower end 1 / (1 + margin) is a little stricter than 1 - margin."""
-    among: int
-    """Arms among which this one was chosen; both intervals hold for all of them together."""
-    difference: Estimate
-    equivalence: Estimate
 
 
 def t_critical(df: int, level: float) -> float:
@@ -233,10 +204,10 @@ def at_level(estimate: Estimate, level: float) -> Estimate:
     interval that is not Student's on logarithms.
     """
     _check_level(level)
-    half = _log_half(estimate)
+    half = log_half(estimate)
     if half is None:
         return estimate.model_copy(update={"level": level, "low": None, "high": None})
-    df = _df(estimate)
+    df = degrees_of_freedom(estimate)
     half *= t_critical(df, level) / t_critical(df, estimate.level)
     low, high = log_bounds(math.log(estimate.point), half)
     return estimate.model_copy(update={"level": level, "low": low, "high": high})
@@ -251,10 +222,10 @@ def with_doubt(estimate: Estimate, variance: float, df: int) -> Estimate:
     if math.isinf(variance):
         why = "too little was measured: most of it would be estimated"
         return estimate.model_copy(update={"low": None, "high": None, "method": why})
-    half = _log_half(estimate)
+    half = log_half(estimate)
     if half is None or variance == 0:
         return estimate
-    error, df = half / t_critical(_df(estimate), estimate.level), min(df, _df(estimate))
+    error, df = half / t_critical(degrees_of_freedom(estimate), estimate.level), min(df, degrees_of_freedom(estimate))
     low, high = log_bounds(math.log(estimate.point), t_critical(df, estimate.level) * math.sqrt(error**2 + variance))
     method = f"{estimate.method}; with the error of what was completed"
     return estimate.model_copy(update={"low": low, "high": high, "df": df, "method": method})
@@ -277,58 +248,6 @@ def simultaneous(estimate: Estimate, among: int) -> Estimate:
     wide = at_level(estimate, 1 - (1 - estimate.level) / among)
     method = f"{estimate.method}; together with {among - 1} more (Bonferroni)"
     return wide.model_copy(update={"level": estimate.level, "method": method})
-
-
-def compare(estimate: Estimate, *, margin: float = MARGIN, among: int = 1) -> Comparison:
-    """Whether a speedup shows a difference, or that there is none beyond `margin`; see `Comparison`.
-
-    Raises `UsageError` like `simultaneous`, for a margin that is not positive, and for a level of 50 % or less.
-    """
-    if not 0 < margin < math.inf or estimate.level <= 0.5:
-        raise UsageError(
-            f"equivalence: margin {margin}, level {estimate.level}", fix="state a margin above 0 and a level above 0.5"
-        )
-    difference = simultaneous(estimate, among)
-    equivalence = simultaneous(at_level(estimate, 2 * estimate.level - 1), among)
-    return Comparison(
-        conclusion=_conclusion(difference, equivalence, margin),
-        margin=margin,
-        among=among,
-        difference=difference,
-        equivalence=equivalence,
-    )
-
-
-def units_for(estimate: Estimate, half_width: float = MARGIN, *, among: int = 1) -> int | None:
-    """About how many units (blocks, or invocations) would give an interval from 1 / (1 + half_width) to 1 + half_width
-    times the speedup: the smallest m, not below the present n, with
-
-        t(m - 1, level) * s / sqrt(m) <= ln(1 + half_width),    s = standard deviation of the n log ratios at hand.
-
-    s of few units is itself uncertain, and the m that it advises turns out enough in about half of all cases. None
-    where there is no interval, and above `MOST_UNITS`. With `among` for `simultaneous` intervals. Raises `UsageError`
-    like `simultaneous`, and for a half width that is not positive.
-    """
-    if not 0 < half_width < math.inf or among < 1:
-        raise UsageError(f"half width {half_width} among {among} arms", fix="ask for a half width above 0")
-    half = _log_half(estimate)
-    if half is None:
-        return None
-    spread = half * math.sqrt(estimate.n) / t_critical(_df(estimate), estimate.level)
-    level, wanted = 1 - (1 - estimate.level) / among, math.log1p(half_width)
-
-    def enough(m: int) -> bool:
-        return t_critical(m - 1, level) * spread / math.sqrt(m) <= wanted * (1 + SAME)
-
-    if enough(estimate.n):
-        return estimate.n
-    few, many = estimate.n, MOST_UNITS
-    if few >= many or not enough(many):
-        return None
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if enough(middle) else (middle, many)
-    return many
 
 
 def bootstrap_speedup(pairs: Sequence[Pair], *, level: float = 0.95, resamples: int = 9999, seed: int = 1) -> Estimate:
@@ -455,66 +374,6 @@ def median_estimate(values: Sequence[float], *, unit: str, of: str, level: float
     return Estimate(point=float(np.median(ordered)), low=low, high=high, level=level, n=n, unit=unit, method=method)
 
 
-def dip(values: Floats) -> float:
-    """Hartigans' dip: how far the values' distribution function lies from the nearest one with a single hump.
-
-    0.5 / n for values that might have one hump, at most 0.25: two piles of equal size, far apart. Judge it by
-    `DIP_LIMIT`, which holds whatever the shape of the hump: no unimodal distribution has larger dips than the uniform
-    one when n is large, and rounder ones have much smaller dips.
-
-    Left of its mode a unimodal distribution function is convex, right of it concave. The convex minorant and the
-    concave majorant of the steps are furthest apart over the mode; between the corners that enclose that place the same
-    is done again, until nothing is gained. The dip is half of the largest distance met on the way.
-
-    Source: Hartigan & Hartigan 1985, "The dip test of unimodality", doi:10.1214/aos/1176346577; Hartigan 1985,
-    algorithm AS 217. Needs at least one value.
-    """
-    x = _spread_ties(np.sort(values))
-    n = len(x)
-    after = np.arange(1.0, n + 1)
-    before = after - 1
-    worst, low, high = 1.0, 0, n - 1
-    while True:
-        part = slice(low, high + 1)
-        floor, ceiling = _hull(x, before, low, high, 1), _hull(x, after, low, high, -1)
-        minorant = np.interp(x[part], x[floor], before[floor])
-        majorant = np.interp(x[part], x[ceiling], after[ceiling])
-        # Where the two are parallel, rounding would choose a place between corners: the largest gap lies at one.
-        corners = np.array(sorted({*floor, *ceiling}))
-        mode = int(corners[np.argmax((majorant - minorant)[corners - low])])
-        left = max(corner for corner in floor if corner <= mode)
-        right = min(corner for corner in ceiling if corner >= mode)
-        if majorant[mode - low] - minorant[mode - low] <= worst or (left, right) == (low, high):
-            return worst / (2 * n)
-        worst = max(
-            worst,
-            float((after[low : left + 1] - minorant[: left - low + 1]).max()),
-            float((majorant[right - low :] - before[right : high + 1]).max()),
-        )
-        low, high = left, right
-
-
-def _spread_ties(x: Floats) -> Floats:
-    """Sorted values from 0 to 1 that all differ: a pile at one place becomes a steep hump, which is allowed."""
-    extent = float(x[-1] - x[0]) or 1.0
-    return (x - x[0]) / extent + np.arange(len(x)) * (SAME / len(x))
-
-
-def _hull(x: Floats, y: Floats, low: int, high: int, sign: int) -> list[int]:
-    """Corners of the convex minorant (sign 1) or concave majorant (sign -1) of the points from `low` to `high`."""
-    xs, ys = x[low : high + 1].tolist(), y[low : high + 1].tolist()
-    corners: list[int] = []
-    for place, (right, top) in enumerate(zip(xs, ys, strict=True)):
-        while len(corners) > 1:
-            first, second = corners[-2], corners[-1]
-            rise = (ys[second] - ys[first]) * (right - xs[first]) - (top - ys[first]) * (xs[second] - xs[first])
-            if sign * rise < 0:
-                break
-            corners.pop()
-        corners.append(place)
-    return [low + corner for corner in corners]
-
-
 def _over_units(logs: Floats, level: float, of: str, over: str) -> Estimate:
     """exp of the mean log with Student's t, or without an interval where there can be none."""
     n = len(logs)
@@ -533,11 +392,12 @@ def log_bounds(mean: float, half: float) -> tuple[float, float]:
     return math.exp(mean - half), math.exp(min(mean + half, UNBOUNDED))
 
 
-def _df(estimate: Estimate) -> int:
+def degrees_of_freedom(estimate: Estimate) -> int:
+    """Of Student's t behind an interval."""
     return estimate.n - 1 if estimate.df is None else estimate.df
 
 
-def _log_half(estimate: Estimate) -> float | None:
+def log_half(estimate: Estimate) -> float | None:
     """Half the width of a speedup's interval in logarithms; None without one, or where it says nothing at all."""
     if estimate.low is None or estimate.high is None:
         return None
@@ -546,21 +406,6 @@ def _log_half(estimate: Estimate) -> float | None:
     if estimate.low <= 0 or estimate.high >= math.exp(UNBOUNDED):
         return None
     return (math.log(estimate.high) - math.log(estimate.low)) / 2
-
-
-def _conclusion(
-    difference: Estimate, equivalence: Estimate, margin: float
-) -> Literal["equivalent", "faster", "slower", "not worse", "undecided"]:
-    if difference.low is None or difference.high is None or equivalence.low is None or equivalence.high is None:
-        return "undecided"
-    not_worse = equivalence.low > 1 / (1 + margin)
-    if not_worse and equivalence.high < 1 + margin:
-        return "equivalent"
-    if difference.low > 1:
-        return "faster"
-    if difference.high < 1:
-        return "slower"
-    return "not worse" if not_worse else "undecided"
 
 
 def _mean_of(n: int, of: str) -> str:

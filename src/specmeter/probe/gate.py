@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from specmeter.host.other_load import busy_percent, is_busy
+from specmeter.host.load import busy_percent, is_busy
 
 if TYPE_CHECKING:
     from specmeter.probe import Probe

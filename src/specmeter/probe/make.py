@@ -38,7 +38,7 @@ _CELLS = 256
 
 
 @dataclass(frozen=True)
-class Request:
+class ProbeSpec:
     """What is to be measured."""
 
     target: ModelIdentity
@@ -57,27 +57,27 @@ class Request:
     """A native `llama-server` for the source `server`; None: the embedded one."""
 
 
-def make_probe(request: Request, host: Host, progress: Progress) -> Probe:
+def make_probe(spec: ProbeSpec, host: Host, progress: Progress) -> Probe:
     """Measure, after refusing what cannot be.
 
     Raises `UsageError` for models that do not fit into memory, a text that is too short or settings that the source
     does not have, `ModelError` for a draft that is none of the target, `EngineError` when the engine fails.
     """
-    tokens = tuple(sorted({1, *(request.tokens or TOKENS[request.source])}))
-    depth = request.depth or DEPTH[request.source]
-    rounds = request.rounds or ROUNDS[request.source]
-    settings = request.settings.model_copy(update={"context": _context(request.source, tokens, depth)})
-    refuse(request, settings)
-    measure = _direct if request.source == "libllama" else _through_server
-    found = measure(request, settings, tokens, depth, rounds, progress)
+    tokens = tuple(sorted({1, *(spec.tokens or TOKENS[spec.source])}))
+    depth = spec.depth or DEPTH[spec.source]
+    rounds = spec.rounds or ROUNDS[spec.source]
+    settings = spec.settings.model_copy(update={"context": _context(spec.source, tokens, depth)})
+    refuse(spec, settings)
+    measure = _direct if spec.source == "libllama" else _through_server
+    found = measure(spec, settings, tokens, depth, rounds, progress)
     return Probe(
         made_at=time.time(),
-        source=request.source,
+        source=spec.source,
         host=host,
         engine=found.engine,
         settings=settings,
-        target=request.target,
-        draft=request.draft,
+        target=spec.target,
+        draft=spec.draft,
         depth=found.depth,
         target_ms=_curve(found.target_ms, found.unit),
         draft_ms=_curve(found.draft_ms, found.unit) if found.draft_ms else None,
@@ -103,16 +103,16 @@ def refuse_size(reference: str, *, offline: bool = False) -> None:
         )
 
 
-def refuse(request: Request, settings: EngineSettings) -> None:
+def refuse(spec: ProbeSpec, settings: EngineSettings) -> None:
     """Raise what a run with these models would raise: a draft that is none, models beyond this machine's memory."""
     from specmeter.models import preflight
 
-    models = {"target": request.target} | ({"draft": request.draft} if request.draft else {})
+    models = {"target": spec.target} | ({"draft": spec.draft} if spec.draft else {})
     arm = Arm(
-        id=f"probe of {request.target.reference}",
+        id=f"probe of {spec.target.reference}",
         target="target",
-        draft="draft" if request.draft else None,
-        methods=("draft-simple",) if request.draft else ("none",),
+        draft="draft" if spec.draft else None,
+        methods=("draft-simple",) if spec.draft else ("none",),
         engine=settings,
     )
     preflight.check([arm], models)
@@ -187,20 +187,20 @@ class _Found:
 
 
 def _direct(
-    request: Request, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
+    spec: ProbeSpec, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
 ) -> _Found:
     from specmeter.engines.libllama.engine import LibllamaEngine
     from specmeter.probe.child import measure_sweep
     from specmeter.probe.routing import summarize
     from specmeter.probe.sweep import Sweep
 
-    if request.binary is not None:
+    if spec.binary is not None:
         raise UsageError("--binary goes with --source server", fix="leave it out, or add --source server")
     engine = LibllamaEngine().identify()
-    text = request.text if request.text is not None else text_for(request.target)
+    text = spec.text if spec.text is not None else text_for(spec.target)
     order = Sweep(
-        target=request.target.path,
-        draft=request.draft.path if request.draft else None,
+        target=spec.target.path,
+        draft=spec.draft.path if spec.draft else None,
         settings=_resolved(settings),
         tokens=tuple(tokens),
         depth=depth,
@@ -217,26 +217,26 @@ def _direct(
         samples = measure_sweep(order, Path(folder), done, sampler.watch)
     others = [loads.get().other_cpu_percent for _ in range(loads.qsize())]
     union = None
-    if request.target.header and request.target.header.experts:
-        union = summarize(read_experts(request.target, settings, text, UNION_TOKENS, progress)).union
+    if spec.target.header and spec.target.header.experts:
+        union = summarize(read_experts(spec.target, settings, text, UNION_TOKENS, progress)).union
     overhead = median_estimate(samples.overhead_ms, unit="ms", of="rounds")
     return _Found(engine, samples.target_ms, samples.draft_ms, depth, "rounds", others, overhead, union)
 
 
 def _through_server(
-    request: Request, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
+    spec: ProbeSpec, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
 ) -> _Found:
     from specmeter.engines import load_engine
     from specmeter.probe.served import measure_served, sessions_per_round
 
-    engine = load_engine("embedded" if request.binary is None else "native", binary=request.binary)
-    text = request.text if request.text is not None else text_for(request.target)
+    engine = load_engine("embedded" if spec.binary is None else "native", binary=spec.binary)
+    text = spec.text if spec.text is not None else text_for(spec.target)
     settings = settings.model_copy(update={"stream_tokens": False})  # its work would count as that of forwards
-    sessions = rounds * sessions_per_round(tokens, draft=request.draft is not None)
+    sessions = rounds * sessions_per_round(tokens, draft=spec.draft is not None)
     served = measure_served(
         engine,
-        request.target,
-        request.draft,
+        spec.target,
+        spec.draft,
         settings,
         tokens=tokens,
         depth=depth,

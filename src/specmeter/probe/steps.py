@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from specmeter.engines import Launch
 from specmeter.errors import EngineProtocolError
 from specmeter.host.telemetry import TelemetrySampler
-from specmeter.record import Arm, Generation, ModelIdentity, Prompt, Reply, StepRound, Telemetry
+from specmeter.record import PARAMETERS, Arm, Generation, ModelIdentity, Prompt, Reply, StepRound, Telemetry
 
 if TYPE_CHECKING:
     from specmeter.engines import Engine, EngineSession
@@ -36,7 +36,7 @@ _WARMUP_TOKENS = 4
 
 
 @dataclass(frozen=True)
-class Order:
+class RoundSpec:
     """What is to be measured."""
 
     plain: Arm
@@ -62,15 +62,11 @@ def pricing(arm: Arm, gamma: int) -> Arm:
     by_model = arm.draft is not None
     return arm.model_copy(
         update={
+            **dict.fromkeys((*PARAMETERS, "policy", "rule")),
             "id": f"{arm.target}/{arm.draft or 'lookup'}/probe",
             "methods": ("draft-simple",) if by_model else ("ngram-simple",),
             "gamma": gamma,
-            "gamma_min": None,
-            "p_min": None,
-            "policy": None,
-            "rule": None,
             "ngram_n": None if by_model else 1,
-            "ngram_min_hits": None,
             "synthetic_rates": (0.0,) * gamma,
         }
     )
@@ -81,42 +77,42 @@ def tokens_of(gamma: int) -> int:
     return gamma + 1 + WHOLE_STEPS
 
 
-def measure_round(engine: Engine, order: Order, index: int) -> list[StepRound]:
+def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound]:
     """A session of the baseline and one of each drafting arm, in their order.
 
     Raises `EngineError` when the engine fails, and `EngineProtocolError` where it does not tell its steps apart.
     """
-    longest = max(arm.gamma or 1 for arm in order.drafting)
+    longest = max(arm.gamma or 1 for arm in spec.drafting)
     replies: dict[str, list[Reply]] = {}
     loads: dict[str, list[float]] = {}
-    turns = [order.plain, *order.drafting]
+    turns = [spec.plain, *spec.drafting]
     for arm in turns if index % 2 == 0 else reversed(turns):
         launch = Launch(
             arm,
-            order.models[arm.target],
-            order.models[arm.draft] if arm.draft is not None else None,
-            order.folder / f"{index}-{turns.index(arm)}.log",
-            start_timeout_s=order.start_timeout_s,
-            idle_timeout_s=order.idle_timeout_s,
+            spec.models[arm.target],
+            spec.models[arm.draft] if arm.draft is not None else None,
+            spec.folder / f"{index}-{turns.index(arm)}.log",
+            start_timeout_s=spec.start_timeout_s,
+            idle_timeout_s=spec.idle_timeout_s,
         )
         with engine.start(launch) as session:
-            replies[arm.id], loads[arm.id] = _replies(session, order, tokens_of(arm.gamma or longest))
-    plain = order.plain.id
+            replies[arm.id], loads[arm.id] = _replies(session, spec, tokens_of(arm.gamma or longest))
+    plain = spec.plain.id
     return [
         read_round(replies[plain], replies[arm.id]).model_copy(
             update={"other_cpu_percent": (*loads[plain], *loads[arm.id])}
         )
-        for arm in order.drafting
+        for arm in spec.drafting
     ]
 
 
-def _replies(session: EngineSession, order: Order, tokens: int) -> tuple[list[Reply], list[float]]:
+def _replies(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list[Reply], list[float]]:
     """What was answered, and the share of the machine that others took meanwhile."""
-    session.generate(_free(order.prompts[0]), order.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
+    session.generate(_free(spec.prompts[0]), spec.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
     samples: SimpleQueue[Telemetry] = SimpleQueue()
-    generation = order.generation.model_copy(update={"max_tokens": tokens})
-    with TelemetrySampler(samples.put, pids=session.facts.pids) if order.watched else nullcontext():
-        replies = [session.generate(_free(prompt), generation) for prompt in order.prompts]
+    generation = spec.generation.model_copy(update={"max_tokens": tokens})
+    with TelemetrySampler(samples.put, pids=session.facts.pids) if spec.watched else nullcontext():
+        replies = [session.generate(_free(prompt), generation) for prompt in spec.prompts]
     return replies, [samples.get().other_cpu_percent for _ in range(samples.qsize())]
 
 

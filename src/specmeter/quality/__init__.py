@@ -10,7 +10,6 @@ measured through llama.cpp's C interface, or by its own tools where that is aske
     native       the same by `llama-perplexity` and `llama-bench`
     mlx          rates of models in MLX's format; mlx_folder: what their files say
     measure      all of it for several models, in balanced order
-    resume       what an interrupted report leaves to be measured
     plan         several models described in a file; planned: its models found or made, and measured
     comparison   the models beside each other
     text, files  what is read, what is kept

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from specmeter.engines.apart import Heard, read_result, run_apart, serve
-from specmeter.errors import UsageError
-from specmeter.quality import mlx
+from specmeter.errors import EngineStartError, UsageError
+from specmeter.quality import SpeedTest, mlx
 from specmeter.quality.scoring import Scores, Scoring, score
 from specmeter.quality.timing import Times, Timing, time_tests
-from specmeter.record import Record
+from specmeter.record import EngineIdentity, ModelIdentity, Record
 
 Result = TypeVar("Result", Scores, Times)
 
@@ -35,9 +36,15 @@ def time_apart(order: Timing) -> Times:
     return _apart(_Order(time=order), Times, None)
 
 
-def time_mlx_apart(order: mlx.MlxTiming) -> Times:
-    """`mlx.time_tests` in a child. Raises what it raises, and `EngineDiedError`."""
-    return _apart(_Order(time_mlx=order), Times, None)
+def mlx_times(model: ModelIdentity, tests: Sequence[SpeedTest], seed: int) -> tuple[tuple[float, ...], EngineIdentity]:
+    """ms of each test by `mlx.time_tests`, once, in a child; and which MLX it was.
+
+    Raises `EngineStartError` without MLX, `EngineError` when it fails.
+    """
+    if reason := mlx.missing():
+        raise EngineStartError(f"MLX cannot be used: {reason}", fix="pip install 'specmeter[mlx]'")
+    order = mlx.MlxTiming(folder=model.path, tests=tuple(tests), seed=seed)
+    return _apart(_Order(time_mlx=order), Times, None).ms, mlx.identify()
 
 
 def _apart(order: _Order, kind: type[Result], heard: Heard | None) -> Result:

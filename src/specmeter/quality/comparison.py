@@ -11,7 +11,7 @@ from specmeter.quality.windows import relative
 from specmeter.record import Estimate, Record
 
 
-class Row(Record):
+class ComparedModel(Record):
     """One model beside the first one of its report."""
 
     reference: str
@@ -31,13 +31,13 @@ class Row(Record):
     looked at. None where there is nothing to compare with."""
 
 
-def compare(report: QualityReport) -> tuple[Row, ...]:
+def compare(report: QualityReport) -> tuple[ComparedModel, ...]:
     """One row for each model, in the order of the report."""
     first = report.models[0]
     reasons = [_incomparable(model.perplexity, first.perplexity) for model in report.models]
     front = _front(report.models, reasons)
     return tuple(
-        Row(
+        ComparedModel(
             reference=model.model.reference,
             size_bytes=model.model.size_bytes,
             bits_per_weight=model.bits_per_weight,

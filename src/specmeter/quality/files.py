@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specmeter.errors import SpecmeterError
 from specmeter.quality import QualityReport
-from specmeter.record.files import read_record, write_record
+from specmeter.record.json_file import read_record, write_record
 
 MAX_BYTES = 64 * 2**20
 MOST_LOOKED_AT = 50

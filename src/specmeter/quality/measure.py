@@ -31,11 +31,9 @@ from specmeter.quality import (
     SpeedTest,
     TextIdentity,
 )
-from specmeter.quality.child import score_apart, time_apart
-from specmeter.quality.mlx import mlx_times
+from specmeter.quality.child import mlx_times, score_apart, time_apart
 from specmeter.quality.mlx_folder import read_folder
 from specmeter.quality.native import native_perplexity, native_times
-from specmeter.quality.resume import carried_over
 from specmeter.quality.scoring import Scores, Scoring
 from specmeter.quality.timing import Timing, context_for
 from specmeter.quality.windows import perplexity, token_error, window_length
@@ -60,7 +58,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Request:
+class QualitySpec:
     """What is to be measured."""
 
     models: Sequence[ModelIdentity]
@@ -90,7 +88,7 @@ class Request:
 
 
 def measure(
-    request: Request,
+    spec: QualitySpec,
     host: Host,
     progress: Progress,
     keep: Callable[[QualityReport], None] = lambda _: None,
@@ -98,16 +96,15 @@ def measure(
 ) -> QualityReport:
     """Measure everything. `keep` is given what there is after each model's score and each complete block.
 
-    What an `earlier`, interrupted report holds of the same request is taken from it; see `resume.carried_over`. Raises
-    `UsageError` for what cannot be measured and for an earlier report of something else, `EngineError` when an engine
-    fails.
+    What an `earlier`, interrupted report holds of the same models is taken from it. Raises `UsageError` for what cannot
+    be measured and for an earlier report of something else, `EngineError` when an engine fails.
     """
-    threads = request.settings.threads or default_threads()
-    settings = request.settings.model_copy(update={"threads": threads, "context": request.context})
-    refuse(request, settings)
-    embedded = LibllamaEngine().identify() if _needs_embedded(request) else None
-    origins = request.origins or [Origin()] * len(request.models)
-    found = [_known(request, model, origin) for model, origin in zip(request.models, origins, strict=True)]
+    threads = spec.settings.threads or default_threads()
+    settings = spec.settings.model_copy(update={"threads": threads, "context": spec.context})
+    refuse(spec, settings)
+    embedded = LibllamaEngine().identify() if _needs_embedded(spec) else None
+    origins = spec.origins or [Origin()] * len(spec.models)
+    found = [_known(spec, model, origin) for model, origin in zip(spec.models, origins, strict=True)]
 
     def report(*, complete: bool = False) -> QualityReport:
         return QualityReport(
@@ -115,25 +112,25 @@ def measure(
             complete=complete,
             host=host,
             settings=settings,
-            stride=request.stride,
-            most_windows=request.windows,
-            text=request.text_identity,
+            stride=spec.stride,
+            most_windows=spec.windows,
+            text=spec.text_identity,
             models=tuple(found),
-            plan=request.plan,
-            applied=tuple(request.applied),
-            skipped=tuple(request.skipped),
+            plan=spec.plan,
+            applied=tuple(spec.applied),
+            skipped=tuple(spec.skipped),
         )
 
     if earlier is not None:
-        found = carried_over(earlier, report(), request.tests)
-    if request.score:
-        for place, model in enumerate(request.models):
+        found = _carried_over(earlier, report(), spec.tests)
+    if spec.score:
+        for place, model in enumerate(spec.models):
             if found[place].perplexity is None:
                 what = f"perplexity of {model.reference}"
-                found[place] = _scored(request, found[place], settings, embedded, partial(progress, what))
+                found[place] = _scored(spec, found[place], settings, embedded, partial(progress, what))
                 keep(report())
-    if request.tests:
-        for rates in _blocks(request, settings, embedded, progress, found):
+    if spec.tests:
+        for rates in _blocks(spec, settings, embedded, progress, found):
             found = [
                 quality.model_copy(update={"rates": of_model[0], "rates_engine": of_model[1]})
                 for quality, of_model in zip(found, rates, strict=True)
@@ -142,21 +139,21 @@ def measure(
     return report(complete=True)
 
 
-def refuse(request: Request, settings: EngineSettings) -> None:
+def refuse(spec: QualitySpec, settings: EngineSettings) -> None:
     """Raise `UsageError` for random weights that are to be scored, for models that do not fit into memory, and where
     there is nothing to measure."""
-    if not request.models or not (request.score or request.tests):
+    if not spec.models or not (spec.score or spec.tests):
         raise UsageError(
             "there is nothing to measure", fix="name a model, and leave --no-perplexity out or add --rates"
         )
-    if request.mlx:
-        if request.score:
+    if spec.mlx:
+        if spec.score:
             raise UsageError("MLX models are timed, not scored", fix="set score: false in the plan")
         return
-    longest = window_length(request.context, request.stride) if request.score else 16
-    longest = max(longest, context_for(request.tests) if request.tests else 16)
-    for model in request.models:
-        if request.score and model.timing_only:
+    longest = window_length(spec.context, spec.stride) if spec.score else 16
+    longest = max(longest, context_for(spec.tests) if spec.tests else 16)
+    for model in spec.models:
+        if spec.score and model.timing_only:
             raise UsageError(
                 f"{model.reference}: has random weights; its perplexity means nothing",
                 fix="use --no-perplexity --rates, or a model that was trained",
@@ -169,17 +166,17 @@ def refuse(request: Request, settings: EngineSettings) -> None:
         preflight.check([arm], {"target": model})
 
 
-def _needs_embedded(request: Request) -> bool:
+def _needs_embedded(spec: QualitySpec) -> bool:
     """Whether anything is measured without a native tool."""
-    return not request.mlx and (
-        (request.score and request.native_perplexity is None) or (bool(request.tests) and request.native_bench is None)
+    return not spec.mlx and (
+        (spec.score and spec.native_perplexity is None) or (bool(spec.tests) and spec.native_bench is None)
     )
 
 
-def _known(request: Request, model: ModelIdentity, origin: Origin) -> ModelQuality:
+def _known(spec: QualitySpec, model: ModelIdentity, origin: Origin) -> ModelQuality:
     """The model with what its files say, before anything is measured."""
     path = Path(model.path)
-    if request.mlx:
+    if spec.mlx:
         folder = read_folder(path)
         bits, types = folder.bits_per_weight, folder.tensor_types
     else:
@@ -189,20 +186,20 @@ def _known(request: Request, model: ModelIdentity, origin: Origin) -> ModelQuali
     return ModelQuality(
         model=model,
         bits_per_weight=bits,
-        warnings=_warnings(request, model),
+        warnings=_warnings(spec, model),
         role=origin.role,
         made=origin.made,
         tensor_types=types,
     )
 
 
-def _warnings(request: Request, model: ModelIdentity) -> tuple[str, ...]:
-    if request.score and request.text_identity.bundled and model.origin != "bench":
+def _warnings(spec: QualitySpec, model: ModelIdentity) -> tuple[str, ...]:
+    if spec.score and spec.text_identity.bundled and model.origin != "bench":
         return (
             "scored on the bench models' invented language, which it was never made for: the perplexity tells nothing "
             "about its quality, and little about what quantization costs it; give --text",
         )
-    if request.score and not request.text_identity.bundled and model.origin == "bench":
+    if spec.score and not spec.text_identity.bundled and model.origin == "bench":
         return ("a bench model knows nothing but the bench language; its perplexity of another text means little",)
     return ()
 
@@ -211,7 +208,7 @@ def _warnings(request: Request, model: ModelIdentity) -> tuple[str, ...]:
 
 
 def _scored(
-    request: Request,
+    spec: QualitySpec,
     quality: ModelQuality,
     settings: EngineSettings,
     embedded: EngineIdentity | None,
@@ -220,24 +217,24 @@ def _scored(
     model = quality.model
     warnings = list(quality.warnings)
     with _about(model):
-        if request.native_perplexity is not None or embedded is None:
-            assert request.native_perplexity is not None
+        if spec.native_perplexity is not None or embedded is None:
+            assert spec.native_perplexity is not None
             result = native_perplexity(
-                request.native_perplexity,
+                spec.native_perplexity,
                 model,
-                request.text,
+                spec.text,
                 settings,
-                request.stride,
+                spec.stride,
                 heard,
-                windows=request.windows,
+                windows=spec.windows,
             )
         else:
             order = Scoring(
                 model=model.path,
                 settings=settings,
-                stride=request.stride,
-                windows=request.windows,
-                text=request.text,
+                stride=spec.stride,
+                windows=spec.windows,
+                text=spec.text,
             )
             started = time.perf_counter()
             scores = score_apart(order, heard)
@@ -278,7 +275,7 @@ def perplexity_of(scores: Scores, wall_s: float, engine: EngineIdentity) -> Perp
 
 
 def _blocks(
-    request: Request,
+    spec: QualitySpec,
     settings: EngineSettings,
     embedded: EngineIdentity | None,
     progress: Progress,
@@ -288,35 +285,35 @@ def _blocks(
 
     Blocks that `earlier` holds are not measured again.
     """
-    ids = [str(place) for place in range(len(request.models))]
+    ids = [str(place) for place in range(len(spec.models))]
     ms: list[list[tuple[float, ...]]] = [
         list(zip(*(rate.ms for rate in model.rates), strict=True)) for model in earlier
     ]
     engines = [model.rates_engine or embedded for model in earlier]
-    cells = schedule.plan(ids, request.blocks, 1, "latin", SEED)
+    cells = schedule.plan(ids, spec.blocks, 1, "latin", SEED)
     past = len(ms[0]) * len(ids)
     progress("rates", past, len(cells))
     for done, cell in enumerate(cells[past:], start=past + 1):
         place = int(cell.arm_id)
-        model = request.models[place]
+        model = spec.models[place]
         with _about(model):
-            if request.mlx:
-                times, engines[place] = mlx_times(model, request.tests, SEED + cell.block)
-            elif request.native_bench is not None:
-                times, engines[place] = native_times(request.native_bench, model, request.tests, settings)
+            if spec.mlx:
+                times, engines[place] = mlx_times(model, spec.tests, SEED + cell.block)
+            elif spec.native_bench is not None:
+                times, engines[place] = native_times(spec.native_bench, model, spec.tests, settings)
             else:
                 order = Timing(
                     model=model.path,
                     settings=settings,
-                    tests=tuple(request.tests),
-                    text=request.text,
+                    tests=tuple(spec.tests),
+                    text=spec.text,
                     seed=SEED + cell.block,
                 )
                 times = time_apart(order).ms
         ms[place].append(times)
         progress("rates", done, len(cells))
         if done % len(ids) == 0:
-            yield [(_rates(request.tests, of_model), engine) for of_model, engine in zip(ms, engines, strict=True)]
+            yield [(_rates(spec.tests, of_model), engine) for of_model, engine in zip(ms, engines, strict=True)]
 
 
 def _rates(tests: Sequence[SpeedTest], blocks: Sequence[tuple[float, ...]]) -> tuple[Rate, ...]:
@@ -344,3 +341,44 @@ def _about(model: ModelIdentity) -> Generator[None]:
         if model.reference not in error.message:
             error.message = f"{model.reference}: {error.message}"
         raise
+
+
+def _carried_over(earlier: QualityReport, now: QualityReport, tests: Sequence[SpeedTest]) -> list[ModelQuality]:
+    """The models of `now`, which holds no numbers yet, with the perplexities and complete blocks of `earlier`.
+
+    Raises `UsageError` when that report is of another machine, text, setting or model, or timed other things: numbers
+    of two kinds would stand in one table.
+    """
+    differs = _difference(earlier, now, tests)
+    if differs:
+        raise UsageError(
+            f"the report to go on with has another {differs}", fix="name another file, or remove the old one"
+        )
+    return [
+        ours.model_copy(
+            update={
+                "perplexity": theirs.perplexity,
+                "rates": theirs.rates,
+                "rates_engine": theirs.rates_engine,
+                "warnings": theirs.warnings,
+            }
+        )
+        for ours, theirs in zip(now.models, earlier.models, strict=True)
+    ]
+
+
+def _difference(earlier: QualityReport, now: QualityReport, tests: Sequence[SpeedTest]) -> str:
+    """What the two do not have in common; empty: they go together."""
+    if earlier.host.hostname_sha256 != now.host.hostname_sha256:
+        return "machine"
+    if (earlier.settings, earlier.stride, earlier.most_windows) != (now.settings, now.stride, now.most_windows):
+        return "engine setting, context, stride or number of windows"
+    if earlier.text.sha256 != now.text.sha256:
+        return "text"
+    if [model.model.sha256 for model in earlier.models] != [model.model.sha256 for model in now.models]:
+        return "set of models"
+    if any(model.rates and [rate.test for rate in model.rates] != list(tests) for model in earlier.models):
+        return "set of tests"
+    if len({len(rate.ms) for model in earlier.models for rate in model.rates}) > 1:
+        return "number of blocks for each model"
+    return ""

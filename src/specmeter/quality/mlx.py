@@ -27,7 +27,7 @@ from specmeter.errors import EngineError, EngineStartError, UsageError
 from specmeter.quality import SpeedTest
 from specmeter.quality.mlx_folder import read_folder
 from specmeter.quality.timing import Times
-from specmeter.record import EngineIdentity, ModelIdentity, Record
+from specmeter.record import EngineIdentity, Record
 
 _WARM_UP = 16
 """Tokens generated before anything is timed."""
@@ -46,19 +46,6 @@ def missing() -> str:
     """Why MLX cannot be used here; empty where it can. Nothing is loaded."""
     absent = [name for name in ("mlx", "mlx_lm") if find_spec(name) is None]
     return f"{' and '.join(absent)} not installed (extra `mlx`: Apple Silicon, or Linux's CPU)" if absent else ""
-
-
-def mlx_times(model: ModelIdentity, tests: Sequence[SpeedTest], seed: int) -> tuple[tuple[float, ...], EngineIdentity]:
-    """ms of each test, once, in a fresh process; and which MLX it was.
-
-    Raises `EngineStartError` without MLX, `EngineError` when it fails.
-    """
-    from specmeter.quality.child import time_mlx_apart
-
-    if reason := missing():
-        raise EngineStartError(f"MLX cannot be used: {reason}", fix="pip install 'specmeter[mlx]'")
-    order = MlxTiming(folder=model.path, tests=tuple(tests), seed=seed)
-    return time_mlx_apart(order).ms, identify()
 
 
 @cache

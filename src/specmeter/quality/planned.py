@@ -15,7 +15,7 @@ from specmeter.models.facts import read_header
 from specmeter.models.reference import origin_of, resolve
 from specmeter.models.requantize import OWN_TYPES, make
 from specmeter.quality import ModelRole, QualityReport, SkippedModel
-from specmeter.quality.measure import Origin, Progress, Request, measure
+from specmeter.quality.measure import Origin, Progress, QualitySpec, measure
 from specmeter.quality.mlx_folder import is_folder, read_folder
 from specmeter.quality.native import find_tool
 from specmeter.quality.plan import LoadedPlan, PlannedModel, QualityPlan, text_path
@@ -49,7 +49,7 @@ def measure_plan(
 
 
 def carry_out(
-    request: Request,
+    request: QualitySpec,
     *,
     progress: Progress,
     keep: Callable[[QualityReport], None],
@@ -62,7 +62,7 @@ def carry_out(
     return report
 
 
-def prepare(loaded: LoadedPlan, *, offline: bool = False, fetching: ModelProgress | None = None) -> Request:
+def prepare(loaded: LoadedPlan, *, offline: bool = False, fetching: ModelProgress | None = None) -> QualitySpec:
     """The plan with its models found, made or left out. Raises as `measure_plan` does."""
     plan = loaded.value
     text, identity = read_text(text_path(loaded) if plan.score else None)
@@ -77,7 +77,7 @@ def prepare(loaded: LoadedPlan, *, offline: bool = False, fetching: ModelProgres
             f"{loaded.source}: none of the plan's models can be measured here:{reasons}",
             fix="give files of your own with --set models.NAME.reference=FILE, or choose --variant bench",
         )
-    return Request(
+    return QualitySpec(
         models=shelf.models,
         text=text,
         text_identity=identity,
@@ -193,7 +193,7 @@ def _gguf_model(
 
 def _mlx_model(name: str, reference: str, base_dir: Path, offline: bool) -> ModelIdentity:
     if reference.startswith("hf:"):
-        from specmeter.models.hub_folder import fetch_folder
+        from specmeter.models.hub import fetch_folder
 
         path = fetch_folder(reference, offline=offline)
     else:

@@ -36,7 +36,7 @@ from specmeter.record.derived import (
     UnionPoint,
 )
 from specmeter.record.identity import Condition, DraftPair, EngineIdentity, ModelHeader, ModelIdentity
-from specmeter.record.judged import Certificate, Finding, Outcome, Severity, Standing, Unchecked, Verdict
+from specmeter.record.judged import Certificate, CheckOutcome, Finding, Severity, Standing, Unchecked, Verdict
 from specmeter.record.machine import Gpu, GpuSample, Host, PowerMeter, RequestEnergy, Telemetry
 from specmeter.record.measured import DeviceUse, Drafting, Reply, Request, Session, Step, Timings
 from specmeter.record.traits import PARAMETERS, PLAIN, TRUTHS, EngineTraits, MethodName, MethodTraits, Truth
@@ -48,6 +48,7 @@ __all__ = [
     "Address",
     "Arm",
     "Certificate",
+    "CheckOutcome",
     "Condition",
     "DeviceUse",
     "DraftPair",
@@ -71,7 +72,6 @@ __all__ = [
     "ModelHeader",
     "ModelIdentity",
     "Network",
-    "Outcome",
     "PolicyName",
     "PowerMeter",
     "Prediction",

@@ -51,7 +51,7 @@ class Unchecked(Record):
     """False where there is nothing to be checked (an arm without a draft model has no draft to compare)."""
 
 
-class Outcome(Record):
+class CheckOutcome(Record):
     """How one check ended."""
 
     check: str
@@ -82,6 +82,6 @@ class Certificate(Record):
     """Arm id -> verdict; an arm is no better than its baseline."""
     requests: dict[Verdict, int]
     """How many requests have which verdict."""
-    checks: tuple[Outcome, ...]
+    checks: tuple[CheckOutcome, ...]
     data: dict[str, str]
     """Part of the run's data -> SHA-256 of it."""

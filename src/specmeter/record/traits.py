@@ -19,8 +19,15 @@ MethodName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 PLAIN = "none"
 
-PARAMETERS = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits")
-"""Fields of an arm that say how it drafts; which of them a method honours, its traits say."""
+PARAMETERS: Mapping[str, str] = {
+    "gamma": "g",
+    "gamma_min": "min",
+    "p_min": "p",
+    "ngram_n": "n",
+    "ngram_min_hits": "hits",
+}
+"""Fields of an arm that say how it drafts -> what ids of arms write before their values. This is the one list of them:
+a new one is a field of `Arm`, of `experiments.spec.ArmSpec` and `Exclusion`, and whatever an engine does with it."""
 
 Truth = Literal[
     "drafts",

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from specmeter.engines.kinds import traits_on_record
 from specmeter.errors import StoreError
-from specmeter.experiments.schedule import Cell
+from specmeter.experiments.schedule import Turn
 from specmeter.files import read_inside
 from specmeter.record import (
     Arm,
@@ -164,15 +164,15 @@ class RunReader:
         """Arm id -> number of requests that make it complete."""
         return dict(self._query("SELECT arm_id, count(*) FROM plan GROUP BY arm_id"))
 
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[Turn, ...]:
         """Arms in blocks, in the order in which the plan has them; those without any request are left out."""
         rows = self._query(
             "SELECT invocation, block, arm_id FROM plan GROUP BY invocation, block, arm_id ORDER BY min(seq)"
         )
         turns: Counter[tuple[int, int]] = Counter()
-        found: list[Cell] = []
+        found: list[Turn] = []
         for invocation, block, arm_id in rows:
-            found.append(Cell(invocation, block, turns[invocation, block], arm_id))
+            found.append(Turn(invocation, block, turns[invocation, block], arm_id))
             turns[invocation, block] += 1
         return tuple(found)
 

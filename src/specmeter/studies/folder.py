@@ -22,7 +22,7 @@ from specmeter.files import is_link
 from specmeter.quality import QualityReport
 from specmeter.quality.files import load_report
 from specmeter.record import Record, Verdict
-from specmeter.record.files import read_record, write_record
+from specmeter.record.json_file import read_record, write_record
 from specmeter.store import RunState, RunStore
 from specmeter.store.places import RUNS_FOLDER, STUDY_NAME, find_studies, new_folder
 from specmeter.studies.amounts import measured

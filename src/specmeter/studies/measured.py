@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
-from specmeter.analysis.explain.memory import arm_prices
+from specmeter.analysis.explain.memory_price import arm_prices
 from specmeter.analysis.reading import read_run
 from specmeter.quality import QualityReport
 from specmeter.store import RunState, RunStore

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from specmeter.analysis.consumption import Consumption
-from specmeter.analysis.explain.memory import MemoryPrice
+from specmeter.analysis.explain.memory_price import MemoryPrice
 from specmeter.quality import QualityReport
 from specmeter.record import Estimate, ExpertUnion, Host, Record, Standing
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.analysis.differences import Difference, find_differences, read_texts
+from specmeter.analysis.divergences import Divergence, find_divergences, read_texts
 from specmeter.engines import Candidate, Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineProtocolError
 from specmeter.record import Margin
@@ -71,7 +71,7 @@ def measure_margins(work: Work, engine: Engine, store: RunStore, *, most_questio
     asked = Asked()
     if work.experiment.generation.temperature > 0 or not {"tokens", "candidates"} <= set(work.traits.tells):
         return asked
-    differences = find_differences(store, work.arms, read_texts(store))
+    differences = find_divergences(store, work.arms, read_texts(store))
     asked.differing = len(differences)
     asked.unaskable = sum(not it.can_be_asked for it in differences)
     found = _sort(work, differences, store.margins())
@@ -79,7 +79,7 @@ def measure_margins(work: Work, engine: Engine, store: RunStore, *, most_questio
     asked.margins = found.known + len(found.repeated)
     chosen = _fairly(found.open, max(0, most_questions - found.answered))
     asked.beyond = len(found.open) - len(chosen)
-    by_baseline: dict[str, dict[Question, list[Difference]]] = defaultdict(dict)
+    by_baseline: dict[str, dict[Question, list[Divergence]]] = defaultdict(dict)
     for question in chosen:
         by_baseline[question.baseline_id][question] = found.open[question]
     for baseline_id, questions in by_baseline.items():
@@ -95,7 +95,7 @@ def _ask_session(
     engine: Engine,
     store: RunStore,
     baseline_id: str,
-    questions: dict[Question, list[Difference]],
+    questions: dict[Question, list[Divergence]],
     asked: Asked,
 ) -> None:
     """Ask one baseline's target. Raises `EngineError` when the engine does not start, or gives up."""
@@ -141,7 +141,7 @@ def _launch(work: Work, store: RunStore, baseline_id: str) -> Launch:
 class _Sorted:
     """Differences by what is known about them."""
 
-    open: dict[Question, list[Difference]]
+    open: dict[Question, list[Divergence]]
     """What is to be asked, with the requests it is about."""
     repeated: list[Margin]
     """Of requests that parted as others did before, about which the store has the answer."""
@@ -151,7 +151,7 @@ class _Sorted:
     """Questions that these have answered."""
 
 
-def _sort(work: Work, differences: Sequence[Difference], margins: Iterable[Margin]) -> _Sorted:
+def _sort(work: Work, differences: Sequence[Divergence], margins: Iterable[Margin]) -> _Sorted:
     stored = {_identity(margin): margin for margin in margins}
     answers: dict[tuple[Question, int, int], Margin] = {}
     places = [(it, _question(work, it)) for it in differences]
@@ -170,11 +170,11 @@ def _sort(work: Work, differences: Sequence[Difference], margins: Iterable[Margi
     return result
 
 
-def _question(work: Work, it: Difference) -> Question:
+def _question(work: Work, it: Divergence) -> Question:
     return Question(work.arms[it.key.arm_id].baseline_id or it.key.arm_id, it.key.prompt_id, it.before)
 
 
-def _fairly(questions: dict[Question, list[Difference]], most: int) -> list[Question]:
+def _fairly(questions: dict[Question, list[Divergence]], most: int) -> list[Question]:
     """Up to `most` questions, from each arm in turn: no arm's differences crowd out another's."""
     of_arm: dict[str, list[Question]] = defaultdict(list)
     for question, differences in questions.items():
@@ -190,7 +190,7 @@ def _in_turn(rows: Iterable[Sequence[Question]]) -> Iterator[Question]:
         yield from (row[place] for row in rows if place < len(row))
 
 
-def _margin(difference: Difference, candidates: Sequence[Candidate]) -> Margin:
+def _margin(difference: Divergence, candidates: Sequence[Candidate]) -> Margin:
     logprobs = {candidate.token: candidate.logprob for candidate in candidates}
     key = difference.key
     return Margin(
@@ -207,7 +207,7 @@ def _margin(difference: Difference, candidates: Sequence[Candidate]) -> Margin:
     )
 
 
-def _place(it: Difference) -> tuple[object, ...]:
+def _place(it: Divergence) -> tuple[object, ...]:
     return (*it.key, it.position, it.reference_token, it.token)
 
 

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from specmeter.errors import ExperimentError
 from specmeter.record import Prompt
-from specmeter.workloads.item import Item
 from specmeter.workloads.length import Tokenizer, cut_lengths, random_lengths
 from specmeter.workloads.packaged import collection, held_out_text, packaged
 from specmeter.workloads.spec import (
     BenchWorkload,
     FileWorkload,
+    Item,
     LengthWorkload,
     RandomWorkload,
     StudiesWorkload,

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from specmeter.errors import ExperimentError
-from specmeter.workloads.item import Item
 from specmeter.workloads.packaged import sample_text
+from specmeter.workloads.spec import Item
 
 BROKEN = "\ufffd"
 """What a detokenizer writes for half a character."""

@@ -15,8 +15,7 @@ from importlib.resources import files
 from typing import Literal
 
 from specmeter.errors import ExperimentError
-from specmeter.workloads.item import Item
-from specmeter.workloads.spec import ALL_KINDS
+from specmeter.workloads.spec import ALL_KINDS, Item
 
 Folder = Literal["bench", "studies"]
 

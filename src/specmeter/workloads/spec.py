@@ -9,7 +9,7 @@ workloads:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -146,3 +146,16 @@ WorkloadSpec = Annotated[
     BenchWorkload | StudiesWorkload | LengthWorkload | FileWorkload | RandomWorkload, Field(discriminator="source")
 ]
 """One entry of an experiment's `workloads`."""
+
+
+class Item(NamedTuple):
+    """What a source gives for one prompt, before it is named within its workload and hashed."""
+
+    id: str
+    """Unique within the workload."""
+    kind: str
+    text: str
+    max_tokens: int | None = None
+    token_count: int | None = None
+    """Exact length by the target's tokenizer, where it was asked for."""
+    random_tokens: bool = False

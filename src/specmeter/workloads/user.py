@@ -21,8 +21,7 @@ from pydantic import Field, ValidationError
 
 from specmeter.errors import ExperimentError
 from specmeter.record import Record
-from specmeter.workloads.item import Item
-from specmeter.workloads.spec import Name
+from specmeter.workloads.spec import Item, Name
 
 MAX_FILE_BYTES = 64 * 2**20
 MAX_PROMPTS = 100_000

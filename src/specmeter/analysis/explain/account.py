@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.analysis.explain.experts import Experts, experts_of
 from specmeter.analysis.explain.parts import PARTS, RESIDUAL, Means, Split, means_of, split
 from specmeter.analysis.explain.reason import ReasonName, Round, sentence
-from specmeter.analysis.explain.tally import Cell, Tally, read_tallies, total
 from specmeter.analysis.prediction.costs import probed
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import fits
-from specmeter.analysis.prediction.outcomes import Outcome
+from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.prediction.speedup import AtGamma, predict
+from specmeter.analysis.tally import Place, Tallies, Tally, read_tallies, total
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.numbers.stats import pooled_ratio
 from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdict
@@ -78,7 +78,7 @@ class ArmAccount(Record):
     sentence: str
     speedup: Estimate | None
     """As measured; None where it cannot be believed."""
-    prediction: Outcome | None
+    prediction: PredictionOutcome | None
     """What was expected before the measurement."""
     by_curve: AtGamma | None
     """What the probe's curves say with the acceptance that was measured; None without a probe of the arm's models."""
@@ -102,13 +102,19 @@ class Account:
 
 
 def explain(
-    run: RunReader, report: RunReport, probes: Mapping[str, Probe] | None = None, probe_name: str | None = None
+    run: RunReader,
+    report: RunReport,
+    probes: Mapping[str, Probe] | None = None,
+    probe_name: str | None = None,
+    *,
+    tallies: Tallies | None = None,
 ) -> Account:
-    """Account for every arm of `run`, as `report` reads it. `probes`: arm id -> the probe of its models.
+    """Account for every arm of `run`, as `report` reads it. `probes`: arm id -> the probe of its models; `tallies`:
+    those of the run, where they were read before.
 
     Raises `UsageError` for a run in which nothing was measured, `StoreError` for a damaged one.
     """
-    tallies = read_tallies(run)
+    tallies = read_tallies(run) if tallies is None else tallies
     models = {model.name: model for model in report.models}
     verdicts = report.certificate.arms if report.certificate else {}
     speedups = {arm.arm_id: arm.speedup for arm in (*report.summary.arms, *report.summary.controls)}
@@ -141,7 +147,7 @@ def explain(
     return Account(report.name, tuple(found), probe_name if probes else None)
 
 
-def _unions(arms: Iterable[Arm], tallies: Mapping[str, Mapping[Cell, Tally]]) -> dict[str, dict[int, float]]:
+def _unions(arms: Iterable[Arm], tallies: Tallies) -> dict[str, dict[int, float]]:
     """Target -> experts that its forwards read, by their tokens, as any arm of it recorded them."""
     sums: dict[str, Tally] = {}
     for arm in arms:
@@ -165,8 +171,8 @@ def probes_by_arm(
 
 def _account(
     arm: Arm,
-    mine: Mapping[Cell, Tally],
-    base: Mapping[Cell, Tally],
+    mine: Mapping[Place, Tally],
+    base: Mapping[Place, Tally],
     experts: Experts | None,
     probe: Probe | None,
     *,
@@ -226,7 +232,7 @@ def _accounted(splits: Sequence[Split], means: Means) -> float | None:
     return None if means == "undivided" else 1 - abs(sum(it.remainder for it in splits)) / whole
 
 
-def _units(tallies: Mapping[Cell, Tally], cells: Sequence[Cell], several: bool) -> dict[object, Tally]:
+def _units(tallies: Mapping[Place, Tally], cells: Sequence[Place], several: bool) -> dict[object, Tally]:
     """Sums over what repeats: blocks, or invocations where there are several."""
     found: dict[object, Tally] = {}
     for cell in cells:
@@ -289,7 +295,7 @@ def _cost_record(it: Round) -> RoundCost:
     )
 
 
-def _by_curve(arm: Arm, mine: Mapping[Cell, Tally], cells: Sequence[Cell], probe: Probe | None) -> AtGamma | None:
+def _by_curve(arm: Arm, mine: Mapping[Place, Tally], cells: Sequence[Place], probe: Probe | None) -> AtGamma | None:
     """The probe's curves with the very lengths and acceptance of the arm."""
     if probe is None or not arm.speculates:
         return None

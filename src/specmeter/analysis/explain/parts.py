@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from specmeter.analysis.explain.tally import TIMES, Tally
+from specmeter.analysis.tally import TIMES, Tally
 
 if TYPE_CHECKING:
     from specmeter.probe import Probe

@@ -22,7 +22,7 @@ from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
 from specmeter.analysis.prediction.speedup import predict
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.probe.files import find_probe
-from specmeter.record import Arm, ModelIdentity, Prediction, Request
+from specmeter.record import PARAMETERS, Arm, ModelIdentity, Prediction, Request
 from specmeter.text import counted
 
 if TYPE_CHECKING:
@@ -281,8 +281,8 @@ def _shows_acceptance(arm: Arm) -> bool:
 
 def drafting(arm: Arm) -> tuple[object, ...]:
     """What two arms must have in common for the acceptance of one to be that of the other."""
-    by = (arm.policy, arm.rule)
-    return (arm.target, arm.methods, arm.draft, arm.gamma_min, arm.p_min, arm.ngram_n, arm.ngram_min_hits, *by)
+    by = (getattr(arm, name) for name in PARAMETERS if name != "gamma")
+    return (arm.target, arm.methods, arm.draft, *by, arm.policy, arm.rule)
 
 
 def unlike(probe: EngineSettings, arm: EngineSettings) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.summary import RunSummary
 
 
-class Outcome(Record):
+class PredictionOutcome(Record):
     """A prediction and its error."""
 
     prediction: Prediction
@@ -46,13 +46,13 @@ class Accuracy(Record):
     """Arms whose measured speedup lies within the predicted interval."""
 
 
-def outcomes(predictions: Iterable[Prediction], summary: RunSummary) -> tuple[Outcome, ...]:
+def outcomes(predictions: Iterable[Prediction], summary: RunSummary) -> tuple[PredictionOutcome, ...]:
     """Each prediction with what `summary` says about its arm, controls included."""
     measured = {arm.arm_id: arm.speedup for arm in (*summary.arms, *summary.controls)}
-    return tuple(Outcome(prediction=it, measured=measured.get(it.arm_id)) for it in predictions)
+    return tuple(PredictionOutcome(prediction=it, measured=measured.get(it.arm_id)) for it in predictions)
 
 
-def accuracy(found: Iterable[Outcome]) -> Accuracy | None:
+def accuracy(found: Iterable[PredictionOutcome]) -> Accuracy | None:
     """Over all of them; None where there is no error to speak of."""
     judged = [(abs(error), outcome.inside) for outcome in found if (error := outcome.error) is not None]
     if not judged:
@@ -66,6 +66,6 @@ def accuracy(found: Iterable[Outcome]) -> Accuracy | None:
     )
 
 
-def as_data(outcome: Outcome) -> dict[str, object]:
+def as_data(outcome: PredictionOutcome) -> dict[str, object]:
     """For JSON: the records and what follows from them."""
     return {**outcome.model_dump(mode="json"), "error": outcome.error, "inside": outcome.inside}

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 _DRAFT = ("gamma", "gamma_min", "p_min")
 _MAP = ("gamma", "ngram_n", "ngram_min_hits")
+PRINTED_NAMES = {
+    "gamma": ("n_max", "size_m", "size_value", "n_draft"),
+    "gamma_min": ("n_min",),
+    "p_min": ("p_min",),
+    "ngram_n": ("size_n", "size_key", "n_match"),
+    "ngram_min_hits": ("min_hits",),
+}
+"""Field of `Arm` -> the names by which methods print what is in force."""
 METHODS = (
     MethodTraits(name="draft-simple", drafter="model", draft_model="needed", parameters=_DRAFT),
     MethodTraits(name="ngram-simple", drafter="lookup", parameters=("gamma", "ngram_n")),

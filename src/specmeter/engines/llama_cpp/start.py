@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import LOOPBACK, LoopbackClient, json_object
+from specmeter.engines.llama_cpp.kinds import PRINTED_NAMES
 from specmeter.engines.llama_cpp.log import parse_load
 from specmeter.engines.llama_cpp.server import LlamaSession, quoted_log
 from specmeter.engines.process import EngineProcess
@@ -196,19 +197,10 @@ def _speculating(client: LoopbackClient) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-_FLAT = {
-    "gamma": ("n_max", "size_m", "size_value", "n_draft"),
-    "gamma_min": ("n_min",),
-    "p_min": ("p_min",),
-    "ngram_n": ("size_n", "size_key", "n_match"),
-    "ngram_min_hits": ("min_hits",),
-}
-
-
 def _flat_parameters(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """An arm's own field names with the values in force, where one method alone is active."""
     parameters: dict[str, dict[str, Any]] = resolved["method_parameters"]
     if len(parameters) != 1:
         return {}
     (values,) = parameters.values()
-    return {field: values[name] for field, names in _FLAT.items() for name in names if name in values}
+    return {field: values[name] for field, names in PRINTED_NAMES.items() for name in names if name in values}

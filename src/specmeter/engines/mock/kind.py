@@ -27,7 +27,7 @@ def _model(options: MockSpec, name: str, reference: str) -> ModelIdentity:
 MOCK = EngineKind(
     traits=EngineTraits(
         simulated=True,
-        methods=tuple(method.model_copy(update={"parameters": PARAMETERS}) for method in METHODS),
+        methods=tuple(method.model_copy(update={"parameters": tuple(PARAMETERS)}) for method in METHODS),
         combines_methods=True,
         policies=("entropy", "utility", "cost-table"),
         rules=("sample-match", "rejection"),

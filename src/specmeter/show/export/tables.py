@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
-from specmeter.analysis.prediction.outcomes import Outcome
+from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.errors import UsageError
 from specmeter.numbers import rates
 from specmeter.numbers.estimates import bare
@@ -186,7 +186,7 @@ def _energies(store: RunReader) -> Iterator[_EnergyOf]:
         yield _EnergyOf(it, sum(it.joules.values()), tokens.get(key))
 
 
-def _outcomes(store: RunReader) -> Iterator[Outcome]:
+def _outcomes(store: RunReader) -> Iterator[PredictionOutcome]:
     from specmeter.analysis.reading import read_run
 
     return iter(read_run(store.folder).predictions if store.predictions() else ())

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from specmeter.analysis.explain.account import Account, explain
-from specmeter.analysis.explain.memory import MemoryPrice, memory_prices
+from specmeter.analysis.explain.memory_price import MemoryPrice, memory_prices
 from specmeter.analysis.explain.probes import probes_of
 from specmeter.analysis.positions import ArmPositions, positions
 from specmeter.analysis.reading import RunReport, read_run
+from specmeter.analysis.tally import Tallies, read_tallies
 from specmeter.probe import Probe
 from specmeter.probe.files import load_probe
 from specmeter.profile.figures import DraftLength, draft_lengths
@@ -122,6 +123,8 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
         named = [] if probe is None else [(probe.name, load_probe(probe))]
         probes, name = probes_of(store, run, named)
         told = any(arm.drafted is not None for arm in run.summary.arms)
+        explained = run.state.ok <= MOST_EXPLAINED
+        tallies: Tallies = read_tallies(store) if explained else {}
         return Document(
             run=run,
             hosts=hosts,
@@ -135,10 +138,10 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             points=points,
             bins=bins,
             probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
-            account=explain(store, run, probes, name) if told and 0 < run.state.ok <= MOST_EXPLAINED else None,
-            lengths=draft_lengths(store) if run.state.ok <= MOST_EXPLAINED else (),
+            account=explain(store, run, probes, name, tallies=tallies) if told and explained and run.state.ok else None,
+            lengths=draft_lengths(store) if explained else (),
             memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions),
-            positions=positions(store) if run.state.ok <= MOST_EXPLAINED else (),
+            positions=positions(store, tallies) if explained else (),
             routing=tuple(store.routing()),
             study=document_of_run(run),
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.explain.account import PartName
-from specmeter.numbers.stats import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.show import charts
 from specmeter.show.charts import Chart, Datum, Spec, arm_name, quantity, ratio, ratio_axis, rows, shown, tooltip
 from specmeter.show.page.position_charts import accepted, positions

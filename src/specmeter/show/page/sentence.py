@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN
-from specmeter.numbers.stats import LEAST_PROMPTS, MARGIN
+from specmeter.numbers.margin import MARGIN
+from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.text import bound
 
 if TYPE_CHECKING:

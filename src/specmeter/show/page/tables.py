@@ -13,7 +13,7 @@ from specmeter.store.environment import private
 
 if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary, KindSummary
-    from specmeter.record import Outcome, Verdict
+    from specmeter.record import CheckOutcome, Verdict
     from specmeter.show.page.document import Document
 
 _TEXT_SHOWN = 160
@@ -371,13 +371,13 @@ def _beginning(text: str) -> str:
     return line if len(line) <= _TEXT_SHOWN else line[:_TEXT_SHOWN] + "..."
 
 
-def _threat(outcome: Outcome) -> str | Phrase:
+def _threat(outcome: CheckOutcome) -> str | Phrase:
     """Checks of other versions have no words here but their own."""
     key = f"threat.{outcome.check}"
     return Phrase(key, {"threat": outcome.threat}) if key in TEXT else outcome.threat
 
 
-def _status(outcome: Outcome) -> str:
+def _status(outcome: CheckOutcome) -> str:
     idle = outcome.status == "skipped" and not any(gap.applies for gap in outcome.unchecked)
     return "idle" if idle else outcome.status
 

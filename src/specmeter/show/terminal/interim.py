@@ -9,7 +9,7 @@ from specmeter.numbers.rates import target_forwards
 from specmeter.record import Arm, Estimate, Request
 
 if TYPE_CHECKING:
-    from specmeter.analysis.summary import ArmSummary, Row
+    from specmeter.analysis.summary import ArmSummary, RequestCounts
 
 MOST_REQUESTS = 20_000
 """Longer runs are not summarised on the way: it would take time from their sessions."""
@@ -37,10 +37,12 @@ class Done(NamedTuple):
 class Interim:
     """Collects requests; summarises them when asked, which is done between sessions."""
 
-    def __init__(self, arms: Mapping[str, Arm], timing_only: Sequence[str], before: Iterable[Row], total: int) -> None:
+    def __init__(
+        self, arms: Mapping[str, Arm], timing_only: Sequence[str], before: Iterable[RequestCounts], total: int
+    ) -> None:
         self._arms = list(arms.values())
         self._timing_only = timing_only
-        self._rows: list[Row] = list(before) if total <= MOST_REQUESTS else []
+        self._rows: list[RequestCounts] = list(before) if total <= MOST_REQUESTS else []
         self._kept = total <= MOST_REQUESTS
         self.arms: dict[str, ArmSummary] = {}
         """As of the last `update`, by arm; controls included."""

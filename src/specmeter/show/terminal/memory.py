@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specmeter.analysis.explain.memory import MemoryPrice
+    from specmeter.analysis.explain.memory_price import MemoryPrice
 
 
 def print_memory(console: Console, prices: Sequence[MemoryPrice]) -> None:
@@ -17,7 +17,7 @@ def print_memory(console: Console, prices: Sequence[MemoryPrice]) -> None:
     from rich.padding import Padding
     from rich.table import Table
 
-    from specmeter.analysis.explain.memory import sentence
+    from specmeter.analysis.explain.memory_price import sentence
     from specmeter.show.text import size
 
     if not prices:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specmeter.analysis.prediction.outcomes import Outcome
+    from specmeter.analysis.prediction.outcomes import PredictionOutcome
 
 
 def percent(value: float | None, *, signed: bool = True) -> str:
@@ -18,7 +18,7 @@ def percent(value: float | None, *, signed: bool = True) -> str:
     return f"{value * 100:+.1f} %" if signed else f"{value * 100:.1f} %"
 
 
-def print_sources(console: Console, outcomes: Iterable[Outcome]) -> None:
+def print_sources(console: Console, outcomes: Iterable[PredictionOutcome]) -> None:
     """Where predictions took their costs and their acceptance from, each source once."""
     from rich.markup import escape
 
@@ -32,7 +32,7 @@ def print_sources(console: Console, outcomes: Iterable[Outcome]) -> None:
             console.print(f"  {name}{count}: {escape(printable(source))}", style="dim", highlight=False, soft_wrap=True)
 
 
-def print_accuracy(console: Console, outcomes: Iterable[Outcome]) -> None:
+def print_accuracy(console: Console, outcomes: Iterable[PredictionOutcome]) -> None:
     """One line about all predictions of a run, and one for each reason why there was none."""
     from rich.markup import escape
 

@@ -25,8 +25,8 @@ from specmeter.show.terminal.text import printable_lines
 from specmeter.show.text import brackets
 
 if TYPE_CHECKING:
-    from specmeter.analysis.summary import Row
-    from specmeter.experiments.schedule import Cell
+    from specmeter.analysis.summary import RequestCounts
+    from specmeter.experiments.schedule import Turn
     from specmeter.measure import Work
     from specmeter.store import RequestKey
 
@@ -74,7 +74,7 @@ class RunProgress:
         missing: Sequence[RequestKey],
         total: int,
         console: Console,
-        before: Iterable[Row] = (),
+        before: Iterable[RequestCounts] = (),
     ) -> None:
         self._console = console
         self._blocks = work.experiment.design.blocks * work.experiment.design.invocations
@@ -119,7 +119,7 @@ class RunProgress:
             text = f"probing what steps of {arm_id} cost"
             self._progress.update(self._task, description=escape(printable_lines(text)))
 
-    def session_starting(self, cell: Cell, requests: int) -> None:
+    def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""
         block = cell.invocation * self._per_invocation + cell.block + 1
         self._interim.update()

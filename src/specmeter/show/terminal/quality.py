@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from specmeter.quality import QualityReport
-    from specmeter.quality.comparison import Row
+    from specmeter.quality.comparison import ComparedModel
     from specmeter.record import EngineIdentity, Estimate
 
 
@@ -47,12 +47,12 @@ def print_report(report: QualityReport, path: Path, *, as_json: bool) -> None:
     click.echo(f"kept in {printable(str(path))}", err=True)
 
 
-def _print_table(rows: Sequence[Row]) -> None:
+def _print_table(rows: Sequence[ComparedModel]) -> None:
     from rich.table import Table
     from rich.text import Text
 
     several = len(rows) > 1
-    columns: list[tuple[str, Callable[[Row], str]]] = [
+    columns: list[tuple[str, Callable[[ComparedModel], str]]] = [
         ("model", lambda row: printable(row.reference)),
         ("size", lambda row: f"{row.size_bytes / 1e6:,.1f} MB"),
         ("bits/weight", lambda row: f"{row.bits_per_weight:.2f}"),
@@ -75,7 +75,7 @@ def _print_table(rows: Sequence[Row]) -> None:
     output_console(max(WIDTH, 40 + 22 * len(columns))).print(table)
 
 
-def _perplexity(row: Row) -> str:
+def _perplexity(row: ComparedModel) -> str:
     found = row.perplexity
     if found is None:
         return ""

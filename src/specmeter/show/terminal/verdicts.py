@@ -10,7 +10,7 @@ from specmeter.verdicts import grouped
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specmeter.record import Certificate, Finding, Outcome, Severity, Verdict
+    from specmeter.record import Certificate, CheckOutcome, Finding, Severity, Verdict
 
 STYLES: dict[Verdict, str] = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 _SEVERITY_STYLES: dict[Severity, str] = {"note": "dim", "suspect": "yellow", "invalid": "red"}
@@ -41,7 +41,7 @@ def print_findings(console: Console, findings: Iterable[Finding], *, notes: bool
             )
 
 
-def print_outcomes(console: Console, outcomes: Sequence[Outcome], *, every: bool) -> None:
+def print_outcomes(console: Console, outcomes: Sequence[CheckOutcome], *, every: bool) -> None:
     """How many checks ended how; those that could not look, with the reason; `every` lists all of them."""
     from rich.markup import escape
     from rich.table import Table

@@ -253,7 +253,7 @@ def accepts_half(data: StudyData, line: ArmResult) -> bool:
 
 def draft_memory(data: StudyData) -> Found:
     """What the paper's draft takes, and what it would buy."""
-    from specmeter.analysis.explain.memory import sentence
+    from specmeter.analysis.explain.memory_price import sentence
 
     price = max(
         (price for _, price in data.memory if price.draft == SMALL), key=lambda it: it.total_bytes, default=None

@@ -6,7 +6,7 @@ import math
 
 from specmeter.engines.llama_cpp.kinds import DRAFT_MODEL_METHODS
 from specmeter.numbers.estimates import above, below
-from specmeter.numbers.stats import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.studies.rtx3090.lines import (
     F16,
     LONGER,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from specmeter.numbers.dip import DIP_LIMIT, dip
 from specmeter.numbers.estimates import above, below
-from specmeter.numbers.stats import DIP_LIMIT, dip
 from specmeter.studies.rtx3090.lines import Line, Lines, drafting, named, noise, percent, ratio
 from specmeter.studies.rtx3090.mechanism import UNEXPLAINED, budget, budgets_of_requests
 from specmeter.studies.study import Finding

@@ -12,10 +12,12 @@ from __future__ import annotations
 from specmeter.validity.checks import (
     arrangement,
     asked,
+    baseline,
     bounds,
     clocks,
     controls,
     copies,
+    cost_probes,
     counters,
     decoding,
     engine,
@@ -33,12 +35,14 @@ from specmeter.validity.checks.check import Check
 
 CHECKS: tuple[Check, ...] = (
     *decoding.CHECKS,
+    *cost_probes.CHECKS,
     *counters.CHECKS,
     *replays.CHECKS,
     *bounds.CHECKS,
     *pairing.CHECKS,
     *likeness.CHECKS,
     *output.CHECKS,
+    *baseline.CHECKS,
     *arrangement.CHECKS,
     *stalls.CHECKS,
     *settings.CHECKS,

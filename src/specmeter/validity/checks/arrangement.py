@@ -1,6 +1,6 @@
 """Whether the measurements were arranged so that their comparison means something.
 
-Baseline and order, repetition, completeness, and what a mean may hide. Speeds are compared within prompts and as
+Order, repetition, completeness, and what a mean may hide. Speeds are compared within prompts and as
 natural logarithms (`specmeter.validity.checks.speeds`): 0.05 is 5 % up or down.
 """
 
@@ -8,210 +8,35 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmeter.analysis.request_table import BlockKey
 from specmeter.experiments.schedule import Balance, achieved_balance
-from specmeter.record import Arm, Finding, Session
+from specmeter.record import Arm, Finding
 from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import not_applicable, unseen
-from specmeter.validity.checks.run_data import RequestData, RunData
-from specmeter.validity.checks.sessions import beside_baseline, identity_of, sessions_by_arm, target_devices_known
+from specmeter.validity.checks.evidence import compared_arms, not_applicable, unseen
+from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.speeds import (
     LEAST_REPEATS,
-    Cell,
     Drift,
     Point,
     Speeds,
-    Variation,
     drift,
     repeats,
     speeds_of,
     two_levels,
-    variation,
 )
 from specmeter.verdicts import Findings, about_arm, about_run
 
 if TYPE_CHECKING:
-    from specmeter.record import Estimate
+    pass
 
 
 def _percent(log: float) -> float:
     return round(100 * math.expm1(log), 2)
-
-
-def _compared(data: RunData) -> list[Arm]:
-    return [arm for arm in data.arms.values() if arm.baseline_id is not None]
-
-
-# --- baseline-elsewhere ----------------------------------------------------------------------------------------------
-
-_SAME_VALUES = ("n_ctx", "kv_type_k", "kv_type_v", "threads", "batch_threads", "flash_attention")
-"""Values in force that an arm and its baseline must share."""
-
-
-def baseline_elsewhere(data: RunData) -> Findings:
-    """Baselines of another engine, with other settings, in another place, or in another block.
-
-    Everything here is as the engine says that it was, and compared exactly; what either side does not say is not
-    compared. What was asked for is the business of `baseline-unlike`. How much of the target lies
-    where is the business of `memory-fit`; here it is an arm whose target holds weights on other devices altogether.
-    """
-    arms = _compared(data)
-    if not arms:
-        yield not_applicable(None, "no arm has a baseline")
-        return
-    by_arm = sessions_by_arm(data)
-    for arm in arms:
-        mine = _answered(data.by_arm[arm.id])
-        base = _answered(data.by_arm.get(arm.baseline_id or "", ()))
-        if not mine:
-            yield unseen(arm.id, "no request was answered")
-            continue
-        lonely = [cell for cell, prompts in mine.items() if prompts.isdisjoint(base.get(cell, ()))]
-        yield from _lonely(arm, lonely, len(mine))
-        if len(lonely) == len(mine):
-            continue
-        differences: dict[str, str] = {}
-        pairs = list(beside_baseline(arm, by_arm))
-        for session, baseline in pairs:
-            differences |= _differences(arm, session, baseline)
-        if differences:
-            name, difference = next(iter(differences.items()))
-            yield about_arm(
-                "baseline-elsewhere",
-                "invalid",
-                arm.id,
-                f"the baseline was measured otherwise than the arm: {name} is {difference}",
-                "measure arm and baseline in one run, with the same engine and the same settings",
-                **differences,
-            )
-        elif not pairs:
-            yield unseen(arm.id, "sessions of the arm or of its baseline are not recorded")
-
-
-def _answered(requests: Sequence[RequestData]) -> dict[Cell, set[str]]:
-    found: dict[Cell, set[str]] = {}
-    for request in requests:
-        row = request.row
-        found.setdefault((row.invocation, row.block), set()).add(row.prompt_id)
-    return found
-
-
-def _lonely(arm: Arm, lonely: Sequence[Cell], blocks: int) -> Findings:
-    if not lonely:
-        return
-    none = len(lonely) == blocks
-    yield about_arm(
-        "baseline-elsewhere",
-        # Without a baseline beside it there is no speedup, so none that could be false.
-        "suspect" if none else "note",
-        arm.id,
-        "no block holds both the arm and its baseline"
-        if none
-        else f"{len(lonely)} of {blocks} blocks lack a baseline of the same prompts, and do not count",
-        "complete the run (the same command goes on where it stopped), or measure the baseline in every block",
-        baseline=arm.baseline_id,
-        blocks=blocks,
-        blocks_without_baseline=len(lonely),
-        first=f"invocation {lonely[0][0]}, block {lonely[0][1]}",
-    )
-
-
-def _differences(arm: Arm, session: Session, baseline: Session) -> dict[str, str]:
-    found: dict[str, str] = {}
-    if session.engine is not baseline.engine and identity_of(session.engine) != identity_of(baseline.engine):
-        found["engine"] = f"{_engine(session)}, the baseline's {_engine(baseline)}"
-    for name in _SAME_VALUES:
-        mine, base = session.resolved.get(name), baseline.resolved.get(name)
-        if mine is not None and base is not None and mine != base:
-            found[name] = f"{mine}, the baseline's {base}"
-    if target_devices_known(arm, session) and baseline.devices:
-        mine, base = _places(session), _places(baseline)
-        if mine != base:
-            found["devices of the target"] = f"{', '.join(mine) or 'none'}, the baseline's {', '.join(base) or 'none'}"
-    return found
-
-
-def _engine(session: Session) -> str:
-    engine = session.engine
-    return f"{engine.kind} {engine.build[:60]} {engine.binary_sha256[:12]}"
-
-
-def _places(session: Session) -> list[str]:
-    return sorted(use.device for use in session.devices if use.model_buffer_bytes > 0)
-
-
-# --- baseline-unstable -----------------------------------------------------------------------------------------------
-
-_WILD = 0.15
-"""A baseline that varies by this much between blocks is no yardstick for anything."""
-
-
-def baseline_unstable(data: RunData) -> Findings:
-    """Baselines whose rate varies from block to block by as much as the effect that is claimed.
-
-    An effect is claimed where the interval of the speedup excludes 1, or where there is no interval. It is not to be
-    believed when the baseline's own rate varies by |ln S| or more. Ratios within a block cancel what both arms share,
-    but a machine that moves by as much as the effect from one block to the next also moves within blocks.
-
-    Whatever the effect, 15 % is too much. On a quiet virtual machine with two cores baselines vary by 1-5 % over four
-    blocks: by chance 5 % become 15 % in fewer than one of a million runs.
-    """
-    arms = [arm for arm in _compared(data) if arm.role == "speculative"]
-    if not arms:
-        yield not_applicable(None, "no arm has a baseline")
-        return
-    speedups = data.speedups
-    names = dict.fromkeys(arm.baseline_id or "" for arm in arms)
-    noises = {name: variation(speeds_of(data.by_arm.get(name, ()))) for name in names}
-    for name, noise in noises.items():
-        if noise is not None and noise.of_a_block >= _WILD:
-            yield about_arm(
-                "baseline-unstable",
-                "suspect",
-                name,
-                f"the baseline's rate varies by {100 * noise.of_a_block:.0f} % from block to block",
-                _QUIET,
-                **_noise(noise),
-            )
-    for arm in arms:
-        noise, speedup = noises[arm.baseline_id or ""], speedups.get(arm.id)
-        if noise is None or speedup is None:
-            yield unseen(arm.id, "the baseline was measured once, or never beside the arm")
-            continue
-        effect = abs(math.log(speedup.point))
-        if _claimed(speedup) and 0 < effect <= noise.of_a_block < _WILD:
-            yield about_arm(
-                "baseline-unstable",
-                "suspect",
-                arm.id,
-                f"the effect is {100 * effect:.1f} %, and the baseline alone varies by "
-                f"{100 * noise.of_a_block:.1f} % from block to block",
-                _QUIET,
-                effect_percent=round(100 * effect, 2),
-                **_noise(noise),
-            )
-
-
-_QUIET = "end other programs, let the machine settle, and measure more blocks"
-
-
-def _claimed(speedup: Estimate) -> bool:
-    if speedup.low is None or speedup.high is None:
-        return True
-    return speedup.low > 1 or speedup.high < 1
-
-
-def _noise(noise: Variation) -> dict[str, float | int]:
-    return {
-        "between_blocks_percent": round(100 * noise.between, 2),
-        "single_request_percent": round(100 * noise.within, 2),
-        "blocks": noise.blocks,
-        "prompts": noise.prompts,
-    }
 
 
 # --- order-confounded ------------------------------------------------------------------------------------------------
@@ -234,7 +59,7 @@ def order_confounded(data: RunData) -> Findings:
     than its baseline on average is 2 % or more of its speedup. A single block cannot be balanced; then, and where a
     block was interrupted for half an hour, it is a note.
     """
-    arms = _compared(data)
+    arms = compared_arms(data)
     if not arms:
         yield not_applicable(None, "no arm has a baseline")
         return
@@ -259,11 +84,11 @@ def order_confounded(data: RunData) -> Findings:
         yield from _leaning(arm, starts, balance) if unbalanced else _drifting(arm, starts, drifting)
 
 
-def _starts(data: RunData) -> dict[Cell, dict[str, float]]:
+def _starts(data: RunData) -> dict[BlockKey, dict[str, float]]:
     """Block -> arm -> mean start of its answered requests, in seconds since the epoch."""
-    found: dict[Cell, dict[str, float]] = {}
+    found: dict[BlockKey, dict[str, float]] = {}
     for arm_id, requests in data.by_arm.items():
-        starts: dict[Cell, list[float]] = {}
+        starts: dict[BlockKey, list[float]] = {}
         for row in [it.row for it in requests]:
             starts.setdefault((row.invocation, row.block), []).append(row.started_at)
         for cell, times in starts.items():
@@ -271,7 +96,7 @@ def _starts(data: RunData) -> dict[Cell, dict[str, float]]:
     return found
 
 
-def _leaning(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], balance: Balance) -> Findings:
+def _leaning(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], balance: Balance) -> Findings:
     baseline = arm.baseline_id or ""
     offsets: list[int] = []
     for row in starts.values():
@@ -296,7 +121,7 @@ def _leaning(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], balance: Bala
     )
 
 
-def _drift(data: RunData, starts: Mapping[Cell, Mapping[str, float]]) -> Drift | None:
+def _drift(data: RunData, starts: Mapping[BlockKey, Mapping[str, float]]) -> Drift | None:
     blocks = {cell: number for number, cell in enumerate(starts)}
     points = [
         Point(number, blocks[cell], starts[cell][arm_id], effect)
@@ -307,7 +132,7 @@ def _drift(data: RunData, starts: Mapping[Cell, Mapping[str, float]]) -> Drift |
     return drift(points)
 
 
-def _drifting(arm: Arm, starts: Mapping[Cell, Mapping[str, float]], drift: Drift | None) -> Findings:
+def _drifting(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], drift: Drift | None) -> Findings:
     baseline = arm.baseline_id or ""
     later = [row[arm.id] - row[baseline] for row in starts.values() if arm.id in row and baseline in row]
     if drift is None or not later:
@@ -336,8 +161,8 @@ def _paused(data: RunData) -> Findings:
     """
     if data.simulated or data.experiment.design.order == "grouped":
         return
-    torn: dict[Cell, float] = {}
-    ends: dict[Cell, tuple[float, str]] = {}
+    torn: dict[BlockKey, float] = {}
+    ends: dict[BlockKey, tuple[float, str]] = {}
     for request in data.requests:
         row = request.row
         cell = (row.invocation, row.block)
@@ -562,30 +387,6 @@ def pooled_vs_mean(data: RunData) -> Findings:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        id="baseline-elsewhere",
-        threat="a baseline from another tool, build, session or placement",
-        severity="invalid",
-        look=baseline_elsewhere,
-        saw=("arms", "engines", "sessions", "requests"),
-        assumes=(
-            "what both sides say about engine, settings in force and devices is so: identity. What one side does not "
-            "say is not compared"
-        ),
-        otherwise=(
-            "builds are compared by their bytes and values as they are printed; two names for one thing would be taken "
-            "for two. Where no block holds both there is no speedup that could be false: suspect"
-        ),
-    ),
-    Check(
-        id="baseline-unstable",
-        threat="the baseline varies as much as the effect",
-        severity="suspect",
-        look=baseline_unstable,
-        saw=("arms", "requests"),
-        assumes="a baseline that varies between blocks also varies within them",
-        otherwise="it may not, and then the interval is right: suspect at most",
-    ),
     Check(
         id="order-confounded",
         threat="arms always in the same place of a block",

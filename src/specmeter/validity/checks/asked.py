@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from specmeter import __version__
 from specmeter.engines.llama_cpp.devices import any_remote
+from specmeter.engines.llama_cpp.methods import METHOD_OPTIONS
 from specmeter.engines.llama_cpp.options import OPTIONS
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import parse
@@ -214,7 +215,8 @@ def _wrong(data: RunData, arm: Arm, named: Mapping[str, Any], moved: Mapping[str
             yield f"{_DRAFTING[option]} was {value}, and the arm has {asked}"
 
 
-_DRAFTING = {"draft_n_max": "gamma", "draft_n_min": "gamma_min", "draft_p_min": "p_min"}
+_DRAFTING = {option: field for field, option in METHOD_OPTIONS["draft-simple"].items()}
+"""Option of a draft model's method -> field of `Arm`."""
 
 
 def _named(argv: Sequence[str]) -> dict[str, Any] | None:

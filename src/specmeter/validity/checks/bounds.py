@@ -15,12 +15,13 @@ from statistics import median
 from typing import NamedTuple
 
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
-from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, Severity
+from specmeter.record import Arm, Estimate, Finding, Severity
 from specmeter.theory.bounds import CHEAP_FORWARD
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
 from specmeter.validity.checks.evidence import answered, longest_draft, not_applicable, unseen, used_sessions
 from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.weights_read import CACHE_BYTES, CPU_BUFFERS, Blind, draft_floor, peak_of_sessions
 from specmeter.verdicts import Findings, about_arm
 
 TOLERANCE = OWN_WORK
@@ -29,8 +30,6 @@ PROBED = 0.15
 """By how much a forward may have been cheaper than the run's own probe measured it."""
 LEVEL = 0.99
 """Of the interval that has to lie above a bound: many arms are checked, and none may be accused by chance."""
-CACHE_BYTES = 256 * 1024 * 1024
-"""Weights that may stay in a processor's largest cache, and need not be read from memory."""
 
 
 # --- speedups --------------------------------------------------------------------------------------------------------
@@ -251,15 +250,15 @@ def _doubt(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Ex
         return "note" if excess.needed >= probed * (1 - PROBED) else "suspect"
     sessions = used_sessions(data, requests)
     held = [use.device for session in sessions for use in session.devices if use.model_buffer_bytes]
-    on_cpu = bool(held) and all(name.upper().startswith(_CPU_BUFFERS) for name in held)
+    on_cpu = bool(held) and all(name.upper().startswith(CPU_BUFFERS) for name in held)
     return "note" if excess.needed >= CHEAP_FORWARD and (on_cpu or seen.ms is not None) else "suspect"
 
 
 def speedup_above_cost_bound(data: RunData) -> Findings:
     """S <= tau / (m + g c), where the draft's own cost c is bounded by the bandwidth of the memory it lies in."""
     for arm, requests in answered(data):
-        least = _draft_floor(data, arm, requests)
-        if isinstance(least, _Blind):
+        least = draft_floor(data, arm, requests)
+        if isinstance(least, Blind):
             yield (unseen if least.applies else not_applicable)(arm.id, least.reason)
             continue
         excess = _excess(data, arm, requests, least.ms)
@@ -292,8 +291,8 @@ def draft_time_bound(data: RunData) -> Findings:
     """Drafting alone takes longer than the request: those drafts were not made by that model, if memory and caches are
     what the catalogue and we take them for."""
     for arm, requests in answered(data):
-        least = _draft_floor(data, arm, requests)
-        if isinstance(least, _Blind):
+        least = draft_floor(data, arm, requests)
+        if isinstance(least, Blind):
             # Nothing claims how fast the draft is by itself, so there is nothing that could be contradicted.
             yield not_applicable(arm.id, least.reason)
             continue
@@ -317,27 +316,6 @@ def draft_time_bound(data: RunData) -> Findings:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-class _Blind(NamedTuple):
-    """Why nothing is known."""
-
-    reason: str
-    applies: bool = True
-
-
-class _Peak(NamedTuple):
-    """What no traffic can exceed."""
-
-    bytes_per_s: float
-    device: str
-
-
-class _DraftTime(NamedTuple):
-    """Least time that a draft takes for a token."""
-
-    ms: float
-    device: str
-
-
 def bandwidth_bound(data: RunData) -> Findings:
     """Weights are read faster than the memory can deliver them: time, count or the idea of the bytes is wrong."""
     for arm, requests in answered(data):
@@ -351,8 +329,8 @@ def bandwidth_bound(data: RunData) -> Findings:
         if header.bytes_per_token <= CACHE_BYTES:
             yield not_applicable(arm.id, "the weights may lie in a processor's cache, whose bandwidth is not known")
             continue
-        peak = _peak_of_sessions(data, used_sessions(data, requests), draft=False)
-        if isinstance(peak, _Blind):
+        peak = peak_of_sessions(data, used_sessions(data, requests), draft=False)
+        if isinstance(peak, Blind):
             yield unseen(arm.id, peak.reason)
             continue
         ms = sum(request.row.predicted_ms or 0.0 for request in requests)
@@ -371,72 +349,6 @@ def bandwidth_bound(data: RunData) -> Findings:
                 bytes_per_token=header.bytes_per_token,
                 device=peak.device,
             )
-
-
-def _draft_floor(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> _DraftTime | _Blind:
-    """Least time for one drafted token: the draft's weights over the peak bandwidth of the memory that holds them.
-
-    Only for drafts made token by token, by a model of its own, on this machine.
-    """
-    if arm.methods != ("draft-simple",) or arm.draft is None:
-        return _Blind("no draft model that makes one token after the other drafts alone for it", applies=False)
-    if data.simulated:
-        return _Blind("a simulated draft reads no memory", applies=False)
-    header = data.header(arm.draft)
-    if header is None:
-        return _Blind(f"the header of {arm.draft} is not on record, nor was its rate measured by itself")
-    peak = _peak_of_sessions(data, used_sessions(data, requests), draft=True)
-    if isinstance(peak, _Blind):
-        return _Blind(f"the draft's rate was not measured by itself, and {peak.reason}")
-    if header.bytes_per_token <= CACHE_BYTES:
-        return _Blind("the draft's rate was not measured by itself, and it may lie in a processor's cache")
-    return _DraftTime(1000 * (header.bytes_per_token - CACHE_BYTES) / peak.bytes_per_s, peak.device)
-
-
-def _peak_of_sessions(data: RunData, sessions: Sequence[Session], *, draft: bool) -> _Peak | _Blind:
-    """The fastest memory that can have held the weights in any of these sessions."""
-    peaks: list[_Peak] = []
-    for session in sessions:
-        uses = session.draft_devices if draft else session.devices
-        layers = session.draft_layers_offloaded if draft else session.layers_offloaded
-        peak = _peak(data.hosts, uses, layers)
-        if isinstance(peak, _Blind):
-            return peak
-        peaks.append(peak)
-    return max(peaks, default=_Blind("no session is on record"))
-
-
-_MAKERS = {"CUDA": "nvidia", "ROCM": "amd", "HIP": "amd", "METAL": "apple", "MTL": "apple"}
-"""Backend -> maker of its GPUs; others take any."""
-_CPU_BUFFERS = ("CPU", "BLAS", "ACCEL", "AMX")
-
-
-def _peak(hosts: Sequence[Host], uses: Sequence[DeviceUse], layers: tuple[int, int] | None) -> _Peak | _Blind:
-    """The peak bandwidth of what holds weights: of all GPUs together that the backend may have meant, or of the CPU."""
-    from specmeter.theory import catalogue
-
-    held = [use.device.upper() for use in uses if use.model_buffer_bytes]
-    gpus = [name for name in held if not name.startswith(_CPU_BUFFERS)]
-    if not held:
-        return _Blind("the engine does not say where the weights lie")
-    if any(name.startswith("RPC") for name in gpus):
-        return _Blind("some weights lie on another machine")
-    if gpus and (layers is None or layers[0] < layers[1]):
-        return _Blind("some layers are computed by the CPU, others by a GPU")
-    if gpus:
-        makers = {next((maker for prefix, maker in _MAKERS.items() if name.startswith(prefix)), "") for name in gpus}
-        names = [[gpu.name for gpu in host.gpus if "" in makers or gpu.vendor.casefold() in makers] for host in hosts]
-    else:
-        names = [[host.cpu] for host in hosts]
-    found: list[_Peak] = []
-    for of_host in names:
-        # Names may hold commas, which the catalogue takes for lists.
-        peaks = [catalogue.peak(name) if "," not in name else None for name in of_host]
-        known = [peak.high for peak in peaks if peak is not None]
-        if not known or len(known) < len(peaks):
-            return _Blind(f"the peak bandwidth of {', '.join(of_host) or 'the GPU'} is not in the catalogue")
-        found.append(_Peak(sum(known), ", ".join(of_host)))
-    return max(found, default=_Blind("the machine is not on record"))
 
 
 CHECKS: tuple[Check, ...] = (

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from specmeter.audit.read.engine_log import LogSigns, Sign
+from specmeter.engines.llama_cpp.kinds import PRINTED_NAMES
 from specmeter.record import Arm, Session, Unchecked
 from specmeter.validity.checks.run_data import RequestData, RunData
 
-GAMMA_NAMES = ("n_max", "size_m", "size_value", "n_draft")
-"""Names of gamma among the parameters that methods print."""
 LONGEST_DRAFT = 64
 """The longest draft of any method by default (`ngram-mod`), where none was read back."""
 _SMALLEST_BATCH = 512
@@ -32,6 +31,11 @@ def answered(data: RunData) -> Iterator[tuple[Arm, Sequence[RequestData]]]:
     for arm_id, requests in data.by_arm.items():
         if requests:
             yield data.arms[arm_id], requests
+
+
+def compared_arms(data: RunData) -> list[Arm]:
+    """Arms that are compared with a baseline."""
+    return [arm for arm in data.arms.values() if arm.baseline_id is not None]
 
 
 class Logs(NamedTuple):
@@ -76,7 +80,7 @@ def longest_draft(arm: Arm, session: Session | None) -> int:
     found = [arm.gamma] if arm.gamma is not None else []
     if session is not None:
         for values in session.resolved.get("method_parameters", {}).values():
-            found += [values[name] for name in GAMMA_NAMES if isinstance(values.get(name), int)]
+            found += [values[name] for name in PRINTED_NAMES["gamma"] if isinstance(values.get(name), int)]
         found += [
             value for name in ("gamma", "speculative.n_max") if isinstance(value := session.resolved.get(name), int)
         ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specmeter import __version__
-from specmeter.record import TRUTHS, Arm, Certificate, Finding, Outcome, Unchecked, Verdict
+from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Unchecked, Verdict
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import unseen
 from specmeter.validity.checks.run_data import RunData
@@ -20,7 +20,7 @@ from specmeter.verdicts import VERDICTS, RequestId, request_verdicts, worst
 class Judgement:
     """What all checks say together."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CheckOutcome, ...]
     findings: tuple[Finding, ...]
     """In the order of the checks."""
     verdict: Verdict
@@ -39,7 +39,7 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
     about it.
     """
     findings: list[Finding] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[CheckOutcome] = []
     blind: list[Unchecked] = []
     for check in checks:
         found, unchecked = _look(check, data)
@@ -107,7 +107,7 @@ def _look(check: Check, data: RunData) -> tuple[list[Finding], list[Unchecked]]:
     return found, unchecked
 
 
-def _outcome(check: Check, found: Sequence[Finding], unchecked: Sequence[Unchecked], data: RunData) -> Outcome:
+def _outcome(check: Check, found: Sequence[Finding], unchecked: Sequence[Unchecked], data: RunData) -> CheckOutcome:
     counts = Counter(finding.severity for finding in found)
     blind = {gap.arm_id for gap in unchecked}
     status: Literal["passed", "partly", "skipped", "found"] = "passed"
@@ -117,7 +117,7 @@ def _outcome(check: Check, found: Sequence[Finding], unchecked: Sequence[Uncheck
         status = "skipped"
     elif any(gap.applies for gap in unchecked):
         status = "partly"
-    return Outcome(
+    return CheckOutcome(
         check=check.id,
         threat=check.threat,
         status=status,

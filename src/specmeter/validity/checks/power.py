@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specmeter.host.other_load import BUSY_PERCENT
+from specmeter.host.load import BUSY_PERCENT
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen
 from specmeter.validity.checks.machine import loads_by_arm

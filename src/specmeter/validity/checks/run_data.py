@@ -16,7 +16,7 @@ import numpy as np
 
 from specmeter import __version__
 from specmeter.analysis.consumption import Energies, energies_of
-from specmeter.analysis.differences import Text, find_differences
+from specmeter.analysis.divergences import Text, find_divergences
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan
 from specmeter.audit.read.log_lines import stream_lines
@@ -190,7 +190,7 @@ class RunData:
     """Energy of the requests; None where none was read."""
     margins: tuple[Margin, ...] = ()
     left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
-    """Greedy requests whose text differs from that of their reference (`specmeter.analysis.differences`) -> the first
+    """Greedy requests whose text differs from that of their reference (`specmeter.analysis.divergences`) -> the first
     generated token that does, from 0."""
 
     prompt_tokens: Mapping[tuple[str, str], tuple[int, ...]] = field(
@@ -379,7 +379,7 @@ def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[Request
     ids = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0")
     rows = {RequestKey(*key): row_id for row_id, *key in ids}
     texts = {it.key: Text(rows[it.key], it.output) for it in requests if it.row.status == "ok"}
-    return {it.key: it.position for it in find_differences(run, arms, texts)}
+    return {it.key: it.position for it in find_divergences(run, arms, texts)}
 
 
 def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> RequestData:
@@ -389,7 +389,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         known[output] = repetition(ids)
     steps: list[dict[str, Any]] = bulk.get("steps", [])
     arrivals: list[float] = bulk.get("arrival_ms", [])
-    restores, at_one_place, partial = _steps(steps)
+    added_up, restores, at_one_place, partial = _added_up(steps)
     said: dict[str, Any] = bulk.get("raw_timings", {})
     rate = said.get("predicted_per_second")
     counters: dict[str, float] = bulk.get("counters", {})
@@ -407,7 +407,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         restores=restores,
         restores_at_one_place=at_one_place,
         partial=partial,
-        steps=_added_up(steps) if steps else None,
+        steps=added_up,
         arrivals=_arrivals(arrivals) if arrivals else None,
         otherwise=_first_otherwise(row, said) if said else "",
     )
@@ -442,14 +442,6 @@ def _arrivals(times: list[float]) -> Arrivals:
     return Arrivals(len(times), times[0], times[-1], sum(times), times == sorted(times))
 
 
-def _added_up(steps: Sequence[Mapping[str, Any]]) -> Steps:
-    drafted = accepted = 0
-    for step in steps:
-        drafted += step["drafted"]
-        accepted += step["accepted"]
-    return Steps(len(steps), drafted, accepted, steps[0]["at_ms"], steps[-1]["at_ms"])
-
-
 def repetition(token_ids: Sequence[int]) -> float:
     """Share of the runs of 8 tokens that are no first occurrence; 0 for texts shorter than 16 tokens."""
     if len(token_ids) < 2 * NGRAM:
@@ -468,16 +460,20 @@ def token_histogram(token_ids: Sequence[int]) -> bytes:
     return np.minimum(counts, 255).astype(np.uint8).tobytes()
 
 
-def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
-    restores = most = row = partial = 0
+def _added_up(steps: Sequence[Mapping[str, Any]]) -> tuple[Steps | None, int, int, int]:
+    """Sums over steps, restored checkpoints, the most of them in a row, and steps that rejected without one."""
+    drafted = accepted = restores = most = row = partial = 0
     for step in steps:
+        drafted += step["drafted"]
+        accepted += step["accepted"]
         if step.get("restored"):
             restores, row = restores + 1, row + 1
             most = max(most, row)
         else:
             row = 0
             partial += step["accepted"] < step["drafted"]
-    return restores, most, partial
+    both = Steps(len(steps), drafted, accepted, steps[0]["at_ms"], steps[-1]["at_ms"]) if steps else None
+    return both, restores, most, partial
 
 
 _MOST = 65_535

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
+from specmeter.analysis.request_table import BlockKey
 from specmeter.record import Arm, EngineIdentity, Session
 from specmeter.validity.checks.run_data import RunData
-from specmeter.validity.checks.speeds import Cell
 
 MOST_SHOWN = 6
 """Differences that a finding lists at most."""
@@ -38,7 +38,7 @@ def sessions_by_arm(data: RunData) -> dict[str, list[Session]]:
 
 def beside_baseline(arm: Arm, by_arm: Mapping[str, Sequence[Session]]) -> Iterator[tuple[Session, Session]]:
     """Each session of an arm with one of its baseline in the same block."""
-    baselines: dict[Cell, Session] = {}
+    baselines: dict[BlockKey, Session] = {}
     for session in by_arm.get(arm.baseline_id or "", ()):
         baselines.setdefault((session.invocation, session.block), session)
     for session in by_arm.get(arm.id, ()):

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from specmeter.engines.llama_cpp.devices import any_remote
+from specmeter.engines.llama_cpp.kinds import PRINTED_NAMES
 from specmeter.record import Arm, DeviceUse, EngineTraits, Session
 from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import GAMMA_NAMES, unseen
+from specmeter.validity.checks.evidence import unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import (
     MOST_SHOWN,
@@ -31,14 +32,6 @@ _NOT_READ_BACK = "the engine's values were not read back"
 
 # --- default-drift ---------------------------------------------------------------------------------------------------
 
-_DRAFTING = {
-    "gamma": GAMMA_NAMES,
-    "gamma_min": ("n_min",),
-    "p_min": ("p_min",),
-    "ngram_n": ("size_n", "size_key", "n_match"),
-    "ngram_min_hits": ("min_hits",),
-}
-"""Field of `Arm` -> the engine's names for it."""
 _PRINTED_P = 0.005
 """Some methods print p_min with two digits."""
 _VOLATILE = frozenset({"warnings"})
@@ -117,7 +110,7 @@ def _drafting(arm: Arm, session: Session, traits: EngineTraits) -> Iterator[Valu
         for field in traits.parameters(method):
             asked = getattr(arm, field)
             if asked is not None:
-                seen = next((values[name] for name in _DRAFTING[field] if name in values), None)
+                seen = next((values[name] for name in PRINTED_NAMES[field] if name in values), None)
                 yield Value(f"{field} of {method}", asked, seen)
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from specmeter.numbers.stats import DIP_LIMIT, dip
+from specmeter.analysis.request_table import BlockKey
+from specmeter.numbers.dip import DIP_LIMIT, dip
 from specmeter.store import RequestRow
 from specmeter.validity.checks.run_data import RequestData
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-Cell = tuple[int, int]
-"""(invocation, block)."""
-
 
 class Speeds(NamedTuple):
     """Decode rates of one arm."""
@@ -34,10 +32,10 @@ class Speeds(NamedTuple):
     logs: Floats
     """Natural logarithm of tok/s, prompts x blocks; NaN where nothing was decoded."""
     prompts: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[BlockKey, ...]
     """The blocks, in their order."""
 
-    def by_block(self) -> dict[Cell, float]:
+    def by_block(self) -> dict[BlockKey, float]:
         """How much faster than usual each block was, prompts held fixed."""
         if not self.cells:
             return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmeter.numbers.stats import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import unseen
 from specmeter.validity.checks.run_data import RunData

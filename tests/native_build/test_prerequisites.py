@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specmeter.errors import UsageError
-from specmeter.native_build import needs
-from specmeter.native_build.needs import BACKENDS, Backend, System, look
+from specmeter.native_build import prerequisites
+from specmeter.native_build.prerequisites import BACKENDS, Backend, System, look
 
 VARIABLES = ("CXX", "CUDACXX", "CUDA_PATH", "VULKAN_SDK", "HIP_PATH")
 ALL = {"cmake", "c++", "make", "nvcc", "glslc", "hipconfig", "icpx"}
@@ -19,7 +19,7 @@ ALL = {"cmake", "c++", "make", "nvcc", "glslc", "hipconfig", "icpx"}
 def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(needs, "NVCC", Path("/nowhere/nvcc"))
+    monkeypatch.setattr(prerequisites, "NVCC", Path("/nowhere/nvcc"))
 
 
 def having(names: set[str]) -> Callable[[str], str | None]:
@@ -64,7 +64,11 @@ def test_what_a_gpu_needs(backend: Backend) -> None:
 
 
 def test_everything_that_is_missing_stands_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needs, "look", lambda *_: iter([needs.Lacking("cmake", "a"), needs.Lacking("make", "b")]))
+    monkeypatch.setattr(
+        prerequisites,
+        "look",
+        lambda *_: map(prerequisites.Lacking, ("cmake", "make"), ("a", "b")),
+    )
     with pytest.raises(UsageError, match="there is no cmake, no make") as error:
-        needs.require(())
+        prerequisites.require(())
     assert error.value.fix == "a; b; then this command again"

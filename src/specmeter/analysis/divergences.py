@@ -27,7 +27,7 @@ _AT_ONCE = 500
 """Replies read by one statement."""
 
 
-class Difference(NamedTuple):
+class Divergence(NamedTuple):
     """A request whose text leaves that of its reference."""
 
     key: RequestKey
@@ -54,13 +54,13 @@ class Text(NamedTuple):
     """Digest of its token ids; empty for a text without any."""
 
 
-def find_differences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, Text]) -> list[Difference]:
+def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, Text]) -> list[Divergence]:
     """All differences among the answered requests `texts`, in their order; each different text is read once."""
     pairs: dict[str, list[tuple[RequestKey, RequestKey]]] = defaultdict(list)
     for key, reference in _references(arms, texts):
         if texts[key].output != texts[reference].output:
             pairs[key.prompt_id].append((key, reference))
-    found: dict[RequestKey, Difference] = {}
+    found: dict[RequestKey, Divergence] = {}
     for of_prompt in pairs.values():
         wanted = {texts[key].output: texts[key].request_id for pair in of_prompt for key in pair}
         ids = _read_token_ids(run, wanted)
@@ -79,7 +79,7 @@ def read_texts(run: RunReader) -> dict[RequestKey, Text]:
     return {key: Text(row_id, output_digest(_token_ids(run, key, bulk))) for row_id, key, bulk in keyed}
 
 
-def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+def first_divergence(one: Sequence[int], other: Sequence[int]) -> int | None:
     """First place where both have a token and these are known and differ."""
     for place, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b and UNKNOWN_TOKEN not in (a, b):
@@ -105,12 +105,12 @@ def _references(arms: Mapping[str, Arm], keys: Iterable[RequestKey]) -> Iterator
             yield key, reference
 
 
-def _compare(key: RequestKey, reference: RequestKey, ids: Sequence[int], others: Sequence[int]) -> Difference | None:
-    at = first_difference(ids, others)
+def _compare(key: RequestKey, reference: RequestKey, ids: Sequence[int], others: Sequence[int]) -> Divergence | None:
+    at = first_divergence(ids, others)
     if at is None:
         return None
     before = tuple(b if a == UNKNOWN_TOKEN else a for a, b in zip(ids[:at], others[:at], strict=True))
-    return Difference(key, reference, at, others[at], ids[at], before)
+    return Divergence(key, reference, at, others[at], ids[at], before)
 
 
 def _read_token_ids(run: RunReader, wanted: Mapping[bytes, int]) -> dict[bytes, list[int]]:

@@ -17,7 +17,7 @@ TIMES = ("draft_ms", "verify_ms", "sample_ms", "restore_ms", "other_ms")
 """Times of a step, where an instrumented engine measured them."""
 
 
-class Cell(NamedTuple):
+class Place(NamedTuple):
     """Where an arm and its baseline can meet."""
 
     invocation: int
@@ -126,12 +126,16 @@ def total(tallies: Iterable[Tally]) -> Tally:
     return found
 
 
-def read_tallies(run: RunReader) -> dict[str, dict[Cell, Tally]]:
+Tallies = Mapping[str, Mapping[Place, Tally]]
+"""Arm id -> place -> what was done there."""
+
+
+def read_tallies(run: RunReader) -> Tallies:
     """Arm id -> cell -> its request, but for those that failed, decoded nothing, or say nothing of drafts.
 
     Raises `StoreError`.
     """
-    found: dict[str, dict[Cell, Tally]] = {}
+    found: dict[str, dict[Place, Tally]] = {}
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = shared(values)
@@ -140,7 +144,7 @@ def read_tallies(run: RunReader) -> dict[str, dict[Cell, Tally]]:
         reply = run.reply(bulk, row.key)
         if row.draft_n is None and not reply.get("steps"):
             continue  # the engine does not say what it drafted
-        cell = Cell(row.invocation, row.block, row.prompt_id)
+        cell = Place(row.invocation, row.block, row.prompt_id)
         found.setdefault(row.arm_id, {})[cell] = tally_of(row, reply.get("steps", ()), reply.get("drafting", ()))
     return found
 

@@ -31,7 +31,7 @@ _METHOD_BY_ARCHITECTURE: dict[str, MethodName] = {
 """Drafts that read the target's hidden states; llama.cpp does not compare their vocabulary."""
 
 
-class Comparison(Record):
+class Compatibility(Record):
     """All conditions for one pair of models."""
 
     method: MethodName
@@ -53,7 +53,7 @@ class Comparison(Record):
         return f"{first.name} is {first.draft}, the target's is {first.target}{more}"
 
 
-def compare(target: Path, draft: Path) -> Comparison:
+def compare(target: Path, draft: Path) -> Compatibility:
     """Compare the models whose (first) files are `target` and `draft`.
 
     Raises `ModelError` when a file is missing or damaged.
@@ -70,7 +70,7 @@ def compare(target: Path, draft: Path) -> Comparison:
             *_unchecked(one.vocabulary, other.vocabulary),
             *conditions,
         ]
-    return Comparison(method=method, conditions=tuple(conditions))
+    return Compatibility(method=method, conditions=tuple(conditions))
 
 
 def _tokens(header: Header) -> StringArray | None:

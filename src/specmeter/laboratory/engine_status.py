@@ -11,7 +11,7 @@ from specmeter.host.command import run_command
 
 
 @dataclass(frozen=True)
-class Probe:
+class EngineStatus:
     """What one engine says about itself; `problem` is empty when it works."""
 
     kind: str
@@ -33,7 +33,7 @@ class Probe:
         return tuple(device for device in self.devices if device.is_gpu)
 
 
-def probe_embedded() -> Probe:
+def probe_embedded() -> EngineStatus:
     """The wheel that specmeter depends on."""
     from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
 
@@ -42,11 +42,11 @@ def probe_embedded() -> Probe:
         identity = engine.identify()
         devices = tuple(Device(name, description) for name, description in engine.devices)
     except SpecmeterError as error:
-        return Probe("embedded", problem=error.message)
-    return Probe("embedded", identity.version, identity.binary, parse_features(identity.system_info), devices)
+        return EngineStatus("embedded", problem=error.message)
+    return EngineStatus("embedded", identity.version, identity.binary, parse_features(identity.system_info), devices)
 
 
-def probe_native() -> Probe:
+def probe_native() -> EngineStatus:
     """The `llama-server` that `SPECMETER_LLAMA_SERVER` names, that was built last, or the first one on `PATH`."""
     from specmeter.engines.llama_cpp.native import NativeEngine
 
@@ -54,20 +54,20 @@ def probe_native() -> Probe:
         engine = NativeEngine()
         identity = engine.identify()
     except SpecmeterError as error:
-        return Probe("native", problem=error.message)
+        return EngineStatus("native", problem=error.message)
     listed = run_command([identity.binary, "--list-devices"], timeout_s=60) or ""
-    return Probe("native", f"llama-server {identity.version}", identity.binary, devices=parse_devices(listed))
+    return EngineStatus("native", f"llama-server {identity.version}", identity.binary, devices=parse_devices(listed))
 
 
-def probe_libllama() -> Probe:
+def probe_libllama() -> EngineStatus:
     """llama.cpp as a library: the wheel's, or that of `SPECMETER_LIBLLAMA`."""
     from specmeter.engines.libllama.engine import LibllamaEngine
 
     try:
         identity = LibllamaEngine().identify()
     except SpecmeterError as error:
-        return Probe("libllama", problem=error.message)
-    return Probe("libllama", identity.version, identity.binary, parse_features(identity.system_info))
+        return EngineStatus("libllama", problem=error.message)
+    return EngineStatus("libllama", identity.version, identity.binary, parse_features(identity.system_info))
 
 
 def parse_features(system_info: str) -> frozenset[str]:

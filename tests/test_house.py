@@ -1,0 +1,157 @@
+"""The ground plan: rooms lie on floors, imports point down, and files are of a size that can be read.
+
+A room is a folder or a module at the top of `specmeter`. It may import from rooms below it, on another floor; within a
+room modules may import each other, but never in a circle. Imports within functions and for types alone count as well.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "specmeter"
+
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("errors", "text"),
+    ("files",),
+    ("record",),
+    ("verdicts", "cache", "numbers"),
+    ("theory", "workloads", "host"),
+    ("engines",),
+    ("models",),
+    ("experiments",),
+    ("store",),
+    ("audit",),
+    ("measure",),
+    ("probe",),
+    ("profile",),
+    ("quality",),
+    ("native_build",),
+    ("analysis",),
+    ("validity",),
+    ("laboratory",),
+    ("studies",),
+    ("show",),
+    ("api", "testing"),
+    ("cli",),
+)
+"""From the ground up. What runs the program (`specmeter` itself and `__main__`) stands above all of them."""
+
+RUNS_UP: dict[tuple[str, str], str] = {}
+"""(module, module that it imports from above) -> why it has to be so."""
+
+_LOADED_LATE = "a kind loads its engine when a session starts, and the engine tells the kind's traits"
+CIRCLES: dict[frozenset[str], str] = {
+    frozenset({"engines", "engines.kinds"}): _LOADED_LATE,
+    frozenset(f"engines.libllama.{name}" for name in ("child", "engine", "kind", "methods", "session")): _LOADED_LATE,
+    frozenset(
+        f"engines.llama_cpp.{name}" for name in ("embedded", "far", "kinds", "methods", "native", "server", "start")
+    ): _LOADED_LATE,
+    frozenset({"engines.mock.engine", "engines.mock.kind"}): _LOADED_LATE,
+    frozenset({"studies", "studies.folder", "studies.measured"}): "the room's public `load` opens a folder of its own",
+}
+"""Modules that import each other, by their names below `specmeter` -> why they have to."""
+
+MOST_LINES = 500
+LONGER: dict[str, str] = {
+    "specmeter.show.words.en": "one text a line: it is a table, and read as one",
+    "specmeter.show.words.zh": "as above",
+}
+"""Module -> why it is longer."""
+
+
+def _name(path: Path) -> str:
+    parts = ["specmeter", *path.relative_to(SOURCE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Modules of ours that are imported anywhere in a file, by their full names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else node.module
+
+
+IMPORTS = {name: set(_imported(tree)) - {name, "specmeter"} for name, tree in TREES.items() if name != "specmeter"}
+"""The package itself is left out: rooms ask it for the version, and it gets all else when it is asked for."""
+
+
+def _room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_every_room_has_a_floor() -> None:
+    placed = [room for floor in FLOORS for room in floor]
+    assert len(placed) == len(set(placed))
+    assert {_room(module) for module in MODULES} - {"", "__main__"} == set(placed)
+
+
+def test_imports_point_down() -> None:
+    floor_of = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+    up = {
+        (module, other)
+        for module, others in IMPORTS.items()
+        for other in others
+        if _room(module) in floor_of
+        and _room(other) in floor_of
+        and _room(module) != _room(other)
+        and floor_of[_room(other)] >= floor_of[_room(module)]
+    }
+    assert up == set(RUNS_UP)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    found = {frozenset(module.removeprefix("specmeter.") for module in circle) for circle in _circles()}
+    assert found == set(CIRCLES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_is_of_a_readable_size_and_says_what_it_is(module: str) -> None:
+    lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
+    assert (lines > MOST_LINES) == (module in LONGER), f"{lines} lines"
+    assert ast.get_docstring(TREES[module]) or module == "specmeter.__main__"
+
+
+def _circles() -> list[list[str]]:
+    """Groups of modules each of which reaches all others (Kosaraju)."""
+    order: list[str] = []
+    _visit(IMPORTS, list(IMPORTS), order)
+    back: dict[str, set[str]] = {name: set() for name in IMPORTS}
+    for name, others in IMPORTS.items():
+        for other in others:
+            back[other].add(name)
+    return [group for group in _visit(back, order[::-1], []) if len(group) > 1]
+
+
+def _visit(graph: dict[str, set[str]], roots: list[str], left: list[str]) -> list[list[str]]:
+    """What is reached from each root and from none before it; `left` gets nodes in the order in which they are done."""
+    seen: set[str] = set()
+    groups: list[list[str]] = []
+    for root in roots:
+        if root in seen:
+            continue
+        seen.add(root)
+        group, path = [root], [(root, iter(graph[root]))]
+        while path:
+            node, others = path[-1]
+            following = next((other for other in others if other not in seen), None)
+            if following is None:
+                left.append(node)
+                path.pop()
+            else:
+                seen.add(following)
+                group.append(following)
+                path.append((following, iter(graph[following])))
+        groups.append(group)
+    return groups
