@@ -10,9 +10,9 @@ from typing import Any, Literal
 import pytest
 from study_findings import figures, found
 
-from specmeter.show.charts import specification
-from specmeter.show.page.study_charts import Drawn, drawn
-from specmeter.show.page.style import PAGE, PRINT
+from specmeter.show.figure import specification
+from specmeter.show.study_figures import Drawn, drawn
+from specmeter.show.style import PAGE, PRINT
 from specmeter.show.words import LANGUAGES, words
 from specmeter.studies.study import Axis, Point, StudyFigure
 

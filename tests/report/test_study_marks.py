@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specmeter.show.charts import specification
-from specmeter.show.page.study_charts import drawn
-from specmeter.show.page.study_marks import APART_PX, MOST_PX, OVER, dodges, lanes, mark_of
-from specmeter.show.page.style import PAGE
+from specmeter.show.figure import specification
+from specmeter.show.study_figures import drawn
+from specmeter.show.study_marks import APART_PX, MOST_PX, OVER, dodges, lanes, mark_of
+from specmeter.show.style import PAGE
 from specmeter.show.words import words
 from specmeter.studies.study import Axis, Point, StudyFigure
 

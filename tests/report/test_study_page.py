@@ -17,8 +17,8 @@ from specmeter import studies
 from specmeter.cli import invoke
 from specmeter.show.page.files import write_study_page
 from specmeter.show.page.study_document import GROUPS, published_documents
-from specmeter.show.page.study_page import study_page
-from specmeter.show.page.table_text import csv_text, latex, markdown
+from specmeter.show.page.page import study_page
+from specmeter.show.formats import csv_text, latex, markdown
 from specmeter.show.words import LANGUAGES, words
 from specmeter.studies.folder import Part, StudyFolder, StudyRecord
 
@@ -174,7 +174,7 @@ def test_tables_in_all_forms_keep_their_headings_and_strike_what_is_false() -> N
 
 
 def test_counts_and_settings_of_an_invalid_row_stay() -> None:
-    from specmeter.show.page.study_tables import document_table
+    from specmeter.show.study_tables import document_table
     from specmeter.studies.study import StudyCell, StudyTable
 
     row = (StudyCell(value=8, digits=0), StudyCell(value=1.6, digits=2))

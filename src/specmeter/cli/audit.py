@@ -102,7 +102,7 @@ def command(
     from specmeter.audit.reading import read_claims, rule
     from specmeter.errors import SpecmeterError, UsageError
     from specmeter.show.terminal.audit import print_audits, print_names
-    from specmeter.show.terminal.text import printable_lines
+    from specmeter.show.terminal.console import errors
 
     if not files and published is None:
         raise UsageError("no file to audit", fix="name a file, `-` for standard input, or --published list")
@@ -137,7 +137,7 @@ def command(
             if len(files) == 1:
                 raise
             unread += 1
-            click.echo(f"error: {printable_lines(str(error))}", err=True)
+            errors().say_all(f"error: {error}".splitlines(), wrap=False)
     print_audits(audits, as_json=as_json, details=details)
     ctx.exit(2 if unread else _exit_code(audits))
 

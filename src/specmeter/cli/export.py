@@ -32,9 +32,10 @@ def command(run: str, format_: str | None, table: str, out: Path | None) -> None
     """
     from specmeter.laboratory.run import find_run
     from specmeter.show.export import export
+    from specmeter.show.terminal.console import errors
 
     ending = out.suffix.removeprefix(".").lower() if out else ""
     chosen = format_ or (ending if ending in FORMATS else "csv")
     count = export(find_run(run), out or sys.stdout.buffer, format=chosen, table=table)
     if out is not None:
-        click.echo(f"{count} rows written to {out}", err=True)
+        errors().say(f"{count} rows written to {out}", wrap=False)

@@ -96,8 +96,8 @@ def command(
     """
     from specmeter.errors import UsageError
     from specmeter.show.page.files import write_figures, write_page, write_study_page, write_study_tables, write_tables
-    from specmeter.show.page.page import document_charts
-    from specmeter.show.page.study_page import charts_of
+    from specmeter.show.page.page import document_figures
+    from specmeter.show.terminal.console import output
     from specmeter.show.words import LANGUAGES
 
     if published is not None and run is not None:
@@ -112,9 +112,9 @@ def command(
     document, studies, page = _read(run or "latest", published, probe)
     written: list[Path] = []
     if figures is not None:
-        charts = document_charts(document) if document else charts_of(studies)
+        drawn = document_figures(document).values() if document else [it for study in studies for it in study.figures]
         asked = [part.strip() for part in formats.split(",")]
-        written += write_figures(charts, figures, asked, width, languages)
+        written += write_figures(drawn, figures, asked, width, languages)
     if tables is not None:
         written += (
             write_tables(document, tables, languages) if document else write_study_tables(studies, tables, languages)
@@ -124,8 +124,7 @@ def command(
         written.append(
             write_page(document, path, languages) if document else write_study_page(studies, path, languages)
         )
-    for path in written:
-        click.echo(str(path))
+    output().say_all(map(str, written), wrap=False)
     if open_ and written:
         click.launch(written[0].resolve().as_uri())
 

@@ -46,6 +46,7 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
     """
     from specmeter.laboratory.run import find_run, find_runs
     from specmeter.show.page.site import write_site
+    from specmeter.show.terminal.console import output
     from specmeter.show.words import LANGUAGES, Language
     from specmeter.studies.folder import find_folders
 
@@ -55,13 +56,12 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
     else:
         measured = [*(study.path for study in find_folders()), *find_runs()]
         pages = write_site(folder, measured, languages, damaged=_say_left_out)
-    for page in pages:
-        click.echo(str(page))
+    output().say_all(map(str, pages), wrap=False)
     if open_:
         click.launch(pages[0].resolve().as_uri())
 
 
 def _say_left_out(place: Path, error: UsageError) -> None:
-    from specmeter.show.terminal.text import printable, printable_lines
+    from specmeter.show.terminal.console import errors
 
-    click.echo(f"left out: {printable(str(place))}: {printable_lines(str(error))}", err=True)
+    errors().say_all(f"left out: {place}: {error}".splitlines(), wrap=False)

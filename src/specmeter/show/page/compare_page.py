@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.show import charts
-from specmeter.show.charts import Chart, Datum, Spec, ratio, ratio_axis, rows, shown, tooltip
-from specmeter.show.page.comparison_sentence import comparison_sentence, ratio_of
+from specmeter.show import figure as charts
+from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_axis, rows, shown, single, tooltip
 from specmeter.show.page.page import render
+from specmeter.show.sentence import comparison_sentence, ratio_of
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.text import printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.comparison import RunComparison
-    from specmeter.show.page.style import Palette
+    from specmeter.show.style import Palette
     from specmeter.show.words import Words
 
 
 def compare_page(found: Sequence[RunComparison], languages: Sequence[Language] = LANGUAGES) -> str:
     """The page: each run against the first, the worst news first in words, then in a chart and tables."""
-    chart = ratios(found)
+    figure = ratios(found)
     names = " · ".join(printable(name) for name in (found[0].reference, *(one.other for one in found)))
     return render(
         "compare.html",
         languages,
-        {} if chart is None else {chart.name: chart},
+        [] if figure is None else [figure],
+        figures={} if figure is None else {figure.name: figure},
         title=f"{names} · specmeter",
         found=found,
         tables=[arms(one) for one in found],
@@ -35,7 +36,7 @@ def compare_page(found: Sequence[RunComparison], languages: Sequence[Language] =
     )
 
 
-def ratios(found: Sequence[RunComparison]) -> Chart | None:
+def ratios(found: Sequence[RunComparison]) -> Figure | None:
     """Ratio of every arm in every pair, with its interval, the threshold and 1."""
     data: list[Datum] = []
     for one in found:
@@ -47,14 +48,13 @@ def ratios(found: Sequence[RunComparison]) -> Chart | None:
             if value is None:
                 data += [who] if arm.conclusion == "invalid" else []
                 continue
-            number: Datum = {"point": value.point, "low": value.low, "high": value.high, "shown": shown(value, 3)}
-            data.append({**who, **number})
+            data.append({**who, **shown(value, 3)})
     if not data:
         return None
     floor = 1 - found[0].threshold
     estimates = [value for one in found for arm in one.arms if (value := ratio_of(arm, one)) is not None]
     limits, ticks = ratio_axis([*estimates, floor])
-    runs = list(dict.fromkeys(str(datum["run"]) for datum in data))
+    runs = distinct(data, "run")
 
     def draw(words: Words, palette: Palette) -> Spec:
         x, y = ratio("point", words(f"axis.ratio_{found[0].measure}"), limits, ticks), rows(data)
@@ -70,13 +70,12 @@ def ratios(found: Sequence[RunComparison]) -> Chart | None:
             "layer": [
                 line,
                 charts.one_line(palette),
-                charts.interval_rule(x, y, look["color"]),
-                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
+                *charts.numbers(x, y, look, tips),
                 charts.withheld(words, palette, y),
             ],
         }
 
-    return Chart("ratios", data, draw)
+    return single("ratios", data, draw)
 
 
 def arms(found: RunComparison) -> Table:

@@ -423,6 +423,8 @@ TEXT: dict[str, str] = {
     "verdict.impossible": "impossible",
     "verdict.implausible": "implausible",
     "verdict.open": "not refuted",
+    "legend.struck": "Struck out, or said to be false: the number is wrong, as the audit or a check found; its row or the report says why.",
+    "legend.suspect": "?: suspect, the number may not mean what it says.",
     "mark.impossible": "claimed, but impossible",
     "mark.implausible": "claimed, but implausible",
     "mark.suspect": "suspect: may not mean what it says",

@@ -6,18 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
-from specmeter.show.page.study_charts import slug, verdict_word
+from specmeter.show.study_figures import slug, verdict_word
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
-from specmeter.show.text import size
 from specmeter.store.environment import private
 from specmeter.studies.study import claimed_cell
-from specmeter.text import printable
+from specmeter.text import amount, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from specmeter.record import Standing
-    from specmeter.show.page.study_charts import Origin
+    from specmeter.show.study_figures import Origin
     from specmeter.studies.study import ArmResult, ClaimRuling, StudyCell, StudyData, StudyTable
 
 
@@ -26,7 +25,7 @@ def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
     width = len(table.columns)
     numeric = [any(place < len(row) and row[place].value is not None for row in table.rows) for place in range(width)]
     columns = tuple(
-        Column(slug(heading), "number" if number else "text", printable(heading))
+        Column(slug(heading), "number" if number else "text", printable(heading), "point" if number else "keep")
         for heading, number in zip(table.columns, numeric, strict=True)
     )
     told = any(table.verdicts) or (bool(table.verdicts) and origin == "published")
@@ -171,10 +170,4 @@ def _bytes(count: float | None) -> Cell:
 
 
 def _count(count: float | None) -> Cell:
-    """`3.3 B`, `400 M`."""
-    if count is None:
-        return Cell("-")
-    for unit, factor in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= factor:
-            return Cell(f"{count / factor:.3g} {unit}", count)
-    return Cell(f"{count:.0f}", count)
+    return Cell("-") if count is None else Cell(amount(count), count)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.show.page.run_charts import PARTS
-from specmeter.show.page.sentence import label
+from specmeter.show.run_figures import PARTS
+from specmeter.show.sentence import label
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
-from specmeter.show.text import size
 from specmeter.show.words.en import TEXT
 from specmeter.store.environment import private
+from specmeter.text import percent, size
 
 if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary, KindSummary
@@ -36,6 +36,12 @@ def _results(document: Document) -> tuple[Column, ...]:
 def _repeated(document: Document) -> Column:
     """What the units of rates and speedups are."""
     return Column("invocations" if document.run.summary.invocations > 1 else "blocks", "number")
+
+
+def all_tables(document: Document) -> dict[str, Table]:
+    """Every table of a run by name, those without rows included."""
+    makers = (results, controls, kinds, prompts, texts, checks, models, parts, predictions, energy, memory)
+    return {table.name: table for table in (make(document) for make in makers)}
 
 
 def results(document: Document) -> Table:
@@ -202,7 +208,7 @@ def memory(document: Document) -> Table:
                         price.total_bytes,
                     )
                 ),
-                Cell(f"{price.share:.1%}", price.share),
+                Cell(percent(price.share, 1), price.share),
                 Cell(f"{price.bits_now:.2f} / {price.bits_for_it:.2f}")
                 if price.bits_now is not None and price.bits_for_it is not None
                 else Cell("-"),
@@ -233,7 +239,7 @@ def predictions(document: Document) -> Table:
             Cell(label(arm_id), code=True),
             estimated(outcome.prediction.speedup, 2),
             estimated(outcome.measured, 2),
-            Cell("-") if error is None else Cell(f"{error:+.1%}", error),
+            Cell("-") if error is None else Cell(percent(error, 1, signed=True), error),
             Cell("-") if inside is None else Cell(Phrase("cell.yes" if inside else "cell.no")),
         )
         rows.append(Row(cells, verdict(document, arm_id)))
