@@ -15,10 +15,10 @@ from study_findings import found
 
 from specmeter import studies
 from specmeter.cli import invoke
-from specmeter.show.page.files import write_study_page
-from specmeter.show.page.study_document import GROUPS, published_documents
-from specmeter.show.page.page import study_page
 from specmeter.show.formats import csv_text, latex, markdown
+from specmeter.show.page.files import write_study_page
+from specmeter.show.page.page import study_page
+from specmeter.show.page.study_document import GROUPS, published_documents
 from specmeter.show.words import LANGUAGES, words
 from specmeter.studies.folder import Part, StudyFolder, StudyRecord
 
@@ -68,7 +68,7 @@ def test_a_page_says_whose_numbers_they_are() -> None:
 def test_it_draws_every_panel_and_a_cross_for_every_false_number(look: Look, pages: dict[str, Path]) -> None:
     looked = look(pages["published"])
     assert looked.run("document.querySelectorAll('.chart svg').length") == 8
-    false = sum(datum["mark"] == "impossible" for chart in found().charts.values() for datum in chart.data)
+    false = sum(datum["mark"] == "impossible" for it in found().figures for panel in it.panels for datum in panel.data)
     crosses = f"[...document.querySelectorAll('.chart path')].filter({IS_CROSS}).length"
     assert looked.run(crosses) == false > 8
     assert looked.run("[...document.querySelectorAll('.claim .chip')].map((e) => e.innerText)") == [
@@ -208,9 +208,9 @@ def test_every_study_is_drawn_from_its_published_numbers(
     assert len(text.encode()) < 3_000_000
     (document,) = published_documents(name)
     assert document.claims.rows
-    for chart in document.charts.values():
-        spec = specification_of(chart.name, text)
-        assert converter.vegalite_to_vega({**spec, "datasets": {"table": list(chart.data)}})["marks"]
+    for panel in (panel for figure in document.figures for panel in figure.panels):
+        spec = specification_of(panel.name, text)
+        assert converter.vegalite_to_vega({**spec, "datasets": {"table": list(panel.data)}})["marks"]
 
 
 def specification_of(name: str, page: str) -> dict[str, object]:

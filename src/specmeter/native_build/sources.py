@@ -196,7 +196,7 @@ def _within(name: str, only: str) -> bool:
 def _refuse_too_large(archive: Path, files: int, size: int) -> None:
     if files > _MAX_FILES or size > _MAX_BYTES:
         raise UsageError(
-            f"{archive}: holds more than {_MAX_FILES:,} files or {_MAX_BYTES / 2**30:.0f} GiB",
+            f"{archive}: holds more than {_MAX_FILES:,} files or {size(_MAX_BYTES)}",
             fix="name an archive of llama.cpp's sources alone",
         )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
+from specmeter.text import size
 
 if TYPE_CHECKING:
     from specmeter.audit.read.grid import Below, Grid
@@ -59,7 +60,7 @@ def _fragments(text: str, path: Path) -> Iterator[tuple[int, str]]:
             end = ends[after] if after < len(ends) else len(text)
         if end - at > MAX_TABLE:
             raise UsageError(
-                f"{path}: the table at line {line} has more than {MAX_TABLE // 2**20} MiB, or no end",
+                f"{path}: the table at line {line} has more than {size(MAX_TABLE)}, or no end",
                 fix="save the table by itself, as CSV",
             )
         yield line, text[at:end]

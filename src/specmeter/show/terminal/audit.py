@@ -54,7 +54,7 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
         return
     screen = output()
     for audit in audits:
-        _print_source(screen, audit, details=details)
+        print_source(screen, audit, details=details)
     if len(audits) > 1:
         screen.say("all together: " + tally(every))
 
@@ -67,7 +67,7 @@ def print_names(names: Sequence[str], *, as_json: bool) -> None:
         output().say_all(names, wrap=False)
 
 
-def _print_source(screen: Screen, audit: Audit, *, details: bool) -> None:
+def print_source(screen: Screen, audit: Audit, *, details: bool) -> None:
     """One source: the count, the worst rows with their reasons, what these rest on, then the others and notes."""
     screen.say((audit.source, "strong"), f"  {audit.format}", wrap=False)
     screen.say(tally(audit.rulings))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -45,6 +45,9 @@ STYLES: dict[Tone, str] = {
 
 class Screen(Console):
     """Prints lines and tables, whatever is in them."""
+
+    def __init__(self, *, width: int | None = None, stderr: bool = False, **more: Any) -> None:
+        super().__init__(width=width, stderr=stderr, emoji=False, markup=False, highlight=False, **more)
 
     def say(self, *parts: str | tuple[str, Tone], tone: Tone = "", indent: int = 0, wrap: bool = True) -> None:
         """One line of parts, each of which may have a tone of its own; wrapped at the screen's width unless told."""
@@ -91,12 +94,12 @@ class Screen(Console):
 
 def output(width: int = WIDTH) -> Screen:
     """Standard output; `width` holds off a terminal only."""
-    return Screen(width=None if sys.stdout.isatty() else width, emoji=False, markup=False, highlight=False)
+    return Screen(width=None if sys.stdout.isatty() else width)
 
 
 def errors() -> Screen:
     """Standard error, for everything that is not data."""
-    return Screen(stderr=True, emoji=False, markup=False, highlight=False)
+    return Screen(stderr=True)
 
 
 def say_json(document: object, indent: int = 2) -> None:
