@@ -9,7 +9,7 @@ import rtx3090_data as made
 from claims_of import ruled, rulings, said
 from rtx3090_data import Made
 
-from specmeter.audit.published.table import rows
+from originals import rows
 from specmeter.record import Estimate
 from specmeter.studies import findings
 from specmeter.studies.rtx3090 import published

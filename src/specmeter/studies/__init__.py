@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from specmeter.studies.study import ClaimRuling, StudyData, StudyFigure, StudyFindings, StudyTable
 
 _MODULES = {
@@ -85,3 +87,23 @@ def findings(name: str, data: StudyData) -> StudyFindings:
 
     found = find(name)
     return StudyFindings(data, found.claims(data), (*found.tables(data), *experts.tables(data)), found.figures(data))
+
+
+def published(name: str) -> StudyFindings:
+    """What a document's own numbers say about its claims, with our verdicts on each number.
+
+    Raises `UsageError` for an unknown study, and for one whose document printed no numbers.
+    """
+    data = find(name).published()
+    if data is None:
+        raise UsageError(f"{name}: its document printed no numbers", fix=f"measure it: specmeter study run {name}")
+    return findings(name, data)
+
+
+def load(study: str | Path = "latest") -> StudyFindings:
+    """What a study that was measured here says, finished or not: its folder, the name of one under specmeter-runs/, or
+    `latest`. Raises `StoreError`, and `UsageError` for a damaged one."""
+    from specmeter.studies.folder import find_folder
+
+    data = find_folder(str(study)).data()
+    return findings(data.study, data)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.audit.published.table import half_digit
 from specmeter.numbers.estimates import above, below, quotient, scaled
 from specmeter.studies.hardware.table import DENSE, PRINTED, document_name, documented, machine_table, plain
 from specmeter.studies.telling import by_counts, by_values, quoted, ruling
@@ -171,7 +170,7 @@ def _utilisation(table: MachineTable | None) -> Found:
 
 def _printed_right(machine: str, share: Estimate) -> bool:
     """Whether the page's figure is what follows, to the last digit that it prints."""
-    return abs(100 * share.point - PRINTED[machine][0]) <= half_digit("64")
+    return abs(100 * share.point - PRINTED[machine][0]) <= 0.5  # printed in whole percent
 
 
 def _percent(share: Estimate) -> str:
