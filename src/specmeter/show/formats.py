@@ -1,10 +1,11 @@
-"""Tables as Markdown, CSV and LaTeX (booktabs): numbers with their intervals, n and verdict marks."""
+"""Tables as Markdown, CSV, LaTeX (booktabs) and bare HTML: numbers with their intervals, n and verdict marks."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from html import escape as safe
 from typing import TYPE_CHECKING
 
 from specmeter.show.export.formats import FORMULA_STARTS
@@ -110,6 +111,22 @@ def latex(table: Table, words: Words) -> str:
         *(f"% {phrase.told(words)}" for phrase in table.legend),
     ]
     return "\n".join(lines) + "\n"
+
+
+def html(table: Table, words: Words) -> str:
+    """A bare HTML table, for notebooks, which bring their own style."""
+
+    def shown(cell: Cell) -> str:
+        text = safe(told(cell.text, words) + (f" {cell.interval}" if cell.estimate is not None else ""))
+        return f"<s>{text}</s>" if cell.struck else text + (" ?" if cell.mark == "suspect" else "")
+
+    def line(tag: str, cells: Iterable[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
+
+    head = line("th", (safe(told(column.heading, words)) for column in table.columns))
+    rows = "".join(line("td", map(shown, row.cells)) for row in table.rows)
+    legend = "".join(f"<p>{safe(phrase.told(words))}</p>" for phrase in table.legend)
+    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>{legend}"
 
 
 FORMATS: dict[str, Callable[[Table, Words], str]] = {"md": markdown, "csv": csv_text, "tex": latex}

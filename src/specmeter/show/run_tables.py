@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 from specmeter.show.run_figures import PARTS
 from specmeter.show.sentence import label
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, numbers, text
 from specmeter.show.words.en import TEXT
 from specmeter.store.environment import private
 from specmeter.text import percent, size
 
 if TYPE_CHECKING:
+    from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
     from specmeter.record import Outcome, Verdict
     from specmeter.show.page.document import Document
+    from specmeter.show.table import Mark
 
 _TEXT_SHOWN = 160
 
@@ -390,3 +392,67 @@ def _status(outcome: Outcome) -> str:
 
 def _size_or_dash(size_bytes: int | None) -> Cell:
     return Cell("-") if size_bytes is None else Cell(size(size_bytes), float(size_bytes))
+
+
+# --- in brief, for terminals and notebooks ---------------------------------------------------------------------------
+
+
+def brief(report: RunReport, *, by_kind: bool = False) -> list[Table]:
+    """For each target its baseline and what is compared with it; prompts where the report has them."""
+    arms = report.summary.arms
+    return [
+        _brief(report, [base, *(arm for arm in arms if arm.baseline_id == base.arm_id)], by_kind=by_kind)
+        for base in arms
+        if base.role == "baseline"
+    ]
+
+
+def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Table:
+    arms = {arm.id: arm for arm in report.arms}
+    metered = any(arm.energy is not None and arm.energy.per_token is not None for arm in group)
+    rows: list[Row] = []
+    for arm in group:
+        limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
+        where = f" (only {', '.join(limited)})" if limited else ""
+        probe = f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
+        count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
+        found = report.certificate.arms.get(arm.arm_id) if report.certificate else None
+        joules = _joules(arm) if metered else ()
+        empty = (Cell(""),) * (len(joules) + 1)
+        is_baseline = arm.role == "baseline"
+        cells = _briefly(arm, is_baseline, found)
+        rows.append(Row((Cell(label(arm.arm_id) + where + probe), *cells, *joules, Cell(count))))
+        for kind, part in arm.kinds.items() if by_kind else ():
+            rows.append(Row((Cell(f"  {kind}"), *_briefly(part, is_baseline, found), *empty), tone="faint"))
+        for prompt, speedup in (arm.prompts or {}).items():
+            shown = estimated(speedup, 2, mark=_mark(found))
+            rows.append(Row((Cell(f"  {prompt}"), Cell(""), shown, Cell(""), Cell(""), *empty), tone="faint"))
+    rate = Column("tok/s", "number", "tok/s", narrow="point")
+    energy = ("J/token", "energy") if metered else ()
+    columns = (*text(arms[group[0].arm_id].target), rate, *numbers("speedup", "accepted", "tau", *energy, "requests"))
+    return Table("results", columns, rows)
+
+
+def _mark(verdict: Verdict | None) -> Mark | None:
+    return "suspect" if verdict == "suspect" else None
+
+
+def _briefly(part: KindSummary, is_baseline: bool, verdict: Verdict | None) -> tuple[Cell, ...]:
+    if is_baseline:
+        speedup = Cell("baseline invalid" if verdict == "invalid" else "baseline", mark=_mark(verdict))
+    else:
+        speedup = Cell("invalid") if verdict == "invalid" else estimated(part.speedup, 2, mark=_mark(verdict))
+    return (
+        estimated(part.decode_rate, 1),
+        speedup,
+        Cell("-" if part.acceptance is None else percent(part.acceptance.point)),
+        Cell("-" if part.tau is None else f"{part.tau.point:.2f}"),
+    )
+
+
+def _joules(arm: ArmSummary) -> tuple[Cell, Cell]:
+    """Joules per token, and with an interval over the baseline's."""
+    used = arm.energy
+    if used is None or used.per_token is None:
+        return Cell("-"), Cell("-")
+    return Cell(f"{used.per_token.point:.3g}"), Cell("baseline") if arm.role == "baseline" else estimated(used.ratio, 2)

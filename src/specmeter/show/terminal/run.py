@@ -5,20 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specmeter.show.run_tables import brief
 from specmeter.show.sentence import details, label, sentence
-from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, numbers, text
-from specmeter.show.table import estimated as number
+from specmeter.show.table import TONES, Tone
 from specmeter.show.terminal.console import Screen, output, say_json
 from specmeter.show.terminal.explain import print_accuracy, print_positions
 from specmeter.show.terminal.verdicts import print_findings
 from specmeter.show.words import words
-from specmeter.text import counted, estimated, percent
+from specmeter.text import counted, estimated
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
-    from specmeter.analysis.summary import ArmSummary, KindSummary
     from specmeter.record import Verdict
-    from specmeter.show.table import Mark
 
 _STATES: dict[str, Tone] = {"complete": "good", "partial": "doubtful", "failed": "bad"}
 
@@ -43,11 +41,9 @@ def print_run(
         return verdict
     screen = output()
     _print_state(screen, report)
-    for baseline in report.summary.arms:
-        if baseline.role == "baseline":
-            group = [baseline, *(arm for arm in report.summary.arms if arm.baseline_id == baseline.arm_id)]
-            screen.table(_results(report, group, by_kind=by_kind))
-            screen.line()
+    for table in brief(report, by_kind=by_kind):
+        screen.table(table)
+        screen.line()
     english = words("en")
     for answer in report.answers:
         screen.say(sentence(answer, english))
@@ -73,58 +69,6 @@ def _print_state(screen: Screen, report: RunReport) -> None:
     if state.reason and state.state != "complete":
         screen.say(f"stopped early: {state.reason}")
     screen.line()
-
-
-def _results(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Table:
-    """One target: its baseline and what is compared with it."""
-    arms = {arm.id: arm for arm in report.arms}
-    metered = any(arm.energy is not None and arm.energy.per_token is not None for arm in group)
-    rows: list[Row] = []
-    for arm in group:
-        limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
-        where = f" (only {', '.join(limited)})" if limited else ""
-        probe = f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
-        count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
-        verdict = report.certificate.arms.get(arm.arm_id) if report.certificate else None
-        joules = _energy(arm) if metered else ()
-        empty = (Cell(""),) * (len(joules) + 1)
-        is_baseline = arm.role == "baseline"
-        cells = _numbers(arm, is_baseline, verdict)
-        rows.append(Row((Cell(label(arm.arm_id) + where + probe), *cells, *joules, Cell(count))))
-        for kind, part in arm.kinds.items() if by_kind else ():
-            rows.append(Row((Cell(f"  {kind}"), *_numbers(part, is_baseline, verdict), *empty), tone="faint"))
-        for prompt, speedup in (arm.prompts or {}).items():
-            shown = number(speedup, 2, mark=_mark(verdict))
-            rows.append(Row((Cell(f"  {prompt}"), Cell(""), shown, Cell(""), Cell(""), *empty), tone="faint"))
-    rate = Column("tok/s", "number", "tok/s", narrow="point")
-    energy = ("J/token", "energy") if metered else ()
-    columns = (*text(arms[group[0].arm_id].target), rate, *numbers("speedup", "accepted", "tau", *energy, "requests"))
-    return Table("results", columns, rows)
-
-
-def _mark(verdict: Verdict | None) -> Mark | None:
-    return "suspect" if verdict == "suspect" else None
-
-
-def _numbers(part: KindSummary, is_baseline: bool, verdict: Verdict | None) -> tuple[Cell, ...]:
-    if is_baseline:
-        speedup = Cell("baseline invalid" if verdict == "invalid" else "baseline", mark=_mark(verdict))
-    else:
-        speedup = Cell("invalid") if verdict == "invalid" else number(part.speedup, 2, mark=_mark(verdict))
-    return (
-        number(part.decode_rate, 1),
-        speedup,
-        Cell("-" if part.acceptance is None else percent(part.acceptance.point)),
-        Cell("-" if part.tau is None else f"{part.tau.point:.2f}"),
-    )
-
-
-def _energy(arm: ArmSummary) -> tuple[Cell, Cell]:
-    """Joules per token, and with an interval over the baseline's."""
-    used = arm.energy
-    if used is None or used.per_token is None:
-        return Cell("-"), Cell("-")
-    return Cell(f"{used.per_token.point:.3g}"), Cell("baseline") if arm.role == "baseline" else number(used.ratio, 2)
 
 
 def _print_notes(screen: Screen, report: RunReport) -> None:
