@@ -19,6 +19,7 @@ from specmeter.show.formats import csv_text, latex, markdown
 from specmeter.show.page.files import write_study_page
 from specmeter.show.page.page import study_page
 from specmeter.show.page.study_document import GROUPS, published_documents
+from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.studies.folder import Part, StudyFolder, StudyRecord
 
@@ -298,3 +299,31 @@ def test_an_experiment_of_a_studys_name_is_not_taken_for_it(folder: Path) -> Non
     assert invoke(["run", "own.yaml", "--out", "run"]) in (0, 1)
     assert invoke(["report", "run"]) == 0
     assert 'id="study"' not in (folder / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_invalid_row_has_every_number_of_its_own_struck() -> None:
+    """Its acceptance and rate come out of the same failed forwards as its speedup; what its models do alone stands."""
+    struck: list[str] = []
+    for document in published_documents("apple"):
+        for table in document.tables:
+            names = [told(column.heading, words("en")) for column in table.columns]
+            for row in (row for row in table.rows if row.verdict == "invalid"):
+                cells = dict(zip(names, row.cells, strict=True))
+                own = [name for name in ("accepted, %", "tau", "tok/s", "speedup", "draft tok/s") if name in cells]
+                assert all(cells[name].struck for name in own if cells[name].value is not None), table.name
+                assert not any(cells[name].struck for name in ("target", "draft", "speed ratio") if name in cells)
+                struck += own
+    assert {"accepted, %", "tau", "tok/s", "speedup"} <= set(struck)
+
+
+def test_what_is_struck_is_explained_below_its_table_in_every_form() -> None:
+    (document,) = published_documents("apple-sd")
+    table = next(table for table in document.tables if any(cell.struck for row in table.rows for cell in row.cells))
+    for language in LANGUAGES:
+        legend = words(language)("legend.struck")
+        assert table.legend == [Phrase("legend.struck")]
+        assert markdown(table, words(language)).rstrip().endswith(legend)
+        assert latex(table, words(language)).rstrip().endswith(f"% {legend}")
+        assert legend not in csv_text(table, words(language))
+    assert f'<p class="legend note">{words("en")("legend.struck")}' in study_page([document], ["en"])
+    assert document.models.legend == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from specmeter.show.run_figures import PARTS
 from specmeter.show.sentence import label
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, numbers, text
-from specmeter.show.words.en import TEXT
+from specmeter.show.words import words
 from specmeter.store.environment import private
 from specmeter.text import percent, size
 
@@ -382,7 +382,7 @@ def _beginning(text: str) -> str:
 def _threat(outcome: Outcome) -> str | Phrase:
     """Checks of other versions have no words here but their own."""
     key = f"threat.{outcome.check}"
-    return Phrase(key, {"threat": outcome.threat}) if key in TEXT else outcome.threat
+    return Phrase(key, {"threat": outcome.threat}) if key in words("en").text else outcome.threat
 
 
 def _status(outcome: Outcome) -> str:
