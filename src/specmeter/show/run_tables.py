@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 from specmeter.show.run_figures import PARTS
 from specmeter.show.sentence import label
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, numbers, text
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made, numbers, text
 from specmeter.show.words import words
 from specmeter.store.environment import private
 from specmeter.text import percent, size
 
 if TYPE_CHECKING:
+    from specmeter.analysis.explain.memory import MemoryPrice
+    from specmeter.analysis.prediction.outcomes import Outcome as PredictionOutcome
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
-    from specmeter.record import Outcome, Verdict
+    from specmeter.record import Estimate, ModelIdentity, Outcome, Verdict
     from specmeter.show.page.document import Document
     from specmeter.show.table import Mark
 
@@ -89,42 +91,35 @@ def kinds(document: Document) -> Table:
 
 def prompts(document: Document) -> Table:
     """The speedup of every arm on every prompt; without rows where the run has too many prompts."""
-    columns = (
-        Column("prompt"),
-        Column("kind"),
-        Column("target"),
-        Column("arm"),
-        Column("speedup", "number"),
-        _repeated(document),
-        Column("verdict"),
-    )
-    rows = [
-        Row(
-            (
-                Cell(prompt_id, code=True),
-                Cell(document.prompts[prompt_id].kind if prompt_id in document.prompts else "-"),
-                Cell(_target(document, arm.arm_id)),
-                Cell(label(arm.arm_id), code=True),
-                estimated(speedup, 2),
-                counted(speedup.n),
-                verdict_cell(document, arm.arm_id),
-            ),
-            verdict(document, arm.arm_id),
-        )
+    found = [
+        (prompt_id, arm.arm_id, speedup)
         for arm in document.run.summary.arms
         for prompt_id, speedup in (arm.prompts or {}).items()
     ]
-    return Table("prompts", columns, rows)
+    kinds = {prompt.id: prompt.kind for prompt in document.prompts.values()}
+    return made(
+        "prompts",
+        found,
+        ("prompt", "text", lambda it: Cell(it[0], code=True)),
+        ("kind", "text", lambda it: kinds.get(it[0], "-")),
+        ("target", "text", lambda it: _target(document, it[1])),
+        ("arm", "text", lambda it: Cell(label(it[1]), code=True)),
+        ("speedup", "number", lambda it: estimated(it[2], 2)),
+        (_repeated(document).key, "number", lambda it: counted(it[2].n)),
+        ("verdict", "text", lambda it: verdict_cell(document, it[1])),
+        verdict=lambda it: verdict(document, it[1]),
+    )
 
 
 def texts(document: Document) -> Table:
     """The beginning of every prompt."""
-    columns = (Column("prompt"), Column("kind"), Column("text"))
-    rows = [
-        Row((Cell(prompt.id, code=True), Cell(prompt.kind), Cell(_beginning(prompt.text))))
-        for prompt in document.prompts.values()
-    ]
-    return Table("texts", columns, rows)
+    return made(
+        "texts",
+        document.prompts.values(),
+        ("prompt", "text", lambda prompt: Cell(prompt.id, code=True)),
+        ("kind", "text", lambda prompt: prompt.kind),
+        ("text", "text", lambda prompt: _beginning(prompt.text)),
+    )
 
 
 def parts(document: Document) -> Table:
@@ -157,95 +152,70 @@ def parts(document: Document) -> Table:
 
 def energy(document: Document) -> Table:
     """What a token costs in electric energy, where that was read; without rows elsewhere."""
-    columns = (
-        Column("target"),
-        Column("arm"),
-        Column("j_per_token", "number"),
-        Column("energy_ratio", "number"),
-        Column("power_w", "number"),
-        Column("above_idle", "number"),
-        Column("ratio_above_idle", "number"),
-        Column("energy_why"),
+
+    def over_baseline(arm: ArmSummary, ratio: Estimate | None) -> Cell:
+        return Cell(Phrase("cell.baseline")) if arm.role == "baseline" else estimated(ratio, 2)
+
+    read = [(arm, arm.energy) for group in document.targets() for arm in group if arm.energy is not None]
+    return made(
+        "energy",
+        read,
+        ("target", "text", lambda it: _target(document, it[0].arm_id)),
+        ("arm", "text", lambda it: Cell(label(it[0].arm_id), code=True)),
+        ("j_per_token", "number", lambda it: estimated(it[1].per_token, 3)),
+        ("energy_ratio", "number", lambda it: over_baseline(it[0], it[1].ratio)),
+        ("power_w", "number", lambda it: _decimal(it[1].power_w)),
+        ("above_idle", "number", lambda it: estimated(it[1].above_idle, 3)),
+        ("ratio_above_idle", "number", lambda it: over_baseline(it[0], it[1].ratio_above_idle)),
+        ("energy_why", "text", lambda it: it[1].why or "-"),
+        verdict=lambda it: verdict(document, it[0].arm_id),
     )
-    rows: list[Row] = []
-    for arm in (arm for group in document.targets() for arm in group):
-        used = arm.energy
-        if used is None:
-            continue
-        cells = (
-            Cell(_target(document, arm.arm_id)),
-            Cell(label(arm.arm_id), code=True),
-            estimated(used.per_token, 3),
-            Cell(Phrase("cell.baseline")) if arm.role == "baseline" else estimated(used.ratio, 2),
-            Cell("-") if used.power_w is None else Cell(f"{used.power_w:.1f}", used.power_w),
-            estimated(used.above_idle, 3),
-            Cell(Phrase("cell.baseline")) if arm.role == "baseline" else estimated(used.ratio_above_idle, 2),
-            Cell(used.why or "-"),
-        )
-        rows.append(Row(cells, verdict(document, arm.arm_id)))
-    return Table("energy", columns, rows)
 
 
 def memory(document: Document) -> Table:
     """What each draft model takes, and what quantization of the target the same bytes would hold."""
-    columns = (
-        Column("target"),
-        Column("draft"),
-        *(Column(f"memory_{name}", "number") for name in ("weights", "kv", "buffers", "target", "all", "share")),
-        Column("memory_bits"),
-        Column("memory_buys"),
+
+    def bits(price: MemoryPrice) -> str:
+        now, then = price.bits_now, price.bits_for_it
+        return "-" if now is None or then is None else f"{now:.2f} / {then:.2f}"
+
+    return made(
+        "memory",
+        document.memory,
+        ("target", "text", lambda price: price.target),
+        ("draft", "text", lambda price: price.draft),
+        ("memory_weights", "number", lambda price: _size(price.weights_bytes)),
+        ("memory_kv", "number", lambda price: _size(price.kv_bytes)),
+        ("memory_buffers", "number", lambda price: _size(price.buffers_bytes)),
+        ("memory_target", "number", lambda price: _size(price.target_bytes)),
+        ("memory_all", "number", lambda price: _size(price.total_bytes)),
+        ("memory_share", "number", lambda price: Cell(percent(price.share, 1), price.share)),
+        ("memory_bits", "text", bits),
+        ("memory_buys", "text", lambda it: f"{it.buys.name} ({it.buys.bits_per_weight:.2f})" if it.buys else "-"),
     )
-    rows = [
-        Row(
-            (
-                Cell(price.target),
-                Cell(price.draft),
-                *(
-                    Cell(size(value), float(value))
-                    for value in (
-                        price.weights_bytes,
-                        price.kv_bytes,
-                        price.buffers_bytes,
-                        price.target_bytes,
-                        price.total_bytes,
-                    )
-                ),
-                Cell(percent(price.share, 1), price.share),
-                Cell(f"{price.bits_now:.2f} / {price.bits_for_it:.2f}")
-                if price.bits_now is not None and price.bits_for_it is not None
-                else Cell("-"),
-                Cell(f"{price.buys.name} ({price.buys.bits_per_weight:.2f})" if price.buys else "-"),
-            )
-        )
-        for price in document.memory
-    ]
-    return Table("memory", columns, rows)
 
 
 def predictions(document: Document) -> Table:
     """What was predicted before the measurement, beside what was measured."""
-    columns = (
-        Column("target"),
-        Column("arm"),
-        Column("predicted", "number"),
-        Column("speedup", "number"),
-        Column("error", "number"),
-        Column("inside"),
+
+    def error(outcome: PredictionOutcome) -> Cell:
+        found = outcome.error
+        return Cell("-") if found is None else Cell(percent(found, 1, signed=True), found)
+
+    def inside(outcome: PredictionOutcome) -> str | Phrase:
+        return "-" if outcome.inside is None else Phrase("cell.yes" if outcome.inside else "cell.no")
+
+    return made(
+        "predictions",
+        document.run.predictions,
+        ("target", "text", lambda it: _target(document, it.prediction.arm_id)),
+        ("arm", "text", lambda it: Cell(label(it.prediction.arm_id), code=True)),
+        ("predicted", "number", lambda it: estimated(it.prediction.speedup, 2)),
+        ("speedup", "number", lambda it: estimated(it.measured, 2)),
+        ("error", "number", error),
+        ("inside", "text", inside),
+        verdict=lambda it: verdict(document, it.prediction.arm_id),
     )
-    rows: list[Row] = []
-    for outcome in document.run.predictions:
-        arm_id = outcome.prediction.arm_id
-        error, inside = outcome.error, outcome.inside
-        cells = (
-            Cell(_target(document, arm_id)),
-            Cell(label(arm_id), code=True),
-            estimated(outcome.prediction.speedup, 2),
-            estimated(outcome.measured, 2),
-            Cell("-") if error is None else Cell(percent(error, 1, signed=True), error),
-            Cell("-") if inside is None else Cell(Phrase("cell.yes" if inside else "cell.no")),
-        )
-        rows.append(Row(cells, verdict(document, arm_id)))
-    return Table("predictions", columns, rows)
 
 
 def controls(document: Document) -> Table:
@@ -269,48 +239,34 @@ def controls(document: Document) -> Table:
 def checks(document: Document) -> Table:
     """Every check, what it looks for and how it ended."""
     certificate = document.run.certificate
-    outcomes = certificate.checks if certificate else ()
-    rows = [
-        Row(
-            (
-                Cell(outcome.check, code=True),
-                Cell(_threat(outcome)),
-                Cell(Phrase(f"status.{_status(outcome)}")),
-                Cell("; ".join(dict.fromkeys(gap.reason for gap in outcome.unchecked))),
-            ),
-            "invalid" if outcome.invalid else "suspect" if outcome.suspect else None,
-        )
-        for outcome in outcomes
-    ]
-    return Table("checks", (Column("check"), Column("threat"), Column("status"), Column("unchecked")), rows)
+    return made(
+        "checks",
+        certificate.checks if certificate else (),
+        ("check", "text", lambda it: Cell(it.check, code=True)),
+        ("threat", "text", _threat),
+        ("status", "text", lambda it: Phrase(f"status.{_status(it)}")),
+        ("unchecked", "text", lambda it: "; ".join(dict.fromkeys(gap.reason for gap in it.unchecked))),
+        verdict=lambda it: "invalid" if it.invalid else "suspect" if it.suspect else None,
+    )
 
 
 def models(document: Document) -> Table:
     """The model files."""
-    rows = [
-        Row(
-            (
-                Cell(model.name),
-                Cell(private(model.reference), code=True),
-                Cell(size(model.size_bytes), float(model.size_bytes)),
-                _size_or_dash(model.header.bytes_per_token if model.header else None),
-                Cell(f"{model.header.experts_used} / {model.header.experts}")
-                if model.header and model.header.experts
-                else Cell("-"),
-                Cell(model.sha256, code=True),
-            )
-        )
-        for model in document.run.models
-    ]
-    columns = (
-        Column("model"),
-        Column("reference"),
-        Column("size", "number"),
-        Column("bytes_per_token", "number"),
-        Column("experts"),
-        Column("sha256"),
+
+    def experts(model: ModelIdentity) -> str:
+        header = model.header
+        return f"{header.experts_used} / {header.experts}" if header and header.experts else "-"
+
+    return made(
+        "models",
+        document.run.models,
+        ("model", "text", lambda model: model.name),
+        ("reference", "text", lambda model: Cell(private(model.reference), code=True)),
+        ("size", "number", lambda model: _size(model.size_bytes)),
+        ("bytes_per_token", "number", lambda model: _size(model.header.bytes_per_token if model.header else None)),
+        ("experts", "text", experts),
+        ("sha256", "text", lambda model: Cell(model.sha256, code=True)),
     )
-    return Table("models", columns, rows)
 
 
 def verdict(document: Document, arm_id: str) -> Verdict | None:
@@ -390,8 +346,12 @@ def _status(outcome: Outcome) -> str:
     return "idle" if idle else outcome.status
 
 
-def _size_or_dash(size_bytes: int | None) -> Cell:
+def _size(size_bytes: int | None) -> Cell:
     return Cell("-") if size_bytes is None else Cell(size(size_bytes), float(size_bytes))
+
+
+def _decimal(value: float | None) -> Cell:
+    return Cell("-") if value is None else Cell(f"{value:.1f}", value)
 
 
 # --- in brief, for terminals and notebooks ---------------------------------------------------------------------------

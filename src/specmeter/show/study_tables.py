@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
 from specmeter.show.study_figures import slug, verdict_word
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made
 from specmeter.store.environment import private
 from specmeter.studies.study import claimed_cell
 from specmeter.text import amount, printable, size
@@ -74,56 +74,42 @@ def configurations(data: StudyData) -> Table:
 
 def rulings(claims: Sequence[ClaimRuling]) -> Table:
     """Every claim, what was found, and what that says about it."""
-    columns = (Column("claim"), Column("where"), Column("ruling"), Column("rests_on"), Column("found"))
-    rows = [
-        Row(
-            (
-                Cell(claim.claim),
-                Cell(claim.where),
-                Cell(Phrase(f"ruling.{claim.ruling}")),
-                Cell(Phrase(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
-                Cell(claim.found),
-            )
-        )
-        for claim in claims
-    ]
-    return Table("claims", columns, rows)
+    return made(
+        "claims",
+        claims,
+        ("claim", "text", lambda claim: claim.claim),
+        ("where", "text", lambda claim: claim.where),
+        ("ruling", "text", lambda claim: Phrase(f"ruling.{claim.ruling}")),
+        ("rests_on", "text", lambda claim: Phrase(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
+        ("found", "text", lambda claim: claim.found),
+    )
 
 
 def parts(data: StudyData) -> Table:
     """What was to be measured, what was not, and why."""
-    rows = [Row((Cell(part.part), Cell(Phrase(f"ran.{part.status}")), Cell(part.reason or "-"))) for part in data.parts]
-    return Table("study_parts", (Column("study_part"), Column("status"), Column("why")), rows)
+    return made(
+        "study_parts",
+        data.parts,
+        ("study_part", "text", lambda part: part.part),
+        ("status", "text", lambda part: Phrase(f"ran.{part.status}")),
+        ("why", "text", lambda part: part.reason or "-"),
+    )
 
 
 def models(data: StudyData) -> Table:
     """The models as they were used."""
-    rows = [
-        Row(
-            (
-                Cell(model.name),
-                Cell(private(model.reference), code=True),
-                Cell(model.quantization or "-"),
-                _bytes(model.size_bytes),
-                _count(model.parameters),
-                _count(model.active_parameters),
-                _bytes(model.bytes_per_token),
-                Cell("-" if model.experts is None else f"{model.experts_used or '?'} / {model.experts}"),
-            )
-        )
-        for model in data.models
-    ]
-    columns = (
-        Column("model"),
-        Column("reference"),
-        Column("quantization"),
-        Column("size", "number"),
-        Column("parameters", "number"),
-        Column("active_parameters", "number"),
-        Column("bytes_per_token", "number"),
-        Column("experts"),
+    return made(
+        "study_models",
+        data.models,
+        ("model", "text", lambda model: model.name),
+        ("reference", "text", lambda model: Cell(private(model.reference), code=True)),
+        ("quantization", "text", lambda model: model.quantization or "-"),
+        ("size", "number", lambda model: _bytes(model.size_bytes)),
+        ("parameters", "number", lambda model: _count(model.parameters)),
+        ("active_parameters", "number", lambda model: _count(model.active_parameters)),
+        ("bytes_per_token", "number", lambda model: _bytes(model.bytes_per_token)),
+        ("experts", "text", lambda it: "-" if it.experts is None else f"{it.experts_used or '?'} / {it.experts}"),
     )
-    return Table("study_models", columns, rows)
 
 
 def _cell(cell: StudyCell, *, strike: bool, printed: bool) -> Cell:

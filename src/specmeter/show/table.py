@@ -6,9 +6,9 @@ What comes from outside is cleaned there, and marks are explained below every ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from specmeter.text import bound, brackets, printable
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate, Standing
     from specmeter.show.words import Words
 
+T = TypeVar("T")
 Kind = Literal["text", "number"]
 Tone = Literal["", "good", "doubtful", "bad", "strong", "faint"]
 """What colours say besides words, where there are any."""
@@ -150,6 +151,17 @@ def text(*titles: str) -> tuple[Column, ...]:
 def numbers(*titles: str) -> tuple[Column, ...]:
     """Columns of numbers with these headings."""
     return tuple(Column(title, "number", title) for title in titles)
+
+
+def made(
+    name: str,
+    items: Iterable[T],
+    *columns: tuple[str, Kind, Callable[[T], Cell | Phrase | str]],
+    verdict: Callable[[T], Standing | None] = lambda _: None,
+) -> Table:
+    """A table of one row per item; each column is its key, its kind and what it shows of an item."""
+    rows = [row(*(show(item) for _, _, show in columns), verdict=verdict(item)) for item in items]
+    return Table(name, tuple(Column(key, kind) for key, kind, _ in columns), rows)
 
 
 def row(*cells: str | Phrase | Cell, verdict: Standing | None = None, tone: Tone = "") -> Row:

@@ -9,7 +9,7 @@ from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_axis, rows, shown, single, tooltip
 from specmeter.show.page.page import render
 from specmeter.show.sentence import comparison_sentence, ratio_of
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
+from specmeter.show.table import Cell, Phrase, Table, counted, estimated, made
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.text import printable
 
@@ -80,36 +80,27 @@ def ratios(found: Sequence[RunComparison]) -> Figure | None:
 
 def arms(found: RunComparison) -> Table:
     """The arms of one pair."""
-    columns = (
-        Column("arm"),
-        Column("reference_rate", "number"),
-        Column("other_rate", "number"),
-        Column("ratio_rate", "number"),
-        Column("ratio_speedup", "number"),
-        Column("prompts", "number"),
-        Column("conclusion"),
-        Column("verdict"),
+    return made(
+        "arms",
+        found.arms,
+        ("arm", "text", lambda arm: Cell(arm.arm_id, code=True)),
+        ("reference_rate", "number", lambda arm: estimated(arm.reference_rate, 1)),
+        ("other_rate", "number", lambda arm: estimated(arm.other_rate, 1)),
+        ("ratio_rate", "number", lambda arm: estimated(arm.rate, 3)),
+        ("ratio_speedup", "number", lambda arm: estimated(arm.speedup, 3)),
+        ("prompts", "number", lambda arm: counted(arm.prompts)),
+        ("conclusion", "text", lambda arm: Phrase(f"conclusion.{arm.conclusion}") if arm.conclusion else "-"),
+        ("verdict", "text", lambda arm: Phrase(f"verdict.{arm.verdict or 'unchecked'}")),
+        verdict=lambda arm: arm.verdict,
     )
-    made = [
-        Row(
-            (
-                Cell(arm.arm_id, code=True),
-                estimated(arm.reference_rate, 1),
-                estimated(arm.other_rate, 1),
-                estimated(arm.rate, 3),
-                estimated(arm.speedup, 3),
-                counted(arm.prompts),
-                Cell(Phrase(f"conclusion.{arm.conclusion}")) if arm.conclusion else Cell("-"),
-                Cell(Phrase(f"verdict.{arm.verdict or 'unchecked'}")),
-            ),
-            arm.verdict,
-        )
-        for arm in found.arms
-    ]
-    return Table("arms", columns, made)
 
 
 def differences(found: RunComparison) -> Table:
     """What else is not the same."""
-    made = [Row((Cell(it.what), Cell(it.reference), Cell(it.other))) for it in found.differences]
-    return Table("differences", (Column("what"), Column("reference_run"), Column("other_run")), made)
+    return made(
+        "differences",
+        found.differences,
+        ("what", "text", lambda it: it.what),
+        ("reference_run", "text", lambda it: it.reference),
+        ("other_run", "text", lambda it: it.other),
+    )
