@@ -206,11 +206,12 @@ def _piped(path: Path, name: str) -> bytes:
 
 def _bounded(stream: BinaryIO, name: str) -> bytes:
     from specmeter.errors import UsageError
+    from specmeter.text import size
 
     content = stream.read(MAX_PIPED + 1)
     if len(content) > MAX_PIPED:
         raise UsageError(
-            f"{name}: more than {MAX_PIPED // 2**20} MiB",
+            f"{name}: more than {size(MAX_PIPED)}",
             fix="keep the rows and columns needed; a log may be longer once it is saved to a file",
         )
     return content
