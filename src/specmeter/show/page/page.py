@@ -64,7 +64,7 @@ def run_page(
         document=document,
         tables=run_tables.all_tables(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
-        simulated=any(model.origin == "mock" for model in run.models),
+        simulated=any(model.simulated for model in run.models),
         bench=any(model.origin == "bench" for model in run.models),
         started=None if run.state.started_at is None else _moment(run.state.started_at),
         checked=None if run.certificate is None else _moment(run.certificate.checked_at),

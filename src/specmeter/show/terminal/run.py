@@ -87,7 +87,7 @@ def _print_notes(screen: Screen, report: RunReport) -> None:
             "is of no use.",
             tone="faint",
         )
-    if any(model.origin == "mock" for model in report.models):
+    if any(model.simulated for model in report.models):
         screen.line()
         screen.say("Simulated: the engine was a mock; nothing here was measured.", tone="strong")
     print_accuracy(screen, report.predictions)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from specmeter.engines.llama_cpp.kinds import DRAFT_MODEL_METHODS
 from specmeter.numbers.estimates import above, below
 from specmeter.numbers.stats import MARGIN
-from specmeter.record import DRAFT_MODEL_METHODS
 from specmeter.studies.rtx3090.lines import (
     F16,
     LONGER,
