@@ -42,7 +42,7 @@ def command(context: click.Context, as_json: bool) -> None:
 
     reports = survey()
     if as_json:
-        click.echo(json.dumps({"engines": [it.model_dump(mode="json") for it in reports]}, indent=2))
+        say_json({"engines": [it.model_dump(mode="json") for it in reports]})
         return
     from specmeter.show.terminal.engines import print_engines
 

@@ -53,7 +53,7 @@ def _verdict(run: RunReport) -> str:
 
 def _about(run: RunReport) -> str:
     state = run.state
-    simulated = "; simulated, nothing was measured" if any(it.origin == "mock" for it in run.models) else ""
+    simulated = "; simulated, nothing was measured" if any(it.simulated for it in run.models) else ""
     return printable(
         f"{run.name}, {state.state}, {state.ok} of {state.planned} requests{simulated} ({run.folder.resolve().name})"
     )
