@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from report_pages import ATTACK
 
+import specmeter
 from mock_probe import mock_probe
 from quality.reports import points, quality, report
 from specmeter.cli import invoke
@@ -109,6 +110,21 @@ def test_machine_and_shell_names_of_doctor_and_devices_are_harmless(
         invoke(command)
         shown = capsys.readouterr()
         assert acting(shown.out) == acting(shown.err) == set()
+
+
+def test_commands_print_by_the_screen_alone() -> None:
+    """What prints otherwise prints nothing that is stored: scripts and schemas of ours, and errors, which it cleans."""
+    source = Path(specmeter.__file__).parent
+    left = {"cli/__init__.py", "cli/completion.py", "cli/schema.py", "show/terminal/console.py"}
+    printing = re.compile(
+        r"click\.(echo|secho)\(|^\s*print\(|sys\.std(out|err)\.write|rich\.(table|console|markup) import"
+    )
+    assert {
+        name
+        for folder in ("cli", "show/terminal")
+        for path in (source / folder).glob("*.py")
+        if (name := path.relative_to(source).as_posix()) not in left and printing.search(path.read_text("utf-8"))
+    } == {"show/terminal/progress.py"}, "which draws tables of a run on its way, on a screen that cleans them"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -229,4 +229,6 @@ def _refuse_reports(runs: Sequence[str]) -> None:
 
 def _mention_machines(hosts: set[str]) -> None:
     if len(hosts) > 1:
-        click.echo("these runs are of several machines: --machines puts them into one table", err=True)
+        from specmeter.show.terminal.console import errors
+
+        errors().say("these runs are of several machines: --machines puts them into one table")

@@ -152,10 +152,12 @@ def _read(run: str, published: str | None, probe: Path | None) -> tuple[Document
 def _list_published() -> None:
     from specmeter import studies
     from specmeter.show.page.study_document import GROUPS
+    from specmeter.show.terminal.console import output
 
+    screen = output()
     for name in studies.names():
         study = studies.find(name)
         printed = "" if study.published() is not None else " (printed no numbers)"
-        click.echo(f"{name}: {study.TITLE}{printed}")
+        screen.say(f"{name}: {study.TITLE}{printed}", wrap=False)
     for name, members in GROUPS.items():
-        click.echo(f"{name}: {', '.join(members)}")
+        screen.say(f"{name}: {', '.join(members)}", wrap=False)
