@@ -91,7 +91,7 @@ def test_tells_what_a_reader_needs() -> None:
         "cd" * 32,
         "ef" * 32,
         "12" * 32,
-        "876.4 MiB",
+        "919.0 MB",
         "random weights: timing only",
         "llama-server -m 'a model.gguf' --threads 2",
     ):
