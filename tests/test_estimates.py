@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import math
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+import specmeter
+from specmeter.numbers import estimates
 from specmeter.numbers.estimates import above, below, exceeds, product, quotient, scaled
 from specmeter.record import Estimate
 
@@ -61,3 +68,45 @@ def test_sides_are_told_by_whole_intervals() -> None:
     assert exceeds(WHOLE, made(6.0, 5.0, 7.0))
     assert not exceeds(WHOLE, made(6.0, 5.0, 8.0))
     assert not exceeds(WHOLE, made(6.0, 5.0, None))
+
+
+# --- how they are made -----------------------------------------------------------------------------------------------
+
+
+def test_estimates_are_made_in_one_room() -> None:
+    """Whatever is shown with an interval was computed where statistics are."""
+    source = Path(specmeter.__file__).parent
+    made = [
+        f"{path.relative_to(source).as_posix()}:{node.lineno}"
+        for path in source.rglob("*.py")
+        if path.relative_to(source).parts[0] != "numbers"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "Estimate"
+    ]
+    assert made == []
+
+
+def test_a_mean_of_values_that_are_all_alike_has_no_interval() -> None:
+    for values in ([3.0], [0.1 + 0.2, 0.3]):
+        alone = estimates.student_mean(values, "x", "with", alone="without", of="blocks")
+        assert (alone.low, alone.high, alone.method, alone.n) == (None, None, "without", len(values))
+    mean = estimates.student_mean([1.0, 2.0, 3.0], "x", "with", alone="without", least=0.0)
+    assert (mean.point, mean.low, mean.method) == (2.0, 0.0, "with")
+    assert mean.high == pytest.approx(2 + 4.303 / math.sqrt(3), rel=1e-3)
+
+
+def test_a_geometric_mean_is_the_mean_of_logarithms() -> None:
+    logs = np.log([1.5, 2.0, 2.5])
+    mean = estimates.student_geometric(logs, "x", "with", alone="without")
+    half = 4.302653 * float(logs.std(ddof=1)) / math.sqrt(3)
+    assert mean.point == pytest.approx(math.exp(logs.mean()))
+    assert (mean.low, mean.high) == pytest.approx((mean.point * math.exp(-half), mean.point * math.exp(half)))
+    assert estimates.student_geometric([0.5], "x", "with", alone="without").low is None
+
+
+def test_printed_numbers_have_the_interval_that_was_printed_with_them_or_none() -> None:
+    assert estimates.printed_mean(50.0, None, 4, unit="tok/s").low is None
+    assert estimates.printed_mean(50.0, 2.0, 1, unit="tok/s").low is None
+    mean = estimates.printed_mean(1.0, 2.0, 4, unit="tok/s")
+    assert (mean.low, mean.high) == (0.0, pytest.approx(1 + 3.182446, rel=1e-5))
+    assert estimates.with_error(10.0, 1.0, "1", "printed", n=5).low == pytest.approx(8.04)

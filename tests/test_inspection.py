@@ -400,15 +400,15 @@ def test_a_run_that_was_stopped_while_it_was_certified_is_resumed(
 ) -> None:
     """Half of a certificate is none, and no sign of a change."""
 
-    def stop(path: Path, text: str) -> None:
-        if path.name == "certificate.json":
+    def stop(folder: Path, name: str, text: str) -> None:
+        if name == "certificate.json":
             raise KeyboardInterrupt
-        written(path, text)
+        written(folder, name, text)
 
     file, folder = write(tmp_path), tmp_path / "run"
-    written = run_module._write_file  # pyright: ignore[reportPrivateUsage]
+    written = run_module.write_document
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "_write_file", stop)
+        patch.setattr(run_module, "write_document", stop)
         with pytest.raises(KeyboardInterrupt):
             measured(file, folder)
     with RunStore.open(folder, readonly=True) as store:

@@ -15,10 +15,11 @@ from specmeter.errors import EngineError, EngineStartError, ExperimentError, Sto
 from specmeter.experiments import schedule
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import Cell
-from specmeter.laboratory.run import choose_folder, find_run, prepare, run
+from specmeter.laboratory.run import choose_folder, prepare, run
 from specmeter.measure import Work, _Bench
 from specmeter.record import Prompt, Request
 from specmeter.store import RunState, RunStore
+from specmeter.store.places import find_run
 
 if TYPE_CHECKING:
     from specmeter.engines import EngineSession

@@ -20,10 +20,10 @@ from specmeter.errors import UsageError
 from specmeter.experiments.experiment import Experiment as ExperimentRecord
 from specmeter.experiments.file import load as load_experiment
 from specmeter.experiments.file import refusal
-from specmeter.laboratory.run import find_run
 from specmeter.show.export import TableName
 from specmeter.show.export.run_table import RunTable
 from specmeter.store import RunStore
+from specmeter.store.places import find_run
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]

@@ -1,16 +1,37 @@
-"""Files that are written whole or not at all."""
+"""Files: those that a user names, and those inside folders that a stranger may have made.
+
+A path that the user names may be anything: a link stays a link, a pipe is written to. Inside a run folder nothing is
+followed: `open_inside`, `write_inside` and their neighbours take the folder and a name in it, go from handle to handle
+where the platform can (so that nothing that is swapped meanwhile is followed either), and refuse links, hard links,
+pipes and devices. Whatever is written appears whole or not at all, and has reached the disk.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
+import secrets
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
 _OPEN_ALREADY = re.compile(r"/dev/(std(out|err)|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 """Other names of what a process has open."""
+_UNFINISHED = re.compile(r"\.specmeter-[0-9a-f]{16}\.part")
+_HANDLES = os.open in os.supports_dir_fd
+"""Whether a name can be looked up in an open folder; Windows cannot."""
+_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | os.O_RDONLY
+_REPARSE = 0x400
+"""Windows: links, junctions and their like."""
+
+
+# --- files that the user names ---------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -26,16 +47,193 @@ def whole_file(path: Path) -> Generator[IO[bytes]]:
             yield stream
         return
     place = Path(os.path.realpath(path))
-    temporary = place.with_name(place.name + ".part")
-    try:
-        with temporary.open("wb") as stream:
-            yield stream
-        temporary.replace(place)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_inside(place.parent, place.name) as stream:
+        yield stream
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file of these bytes, as `whole_file` does. Raises `OSError`."""
     with whole_file(path) as stream:
         stream.write(data)
+
+
+# --- files inside a folder that others may have made -----------------------------------------------------------------
+
+
+class NotPlainError(OSError):
+    """What lies there is not a plain file of this folder; `strerror` says what it is."""
+
+
+def open_inside(folder: Path, name: str) -> BufferedReader:
+    """A plain file of a folder, to read; `name` may have folders in it (`logs/a.log`). Raises `OSError`."""
+    with _within(folder, name) as (last, at):
+        _refuse_odd(os.stat(last, dir_fd=at, follow_symlinks=False), folder / name)
+        file = os.open(last, os.O_RDONLY | _FLAGS, dir_fd=at)
+    return os.fdopen(_plain(file, folder / name), "rb")
+
+
+def read_inside(folder: Path, name: str, most_bytes: int) -> bytes:
+    """The content of a plain file of a folder. Raises `OSError`, also for one of more than `most_bytes` bytes."""
+    with open_inside(folder, name) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"is larger than {most_bytes / 2**20:g} MiB", str(folder / name))
+    return content
+
+
+@contextmanager
+def whole_inside(folder: Path, name: str) -> Generator[IO[bytes]]:
+    """A stream to a file of a folder, which appears at the end; a link of that name is replaced, not followed.
+
+    Raises `OSError`.
+    """
+    with _within(folder, name) as (last, at), _replacing(last, at) as stream:
+        yield stream
+
+
+def write_inside(folder: Path, name: str, data: bytes) -> None:
+    """Write a file of these bytes, as `whole_inside` does. Raises `OSError`."""
+    with whole_inside(folder, name) as stream:
+        stream.write(data)
+
+
+def open_to_change(folder: Path, name: str) -> int:
+    """A plain file of a folder as a descriptor, to read and to change; made where there is none. Raises `OSError`."""
+    with _within(folder, name) as (last, at):
+        with contextlib.suppress(FileNotFoundError):
+            _refuse_odd(os.stat(last, dir_fd=at, follow_symlinks=False), folder / name)
+        file = os.open(last, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644, dir_fd=at)
+    return _plain(file, folder / name)
+
+
+def without_links(path: str, flags: int) -> int:
+    """For `open(..., opener=without_links)`: the last name of a path is not followed. Raises `OSError`."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def make_folder_inside(folder: Path, name: str) -> None:
+    """Make a folder in a folder, unless it is there. Raises `OSError`, also where a link or a file is in its place."""
+    with _within(folder, name) as (last, at):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(last, dir_fd=at)
+        _refuse_no_folder(os.stat(last, dir_fd=at, follow_symlinks=False), folder / name)
+
+
+def remove_inside(folder: Path, name: str) -> None:
+    """Remove a name from a folder, where it is there; what a link points to stays. Raises `OSError`."""
+    with _within(folder, name) as (last, at), contextlib.suppress(FileNotFoundError):
+        os.unlink(last, dir_fd=at)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes had begun to write into a folder; no other may be writing. Raises `OSError`."""
+    for path in folder.iterdir():
+        if _UNFINISHED.fullmatch(path.name):
+            remove_inside(folder, path.name)
+
+
+def oddity(folder: Path, name: str) -> str | None:
+    """What a name of a folder is instead of a plain file, for people; None for a plain file, or where there is none."""
+    try:
+        with _within(folder, name) as (last, at):
+            _refuse_odd(os.stat(last, dir_fd=at, follow_symlinks=False), folder / name)
+    except NotPlainError as error:
+        return error.strerror
+    except OSError:
+        return None
+    return None
+
+
+def is_link(path: Path) -> bool:
+    """Whether a path is a symbolic link, or a junction; what it leads through does not count."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISLNK(found.st_mode) or _is_reparse_point(found)
+
+
+@contextmanager
+def _within(folder: Path, name: str) -> Generator[tuple[str, int | None]]:
+    """(what to ask the system for, the handle of the folder that it is looked up in)."""
+    *above, last = _parts(name, folder)
+    if not _HANDLES:
+        for part in above:
+            folder = folder / part
+            _refuse_no_folder(folder.lstat(), folder)
+        yield str(folder / last), None
+        return
+    at = os.open(folder, _FOLDER)
+    try:
+        for part in above:
+            folder = folder / part
+            _refuse_no_folder(os.stat(part, dir_fd=at, follow_symlinks=False), folder)
+            inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = inner
+        yield last, at
+    finally:
+        os.close(at)
+
+
+def _parts(name: str, folder: Path) -> list[str]:
+    """Names of a path that goes down and nowhere else; it may come from a stranger."""
+    parts = name.split("/")
+    odd = "\0:\\" if os.name == "nt" else "\0"
+    if any(part in ("", ".", "..") or not set(odd).isdisjoint(part) for part in parts):
+        raise NotPlainError(errno.EINVAL, "leads out of its folder", str(folder / name.replace("\0", "?")))
+    return parts
+
+
+@contextmanager
+def _replacing(name: str, at: int | None) -> Generator[IO[bytes]]:
+    """A stream into a new file of a random name, which takes the place of `name` at the end."""
+    temporary = str(Path(name).with_name(f".specmeter-{secrets.token_hex(8)}.part"))
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666, dir_fd=at)
+    try:
+        with os.fdopen(file, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=at)
+        raise
+    if at is not None:
+        # Some network drives cannot; the file itself is safe.
+        with contextlib.suppress(OSError):
+            os.fsync(at)
+
+
+def _plain(file: int, path: Path) -> int:
+    """The same descriptor, of a plain file: what lay there may have been swapped since it was looked at."""
+    try:
+        _refuse_odd(os.fstat(file), path)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _refuse_odd(found: os.stat_result, path: Path) -> None:
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFLNK or _is_reparse_point(found):
+        why = "is a link, which is not followed here"
+    elif kind != stat.S_IFREG:
+        why = "is a folder" if kind == stat.S_IFDIR else "is not a file but a pipe or a device"
+    elif found.st_nlink > 1:
+        why = "has other names too (hard links)"
+    else:
+        return
+    raise NotPlainError(errno.ELOOP, why, str(path))
+
+
+def _refuse_no_folder(found: os.stat_result, path: Path) -> None:
+    if not stat.S_ISDIR(found.st_mode) or _is_reparse_point(found):
+        why = "is a link, which is not followed here" if stat.S_ISLNK(found.st_mode) else "is not a folder"
+        raise NotPlainError(errno.ENOTDIR, why, str(path))
+
+
+def _is_reparse_point(found: os.stat_result) -> bool:
+    return bool(getattr(found, "st_file_attributes", 0) & _REPARSE)

@@ -72,7 +72,7 @@ def test_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     file.write_text('{"format": 1}', encoding="utf-8")
-    with pytest.raises(UsageError, match=r"is no report \(made_at"):
+    with pytest.raises(UsageError, match=r"is not a report \(made_at"):
         load_report(file)
     with pytest.raises(UsageError, match="cannot be read"):
         load_report(tmp_path / "absent.json")

@@ -94,7 +94,7 @@ def test_what_cannot_be_written_or_read_is_said(
     probe = tmp_path / "probe.json"
     probe.write_text("{}", encoding="utf-8")
     assert invoke(["report", str(sweep), "--probe", str(probe)]) == 2
-    assert "is no probe" in capsys.readouterr().err
+    assert "is not a probe" in capsys.readouterr().err
     assert invoke(["report", str(tmp_path / "nothing")]) == 2
 
 

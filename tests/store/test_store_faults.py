@@ -87,8 +87,12 @@ def test_migrations_are_applied_once_and_recorded(store, make_request, monkeypat
     with pytest.raises(StoreError, match="older specmeter"):
         RunStore.open(store.folder, readonly=True)
     writer.release()
-    # Reading brings an older run up to date, where nobody writes to it.
-    for readonly in (True, False, False):
+    # Reading brings a private copy of an older run up to date, where nobody writes to it.
+    before = (store.path.read_bytes(), store.path.stat().st_mtime_ns, sorted(store.folder.iterdir()))
+    with RunStore.open(store.folder, readonly=True) as again:
+        assert len(list(again.requests())) == 1
+    assert (store.path.read_bytes(), store.path.stat().st_mtime_ns, sorted(store.folder.iterdir())) == before
+    for readonly in (False, True, False):
         with RunStore.open(store.folder, readonly=readonly) as again:
             assert len(list(again.requests())) == 1
     db = sqlite3.connect(store.path)

@@ -296,10 +296,10 @@ def test_folders_that_are_no_studies(capsys: pytest.CaptureFixture[str], tmp_pat
     assert invoke(["study", "show"]) == 2
     assert "holds no studies" in capsys.readouterr().err
     assert invoke(["study", "show", str(tmp_path)]) == 2
-    assert "is no study folder" in capsys.readouterr().err
+    assert "is not a study folder" in capsys.readouterr().err
     (tmp_path / "study.json").write_text('{"study": "x", "made_at": 1, "parts": [{"name": "../x"}]}', encoding="utf-8")
     assert invoke(["study", "show", str(tmp_path)]) == 2
-    assert "study.json: is no study" in capsys.readouterr().err
+    assert "study.json: is not a study" in capsys.readouterr().err
     assert invoke(["study", "run", "unknown"]) == 2
     assert "no study is called 'unknown'" in capsys.readouterr().err
 

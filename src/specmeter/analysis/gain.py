@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specmeter.analysis.meetings import Meetings
+from specmeter.numbers.estimates import from_log
 from specmeter.numbers.gaps import Doubt
 from specmeter.numbers.stats import (
     LEAST_PROMPTS,
@@ -34,7 +35,6 @@ from specmeter.numbers.stats import (
     Pair,
     Pool,
     geometric_speedup,
-    log_bounds,
     no_interval,
     simultaneous,
     speedup_over_invocations,
@@ -111,13 +111,11 @@ def pooled_speedup(units: Sequence[Pair], *, of: str = "blocks", level: float = 
     parts = (shares[:, 0, 0] - shares[:, 0, 1]) - (shares[:, 1, 0] - shares[:, 1, 1])
     arm, baseline = values.sum(axis=0)
     log, n = math.log(arm[0] / arm[1]) - math.log(baseline[0] / baseline[1]), len(units)
-    low = high = None
-    how = no_interval(n)
+    half, how = None, no_interval(n)
     if n > 1 and float(np.ptp(parts)) > SAME / n:
-        low, high = log_bounds(log, t_critical(n - 1, level) * math.sqrt(n / (n - 1) * float(parts @ parts)))
+        half = t_critical(n - 1, level) * math.sqrt(n / (n - 1) * float(parts @ parts))
         how = f"{STUDENT}{of}, ratio estimator"
-    method = f"all tokens over all time; {how}"
-    return Estimate(point=math.exp(log), low=low, high=high, level=level, n=n, of=of, unit="x", method=method)
+    return from_log(log, half, "x", f"all tokens over all time; {how}", n=n, of=of, level=level)
 
 
 def speedup_over_prompts(
@@ -146,12 +144,8 @@ def speedup_over_prompts(
     v = sum(parts)
     df = v**2 / sum(part**2 / own for part, own in zip(parts, freedom, strict=True))
     t = float(stdtrit(df, 1 - (1 - level) / (2 * among)))
-    mean = float(logs.mean())
-    low, high = log_bounds(mean, t * math.sqrt(v))
     method = f"geometric mean of {prompts} prompts; t over prompts and {units} repetitions (Satterthwaite)"
-    return Estimate(
-        point=math.exp(mean), low=low, high=high, level=level, n=prompts, of="prompts", unit="x", method=method
-    )
+    return from_log(float(logs.mean()), t * math.sqrt(v), "x", method, n=prompts, of="prompts", level=level)
 
 
 def _speedup(pairs: Mapping[int, list[Pair]], several: bool, level: float) -> Estimate:

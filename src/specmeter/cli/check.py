@@ -54,9 +54,9 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
     that cannot be used.
     """
     from specmeter.errors import UsageError
-    from specmeter.laboratory.run import find_run
     from specmeter.show.terminal.console import say_json
     from specmeter.show.terminal.verdicts import print_inspection
+    from specmeter.store.places import find_run
 
     if identity is not None and signer is None:
         raise UsageError(
@@ -87,7 +87,7 @@ def _document(inspection: Inspection, verified: Verified | None) -> dict[str, An
 def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
     from specmeter.errors import UsageError
     from specmeter.store import RunStore
-    from specmeter.store.run import SIGNATURE_NAME
+    from specmeter.store.run import SIGNATURE_NAME, write_document
     from specmeter.store.signature import sign
 
     with RunStore.open(folder, readonly=True) as store:
@@ -98,19 +98,18 @@ def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
         raise UsageError(
             f"{folder}: cannot be signed: {why}", fix="see what `specmeter check` says of it without --sign"
         )
-    sign(content, key, folder / SIGNATURE_NAME)
+    write_document(folder, SIGNATURE_NAME, sign(content, key))
 
 
 def _verify(folder: Path, signer: Path, identity: str | None) -> Verified:
     from specmeter.store import RunStore
-    from specmeter.store.run import SIGNATURE_NAME
     from specmeter.store.signature import Verified, verify
 
     with RunStore.open(folder, readonly=True) as store:
         content = store.certificate_file() if store.certificate() is not None else None
     if content is None:
         return Verified(holds=False, why_not="the run has no certificate")
-    return verify(content, folder / SIGNATURE_NAME, signer, identity)
+    return verify(content, folder, signer, identity)
 
 
 def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:

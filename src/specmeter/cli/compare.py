@@ -88,9 +88,9 @@ def command(
     """
     from specmeter.analysis.comparison import Measure, compare_runs, read_side
     from specmeter.errors import UsageError
-    from specmeter.laboratory.run import find_run
     from specmeter.show.terminal.compare import print_comparison
     from specmeter.show.terminal.console import errors, say_json
+    from specmeter.store.places import find_run
 
     if len(runs) < 2:
         raise UsageError("compare: one run is not enough", fix="name two or more: specmeter compare A B")
@@ -155,12 +155,12 @@ def _page(table: MachineTable, languages: Sequence[Language]) -> str:
 
 def _side(given: str, name: str) -> MachineSide:
     from specmeter.analysis.machines import from_quality, from_run
-    from specmeter.laboratory.run import find_run
     from specmeter.quality.files import load_report
-    from specmeter.studies.folder import StudyFolder, exists
+    from specmeter.store.places import find_run, is_study
+    from specmeter.studies.folder import StudyFolder
 
     path = find_run(given)
-    if exists(path):
+    if is_study(path):
         path = _only_part(StudyFolder(path), name)
     if path.suffix.lower() == ".json" and not path.is_dir():
         return from_quality(load_report(path), name)

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from specmeter.analysis.reading import RunReport
-    from specmeter.probe import Probe
-    from specmeter.store import RunReader
+    pass
 
 
 @click.command(name="explain")
@@ -57,18 +55,24 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     """
     from specmeter.analysis.explain.account import explain
     from specmeter.analysis.explain.memory import memory_prices
+    from specmeter.analysis.explain.probes import probes_of
     from specmeter.analysis.reading import read_run
-    from specmeter.laboratory.run import find_run
+    from specmeter.probe.files import load_probe
     from specmeter.profile.figures import draft_lengths
     from specmeter.quality.files import kept_reports, load_report
     from specmeter.show.terminal.console import say_json
     from specmeter.show.terminal.explain import document, print_account
+    from specmeter.show.terminal.probe import warn_of_suspect
     from specmeter.store import RunStore
+    from specmeter.store.places import find_run
 
+    named = [(file.name, load_probe(file)) for file in probe_files]
+    for file_name, probe in named:
+        warn_of_suspect(probe, file_name)
     folder = find_run(run)
     report = read_run(folder)
     with RunStore.open(folder, readonly=True) as store:
-        probes, name = _probes(probe_files, store, report)
+        probes, name = probes_of(store, report, named)
         account = explain(store, report, probes, name)
         lengths, routing = draft_lengths(store), store.routing()
         targets = {arm.target for arm in report.arms}
@@ -82,34 +86,3 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     else:
         print_account(account, lengths, prices, routing, report)
     return 1 if verdict == "invalid" else 0
-
-
-def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tuple[dict[str, Probe], str | None]:
-    """(arm id -> its probe, what they are called): the one that was named, or the newest that fit."""
-    from specmeter.analysis.explain.account import probes_by_arm
-    from specmeter.probe.files import find_probe, load_probe, probes_folder
-    from specmeter.show.terminal.probe import warn_of_suspect
-
-    models = {model.name: model for model in report.models}
-    found: dict[str, Probe] = {}
-    for file in reversed(named):
-        probe = load_probe(file)
-        warn_of_suspect(probe, file.name)
-        found |= probes_by_arm(probe, file.name, report.arms, models)
-    if named:
-        return found, ", ".join(file.name for file in named)
-    names: set[str] = set()
-    engine = next((session.engine for session in store.sessions()), None)
-    hosts = store.hosts()
-    if engine is None or store.traits().simulated or not hosts:
-        return {}, None
-    by_pair: dict[tuple[str, str | None], tuple[Path, Probe] | None] = {}
-    for arm in report.arms:
-        pair = (arm.target, arm.draft)
-        if pair not in by_pair:
-            draft = models[arm.draft] if arm.draft else None
-            by_pair[pair] = find_probe(models[arm.target], draft, engine, probes_folder(), host=hosts[0])
-        if (probe := by_pair[pair]) is not None:
-            found[arm.id] = probe[1]
-            names.add(probe[0].name)
-    return found, ", ".join(sorted(names)) or None

@@ -31,9 +31,9 @@ def command(run: str, chosen: str | None, table: str, out: Path | None) -> None:
       specmeter export demo-20261121-101500 --table steps --format jsonl
       specmeter export latest --out requests.parquet
     """
-    from specmeter.laboratory.run import find_run
     from specmeter.show.export.run_table import RunTable
     from specmeter.show.terminal.console import errors
+    from specmeter.store.places import find_run
 
     count = RunTable(find_run(run), table).write(out or sys.stdout.buffer, chosen)
     if out is not None:

@@ -134,14 +134,14 @@ def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tu
 def _data(folder: str) -> StudyData:
     """A study or a single run, whichever the name is of; `latest`: the study of remote drafts if there is one."""
     from specmeter.errors import StoreError
-    from specmeter.laboratory.run import find_run
-    from specmeter.studies.folder import find_folder, find_folders
+    from specmeter.store.places import find_run, find_studies, find_study
+    from specmeter.studies.folder import StudyFolder
     from specmeter.studies.measured import from_run
 
-    if folder == "latest" and (studies := find_folders(name=_STUDY)):
-        return studies[-1].data()
+    if folder == "latest" and (studies := find_studies(name=_STUDY)):
+        return StudyFolder(studies[-1]).data()
     try:
-        return find_folder(folder).data()
+        return StudyFolder(find_study(folder)).data()
     except StoreError:
         return from_run(_STUDY, find_run(folder))
 

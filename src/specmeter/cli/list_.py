@@ -26,10 +26,10 @@ def command(as_json: bool) -> None:
     """
     from specmeter.errors import StoreError
     from specmeter.experiments.file import bundled
-    from specmeter.laboratory.run import find_runs
     from specmeter.show.table import Cell, Row, Table, row, text
     from specmeter.show.terminal.console import output, say_json
     from specmeter.store import RunStore
+    from specmeter.store.places import find_runs
 
     experiments = bundled()
     runs: list[dict[str, str | int]] = []

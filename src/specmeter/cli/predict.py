@@ -66,10 +66,10 @@ def command(
 
     from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
     from specmeter.analysis.prediction.speedup import predict, surface
-    from specmeter.laboratory.run import find_run
     from specmeter.show.terminal.console import say_json
     from specmeter.show.terminal.predict import print_prediction
     from specmeter.store import RunStore
+    from specmeter.store.places import find_run
 
     wanted = _whole(gammas) if gammas is not None else doubling(16)
     probe = _probe(probe_file)

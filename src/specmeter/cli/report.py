@@ -120,9 +120,11 @@ def command(
             write_tables(document, tables, languages) if document else write_study_tables(studies, tables, languages)
         )
     if figures is None and tables is None:
-        path = out or page
+        path, inside = out or page, out is None and published is None
         written.append(
-            write_page(document, path, languages) if document else write_study_page(studies, path, languages)
+            write_page(document, path, languages, inside=inside)
+            if document
+            else write_study_page(studies, path, languages, inside=inside)
         )
     output().say_all(map(str, written), wrap=False)
     if open_ and written:
@@ -132,14 +134,14 @@ def command(
 def _read(run: str, published: str | None, probe: Path | None) -> tuple[Document | None, Sequence[StudyDocument], Path]:
     """(the run, or None; the studies where there is none; where the page goes unless another place is named)."""
     from specmeter.errors import UsageError
-    from specmeter.laboratory.run import find_run
     from specmeter.show.page.document import read_document
     from specmeter.show.page.study_document import published_documents, read_study
+    from specmeter.store.places import find_run, is_study
     from specmeter.store.run import REPORT_NAME
-    from specmeter.studies.folder import StudyFolder, exists
+    from specmeter.studies.folder import StudyFolder
 
     folder = None if published else find_run(run)
-    if folder is not None and not exists(folder):
+    if folder is not None and not is_study(folder):
         return read_document(folder, probe=probe), (), folder / REPORT_NAME
     if probe is not None:
         raise UsageError(f"--probe {probe}: belongs to a run, not to a study", fix="leave it out, or name a run")

@@ -27,8 +27,8 @@ def command(run: str, by_kind: bool, by_prompt: bool, positions: bool, as_json: 
     \b
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run.
     """
-    from specmeter.laboratory.run import find_run
     from specmeter.show.terminal.run import print_run
+    from specmeter.store.places import find_run
 
     verdict = print_run(find_run(run), as_json=as_json, by_kind=by_kind, by_prompt=by_prompt, with_positions=positions)
     return 1 if verdict == "invalid" else 0

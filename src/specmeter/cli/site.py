@@ -44,17 +44,16 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
     \b
     Exit codes: 0 written, 2 no such run or study, a RUN that cannot be read, or a folder that cannot be used.
     """
-    from specmeter.laboratory.run import find_run, find_runs
     from specmeter.show.page.site import write_site
     from specmeter.show.terminal.console import output
     from specmeter.show.words import LANGUAGES, Language
-    from specmeter.studies.folder import find_folders
+    from specmeter.store.places import find_run, find_runs, find_studies
 
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else LANGUAGES
     if runs or published:
         pages = write_site(folder, [find_run(run) for run in runs], languages, published)
     else:
-        measured = [*(study.path for study in find_folders()), *find_runs()]
+        measured = [*find_studies(), *find_runs()]
         pages = write_site(folder, measured, languages, damaged=_say_left_out)
     output().say_all(map(str, pages), wrap=False)
     if open_:

@@ -124,8 +124,9 @@ def run(
     from specmeter.cli.run import stop_like_ctrl_c, undisturbed
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.study import print_findings, print_left_out, print_stopped
+    from specmeter.store.places import is_study
     from specmeter.studies.folder import StudyFolder as Folder
-    from specmeter.studies.folder import choose_folder, exists
+    from specmeter.studies.folder import choose_folder
     from specmeter.studies.parts import Order as Asked
     from specmeter.studies.parts import read_models
     from specmeter.studies.runner import begin, look, measure_study
@@ -139,7 +140,7 @@ def run(
     if out is None:
         folder, resumed = choose_folder(ready.record, new=new)
     else:
-        folder, resumed = Folder(out), exists(out)
+        folder, resumed = Folder(out), is_study(out)
         if resumed and new:
             ctx.fail(f"--new: {out} holds a study already; name another folder")
     screen = errors()
@@ -180,9 +181,10 @@ def show(folder: str, as_json: bool) -> int:
     Exit codes: 0 shown, 1 some numbers are invalid, 2 no such study.
     """
     from specmeter.show.terminal.study import print_findings
-    from specmeter.studies.folder import find_folder
+    from specmeter.store.places import find_study
+    from specmeter.studies.folder import StudyFolder as Folder
 
-    found = find_folder(folder)
+    found = Folder(find_study(folder))
     report = found.report_path if found.report_path.is_file() else None
     return 1 if print_findings(found, report, as_json=as_json, tables=True) else 0
 
@@ -208,9 +210,10 @@ def export(folder: str, out: Path) -> None:
     """
     from specmeter.show.page.study_files import write_data
     from specmeter.show.terminal.console import output
-    from specmeter.studies.folder import find_folder
+    from specmeter.store.places import find_study
+    from specmeter.studies.folder import StudyFolder as Folder
 
-    output().say_all(map(str, write_data(find_folder(folder), out)), wrap=False)
+    output().say_all(map(str, write_data(Folder(find_study(folder)), out)), wrap=False)
 
 
 class _Watch:
@@ -263,9 +266,8 @@ def _command(order: Order, folder: StudyFolder, *, as_json: bool) -> str:
 
 def _write_report(folder: StudyFolder) -> Path:
     """The page of what was found, in the study folder."""
-    from specmeter.show.page.files import write_text
-    from specmeter.show.page.page import study_page
+    from specmeter.show.page.files import write_study_page
     from specmeter.show.page.study_document import read_study
+    from specmeter.show.words import LANGUAGES
 
-    write_text(folder.report_path, study_page([read_study(folder)]))
-    return folder.report_path
+    return write_study_page([read_study(folder)], folder.report_path, LANGUAGES, inside=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from specmeter.engines import guard
 from specmeter.errors import EngineStartError
+from specmeter.files import without_links
 
 
 class EngineProcess:
@@ -27,7 +28,7 @@ class EngineProcess:
         order = json.dumps({"argv": list(argv), "stdin": stdin}).encode() + b"\n"
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
-            with log_path.open("wb") as log:
+            with open(log_path, "wb", opener=without_links) as log:
                 self._guard = subprocess.Popen(
                     [sys.executable, "-I", "-S", guard.__file__],
                     stdin=subprocess.PIPE,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,16 +18,13 @@ from specmeter.experiments.file import LoadedExperiment
 from specmeter.measure import Observer, Work, measure
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
-from specmeter.store.reader import DATABASE_NAME
+from specmeter.store.places import RUNS_FOLDER, find_runs, new_folder
 
 if TYPE_CHECKING:
     from specmeter.analysis.prediction.forecast import Forecaster
     from specmeter.experiments.experiment import Experiment
     from specmeter.models.absent import AbsentModel
     from specmeter.probe import Probe
-
-RUNS_FOLDER = Path("specmeter-runs")
-"""Where runs go without `--out`, relative to the current folder."""
 
 ModelProgress = Callable[[str, int, int], None]
 """Called with (name of the model, bytes done, bytes in all) while a model is made or downloaded."""
@@ -285,51 +280,11 @@ def choose_folder(
                         return folder, True
             except StoreError:
                 continue
-    stamp = datetime.now(UTC).astimezone().strftime("%Y%m%d-%H%M%S")
-    for attempt in range(1000):
-        folder = runs / (f"{name}-{stamp}" + (f"-{attempt}" if attempt else ""))
-        if not folder.exists():
-            return folder, False
-    raise StoreError(f"{runs}: no free folder name for {name}-{stamp}", fix="name one with --out")
+    return new_folder(name, runs), False
 
 
 def _is_finished(store: RunStore) -> bool:
     return store.state().is_finished(checked=store.certificate() is not None)
-
-
-def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
-    """Run folders under `runs`, oldest first; only those of the experiment `name` where it is given."""
-    pattern = re.compile(re.escape(name) + r"-\d{8}-\d{6}(-\d+)?$") if name else re.compile("")
-    try:
-        entries = [entry for entry in runs.iterdir() if pattern.match(entry.name) and RunStore.exists(entry)]
-    except OSError:
-        return []
-    return sorted(entries, key=lambda entry: (entry / DATABASE_NAME).stat().st_ctime_ns)
-
-
-def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
-    """A run by its folder, by its folder's name under `runs`, or `latest`: the one written to last, of those that hold
-    any request if there are such. Raises `StoreError`."""
-    if reference == "latest":
-        found = sorted(find_runs(runs), key=lambda entry: (entry / DATABASE_NAME).stat().st_mtime_ns, reverse=True)
-        if not found:
-            raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
-        return next(filter(_has_requests, found), found[0])
-    path = Path(reference).expanduser()
-    if path.name == DATABASE_NAME and path.is_file():
-        return path.parent
-    under = runs / reference
-    return under if not path.exists() and path.parent == Path() and under.is_dir() else path
-
-
-def _has_requests(folder: Path) -> bool:
-    """Whether a run holds any request; a damaged one counts, so that whoever reads it says what is wrong with it."""
-    try:
-        with RunStore.open(folder, readonly=True) as store:
-            state = store.state()
-    except StoreError:
-        return True
-    return state.ok + state.failed > 0
 
 
 def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity) -> RunStore:

@@ -1,4 +1,5 @@
-"""Arithmetic of estimates: intervals of products, quotients and multiples, and on which side of a number they lie.
+"""Estimates: how they are made of what was measured or printed, intervals of products, quotients and multiples, and on
+which side of a number they lie. Every statistic that is shown is made in `numbers`, here or in `stats` and `shares`.
 
 Intervals of products and quotients are taken at their worst: the lower end of one with the upper end of the other. They
 are too wide rather than too narrow, so that whoever rules by them errs on the side of "cannot tell".
@@ -7,8 +8,122 @@ are too wide rather than too narrow, so that whoever rules by them errs on the s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from specmeter.numbers.stats import log_bounds, t_critical, t_interval
 from specmeter.record import Estimate
+
+if TYPE_CHECKING:
+    from specmeter.numbers.stats import Floats
+
+_NORMAL = 1.96
+_ALIKE = 1e-12
+"""Values whose range is a smaller share of their mean are copies: they tell nothing about the next one."""
+
+
+# --- made of what was measured or printed ----------------------------------------------------------------------------
+
+
+def bare(point: float, unit: str, method: str, *, n: int = 1, of: str = "", level: float = 0.95) -> Estimate:
+    """A number without an interval: `method` says where it comes from, and why it has none."""
+    return Estimate(point=float(point), level=level, n=n, of=of, unit=unit, method=method)
+
+
+def printed(value: float, unit: str, n: int = 1) -> Estimate:
+    """A number that a document printed, over n runs."""
+    return bare(value, unit, "as printed; no interval", n=n)
+
+
+def printed_mean(mean: float, sd: float | None, runs: int, *, unit: str, level: float = 0.95) -> Estimate:
+    """A printed mean over runs, at least 0; with Student's interval where their standard deviation is printed."""
+    if sd is None or runs < 2:
+        return printed(mean, unit, runs)
+    half = t_critical(runs - 1, level) * sd / math.sqrt(runs)
+    method = f"mean and standard deviation of {runs} runs as printed; Student's interval, runs taken as independent"
+    low, high = max(0.0, mean - half), mean + half
+    return Estimate(point=mean, low=low, high=high, level=level, n=runs, unit=unit, method=method)
+
+
+def with_error(point: float, error: float, unit: str, method: str, *, n: int) -> Estimate:
+    """A number with its standard error, taken for normal: +- 1.96 errors."""
+    half = _NORMAL * error
+    return Estimate(point=point, low=point - half, high=point + half, n=n, unit=unit, method=method)
+
+
+def between(point: float, low: float, high: float, unit: str, method: str, *, n: int) -> Estimate:
+    """A number with an interval that somebody else gave."""
+    return Estimate(point=float(point), low=float(low), high=float(high), n=n, unit=unit, method=method)
+
+
+def student_mean(
+    values: Sequence[float] | Floats,
+    unit: str,
+    method: str,
+    *,
+    alone: str,
+    of: str = "",
+    level: float = 0.95,
+    least: float = -math.inf,
+) -> Estimate:
+    """The mean of values with Student's t over them, its lower end at `least` or above.
+
+    One value, or values that are all alike, have no interval: `method` is then `alone`.
+    """
+    if _copies(values):
+        return bare(fmean(values), unit, alone, n=len(values), of=of, level=level)
+    mean, low, high = (float(it) for it in t_interval(np.asarray(values, dtype=np.float64), level))
+    return Estimate(
+        point=mean, low=max(least, low), high=high, level=level, n=len(values), of=of, unit=unit, method=method
+    )
+
+
+def student_geometric(
+    logs: Sequence[float] | Floats, unit: str, method: str, *, alone: str, of: str = "", level: float = 0.95
+) -> Estimate:
+    """exp of the mean of logarithms, with Student's t over them, as `student_mean`."""
+    half = None
+    if not _copies(logs):
+        half = t_critical(len(logs) - 1, level) * float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
+    how = alone if half is None else method
+    return from_log(float(np.mean(logs)), half, unit, how, n=len(logs), of=of, level=level)
+
+
+def from_log(
+    mean: float, half: float | None, unit: str, method: str, *, n: int, of: str = "", level: float = 0.95
+) -> Estimate:
+    """The number whose logarithm is mean +- half; without an interval where `half` is None."""
+    low, high = (None, None) if half is None else log_bounds(mean, half)
+    return Estimate(point=math.exp(mean), low=low, high=high, level=level, n=n, of=of, unit=unit, method=method)
+
+
+def deviation(sd: float, n: int, unit: str, *, level: float = 0.95) -> Estimate:
+    """The standard deviation over n runs, with the interval of a normal distribution's (chi squared)."""
+    from scipy.special import chdtri  # pyright: ignore[reportMissingTypeStubs]
+
+    tail = (1 - level) / 2
+    low, high = (sd * math.sqrt((n - 1) / float(chdtri(n - 1, p))) for p in (tail, 1 - tail))
+    method = f"standard deviation of {n} runs; chi squared, runs taken for normal and independent"
+    return Estimate(point=sd, low=low, high=high, level=level, n=n, unit=unit, method=method)
+
+
+def of_draws(values: Floats, unit: str, *, level: float) -> Estimate:
+    """A prediction: the first value, and where a share `level` of all of them lie."""
+    low, high = (float(it) for it in np.quantile(values, [(1 - level) / 2, (1 + level) / 2]))
+    point = float(values[0])
+    method = f"prediction; {level:.0%} of {len(values)} draws of its inputs"
+    low, high = min(point, low), max(point, high)
+    return Estimate(point=point, low=low, high=high, level=level, n=1, unit=unit, method=method)
+
+
+def _copies(values: Sequence[float] | Floats) -> bool:
+    return len(values) < 2 or float(np.ptp(values)) <= _ALIKE * abs(float(np.mean(values)))
+
+
+# --- compared, multiplied, divided -----------------------------------------------------------------------------------
 
 
 def above(estimate: Estimate | None, value: float) -> bool:
@@ -47,6 +162,21 @@ def quotient(first: Estimate, second: Estimate, *, unit: str, method: str) -> Es
     ends = None if ours is None or theirs is None or theirs[0] <= 0 else (ours[0] / theirs[1], ours[1] / theirs[0])
     how = f"{method}; from the lowest over the highest to the highest over the lowest of their intervals"
     return _of_two(first, second, first.point / second.point, ends, unit, how if ends else f"{method}; no interval")
+
+
+def quotient_in_quadrature(first: Estimate, second: Estimate, *, unit: str, method: str) -> Estimate:
+    """first / second, two independent positive numbers: the widths of their logarithms add in squares.
+
+    Without an interval where one of them has none, an end is not positive, or they are of different levels.
+    """
+    ours, theirs, ends = _ends(first), _ends(second), None
+    point = first.point / second.point
+    if ours is not None and theirs is not None and min(ours[0], theirs[0]) > 0 and first.level == second.level:
+        down = math.hypot(math.log(ours[0] / first.point), math.log(theirs[1] / second.point))
+        up = math.hypot(math.log(ours[1] / first.point), math.log(theirs[0] / second.point))
+        ends = point * math.exp(-down), point * math.exp(up)
+    how = "no interval" if ends is None else "log widths in quadrature"
+    return _of_two(first, second, point, ends, unit, f"{method}; {how}")
 
 
 def ratio_of_means(first: Estimate, second: Estimate, deviations: tuple[float, float], *, among: int = 1) -> Estimate:

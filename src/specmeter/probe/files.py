@@ -82,7 +82,8 @@ def find_probe(
 
 def _probes(folder: Path) -> Iterator[tuple[Path, Probe]]:
     try:
-        files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[-_MOST_FILES:]
+        kept = (path for path in folder.glob("*.json") if path.is_file())
+        files = sorted(kept, key=lambda path: path.stat().st_mtime_ns)[-_MOST_FILES:]
     except OSError:
         return
     for path in files:

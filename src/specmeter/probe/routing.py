@@ -30,7 +30,8 @@ from pydantic import Field
 
 from specmeter.errors import UsageError
 from specmeter.files import write_whole
-from specmeter.numbers.stats import median_estimate, t_interval
+from specmeter.numbers.estimates import student_mean
+from specmeter.numbers.stats import median_estimate
 from specmeter.probe.random_tokens import TokenTimes, draw, time_both
 from specmeter.record import EngineSettings, Estimate, ExpertUnion, Record, UnionPoint
 
@@ -444,14 +445,9 @@ def _segments(routing: Routing, ids: Ids) -> Sequence[Ids]:
 
 def _estimate(means: Floats, of: str = "segments") -> Estimate:
     """Mean over segments (or texts), with Student's interval where there are two that differ."""
-    n = len(means)
-    what = f"{n} segments of text" if of == "segments" else f"{n} {of}"
-    point, method = float(means.mean()), f"mean over {what}, their windows and layers"
-    if n < 2 or float(np.ptp(means)) <= 1e-12 * point:
-        return Estimate(point=point, n=n, of=of, unit="experts", method=f"{method}; no interval")
-    _, low, high = t_interval(means)
-    method = f"{method}; Student t over {of}"
-    return Estimate(point=point, low=float(low), high=float(high), n=n, of=of, unit="experts", method=method)
+    what = f"{len(means)} segments of text" if of == "segments" else f"{len(means)} {of}"
+    method = f"mean over {what}, their windows and layers"
+    return student_mean(means, "experts", f"{method}; Student t over {of}", alone=f"{method}; no interval", of=of)
 
 
 def _shares(routing: Routing) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specmeter.numbers.estimates import bare
 from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.quality import ModelQuality, Perplexity, QualityReport, Rate
 from specmeter.quality.windows import relative
@@ -86,7 +87,7 @@ def _change(ours: Perplexity | None, theirs: Perplexity | None) -> Estimate | No
     if ours.window_surprise and theirs.window_surprise:
         return relative(ours.window_surprise, theirs.window_surprise, ours.scored // ours.windows)
     point = ours.estimate.point / theirs.estimate.point
-    return Estimate(point=point, n=ours.windows, unit="x", method="ratio of what the tools printed; no interval")
+    return bare(point, "x", "ratio of what the tools printed; no interval", n=ours.windows)
 
 
 def _speedup(ours: Rate | None, theirs: Rate | None) -> Estimate | None:

@@ -31,9 +31,9 @@ def default_path(report: QualityReport) -> Path:
     return quality_folder() / name
 
 
-def save_report(report: QualityReport, path: Path) -> None:
-    """Write it, whole or not at all. Raises `UsageError` when that cannot be done."""
-    write_record(report, path, what="report")
+def save_report(report: QualityReport, path: Path, *, inside: bool = False) -> None:
+    """Write it, whole or not at all; see `record.files`. Raises `UsageError` when that cannot be done."""
+    write_record(report, path, what="report", inside=inside)
 
 
 def kept_reports(hashes: Collection[str]) -> tuple[QualityReport, ...]:
@@ -42,7 +42,8 @@ def kept_reports(hashes: Collection[str]) -> tuple[QualityReport, ...]:
     What cannot be read is passed over: it was not named.
     """
     try:
-        files = sorted(quality_folder().glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        kept = (path for path in quality_folder().glob("*.json") if path.is_file())
+        files = sorted(kept, key=lambda path: path.stat().st_mtime_ns, reverse=True)
     except (OSError, SpecmeterError):
         return ()
     found: list[QualityReport] = []
@@ -54,6 +55,8 @@ def kept_reports(hashes: Collection[str]) -> tuple[QualityReport, ...]:
     return tuple(found)
 
 
-def load_report(path: Path) -> QualityReport:
-    """Read a report. Raises `UsageError` that names the file and what is wrong in it."""
-    return read_record(QualityReport, path, what="report", made_by="specmeter quality", max_bytes=MAX_BYTES)
+def load_report(path: Path, *, inside: bool = False) -> QualityReport:
+    """Read a report; see `record.files`. Raises `UsageError` that names the file and what is wrong in it."""
+    return read_record(
+        QualityReport, path, what="report", made_by="specmeter quality", max_bytes=MAX_BYTES, inside=inside
+    )

@@ -22,6 +22,7 @@ from specmeter.engines.llama_cpp.start import clean_environment
 from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, executable, find_program
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
+from specmeter.numbers.estimates import bare
 from specmeter.quality import Perplexity, SpeedTest
 from specmeter.quality.windows import perplexity as estimate_of
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
@@ -195,7 +196,7 @@ def _strided(output: str, windows: int) -> tuple[Estimate | None, float | None, 
     if len(running) != windows:
         return None, None, ()
     method = f"{windows} windows, as the tool printed it; no interval"
-    return Estimate(point=float(running[-1][1]), n=windows, unit="1", method=method), None, ()
+    return bare(float(running[-1][1]), "1", method, n=windows), None, ()
 
 
 def _test_of(row: dict[str, Any]) -> SpeedTest | None:

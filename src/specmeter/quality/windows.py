@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.numbers.stats import t_interval
+from specmeter.numbers.estimates import student_geometric
 from specmeter.record import Estimate
 
 _CELLS = 256
@@ -89,10 +89,7 @@ def perplexity(surprise: Sequence[float], scored: int, *, level: float = 0.95) -
         raise UsageError("the model gave no usable probabilities", fix="check the model file")
     n = len(values)
     tokens = f"mean surprise over {n * scored} tokens in {n} windows"
-    if n < 2 or float(np.ptp(values)) == 0:
-        return Estimate(point=math.exp(values.mean()), level=level, n=n, unit="1", method=f"{tokens}; no interval")
-    mean, low, high = (math.exp(min(float(it), 700.0)) for it in t_interval(values, level))
-    return Estimate(point=mean, low=low, high=high, level=level, n=n, unit="1", method=f"{tokens}; Student t")
+    return student_geometric(values, "1", f"{tokens}; Student t", alone=f"{tokens}; no interval", level=level)
 
 
 def token_error(total: float, squares: float, n: int) -> float | None:

@@ -1,9 +1,12 @@
-"""Opening `run.sqlite`, and telling people what is wrong with it in words they can act on.
+"""Making `run.sqlite` and writing to it, and telling people what is wrong with it in words they can act on.
 
 Durability: WAL with `synchronous=FULL`. Each commit is one append to the WAL and one fsync, so a request survives a
 killed process and a crash of the machine, at about the price of the fsync. (NORMAL would survive the kill only; on
 macOS fsync reaches the drive but not always its platter: `fullfsync` would cost tens of milliseconds a request to
 guard laptops that have a battery anyway.)
+
+Whoever goes on with a run may have it from a stranger: its files are looked at before SQLite opens them, and its
+schema before anything is written. How a run is read without changing it is in `guarded`.
 """
 
 from __future__ import annotations
@@ -11,13 +14,25 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from specmeter.errors import StoreError
-from specmeter.store.migrations import MIGRATIONS, migrate, schema_version
+from specmeter.files import oddity, open_inside
+from specmeter.store.migrations import (
+    MIGRATIONS,
+    foreign_objects,
+    is_outdated,
+    migrate,
+    missing_objects,
+    schema_version,
+)
 
+DATABASE_NAME = "run.sqlite"
+DATABASE_FILES = tuple(DATABASE_NAME + end for end in ("", "-wal", "-shm", "-journal"))
 BUSY_TIMEOUT_S = 10.0
+_JOURNAL_OF_SEVERAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+"""How a rollback journal ends that names another file, which SQLite would delete; one of ours never does."""
 
 
 def create_database(path: Path, birth: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
@@ -25,6 +40,7 @@ def create_database(path: Path, birth: Callable[[sqlite3.Connection], None]) -> 
 
     The rollback journal is still in use here, so a file that is not empty and has no journal beside it is complete.
     """
+    refuse_odd_files(path.parent)
     with sqlite_errors(path):
         db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
@@ -40,87 +56,68 @@ def create_database(path: Path, birth: Callable[[sqlite3.Connection], None]) -> 
 
 def open_to_write(path: Path, *, suspect: bool) -> sqlite3.Connection:
     """An existing run; the caller holds the lock. SQLite recovers what a killed run left; `suspect` has it checked."""
+    refuse_odd_files(path.parent)
     with sqlite_errors(path):
         db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
+            db.execute("PRAGMA trusted_schema = OFF")
             refuse_foreign(db, path)
             _tune(db)
             if suspect:
                 check(db, path, quick=True)
-            if schema_version(db) < len(MIGRATIONS):
-                db.execute("BEGIN IMMEDIATE")
-                migrate(db)
-                db.execute("COMMIT")
+            bring_up_to_date(db)
         except BaseException:
             db.close()
             raise
     return db
 
 
-def open_to_read(path: Path) -> sqlite3.Connection:
-    """An existing run, while somebody else may be writing to it.
-
-    The connection may write in SQLite's own terms (it has to, to read the WAL of a killed run), but no statement
-    that changes anything gets through. On read-only media the file is read as it is.
-    """
-    with sqlite_errors(path):
-        db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        try:
-            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError:
-            db.close()
-            if wal_size(path) > 0:
-                raise StoreError(
-                    f"{path}: the newest requests lie in {path.name}-wal, which cannot be merged in a read-only folder",
-                    fix="copy the whole run folder to a writable place and use the copy",
-                ) from None
-            db = sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True, isolation_level=None)
-        try:
-            refuse_foreign(db, path)
-            if schema_version(db) < len(MIGRATIONS):
-                raise StoreError(
-                    f"{path}: was written by an older specmeter (schema {schema_version(db)} of {len(MIGRATIONS)})",
-                    fix="open it once for writing: `specmeter run` on its experiment, or RunStore.open(folder).close()",
-                )
-            db.execute("PRAGMA query_only = ON")
-        except BaseException:
-            db.close()
-            raise
-    return db
-
-
-def is_run(path: Path) -> bool:
-    """Whether the file was completely created. Damage counts as a run, so that nothing overwrites it."""
-    if not path.is_file() or path.stat().st_size == 0:
-        return False
-    if not path.with_name(path.name + "-journal").exists():
-        return True
+def close_written(db: sqlite3.Connection) -> None:
+    """Close it, with everything in the main file: a reader that looks on would keep SQLite from doing so by itself."""
     try:
-        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as db:
-            return schema_version(db) > 0
-    except sqlite3.Error:
-        return True
+        db.execute("PRAGMA busy_timeout = 500")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.Error:  # a full disk; what was committed lies in the WAL
+        pass
+    finally:
+        db.close()
 
 
-def is_older(path: Path) -> bool:
-    """Whether the file was written by an older specmeter; damage and foreign files are for others to tell."""
+def bring_up_to_date(db: sqlite3.Connection) -> None:
+    """Apply the migrations that a run of an older specmeter lacks, all of them or none."""
+    if is_outdated(db):
+        db.execute("BEGIN IMMEDIATE")
+        migrate(db)
+        db.execute("COMMIT")
+
+
+def refuse_odd_files(folder: Path) -> None:
+    """Raises `StoreError` where the database or what SQLite keeps beside it is no plain file, or names another one."""
+    for name in DATABASE_FILES:
+        if why := oddity(folder, name):
+            raise StoreError(
+                f"{folder / name}: {why}", fix="get the run folder from where it was made, or copy it with `cp -rL`"
+            )
+    if _journal_end(folder) == _JOURNAL_OF_SEVERAL:
+        raise StoreError(
+            f"{folder / DATABASE_NAME}-journal: names a file elsewhere, which would be deleted",
+            fix=f"get the run folder from where it was made; specmeter never wrote this {DATABASE_NAME}-journal",
+        )
+
+
+def _journal_end(folder: Path) -> bytes:
     try:
-        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as db:
-            return 0 < schema_version(db) < len(MIGRATIONS)
-    except sqlite3.Error:
-        return False
-
-
-def wal_size(path: Path) -> int:
-    """Bytes of requests not yet merged into the main file."""
-    try:
-        return path.with_name(path.name + "-wal").stat().st_size
+        with open_inside(folder, f"{DATABASE_NAME}-journal") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - len(_JOURNAL_OF_SEVERAL)))
+            return file.read()
     except OSError:
-        return 0
+        return b""
 
 
 def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
-    """Raises `StoreError` for another program's database and for a newer specmeter's."""
+    """Raises `StoreError` for another program's database, for a newer specmeter's, and for one with more or other
+    objects than ours: a view, a trigger or an index of a stranger would be carried out by whatever reads or writes."""
     version = schema_version(db)
     if version == 0:
         raise StoreError(f"{path}: is a database, but not a specmeter run", fix="name a folder made by `specmeter run`")
@@ -131,6 +128,13 @@ def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
             f"this one knows {len(MIGRATIONS)})",
             fix="upgrade specmeter, or use the version that wrote it",
         )
+    if foreign := foreign_objects(db, version):
+        raise StoreError(
+            f"{path}: holds what specmeter did not make ({foreign[0][:_LONGEST_REASON]!r})",
+            fix="get the run folder from where it was made, or drop it with `sqlite3` if it is your own",
+        )
+    if missing := missing_objects(db, version):
+        raise damaged(path, f"it lacks what specmeter made: {missing[0][:_LONGEST_REASON]!r}")
 
 
 def check(db: sqlite3.Connection, path: Path, *, quick: bool) -> None:
@@ -181,6 +185,8 @@ def sqlite_errors(path: Path) -> Generator[None]:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise damaged(path, str(error)) from None
+        if code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
+            raise damaged(path, f"more is read from it than a file of its size can hold: {error}") from None
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             raise StoreError(
                 f"{path}: cannot be written ({error}); everything stored before is safe",

@@ -6,6 +6,7 @@ writes beside them before it certifies: `FILES`.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from array import array
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specmeter.errors import StoreError
+from specmeter.files import NotPlainError, is_link, open_inside
 from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME
 
 if TYPE_CHECKING:
@@ -46,6 +49,9 @@ _LATER = {
 _RUN = {"run": "SELECT created_at, started_at, finished_at, interrupted, reason, state FROM run"}
 FILES = (EXPERIMENT_NAME, ENVIRONMENT_NAME)
 """Documents beside the database that are certified with it."""
+MOST_BYTES = 64 * 2**20
+"""Of such a document."""
+MOST_BYTES_OF_LOG = 8 * 2**30
 _NEWER = frozenset({*_RUN, *FILES})
 """Parts that certificates of early versions do not speak of, any of them."""
 PARTS = (*_TABLES, *_LATER, *_RUN, *FILES, LOGS_NAME)
@@ -56,14 +62,11 @@ def hash_data(run: RunReader) -> dict[str, str]:
     """Part -> SHA-256, computed from what lies in the run folder now. Raises `StoreError` when it is damaged."""
     hashes = {part: _hash_rows(run, query) for part, query in (_TABLES | _RUN).items()}
     hashes |= {part: _hash_rows(run, query) for part, query in _LATER.items() if any(True for _ in run.raw(query))}
+    names = list(FILES)
     logs = run.folder / LOGS_NAME
-    files = [run.folder / name for name in FILES]
-    files += sorted(logs.iterdir()) if logs.is_dir() and not logs.is_symlink() else []
-    return hashes | {
-        path.relative_to(run.folder).as_posix(): _hash_file(path)
-        for path in files
-        if path.is_file() and not path.is_symlink()
-    }
+    if logs.is_dir() and not is_link(logs):
+        names += sorted(f"{LOGS_NAME}/{path.name}" for path in logs.iterdir())
+    return hashes | {name: digest for name in names if (digest := _hash_file(run.folder, name))}
 
 
 def changed(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -85,9 +88,21 @@ def _hash_rows(run: RunReader, query: str) -> str:
     return digest.hexdigest()
 
 
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _hash_file(folder: Path, name: str) -> str | None:
+    """None where there is no plain file of that name. Raises `StoreError` where it is too large, or cannot be read."""
+    most = MOST_BYTES_OF_LOG if name not in FILES else MOST_BYTES
+    try:
+        with open_inside(folder, name) as file:
+            if file.seek(0, 2) > most:
+                raise OSError(errno.EFBIG, f"is larger than {most // 2**20} MiB")
+            file.seek(0)
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, NotPlainError):
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"{folder / name}: cannot be read: {error.strerror}", fix="check its permissions, or move it elsewhere"
+        ) from None
 
 
 def output_digest(token_ids: Sequence[int]) -> bytes:

@@ -13,11 +13,13 @@ from pydantic import ValidationError
 
 from specmeter import __version__
 from specmeter.errors import StoreError
+from specmeter.files import is_link, oddity, read_inside
 from specmeter.record import Certificate, Finding, Unchecked
+from specmeter.store.database import DATABASE_FILES
 from specmeter.store.environment import environment_of
-from specmeter.store.hashes import changed
+from specmeter.store.hashes import MOST_BYTES, changed
 from specmeter.store.lock import LOCK_NAME
-from specmeter.store.reader import CERTIFICATE_NAME, DATABASE_NAME
+from specmeter.store.reader import CERTIFICATE_NAME
 from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME, REPORT_NAME, SIGNATURE_NAME
 from specmeter.store.seal import Seal, read_seal
 from specmeter.verdicts import Findings, about_run
@@ -29,7 +31,7 @@ REMEDY = "measure again, or get the run folder from where it was certified"
 _GONE = "is gone"
 _PARTS_SHOWN = 5
 _MOST_LISTED = 1_000
-_LONGEST_DOCUMENT = 64 * 1024 * 1024
+_LONGEST_REPORT = 256 * 2**20
 _LATE_S = 3600.0
 """Between the end of a run and its certificate the target is asked about differences, and everything is checked."""
 
@@ -141,8 +143,7 @@ def _contradicts(name: str, problem: str) -> Finding:
 def _text(run: RunReader, name: str) -> str | None:
     """A document's text, empty where it is not text; None where there is none."""
     try:
-        with (run.folder / name).open("rb") as file:
-            return file.read(_LONGEST_DOCUMENT).decode("utf-8")
+        return read_inside(run.folder, name, MOST_BYTES).decode("utf-8")
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
@@ -172,27 +173,28 @@ def _report(run: RunReader) -> Iterator[Finding]:
 
 def _report_seal(run: RunReader) -> Seal | None:
     try:
-        return read_seal(run.folder / REPORT_NAME)
+        return read_seal(read_inside(run.folder, REPORT_NAME, _LONGEST_REPORT))
     except OSError:
         return None
 
 
 def uncovered(run: RunReader, covered: Collection[str]) -> dict[str, str]:
     """Files in the run folder that are no part of the certified data and not specmeter's own, each with a remark."""
-    own = {LOCK_NAME, CERTIFICATE_NAME, SIGNATURE_NAME} | {
-        DATABASE_NAME + end for end in ("", "-wal", "-shm", "-journal")
-    }
+    own = {LOCK_NAME, CERTIFICATE_NAME, SIGNATURE_NAME, *DATABASE_FILES}
     names = (path.relative_to(run.folder).as_posix() for path in _entries(run.folder))
-    found = list(islice((name for name in names if name not in own and name not in covered), _MOST_LISTED))
-    seal = _report_seal(run) if REPORT_NAME in found else None
-    remark = "edited" if seal and not seal.intact else "as it was written, by its seal" if seal else "it has no seal"
-    return {name: remark if name == REPORT_NAME else "" for name in found}
+    found = islice((name for name in names if name not in own and name not in covered), _MOST_LISTED)
+    return {name: oddity(run.folder, name) or (_remark(run) if name == REPORT_NAME else "") for name in found}
+
+
+def _remark(run: RunReader) -> str:
+    seal = _report_seal(run)
+    return "it has no seal" if seal is None else "as it was written, by its seal" if seal.intact else "edited"
 
 
 def _entries(folder: Path) -> Iterator[Path]:
     """What lies in the run folder and among its logs."""
     for path in sorted(folder.iterdir()):
-        if path.name == LOGS_NAME and path.is_dir() and not path.is_symlink():
+        if path.name == LOGS_NAME and path.is_dir() and not is_link(path):
             yield from sorted(path.iterdir())
         else:
             yield path

@@ -16,11 +16,13 @@ from pathlib import Path
 import psutil
 
 from specmeter.errors import StoreError
+from specmeter.files import NotPlainError, open_inside, open_to_change, read_inside
 
 LOCK_NAME = "run.lock"
 LOCKED_BYTE = 1 << 30
 """Windows refuses reads of a locked range to others; a byte far beyond the text leaves the text readable."""
 PATIENCE_TRIES = 5
+_MOST_BYTES = 4096
 
 
 class RunLock:
@@ -28,9 +30,12 @@ class RunLock:
 
     def __init__(self, folder: Path) -> None:
         """Take the lock. Raises `StoreError` when another process has it or the folder cannot be written."""
-        self.path = folder / LOCK_NAME
         try:
-            self._file: int | None = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._file: int | None = open_to_change(folder, LOCK_NAME)
+        except NotPlainError as error:
+            raise StoreError(
+                f"{folder / LOCK_NAME}: {error.strerror}", fix="remove it, if you trust this folder to be a run"
+            ) from None
         except OSError as error:
             raise StoreError(
                 f"{folder}: cannot be written ({error.strerror})",
@@ -69,23 +74,29 @@ class RunLock:
             self._file = None
 
 
+def is_written(folder: Path) -> bool:
+    """Whether a process writes to the run folder now. It is asked without changing anything in it."""
+    try:
+        file = open_inside(folder, LOCK_NAME)
+    except OSError:
+        return False
+    with file:
+        try:
+            _lock(file.fileno(), shared=True)
+        except (BlockingIOError, PermissionError):
+            return True
+        except OSError:  # a file system without locks, on which nothing can be measured
+            return False
+    return False
+
+
 def lock_owner(folder: Path) -> int | None:
     """PID of the process that writes to the run folder now; None when nobody does."""
-    try:
-        file = os.open(folder / LOCK_NAME, os.O_RDWR)
-    except OSError:
-        return None
-    try:
-        _lock(file)
-    except OSError:
-        return _recorded_pid(folder)
-    finally:
-        os.close(file)
-    return None
+    return _recorded_pid(folder) if is_written(folder) else None
 
 
 def _lock_patiently(file: int) -> None:
-    """Somebody who asks for the `lock_owner` holds the lock for an instant; that must not refuse a run."""
+    """A reader who asks whether the run `is_written` holds the lock for an instant; that must not refuse a run."""
     for _ in range(PATIENCE_TRIES):
         try:
             return _lock(file)
@@ -111,8 +122,8 @@ def _busy(folder: Path) -> StoreError:
 
 def _recorded_pid(folder: Path) -> int | None:
     try:
-        return int(json.loads((folder / LOCK_NAME).read_text("utf-8"))["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return int(json.loads(read_inside(folder, LOCK_NAME, _MOST_BYTES))["pid"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -125,12 +136,12 @@ def _write(file: int, text: str) -> None:
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(file: int) -> None:
+    def _lock(file: int, *, shared: bool = False) -> None:  # noqa: ARG001
         os.lseek(file, LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
-    def _lock(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _lock(file: int, *, shared: bool = False) -> None:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -6,9 +6,12 @@ A released step is never edited: a change of the schema is a new function at the
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import lru_cache
 
 from specmeter import __version__
 
@@ -153,27 +156,66 @@ MIGRATIONS: tuple[Migration, ...] = (
 )
 
 
+_LEDGER = """CREATE TABLE IF NOT EXISTS migration (
+            name TEXT PRIMARY KEY, applied_at REAL NOT NULL, specmeter TEXT NOT NULL
+        )"""
+
+
 def schema_version(db: sqlite3.Connection) -> int:
     """Number of migrations that the file has seen; 0 for a database that is no run.
 
     The table counts, not `user_version`: a damaged file that was rescued with `.dump` has lost the latter.
     """
-    ours = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('migration', 'run')"
-    if db.execute(ours).fetchone()[0] < 2:
+    made = _objects(db)
+    if not _objects_after(()) <= made or not any(sql.startswith("CREATE TABLE run (") for sql in made):
         return 0
     return int(db.execute("SELECT count(*) FROM migration").fetchone()[0])
+
+
+def is_outdated(db: sqlite3.Connection) -> bool:
+    """Whether an older specmeter wrote the file."""
+    return schema_version(db) < len(MIGRATIONS)
 
 
 def migrate(db: sqlite3.Connection) -> None:
     """Apply what is missing; the caller holds a transaction, so that all of it happens or nothing."""
     seen = schema_version(db)
-    db.execute(
-        """CREATE TABLE IF NOT EXISTS migration (
-            name TEXT PRIMARY KEY, applied_at REAL NOT NULL, specmeter TEXT NOT NULL
-        )"""
-    )
+    db.execute(_LEDGER)
     for step in MIGRATIONS[seen:]:
         step(db)
         db.execute("INSERT INTO migration VALUES (?, ?, ?)", (step.__name__, time.time(), __version__))
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def foreign_objects(db: sqlite3.Connection, version: int) -> list[str]:
+    """How everything in a file of this version was made that no migration made, but for plain tables: these are never
+    read, and a rescue with `.recover` leaves one."""
+    others = _objects(db) - _objects_after(MIGRATIONS[:version])
+    return sorted(sql for sql in others if not sql.upper().startswith("CREATE TABLE "))
+
+
+def missing_objects(db: sqlite3.Connection, version: int) -> list[str]:
+    """How everything was made that a file of this version lacks."""
+    return sorted(_objects_after(MIGRATIONS[:version]) - _objects(db))
+
+
+def tables() -> frozenset[str]:
+    """Names of all tables that migrations make."""
+    made = (sql.removeprefix("CREATE TABLE ") for sql in _objects_after(MIGRATIONS) if sql.startswith("CREATE TABLE "))
+    return frozenset(re.split(r"\W", name, maxsplit=1)[0] for name in made)
+
+
+def _objects(db: sqlite3.Connection) -> frozenset[str]:
+    """The statements that made the tables, indexes, views and triggers of a database; spaces do not count."""
+    made = db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+    return frozenset(" ".join(str(sql).split()) for (sql,) in made)
+
+
+@lru_cache
+def _objects_after(steps: tuple[Migration, ...]) -> frozenset[str]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        db.execute(_LEDGER)
+        for step in steps:
+            step(db)
+        return _objects(db)

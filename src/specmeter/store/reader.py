@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from specmeter.engines.kinds import traits_on_record
 from specmeter.errors import StoreError
 from specmeter.experiments.schedule import Cell
+from specmeter.files import read_inside
 from specmeter.record import (
     Arm,
     Certificate,
@@ -39,11 +40,11 @@ from specmeter.record import (
     Telemetry,
     TextRouting,
 )
-from specmeter.store.database import check, damaged, sqlite_errors, unreadable
+from specmeter.store.database import DATABASE_NAME, check, damaged, sqlite_errors, unreadable
+from specmeter.store.guarded import GuardedDatabase
 from specmeter.store.identity import RunIdentity
 from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, reply_document, restore, unpacked
 
-DATABASE_NAME = "run.sqlite"
 CERTIFICATE_NAME = "certificate.json"
 _MAX_CERTIFICATE = 64 * 1024 * 1024
 
@@ -76,11 +77,12 @@ class RunState:
 class RunReader:
     """The reading half of a run folder. Every method may raise `StoreError`; use it in the thread that opened it."""
 
-    def __init__(self, folder: Path, db: sqlite3.Connection) -> None:
+    def __init__(self, folder: Path, db: sqlite3.Connection | GuardedDatabase) -> None:
         """Not for callers: see `RunStore.open`."""
         self.folder = folder
         self.path = folder / DATABASE_NAME
-        self._db = db
+        self._guard = db if isinstance(db, GuardedDatabase) else None
+        self._db = db.db if isinstance(db, GuardedDatabase) else db
 
     def check(self) -> None:
         """Full integrity check; reads everything. Raises `StoreError` that says how to rescue the data."""
@@ -262,17 +264,15 @@ class RunReader:
 
         Raises `StoreError` when it cannot be read, or is larger than any certificate.
         """
-        path = self.folder / CERTIFICATE_NAME
         try:
-            with path.open("rb") as file:
-                content = file.read(_MAX_CERTIFICATE + 1)
+            return read_inside(self.folder, CERTIFICATE_NAME, _MAX_CERTIFICATE)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StoreError(f"{path}: cannot be read ({error.strerror})", fix="check its permissions") from None
-        if len(content) > _MAX_CERTIFICATE:
-            raise StoreError(f"{path}: is not a certificate (too large)", fix="remove it, and check the run again")
-        return content
+            raise StoreError(
+                f"{self.folder / CERTIFICATE_NAME}: cannot be read: {error.strerror}",
+                fix="check its permissions, or remove it and check the run again",
+            ) from None
 
     def certificate_sha256(self) -> str | None:
         """SHA-256 of certificate.json, which names the whole run in short; None where it cannot be read."""
@@ -299,7 +299,7 @@ class RunReader:
     # --- SQL ---------------------------------------------------------------------------------------------------------
 
     def _query(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        with sqlite_errors(self.path):
+        with sqlite_errors(self.path), self._guard.bounded() if self._guard else contextlib.nullcontext():
             # Not `yield from`: that would close the cursor of a reader who leaves early after the database is closed.
             for row in self._db.execute(sql):  # noqa: UP028
                 yield row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from typing import Self
 
 from specmeter import __version__
 from specmeter.errors import StoreError
+from specmeter.files import is_link, make_folder_inside, open_to_change, remove_inside, remove_unfinished, write_inside
 from specmeter.record import (
     Arm,
     Certificate,
@@ -38,11 +38,19 @@ from specmeter.record import (
     Telemetry,
     TextRouting,
 )
-from specmeter.store.database import create_database, is_older, is_run, open_to_read, open_to_write, sqlite_errors
+from specmeter.store.database import (
+    DATABASE_FILES,
+    DATABASE_NAME,
+    close_written,
+    create_database,
+    open_to_write,
+    sqlite_errors,
+)
+from specmeter.store.guarded import GuardedDatabase, is_run
 from specmeter.store.identity import RunIdentity, compare_identity
 from specmeter.store.lock import LOCK_NAME, RunLock
 from specmeter.store.migrations import migrate
-from specmeter.store.reader import CERTIFICATE_NAME, DATABASE_NAME, RunReader
+from specmeter.store.reader import CERTIFICATE_NAME, RunReader
 from specmeter.store.rows import insert
 
 EXPERIMENT_NAME = "experiment.yaml"
@@ -51,7 +59,7 @@ SIGNATURE_NAME = "certificate.json.sig"
 REPORT_NAME = "report.html"
 """Written after the certificate, if at all."""
 LOGS_NAME = "logs"
-_OURS = {LOCK_NAME, EXPERIMENT_NAME, LOGS_NAME} | {DATABASE_NAME + end for end in ("", "-wal", "-shm", "-journal")}
+_OURS = {LOCK_NAME, EXPERIMENT_NAME, LOGS_NAME, *DATABASE_FILES}
 _CHANGES_SHOWN = 10
 _FINDINGS_SHOWN = 1_000
 """More findings than these are left out of certificate.json; the database and exports have all of them."""
@@ -63,7 +71,7 @@ class RunStore(RunReader):
     Writers hold the folder's lock; any number of readers may look on meanwhile.
     """
 
-    def __init__(self, folder: Path, db: sqlite3.Connection, lock: RunLock | None) -> None:
+    def __init__(self, folder: Path, db: sqlite3.Connection | GuardedDatabase, lock: RunLock | None) -> None:
         """Not for callers: see `create` and `open`."""
         super().__init__(folder, db)
         self._lock = lock
@@ -79,7 +87,6 @@ class RunStore(RunReader):
         `plan` lists every (invocation, block, arm id, prompt id) that makes the run complete, in order. A process
         killed in here leaves nothing that counts as a run: call it again.
         """
-        path = folder / DATABASE_NAME
 
         def birth(db: sqlite3.Connection) -> None:
             migrate(db)
@@ -96,7 +103,9 @@ class RunStore(RunReader):
                 ) from None
 
         try:
-            (folder / LOGS_NAME).mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            make_folder_inside(folder, LOGS_NAME)
+            remove_unfinished(folder)
             foreign = sorted(entry.name for entry in folder.iterdir() if entry.name not in _OURS)
         except OSError as error:
             raise StoreError(
@@ -109,13 +118,13 @@ class RunStore(RunReader):
             )
         lock = RunLock(folder)
         try:
-            if is_run(path):
+            if is_run(folder):
                 raise StoreError(
                     f"{folder}: holds a run already",
                     fix="start it with its own experiment to resume it, or choose a new folder with --out",
                 )
-            _write_file(folder / EXPERIMENT_NAME, experiment_yaml)
-            return cls(folder, create_database(path, birth), lock)
+            write_document(folder, EXPERIMENT_NAME, experiment_yaml)
+            return cls(folder, create_database(folder / DATABASE_NAME, birth), lock)
         except BaseException:
             lock.release()
             raise
@@ -129,17 +138,17 @@ class RunStore(RunReader):
             problem = "is not a folder" if folder.exists() else "does not exist"
             raise StoreError(f"{folder}: {problem}", fix="name a folder made by `specmeter run`")
         path = folder / DATABASE_NAME
-        if not path.is_file():
+        if not path.is_file() and not is_link(path):
             raise StoreError(f"{folder}: is not a run folder (no {DATABASE_NAME})", fix="name the folder that has it")
-        if not is_run(path):
+        if not is_run(folder):
             raise StoreError(
                 f"{folder}: the run was stopped before it began", fix="start it again with `specmeter run`"
             )
         if readonly:
-            _migrate_quietly(folder, path)
-            return cls(folder, open_to_read(path), None)
+            return cls(folder, GuardedDatabase(folder), None)
         lock = RunLock(folder)
         try:
+            remove_unfinished(folder)
             return cls(folder, open_to_write(path, suspect=lock.left_behind), lock)
         except BaseException:
             lock.release(clean=False)
@@ -148,12 +157,15 @@ class RunStore(RunReader):
     @staticmethod
     def exists(folder: Path) -> bool:
         """Whether the folder holds a run (to be resumed) rather than nothing or a beginning (to be created)."""
-        return is_run(folder / DATABASE_NAME)
+        return is_run(folder)
 
     def close(self) -> None:
         """Merge the WAL and let others in; safe to call twice."""
+        if self._guard is not None:
+            self._guard.close()
+            return
         try:
-            self._db.close()
+            close_written(self._db)
         finally:
             if self._lock is not None:
                 self._lock.release()
@@ -169,9 +181,21 @@ class RunStore(RunReader):
     # --- files beside the database -----------------------------------------------------------------------------------
 
     def log_path(self, session_id: str, arm_id: str) -> Path:
-        """Where the engine's output of a session goes; the name is fit for every file system."""
+        """Where the engine's output of a session goes: a file that is there now; its name is fit for every file system.
+
+        Raises `StoreError` where the folder of logs is a link, or something else than a file has that name.
+        """
         arm = re.sub(r"[^A-Za-z0-9._-]+", "-", arm_id)[:80].strip("-.")
-        return self.folder / LOGS_NAME / f"{arm}-{session_id}.log"
+        name = f"{LOGS_NAME}/{arm}-{session_id}.log"
+        try:
+            make_folder_inside(self.folder, LOGS_NAME)
+            os.close(open_to_change(self.folder, name))
+        except OSError as error:
+            raise StoreError(
+                f"{error.filename or self.folder / name}: cannot be written ({error.strerror})",
+                fix="remove it, or choose another folder with --out",
+            ) from None
+        return self.folder / name
 
     def relative(self, path: Path) -> str:
         """`path` relative to the run folder, with forward slashes."""
@@ -179,7 +203,15 @@ class RunStore(RunReader):
 
     def write_environment(self, markdown: str) -> None:
         """Write BENCHMARK_ENV.md."""
-        _write_file(self.folder / ENVIRONMENT_NAME, markdown)
+        write_document(self.folder, ENVIRONMENT_NAME, markdown)
+
+    def _remove(self, name: str) -> None:
+        try:
+            remove_inside(self.folder, name)
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder / name}: cannot be removed ({error.strerror})", fix="check permissions, or remove it"
+            ) from None
 
     # --- what the run is made of -------------------------------------------------------------------------------------
 
@@ -228,8 +260,8 @@ class RunStore(RunReader):
         with self._transaction() as db:
             db.execute("DELETE FROM certificate")
             db.execute("DELETE FROM finding")
-        (self.folder / SIGNATURE_NAME).unlink(missing_ok=True)
-        (self.folder / CERTIFICATE_NAME).unlink(missing_ok=True)
+        self._remove(SIGNATURE_NAME)
+        self._remove(CERTIFICATE_NAME)
         with self._transaction() as db:
             db.execute(
                 "UPDATE run SET started_at = coalesce(started_at, ?), finished_at = NULL, interrupted = 0, "
@@ -350,14 +382,14 @@ class RunStore(RunReader):
         kept = list(findings)
         with self._transaction() as db:
             db.execute("DELETE FROM certificate")
-        (self.folder / SIGNATURE_NAME).unlink(missing_ok=True)
+        self._remove(SIGNATURE_NAME)
         self._rewrite("finding", kept)
         document = certificate.model_dump(mode="json")
         document["findings"] = [
             finding.model_dump(mode="json", exclude_none=True) for finding in kept[:_FINDINGS_SHOWN]
         ]
         document["findings_left_out"] = max(0, len(kept) - _FINDINGS_SHOWN)
-        _write_file(self.folder / CERTIFICATE_NAME, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        write_document(self.folder, CERTIFICATE_NAME, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         with self._transaction() as db:
             db.execute("INSERT INTO certificate VALUES (1, ?)", (certificate.model_dump_json(),))
 
@@ -393,34 +425,16 @@ class RunStore(RunReader):
                 raise StoreError(f"two {table}s have the same {key}", fix=f"give each {table} its own {key}") from None
 
 
-def _migrate_quietly(folder: Path, path: Path) -> None:
-    """Bring an older specmeter's run up to date before it is read, where nobody writes to it and the disk allows."""
-    if not is_older(path):
-        return
-    with contextlib.suppress(StoreError):
-        lock = RunLock(folder)
-        try:
-            open_to_write(path, suspect=lock.left_behind).close()
-        finally:
-            lock.release()
-
-
 def _insert_telemetry(db: sqlite3.Connection, samples: Iterable[Telemetry]) -> None:
     rows = ((sample.at, sample.model_dump_json()) for sample in samples)
     db.executemany("INSERT INTO telemetry (at, json) VALUES (?, ?)", rows)
 
 
-def _write_file(path: Path, text: str) -> None:
-    """Replace the file as a whole: a reader, or a kill, sees the old or the new text."""
-    temporary = path.with_name(path.name + ".tmp")
+def write_document(folder: Path, name: str, content: str | bytes) -> None:
+    """Replace a document of a run or study folder as a whole: a reader, or a kill, sees the old or the new one."""
     try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_inside(folder, name, content.encode() if isinstance(content, str) else content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StoreError(
-            f"{path}: cannot be written ({error.strerror})", fix="check disk space and permissions"
+            f"{folder / name}: cannot be written ({error.strerror})", fix="check disk space and permissions"
         ) from None

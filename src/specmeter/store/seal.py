@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 _SEAL = re.compile(rb"\n<!-- sealed by specmeter: certificate ([0-9a-f]{64}|none), page ([0-9a-f]{64}) -->\s*\Z")
 _MARK = b"<!-- sealed by specmeter: "
-_MOST_BYTES = 256 * 1024 * 1024
 
 
 class Seal(NamedTuple):
@@ -32,11 +30,9 @@ def sealed(page: bytes, certificate: str | None) -> bytes:
     return page + line.encode() + _digest(page, certificate or "none").encode() + b" -->\n"
 
 
-def read_seal(path: Path) -> Seal | None:
-    """The seal of a page; None where it has none, as pages of early versions. Raises `OSError`."""
-    with path.open("rb") as file:
-        page = file.read(_MOST_BYTES + 1)
-    found = _SEAL.search(page) if len(page) <= _MOST_BYTES else None
+def read_seal(page: bytes) -> Seal | None:
+    """The seal of a page; None where it has none, as pages of early versions."""
+    found = _SEAL.search(page)
     if found is None:
         return Seal(intact=False, certificate=None) if _MARK in page else None
     certificate, digest = (group.decode() for group in found.groups())

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specmeter.errors import UsageError
-from specmeter.files import write_whole
+from specmeter.files import read_inside
+from specmeter.store.run import SIGNATURE_NAME
 
 NAMESPACE = "specmeter"
 _MOST_BYTES = 1024 * 1024
@@ -44,8 +45,8 @@ class Verified:
     """Kind and fingerprint of the key: `ED25519 key SHA256:...`."""
 
 
-def sign(content: bytes, key: Path, to: Path) -> None:
-    """Write the signature of `content` by a private key (or by a public one whose private half an agent holds).
+def sign(content: bytes, key: Path) -> bytes:
+    """The signature of `content` by a private key (or by a public one whose private half an agent holds).
 
     Raises `UsageError` where there is no `ssh-keygen`, or it cannot use the key.
     """
@@ -56,17 +57,12 @@ def sign(content: bytes, key: Path, to: Path) -> None:
             f"--sign {key}: ssh-keygen did not sign with this key ({_said(done)})",
             fix="name a private SSH key, such as ~/.ssh/id_ed25519",
         )
-    try:
-        write_whole(to, done.stdout)
-    except OSError as error:
-        raise UsageError(
-            f"{to}: cannot be written ({error.strerror or error})", fix="check permissions and disk space"
-        ) from None
+    return done.stdout
 
 
-def verify(content: bytes, signature: Path, signers: Path, identity: str | None = None) -> Verified:
-    """Whether a signature of `content` is by one of `signers`: a public key, or a list of allowed signers (see
-    ssh-keygen(1)), of which `identity` asks for one.
+def verify(content: bytes, folder: Path, signers: Path, identity: str | None = None) -> Verified:
+    """Whether the signature in a run folder is one of `content`, by one of `signers`: a public key, or a list of
+    allowed signers (see ssh-keygen(1)), of which `identity` asks for one.
 
     Raises `UsageError` where that cannot be found out.
     """
@@ -85,15 +81,16 @@ def verify(content: bytes, signature: Path, signers: Path, identity: str | None 
             fix=f"write `{identity} {lines[0].split()[0]} ...` into a list of allowed signers, or leave --identity out",
         )
     try:
-        _read(signature, "the signature")
-    except UsageError as error:
-        return Verified(holds=False, why_not=f"the run is not signed ({error.message})")
-    if not bare:
-        return _by_list(content, signature, signers, identity)
+        signature = read_inside(folder, SIGNATURE_NAME, _MOST_BYTES)
+    except OSError as error:
+        return Verified(holds=False, why_not=f"the run is not signed ({SIGNATURE_NAME}: {error.strerror})")
     with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
-        allowed = Path(scratch) / "signers"
+        signed, allowed = Path(scratch) / "signature", Path(scratch) / "signers"
+        signed.write_bytes(signature)
+        if not bare:
+            return _by_list(content, signed, signers, identity)
         allowed.write_text("".join(f"{_ANYBODY} {line}\n" for line in lines), encoding="utf-8")
-        return _by_list(content, signature, allowed, None, bare=True)
+        return _by_list(content, signed, allowed, None, bare=True)
 
 
 def _by_list(content: bytes, signature: Path, allowed: Path, identity: str | None, *, bare: bool = False) -> Verified:

@@ -103,7 +103,8 @@ def published(name: str) -> StudyFindings:
 def load(study: str | Path = "latest") -> StudyFindings:
     """What a study that was measured here says, finished or not: its folder, the name of one under specmeter-runs/, or
     `latest`. Raises `StoreError`, and `UsageError` for a damaged one."""
-    from specmeter.studies.folder import find_folder
+    from specmeter.store.places import find_study
+    from specmeter.studies.folder import StudyFolder
 
-    data = find_folder(str(study)).data()
+    data = StudyFolder(find_study(str(study))).data()
     return findings(data.study, data)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from specmeter.audit import published
-from specmeter.record import Estimate
+from specmeter.numbers.estimates import bare
 from specmeter.studies.from_claims import counted_tau, mean_line, printed_rate, result, rulings, tally
 from specmeter.studies.study import ArmResult, ModelUsed, Result, StudyData
 
@@ -132,7 +132,7 @@ def _plain() -> dict[str, ArmResult]:
         if ruling.claim.decode_rate is not None
     }
     rates[_MOE] = (
-        Estimate(point=_MOE_RATE, n=1, unit="tok/s", method="as printed; no benchmark of it was published"),
+        bare(_MOE_RATE, "tok/s", "as printed; no benchmark of it was published"),
         1,
     )
     return {

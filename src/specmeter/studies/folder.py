@@ -11,26 +11,24 @@ How far a part has come is not written down: it is read from the part itself.
 
 from __future__ import annotations
 
-import re
-import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from specmeter.errors import StoreError, UsageError
-from specmeter.laboratory.run import RUNS_FOLDER
+from specmeter.files import is_link
+from specmeter.quality import QualityReport
 from specmeter.quality.files import load_report
 from specmeter.record import Record, Verdict
 from specmeter.record.files import read_record, write_record
 from specmeter.store import RunState, RunStore
+from specmeter.store.places import RUNS_FOLDER, STUDY_NAME, find_studies, new_folder
 from specmeter.studies.amounts import measured
 from specmeter.studies.measured import from_quality, from_run, merged, ran
 from specmeter.studies.study import Ran, StudyData
 
-RECORD_NAME = "study.json"
 REPORT_NAME = "report.html"
 _MAX_BYTES = 4 * 2**20
 
@@ -87,29 +85,43 @@ class StudyFolder:
 
     @property
     def record_path(self) -> Path:
-        return self.path / RECORD_NAME
+        return self.path / STUDY_NAME
 
     @property
     def report_path(self) -> Path:
         return self.path / REPORT_NAME
 
     def run_folder(self, part: str) -> Path:
-        """Where an experiment of the study is measured into."""
-        return self.path / part
+        """Where an experiment of the study is measured into. Raises `StoreError` for a link: it may lead anywhere."""
+        folder = self.path / part
+        if is_link(folder):
+            raise StoreError(
+                f"{folder}: is a link, which is not followed here", fix=f"name it: specmeter show {folder}"
+            )
+        return folder
 
     def quality_file(self, part: str) -> Path:
         """Where a quality measurement of the study is kept."""
         return self.path / f"{part}.json"
 
+    def quality(self, part: str) -> QualityReport:
+        """A quality measurement of the study, as far as it has come."""
+        return load_report(self.quality_file(part), inside=True)
+
     def record(self) -> StudyRecord:
         """What was asked for. Raises `UsageError` for a folder that is none."""
         return read_record(
-            StudyRecord, self.record_path, what="study", made_by="specmeter study run", max_bytes=_MAX_BYTES
+            StudyRecord,
+            self.record_path,
+            what="study",
+            made_by="specmeter study run",
+            max_bytes=_MAX_BYTES,
+            inside=True,
         )
 
     def write(self, record: StudyRecord) -> None:
         """Keep it, whole or not at all."""
-        write_record(record, self.record_path, what="study")
+        write_record(record, self.record_path, what="study", inside=True)
 
     def state(self, part: Part) -> Ran:
         """How far a part has come."""
@@ -127,7 +139,7 @@ class StudyFolder:
         if not self.has_begun(part):
             return "nothing yet"
         if part.kind == "quality":
-            return measured(load_report(self.quality_file(part.name))).told or "nothing yet"
+            return measured(self.quality(part.name)).told or "nothing yet"
         state = self.run_state(part)
         assert state is not None
         return f"{state.ok} of {state.planned} requests"
@@ -181,59 +193,20 @@ class StudyFolder:
         return found
 
     def _data_of_report(self, part: Part, study: str = "") -> StudyData:
-        return from_quality(study, load_report(self.quality_file(part.name)), part=part.name)
-
-
-def exists(path: Path) -> bool:
-    """Whether `path` is a study folder."""
-    return (path / RECORD_NAME).is_file()
-
-
-def find_folders(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[StudyFolder]:
-    """Study folders under `runs`, oldest first; only those of the study `name` where it is given."""
-    pattern = re.compile(re.escape(name) + r"-\d{8}-\d{6}(-\d+)?$") if name else re.compile("")
-    try:
-        entries = [entry for entry in runs.iterdir() if pattern.match(entry.name) and exists(entry)]
-        return [StudyFolder(entry) for entry in sorted(entries, key=lambda it: (it / RECORD_NAME).stat().st_mtime_ns)]
-    except OSError:
-        return []
-
-
-def find_folder(reference: str, runs: Path = RUNS_FOLDER) -> StudyFolder:
-    """A study folder by its path, by its name under `runs`, or `latest`. Raises `StoreError`."""
-    if reference == "latest":
-        found = find_folders(runs)
-        if not found:
-            raise StoreError(f"{runs}: holds no studies", fix="measure one: `specmeter study list` shows what there is")
-        return found[-1]
-    path = Path(reference).expanduser()
-    under = runs / reference
-    if not path.exists() and path.parent == Path() and under.is_dir():
-        path = under
-    if not exists(path):
-        raise StoreError(
-            f"{path}: is no study folder (it has no {RECORD_NAME})",
-            fix="name a folder made by `specmeter study run`; a single run is shown by `specmeter show`",
-        )
-    return StudyFolder(path)
+        return from_quality(study, self.quality(part.name), part=part.name)
 
 
 def choose_folder(asked: StudyRecord, *, new: bool = False, runs: Path = RUNS_FOLDER) -> tuple[StudyFolder, bool]:
     """(folder, whether it is to be resumed): the latest unfinished one of the same study, variants and overrides, or a
     new one."""
     if not new:
-        for folder in reversed(find_folders(runs, asked.study)):
+        for folder in map(StudyFolder, reversed(find_studies(runs, asked.study))):
             try:
                 if folder.record().asked_like(asked) and not folder.is_finished():
                     return folder, True
             except UsageError:
                 continue
-    stamp = datetime.fromtimestamp(time.time(), UTC).astimezone().strftime("%Y%m%d-%H%M%S")
-    for attempt in range(1000):
-        path = runs / (f"{asked.study}-{stamp}" + (f"-{attempt}" if attempt else ""))
-        if not path.exists():
-            return StudyFolder(path), False
-    raise StoreError(f"{runs}: no free folder name for {asked.study}-{stamp}", fix="name one with --out")
+    return StudyFolder(new_folder(asked.study, runs)), False
 
 
 def _not_begun(part: Part) -> Ran:

@@ -9,13 +9,12 @@ verdict either, and `why` says what is missing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from specmeter.audit import reading
-from specmeter.numbers.stats import t_critical
+from specmeter.numbers.estimates import bare, printed, printed_mean
 from specmeter.record import Estimate
 from specmeter.studies.study import ArmResult, Result
 
@@ -144,7 +143,7 @@ def mean_line(rows: Sequence[Result], baseline_rate: float | None, *, prompt: st
 
 
 def _mean(value: float, n: int, unit: str) -> Estimate:
-    return Estimate(point=value, n=n, unit=unit, method=f"mean of {n} printed values; no interval")
+    return bare(value, unit, f"mean of {n} printed values; no interval", n=n)
 
 
 def counted_tau(claim: Claim) -> float | None:
@@ -154,18 +153,9 @@ def counted_tau(claim: Claim) -> float | None:
 
 def printed_rate(claim: Claim) -> Estimate | None:
     """The printed decode rate [tok/s]; with Student's interval where the standard deviation of its runs is printed."""
-    return printed_mean(claim.decode_rate, claim.decode_rate_sd, claim.runs or 1)
-
-
-def printed_mean(rate: float | None, sd: float | None, runs: int, *, level: float = 0.95) -> Estimate | None:
-    """A printed mean over runs [tok/s]; with Student's interval where their standard deviation is printed."""
-    if rate is None or sd is None or runs < 2:
-        return _printed(rate, "tok/s", runs)
-    half = t_critical(runs - 1, level) * sd / math.sqrt(runs)
-    method = f"mean and standard deviation of {runs} runs as printed; Student's interval, runs taken as independent"
-    return Estimate(
-        point=rate, low=max(0.0, rate - half), high=rate + half, level=level, n=runs, unit="tok/s", method=method
-    )
+    if claim.decode_rate is None:
+        return None
+    return printed_mean(claim.decode_rate, claim.decode_rate_sd, claim.runs or 1, unit="tok/s")
 
 
 def printed_speedup(claim: Claim) -> Estimate | None:
@@ -175,11 +165,11 @@ def printed_speedup(claim: Claim) -> Estimate | None:
     if claim.decode_rate is None or claim.baseline_rate is None:
         return None
     ratio = claim.decode_rate / claim.baseline_rate
-    return Estimate(point=ratio, n=claim.runs or 1, unit="x", method="ratio of two printed rates; no interval")
+    return bare(ratio, "x", "ratio of two printed rates; no interval", n=claim.runs or 1)
 
 
 def _printed(value: float | None, unit: str, n: int) -> Estimate | None:
-    return None if value is None else Estimate(point=value, n=n, unit=unit, method="as printed; no interval")
+    return None if value is None else printed(value, unit, n)
 
 
 def _identity(claim: Claim) -> dict[str, Any]:

@@ -148,12 +148,12 @@ def _measure(loaded: AnyPart, part: Part, order: Order, folder: StudyFolder, wat
 
 def _measure_quality(loaded: QualityPart, order: Order, folder: StudyFolder, watch: Watch) -> bool:
     path = folder.quality_file(loaded.name)
-    earlier = load_report(path) if path.exists() else None
+    earlier = load_report(path, inside=True) if path.exists() else None
     with watch.models() as fetching, watch.scoring() as progress:
         report = measure_plan(
             loaded.loaded,
             progress=progress,
-            keep=lambda report: save_report(report, path),
+            keep=lambda report: save_report(report, path, inside=True),
             earlier=earlier,
             offline=order.offline,
             fetching=fetching,

@@ -6,7 +6,6 @@ Between measured points the curve is interpolated by straight lines; outside the
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Self, overload
 
@@ -14,6 +13,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from specmeter.errors import UsageError
+from specmeter.numbers.estimates import bare, between, quotient_in_quadrature
 from specmeter.record import Estimate, Record
 from specmeter.theory.arguments import numbers, plain, positives, same_length
 
@@ -64,15 +64,13 @@ class CostCurve(Record):
         positives("ms", times)
         if (low_ms is None) != (high_ms is None):
             raise UsageError("one end of an interval is missing", fix="give low_ms and high_ms, or neither")
-        estimates = [Estimate(point=float(t), n=units, unit="ms", method="given without an interval") for t in times]
+        estimates = [bare(time, "ms", "given without an interval", n=units) for time in times]
         if low_ms is not None and high_ms is not None:
             _, low, high = same_length(tokens=n, low_ms=low_ms, high_ms=high_ms)
             if not ((low <= times) & (times <= high)).all():
                 raise UsageError("low_ms <= ms <= high_ms does not hold", fix="give the lower end as low_ms")
-            estimates = [
-                Estimate(point=estimate.point, low=float(a), high=float(b), n=units, unit="ms", method="given")
-                for estimate, a, b in zip(estimates, low, high, strict=True)
-            ]
+            ends = zip(times, low, high, strict=True)
+            estimates = [between(time, a, b, "ms", "given", n=units) for time, a, b in ends]
         points = [CostPoint(tokens=int(count), ms=estimate) for count, estimate in zip(n, estimates, strict=True)]
         return cls(points=tuple(sorted(points, key=lambda point: point.tokens)))
 
@@ -135,17 +133,11 @@ class CostCurve(Record):
                 f"T({gamma + 1}) is no measured point, only n = {sorted(measured)}",
                 fix="measure it; `verification` interpolates, without an interval",
             )
-        many = measured[gamma + 1]
-        ratio = many.point / one.point
-        low, high = _quotient_ends(many, one) if gamma else (None, None)
-        return Estimate(
-            point=ratio,
-            low=None if low is None else ratio * low,
-            high=None if high is None else ratio * high,
-            level=many.level,
-            n=min(many.n, one.n),
-            unit="1",
-            method=f"T({gamma + 1}) / T(1); {'no interval' if low is None else 'log widths in quadrature'}",
+        many, method = measured[gamma + 1], f"T({gamma + 1}) / T(1)"
+        return (
+            quotient_in_quadrature(many, one, unit="1", method=method)
+            if gamma
+            else bare(1.0, "1", f"{method}; no interval", n=one.n, level=one.level)
         )
 
     def _one(self) -> CostPoint:
@@ -155,14 +147,3 @@ class CostCurve(Record):
                 fix="measure plain decoding of one token; ratios are to that",
             )
         return self.points[0]
-
-
-def _quotient_ends(above: Estimate, below: Estimate) -> tuple[float | None, float | None]:
-    """Factors from the point of a quotient to the ends of its interval."""
-    if above.low is None or above.high is None or below.low is None or below.high is None:
-        return None, None
-    if min(above.low, below.low) <= 0 or above.level != below.level:
-        return None, None
-    down = math.hypot(math.log(above.low / above.point), math.log(below.high / below.point))
-    up = math.hypot(math.log(above.high / above.point), math.log(below.low / below.point))
-    return math.exp(-down), math.exp(up)

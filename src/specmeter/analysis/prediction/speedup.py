@@ -11,6 +11,7 @@ import numpy as np
 from specmeter.analysis.prediction import DRAWS, LEVEL, LONGEST, SEED
 from specmeter.analysis.prediction.drafts import Given, Yields
 from specmeter.errors import UsageError
+from specmeter.numbers.estimates import of_draws
 from specmeter.record import Estimate, Record
 from specmeter.theory.acceptance import alpha_from_acceptance_rate
 from specmeter.theory.arguments import numbers, probabilities
@@ -145,7 +146,7 @@ def _at(gamma: int, yields: Yields, table: Table) -> AtGamma:
     speedups, parts, tau = _speedup(gamma, yields, table)
     return AtGamma(
         gamma=gamma,
-        speedup=estimate(speedups),
+        speedup=of_draws(speedups, "x", level=LEVEL),
         tau=tau,
         drafted=float(yields.drafted[0, :gamma].sum()),
         parts=parts,
@@ -168,28 +169,14 @@ def _speedup(gamma: int, yields: Yields, table: Table) -> tuple[Floats, Parts, f
     return tau / (draft + verify + restore + table.rest), parts, float(tau[0])
 
 
-def estimate(values: Floats, unit: str = "x") -> Estimate:
-    """The first value, and where `LEVEL` of all of them lie."""
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    point = float(values[0])
-    return Estimate(
-        point=point,
-        low=min(point, float(low)),
-        high=max(point, float(high)),
-        level=LEVEL,
-        n=1,
-        unit=unit,
-        method=f"prediction; {LEVEL:.0%} of {len(values)} draws of its inputs",
-    )
-
-
 def _break_even(gamma: int, table: Table) -> Estimate | None:
     """The alpha at which steps of full drafts yield what they cost."""
     if not table.recurrent:
         rates = (table.draft[:, gamma] + table.verify[:, gamma] + table.rest - 1) / gamma
         if rates[0] > 1:
             return None
-        return estimate(np.asarray(alpha_from_acceptance_rate(np.clip(rates, 0.0, 1.0), gamma)), unit="1")
+        alpha = np.asarray(alpha_from_acceptance_rate(np.clip(rates, 0.0, 1.0), gamma))
+        return of_draws(alpha, "1", level=LEVEL)
     # How often there is a replay depends on alpha as well, so it is looked for by halving.
     low, high = np.zeros(len(table.rest)), np.ones(len(table.rest))
     if _speedup(gamma, _full(high, gamma), table)[0][0] < 1:
@@ -198,7 +185,7 @@ def _break_even(gamma: int, table: Table) -> Estimate | None:
         middle = (low + high) / 2
         gains = _speedup(gamma, _full(middle, gamma), table)[0] >= 1
         low, high = np.where(gains, low, middle), np.where(gains, middle, high)
-    return estimate(high, unit="1")
+    return of_draws(high, "1", level=LEVEL)
 
 
 def _full(alpha: Floats, gamma: int) -> Yields:

@@ -15,6 +15,7 @@ from specmeter.engines.mock.spec import FaultKind, MockSpec
 from specmeter.engines.mock.words import detokenize, tokenize
 from specmeter.engines.session import Ended, EngineSession, Ticket
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError, EngineStartError
+from specmeter.files import without_links
 from specmeter.record import Arm, DeviceUse, EngineIdentity, Generation, Prompt, Reply
 
 EPOCH = 1_767_225_600.0
@@ -200,6 +201,8 @@ class MockSession(EngineSession):
         breaking = engine.fault(arm, self._block, BREAKING, prompt.id)
         bending = BENDING_SD if self.facts.speculating else BENDING
         bent = engine.fault(arm, self._block, bending, prompt.id)
+        if prompt.max_tokens is not None:
+            generation = generation.model_copy(update={"max_tokens": prompt.max_tokens})
         engine.calls += 1
         self._repeats[prompt.id] += 1
         reply = self._player.play(prompt, generation, bent, self._block, self._repeats[prompt.id])
@@ -246,5 +249,5 @@ class MockSession(EngineSession):
 
     def _log(self, line: str) -> None:
         self._launch.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with self._launch.log_path.open("a", encoding="utf-8", newline="\n") as log:
+        with open(self._launch.log_path, "a", encoding="utf-8", newline="\n", opener=without_links) as log:
             log.write(line + "\n")

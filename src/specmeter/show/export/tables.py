@@ -12,6 +12,7 @@ from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionR
 from specmeter.analysis.prediction.outcomes import Outcome
 from specmeter.errors import UsageError
 from specmeter.numbers import rates
+from specmeter.numbers.estimates import bare
 from specmeter.profile.figures import DraftLength, draft_lengths
 from specmeter.record import (
     EngineIdentity,
@@ -217,7 +218,7 @@ def _unions(store: RunReader) -> Iterator[_Union]:
         for place, point in enumerate(routing.union.points):
             yield _Union(routing, None, point.tokens, point.union)
             for layer, unions in routing.layers.items():
-                mean = Estimate(point=unions[place], n=point.union.n, unit="experts", method="mean over texts")
+                mean = bare(unions[place], "experts", "mean over texts", n=point.union.n)
                 yield _Union(routing, layer, point.tokens, mean)
 
 

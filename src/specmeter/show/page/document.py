@@ -11,12 +11,13 @@ import numpy as np
 
 from specmeter.analysis.explain.account import Account, explain
 from specmeter.analysis.explain.memory import MemoryPrice, memory_prices
+from specmeter.analysis.explain.probes import probes_of
 from specmeter.analysis.positions import ArmPositions, positions
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.probe import Probe
+from specmeter.probe.files import load_probe
 from specmeter.profile.figures import DraftLength, draft_lengths
 from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session, TextRouting
-from specmeter.show.page.probes import probes_of
 from specmeter.show.page.study_document import StudyDocument, document_of_run
 from specmeter.store import RequestRow, RunStore
 from specmeter.store.environment import private, render_environment
@@ -118,7 +119,8 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
         hosts, sessions = tuple(store.hosts()), tuple(store.sessions())
         engines = tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values())
         points, bins = _rates(store.rows(), count=run.state.planned)
-        probes, name = probes_of(store, run, probe)
+        named = [] if probe is None else [(probe.name, load_probe(probe))]
+        probes, name = probes_of(store, run, named)
         told = any(arm.drafted is not None for arm in run.summary.arms)
         return Document(
             run=run,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
-from specmeter.files import write_whole
+from specmeter.files import NotPlainError, make_folder_inside, read_inside, whole_inside, write_inside, write_whole
 from specmeter.show.drawing import figures
 from specmeter.show.export.run_table import RunTable
 from specmeter.show.formats import FORMATS
@@ -26,27 +26,36 @@ if TYPE_CHECKING:
     from specmeter.show.words import Language
 
 
-def write_page(document: Document, path: Path, languages: Sequence[Language]) -> Path:
+def write_page(document: Document, path: Path, languages: Sequence[Language], *, inside: bool = False) -> Path:
     """Write the report of a run, sealed; a file of that name is replaced when the new one is complete."""
-    write_bytes(path, sealed(run_page(document, languages).encode(), document.run.certificate_sha256))
+    write_bytes(path, sealed(run_page(document, languages).encode(), document.run.certificate_sha256), inside=inside)
     return path
 
 
-def write_study_page(documents: Sequence[StudyDocument], path: Path, languages: Sequence[Language]) -> Path:
+def write_study_page(
+    documents: Sequence[StudyDocument], path: Path, languages: Sequence[Language], *, inside: bool = False
+) -> Path:
     """Write the page of one study or of several, like `write_page`."""
-    write_text(path, study_page(documents, languages))
+    write_text(path, study_page(documents, languages), inside=inside)
     return path
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole. Raises `UsageError` when that is not possible."""
-    write_bytes(path, text.encode())
+def write_text(path: Path, text: str, *, inside: bool = False) -> None:
+    """Write a file whole, like `write_bytes`."""
+    write_bytes(path, text.encode(), inside=inside)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole. Raises `UsageError` when that is not possible."""
+def write_bytes(path: Path, data: bytes, *, inside: bool = False) -> None:
+    """Write a file whole. A path that a user names may be a link or a pipe; a link `inside` a folder is replaced.
+
+    Raises `UsageError` when that is not possible.
+    """
     with explained(path):
-        write_whole(path, data)
+        write_inside(path.parent, path.name, data) if inside else write_whole(path, data)
+
+
+_MOST_BYTES = 64 * 2**20
+"""Of a document that is copied."""
 
 
 @contextmanager
@@ -61,23 +70,40 @@ def explained(path: Path) -> Generator[None]:
         ) from None
 
 
+def copy_kept(folder: Path, name: str, to: Path, mask: Callable[[str], str] = str) -> bool:
+    """Copy a document of a run or study folder; returns whether there is one: a link is none, and is not published.
+
+    Raises `UsageError` where it cannot be read or written.
+    """
+    try:
+        content = read_inside(folder, name, _MOST_BYTES)
+    except (FileNotFoundError, NotPlainError):
+        return False
+    except OSError as error:
+        raise UsageError(
+            f"{folder / name}: cannot be read ({error.strerror or error})", fix="check its permissions and its size"
+        ) from None
+    write_text(to, mask(content.decode("utf-8", "replace")), inside=True)
+    return True
+
+
 def write_figures(
     shown: Collection[Figure], folder: Path, formats: Sequence[str], width_cm: float, languages: Sequence[Language]
 ) -> list[Path]:
     """Write every figure in every format; a second language gets names like `comparison.zh.svg`."""
     written: list[Path] = []
-    _make_folder(folder)
+    make_folder(folder)
     for language in languages:
         for name, data in figures(shown, words(language), formats, width_cm):
             path = folder / _named(name, language, languages)
-            write_bytes(path, data)
+            write_bytes(path, data, inside=True)
             written.append(path)
     return written
 
 
 def write_tables(document: Document, folder: Path, languages: Sequence[Language]) -> list[Path]:
     """Write every table as Markdown, CSV and LaTeX, and every request as JSON Lines, and as Parquet with pyarrow."""
-    _make_folder(folder)
+    make_folder(folder)
     written: list[Path] = []
     for make in (results, kinds, prompts, parts, predictions, checks, models):
         table = make(document)
@@ -86,16 +112,21 @@ def write_tables(document: Document, folder: Path, languages: Sequence[Language]
         written += _write_tables_of(document.study, folder, languages)
     formats = ["jsonl", *(["parquet"] if importlib.util.find_spec("pyarrow") else [])]
     for ending in formats:
-        path = folder / f"requests.{ending}"
-        RunTable(document.run.folder, "requests").write(path)
-        written.append(path)
+        written.append(folder / f"requests.{ending}")
+        write_requests(document.run.folder, written[-1])
     return written
+
+
+def write_requests(run: Path, path: Path) -> None:
+    """Write every request of a run, in the format that the name ends in, into a folder."""
+    with explained(path), whole_inside(path.parent, path.name) as stream:
+        RunTable(run, "requests").write(stream, path.suffix.removeprefix("."))
 
 
 def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[Language]) -> list[Path]:
     """Write the claims and tables of studies, and every configuration, as Markdown, CSV and LaTeX, and every single
     generation as JSON Lines."""
-    _make_folder(folder)
+    make_folder(folder)
     written: list[Path] = []
     for document in documents:
         written += _write_tables_of(document, folder, languages)
@@ -103,7 +134,7 @@ def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languag
             written += _write_table(table, f"{document.prefix}{table.name.replace('_', '-')}", folder, languages)
         if rows := document.findings.data.results:
             written.append(folder / f"{document.prefix}results.jsonl")
-            write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows))
+            write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows), inside=True)
     return written
 
 
@@ -121,7 +152,7 @@ def _write_table(table: Table, name: str, folder: Path, languages: Sequence[Lang
         for ending, write in FORMATS.items():
             if ending != "csv" or language == languages[0]:
                 written.append(folder / _named(f"{name}.{ending}", language, languages))
-                write_text(written[-1], write(table, words(language)))
+                write_text(written[-1], write(table, words(language)), inside=True)
     return written
 
 
@@ -130,6 +161,10 @@ def _named(name: str, language: Language, languages: Sequence[Language]) -> str:
     return name if language == languages[0] else f"{stem}.{language}.{ending}"
 
 
-def _make_folder(folder: Path) -> None:
-    with explained(folder):
+def make_folder(folder: Path, name: str = "") -> Path:
+    """A folder, or one of that name in it, made where it is not there. Raises `UsageError` where that cannot be."""
+    with explained(folder / name):
         folder.mkdir(parents=True, exist_ok=True)
+        if name:
+            make_folder_inside(folder, name)
+    return folder / name

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.errors import StoreError, UsageError
 from specmeter.show.page.document import Document, read_document
-from specmeter.show.page.files import explained, write_figures, write_study_tables, write_tables, write_text
+from specmeter.show.page.files import (
+    copy_kept,
+    explained,
+    make_folder,
+    write_figures,
+    write_study_tables,
+    write_tables,
+    write_text,
+)
 from specmeter.show.page.page import document_figures, render, run_page, study_page
 from specmeter.show.page.study_document import StudyDocument, published_documents, read_study
 from specmeter.show.page.study_files import write_data
@@ -25,8 +33,9 @@ from specmeter.show.sentence import label
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
+from specmeter.store.places import is_study
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
-from specmeter.studies.folder import StudyFolder, exists
+from specmeter.studies.folder import StudyFolder
 from specmeter.studies.study import FINDINGS
 from specmeter.text import printable, size
 
@@ -114,27 +123,26 @@ def write_site(
     if not entries:
         raise UsageError("site: no folder of a run or a study can be read", fix="measure one with `specmeter run demo`")
     entries.sort(key=lambda entry: isinstance(entry, Run))
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     index = folder / "index.html"
-    write_text(index, _index(entries, left_out, languages))  # first: pages without one would be no site
+    write_text(index, _index(entries, left_out, languages), inside=True)  # first: pages without one would be no site
     pages: list[Path] = []
     shown: list[Run | Study] = []
     for entry in entries:
         try:
-            pages.append(_write_page(entry, folder / entry.slug, languages))
+            pages.append(_write_page(entry, make_folder(folder, entry.slug), languages))
             shown.append(entry)
         except StoreError as error:  # requests are read when they are exported
             leave_out(_place(entry), error)
             shutil.rmtree(folder / entry.slug, ignore_errors=True)
     if len(shown) < len(entries):
-        write_text(index, _index(shown, left_out, languages))
+        write_text(index, _index(shown, left_out, languages), inside=True)
     return [index, *pages]
 
 
 def _read(place: Path, taken: set[str]) -> Run | Study:
     """Raises `StoreError` or `UsageError` for a folder that is neither, or that is damaged."""
-    if not exists(place):
+    if not is_study(place):
         document = read_document(place)
         return Run(_slug(place.resolve().name, taken), document)
     folder = StudyFolder(place)
@@ -172,24 +180,24 @@ def _published(name: str) -> list[StudyDocument]:
 
 
 def _write_run(run: Run, folder: Path, languages: Sequence[Language]) -> Path:
-    data = _data_folder(folder)
+    data = make_folder(folder, DATA)
     _copy_kept(run.document.run.folder, data)
-    write_text(data / "experiment.yaml", run.document.experiment_yaml)
+    write_text(data / "experiment.yaml", run.document.experiment_yaml, inside=True)
     write_tables(run.document, data, languages)
     _write_figures(document_figures(run.document).values(), data, languages)
     page = folder / "index.html"
-    write_text(page, run_page(run.document, languages, index=_INDEX, downloads=_downloads(data)))
+    write_text(page, run_page(run.document, languages, index=_INDEX, downloads=_downloads(data)), inside=True)
     return page
 
 
 def _write_study(study: Study, folder: Path, languages: Sequence[Language]) -> Path:
-    data = _data_folder(folder)
+    data = make_folder(folder, DATA)
     write_study_tables([study.document], data, languages)
     if study.folder is not None:
         _write_measured(study.folder, data)
     _write_figures(study.document.figures, data, languages)
     page = folder / "index.html"
-    write_text(page, study_page([study.document], languages, index=_INDEX, downloads=_downloads(data)))
+    write_text(page, study_page([study.document], languages, index=_INDEX, downloads=_downloads(data)), inside=True)
     return page
 
 
@@ -203,28 +211,17 @@ def _write_measured(folder: StudyFolder, data: Path) -> None:
         _copy_kept(folder.run_folder(name), data, "" if len(experiments) == 1 else f"{name}.")
     kept = [folder.quality_file(part.name) for part in parts if part.kind == "quality"]
     for path in (folder.record_path, *kept):
-        with explained(data / path.name):
-            text = path.read_text("utf-8")
-        write_text(data / path.name, private(text))
+        copy_kept(path.parent, path.name, data / path.name, private)
 
 
 def _copy_kept(run: Path, data: Path, prefix: str = "") -> None:
     for name in _KEPT:
-        if (run / name).is_file():
-            with explained(data / f"{prefix}{name}"):
-                shutil.copyfile(run / name, data / f"{prefix}{name}")
+        copy_kept(run, name, data / f"{prefix}{name}")
 
 
 def _write_figures(shown: Collection[Figure], data: Path, languages: Sequence[Language]) -> None:
     if importlib.util.find_spec("vl_convert"):
         write_figures(shown, data, ["svg"], _FIGURE_CM, languages)
-
-
-def _data_folder(folder: Path) -> Path:
-    data = folder / DATA
-    with explained(data):
-        data.mkdir(parents=True, exist_ok=True)
-    return data
 
 
 def _downloads(data: Path) -> list[tuple[str, str]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter import studies
 from specmeter.errors import UsageError
-from specmeter.show.export.run_table import RunTable
 from specmeter.show.formats import csv_text
-from specmeter.show.page.files import explained, write_text
+from specmeter.show.page.files import copy_kept, make_folder, write_requests, write_text
 from specmeter.show.page.study_document import study_document
 from specmeter.show.words import words
 from specmeter.store.run import ENVIRONMENT_NAME
@@ -34,21 +32,18 @@ def write_data(folder: StudyFolder, out: Path) -> list[Path]:
         raise UsageError(
             f"{folder.path}: nothing was measured yet", fix=f"measure it: specmeter study run {data.study}"
         )
-    with explained(out):
-        out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     written: list[Path] = []
     for table in document.tables:
         written.append(out / f"{table.name}.csv")
-        write_text(written[-1], csv_text(table, words("en")))
+        write_text(written[-1], csv_text(table, words("en")), inside=True)
     for part in parts:
         run = folder.run_folder(part.name)
         requests, environment = (
             out / (name if len(parts) == 1 else f"{part.name}.{name}") for name in ("requests.jsonl", ENVIRONMENT_NAME)
         )
-        RunTable(run, "requests").write(requests)
+        write_requests(run, requests)
         written.append(requests)
-        if (run / ENVIRONMENT_NAME).is_file():
-            with explained(environment):
-                shutil.copyfile(run / ENVIRONMENT_NAME, environment)
+        if copy_kept(run, ENVIRONMENT_NAME, environment):
             written.append(environment)
     return written

@@ -70,10 +70,11 @@ def _listed() -> list[dict[str, Any]]:
 
 def _measured() -> list[dict[str, Any]]:
     from specmeter.errors import UsageError
-    from specmeter.studies.folder import find_folders
+    from specmeter.store.places import find_studies
+    from specmeter.studies.folder import StudyFolder
 
     found: list[dict[str, Any]] = []
-    for folder in find_folders():
+    for folder in map(StudyFolder, find_studies()):
         try:
             record = folder.record()
             found.append(

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from specmeter.numbers.stats import t_interval
+from specmeter.numbers.estimates import bare, student_geometric, student_mean
 from specmeter.record import Estimate
 from specmeter.theory.latency import LENGTH_BYTES, output_bytes
 
@@ -65,13 +63,14 @@ class Backend:
         if self.local is None:
             return None
         if (logs := _log_ratios(self.rows, self.local.rows)) is not None:
-            mean, low, high = (math.exp(float(it)) for it in t_interval(np.asarray(logs)))
-            method = f"geometric mean of {len(logs)} block ratios; Student's t over blocks"
-            return Estimate(point=mean, low=low, high=high, level=0.95, n=len(logs), unit="x", method=method)
+            mean = f"geometric mean of {len(logs)} block ratios"
+            return student_geometric(
+                logs, "x", f"{mean}; Student's t over blocks", alone=f"{mean}; no interval, no variation"
+            )
         mine, theirs = self.line.decode_rate, self.local.line.decode_rate
         if mine is None or theirs is None:
             return None
-        return Estimate(point=mine.point / theirs.point, n=1, unit="x", method="ratio of two means; no interval")
+        return bare(mine.point / theirs.point, "x", "ratio of two means; no interval")
 
     @property
     def draft_ms(self) -> Estimate | None:
@@ -180,8 +179,5 @@ def _log_ratios(rows: Sequence[Result], local: Sequence[Result]) -> list[float] 
 def _over_blocks(values: Sequence[float], unit: str) -> Estimate | None:
     if not values:
         return None
-    if len(values) == 1:
-        return Estimate(point=values[0], n=1, unit=unit, method="one value; no interval")
-    mean, low, high = (float(it) for it in t_interval(np.asarray(values)))
     method = f"mean of {len(values)} blocks; Student's t over blocks"
-    return Estimate(point=mean, low=low, high=high, level=0.95, n=len(values), unit=unit, method=method)
+    return student_mean(values, unit, method, alone="one value, or blocks all alike; no interval")

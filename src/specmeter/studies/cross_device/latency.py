@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from specmeter.errors import UsageError
-from specmeter.numbers.stats import t_interval
+from specmeter.numbers.estimates import student_mean
 from specmeter.record import Estimate, Network, Record, network_of
 from specmeter.theory.latency import DraftStep, LatencyModel, fit_latency, least_model, output_bytes
 
@@ -52,11 +50,8 @@ class Fitted:
     def estimate(self, of: Callable[[LatencyModel], float], unit: str) -> Estimate:
         """Something that follows from the model, with its interval."""
         values = [of(model) for model in self.models]
-        if len(values) < 2:
-            return Estimate(point=values[0], n=1, unit=unit, method="fit of one block; no interval")
-        mean, low, high = (float(it) for it in t_interval(np.asarray(values)))
         method = f"fits of {len(values)} blocks; Student's t over blocks"
-        return Estimate(point=mean, low=low, high=high, level=0.95, n=len(values), unit=unit, method=method)
+        return student_mean(values, unit, method, alone="fit of one block, or of blocks all alike; no interval")
 
     def for_vocabulary(self, vocabulary: int) -> Fitted:
         """The same with outputs of another vocabulary. Raises `UsageError` where the measured one is not known."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.machines import Machine, MachineLine, MachineTable
 from specmeter.audit import published as tables
-from specmeter.numbers.estimates import quotient, scaled
+from specmeter.numbers.estimates import printed, quotient, scaled
 from specmeter.record import Estimate
 from specmeter.studies.from_claims import printed_rate, rulings, verdict_of
 from specmeter.studies.study import StudyData
@@ -75,8 +75,7 @@ def _rates() -> Iterator[tuple[tuple[str, str, str], Rated]]:
         if rate is not None:
             yield (subject, "tg128", machine), (rate, claim.bytes_per_token or claim.size_bytes, verdict)
         if claim.prompt_rate is not None:
-            prompt = Estimate(point=claim.prompt_rate, n=1, unit="tok/s", method="as printed; no interval")
-            yield (subject, "pp512", machine), (prompt, None, verdict)
+            yield (subject, "pp512", machine), (printed(claim.prompt_rate, "tok/s"), None, verdict)
 
 
 def _line(subject: str, test: str, machine: Machine, rates: dict[tuple[str, str, str], Rated]) -> MachineLine:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache
 from statistics import fmean
 
-import numpy as np
-
 from specmeter.audit import published as tables
-from specmeter.numbers.stats import Pool, geometric_speedup, t_interval
+from specmeter.numbers.estimates import student_mean
+from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.record import Estimate
 from specmeter.studies import from_claims
 from specmeter.studies.apple_published import raw_logs
@@ -206,10 +205,8 @@ def _measured(group: Sequence[Result]) -> dict[str, Estimate | None]:
 
 def _mean(values: Sequence[float], unit: str, method: str) -> Estimate:
     """No interval where values are one or all alike: copies tell nothing about the next one."""
-    if len(values) < 2 or max(values) - min(values) <= 1e-9 * max(values):
-        return Estimate(point=fmean(values), n=len(values), unit=unit, method=f"{method}; no interval, no variation")
-    mean, low, high = (float(value) for value in t_interval(np.asarray(values)))
-    return Estimate(point=mean, low=max(0.0, low), high=high, n=len(values), unit=unit, method=method)
+    alone = f"{method}; no interval, no variation"
+    return student_mean(values, unit, method, alone=alone, least=0.0)
 
 
 def _by_repeat(group: Sequence[Result]) -> dict[int, float]:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from specmeter.numbers.estimates import above, below, exceeds, scaled
-from specmeter.numbers.stats import t_interval
+from specmeter.numbers.estimates import above, below, exceeds, scaled, student_mean
 from specmeter.record import Estimate
 from specmeter.studies import apple_published
 from specmeter.studies.quantization import published as quant_published
@@ -230,12 +229,8 @@ def _lost(mine: Mapping[str, float], theirs: Mapping[str, float]) -> Estimate | 
     differences = np.array([100 * (theirs[prompt] - mine[prompt]) for prompt in mine if prompt in theirs])
     if not len(differences):
         return None
-    n, point = len(differences), float(differences.mean())
-    if n < 2 or not float(np.ptp(differences)):
-        return Estimate(point=point, n=n, of="prompts", unit="%", method="mean difference; no interval")
-    _, low, high = t_interval(differences)
     method = "mean difference of acceptance, prompt by prompt; Student t over prompts"
-    return Estimate(point=point, low=float(low), high=float(high), n=n, of="prompts", unit="%", method=method)
+    return student_mean(differences, "%", method, alone="mean difference; no interval", of="prompts")
 
 
 def _fewest(pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> Found:

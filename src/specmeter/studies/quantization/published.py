@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specmeter.audit import published as tables
+from specmeter.numbers.estimates import with_error
 from specmeter.quality import ModelQuality, ModelRole, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity
 from specmeter.studies import apple_published
@@ -134,7 +135,7 @@ def _ladder() -> Iterator[ModelQuality]:
             rates=(
                 _rate(
                     SpeedTest(kind="prompt", tokens=prompt.prompt_n or 0),
-                    printed_mean(prompt.prompt_rate, prompt.prompt_rate_sd, RUNS),
+                    printed_mean(prompt.prompt_rate or 0.0, prompt.prompt_rate_sd, RUNS, unit="tok/s"),
                     prompt.prompt_rate_sd,
                 ),
                 _rate(SpeedTest(kind="generate", tokens=GENERATED), printed_rate(claim), claim.decode_rate_sd),
@@ -183,13 +184,12 @@ def _rate(test: SpeedTest, mean: Estimate | None, deviation: float | None) -> Ra
 def _perplexity(claim: Claim) -> Perplexity:
     point, error = claim.perplexity or 0.0, claim.perplexity_sd or 0.0
     return Perplexity(
-        estimate=Estimate(
-            point=point,
-            low=point - _NORMAL * error,
-            high=point + _NORMAL * error,
+        estimate=with_error(
+            point,
+            error,
+            "1",
+            "as printed; 1.96 times the printed error, which takes tokens for independent",
             n=WINDOWS,
-            unit="1",
-            method="as printed; 1.96 times the printed error, which takes tokens for independent",
         ),
         token_error=error,
         windows=WINDOWS,

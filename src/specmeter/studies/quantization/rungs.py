@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.numbers.estimates import ratio_of_means, scaled
+from specmeter.numbers.estimates import bare, deviation, from_log, ratio_of_means, scaled
 from specmeter.numbers.stats import Pool, geometric_speedup, ratio_of_groups, simultaneous
 from specmeter.quality.comparison import compare, generation
 from specmeter.quality.windows import relative
@@ -148,11 +148,10 @@ def worse(ours: Rung, theirs: Rung) -> Estimate | None:
         return relative(mine.window_surprise, other.window_surprise, mine.scored // mine.windows)
     point = mine.estimate.point / other.estimate.point
     if mine.token_error is None or other.token_error is None:
-        return Estimate(point=point, n=mine.windows, unit="x", method="ratio of printed perplexities; no interval")
+        return bare(point, "x", "ratio of printed perplexities; no interval", n=mine.windows)
     error = math.hypot(mine.token_error / mine.estimate.point, other.token_error / other.estimate.point)
-    half = math.exp(_NORMAL * error)
     method = "ratio of printed perplexities; their printed errors taken for independent"
-    return Estimate(point=point, low=point / half, high=point * half, n=mine.windows, unit="x", method=method)
+    return from_log(math.log(point), _NORMAL * error, "x", method, n=mine.windows)
 
 
 def bandwidth(rung: Rung) -> Estimate | None:
@@ -169,14 +168,9 @@ def spread(rate: Rate | None) -> Estimate | None:
 
     None where fewer than two runs are known.
     """
-    from scipy.special import chdtri  # pyright: ignore[reportMissingTypeStubs]
-
-    if rate is None or rate.deviation is None or (n := rate.rate.n) < 2:
+    if rate is None or rate.deviation is None or rate.rate.n < 2:
         return None
-    tail = (1 - LEVEL) / 2
-    low, high = (rate.deviation * math.sqrt((n - 1) / float(chdtri(n - 1, p))) for p in (tail, 1 - tail))
-    method = f"standard deviation of {n} runs; chi squared, runs taken for normal and independent"
-    return Estimate(point=rate.deviation, low=low, high=high, level=LEVEL, n=n, unit="tok/s", method=method)
+    return deviation(rate.deviation, rate.rate.n, "tok/s", level=LEVEL)
 
 
 def percent_change(ratio: Estimate | None) -> Estimate | None:
@@ -191,5 +185,5 @@ def _from_means(ours: Rate, theirs: Rate, among: int) -> Estimate:
     if ours.deviation is None or theirs.deviation is None:
         n = ours.rate.n + theirs.rate.n
         point = ours.rate.point / theirs.rate.point
-        return Estimate(point=point, n=n, unit="x", method="ratio of printed rates; no interval")
+        return bare(point, "x", "ratio of printed rates; no interval", n=n)
     return ratio_of_means(ours.rate, theirs.rate, (ours.deviation, theirs.deviation), among=among)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specmeter.numbers.estimates import bare, from_log
 from specmeter.numbers.stats import STUDENT, simultaneous, t_critical
 from specmeter.record import Estimate
 from specmeter.studies.study import ArmResult, Requests, Result, StudyData
@@ -177,19 +178,12 @@ def change(known: Lines, longer: Line, shorter: Line, level: float = 0.95) -> Es
     if one is None or other is None:
         return None
     halves = [_log_half(it) for it in (one, other)]
-    point = one.point / other.point
+    point, n = one.point / other.point, min(one.n, other.n)
     if None in halves:
-        return Estimate(point=point, level=level, n=min(one.n, other.n), unit="x", method="ratio; no interval")
+        return bare(point, "x", "ratio; no interval", n=n, level=level)
     half = math.hypot(*(half or 0.0 for half in halves))
-    return Estimate(
-        point=point,
-        low=point * math.exp(-half),
-        high=point * math.exp(half),
-        level=level,
-        n=min(one.n, other.n),
-        unit="x",
-        method="ratio of two ratios, their half widths added in squares",
-    )
+    method = "ratio of two ratios, their half widths added in squares"
+    return from_log(math.log(point), half, "x", method, n=n, level=level)
 
 
 def _log_half(estimate: Estimate) -> float | None:
@@ -200,17 +194,10 @@ def _log_half(estimate: Estimate) -> float | None:
 
 def _with_noise(point: float, repeated: Noise | None, used: float, level: float) -> Estimate:
     if repeated is None or repeated.sd == 0:
-        return Estimate(point=point, level=level, n=1, unit="x", method="pooled ratio; nothing was repeated")
+        return bare(point, "x", "pooled ratio; nothing was repeated", level=level)
     half = t_critical(repeated.n, used) * repeated.sd
-    return Estimate(
-        point=point,
-        low=point * math.exp(-half),
-        high=point * math.exp(half),
-        level=level,
-        n=repeated.n,
-        unit="x",
-        method=f"pooled ratio; Student's t, spread from {repeated.n} repeated configurations",
-    )
+    method = f"pooled ratio; Student's t, spread from {repeated.n} repeated configurations"
+    return from_log(math.log(point), half, "x", method, n=repeated.n, level=level)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

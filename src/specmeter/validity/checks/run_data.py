@@ -19,11 +19,12 @@ from specmeter.analysis.consumption import Energies, energies_of
 from specmeter.analysis.differences import Text, find_differences
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan
-from specmeter.audit.read.log_lines import log_lines
+from specmeter.audit.read.log_lines import stream_lines
 from specmeter.engines.kinds import traits_on_record
 from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiments.experiment import ON_RECORD, Experiment
+from specmeter.files import open_inside
 from specmeter.profile.arms import REPLAYED, ProfileKey, key_of
 from specmeter.profile.replay import Round
 from specmeter.record import (
@@ -317,11 +318,13 @@ def _logs(folder: Path, sessions: Any, printed: dict[str, Sequence[Printed]]) ->
     for session in sessions:
         if session.log_file is None:
             continue
-        path = folder / session.log_file
-        # A session's record is data from outside: it may not point out of its folder.
-        if path.resolve().is_relative_to(folder.resolve()) and path.is_file():
+        try:
+            log = open_inside(folder, session.log_file)  # a record from outside: it may name anything
+        except OSError:
+            continue
+        with log:
             printed[session.id] = requests = PrintedRequests()
-            yield session.id, scan(requests.watched(log_lines(path)))
+            yield session.id, scan(requests.watched(stream_lines(log)))
 
 
 def _telemetry(run: RunReader) -> Iterator[Load]:

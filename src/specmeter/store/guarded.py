@@ -1,0 +1,218 @@
+"""Reading `run.sqlite` of a stranger, or of a run that goes on: nothing in its folder is changed, nothing is followed.
+
+How it is read depends on who else has it:
+
+- *A process writes to it* (it holds the lock): in place, read-only, through the shared memory that SQLite's writer
+  made, so that no request is read in halves.
+- *Nobody writes, and all lies in the main file*: in place as it is (`immutable`), without locks, and without the files
+  that SQLite would make beside it. Should the run be resumed meanwhile, the reader is told so.
+- *Nobody writes, but a kill left a WAL or a journal, or an older specmeter wrote it*: a private copy, which SQLite
+  recovers and our migrations bring up to date.
+
+A connection that reads may name nothing but our own tables, may call only a few functions, and does no more work than
+a file of that size can need: a database can be made so that few pages hold billions of rows.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from specmeter.errors import StoreError
+from specmeter.files import open_inside
+from specmeter.store.database import (
+    BUSY_TIMEOUT_S,
+    DATABASE_FILES,
+    DATABASE_NAME,
+    bring_up_to_date,
+    refuse_foreign,
+    refuse_odd_files,
+    sqlite_errors,
+)
+from specmeter.store.lock import is_written
+from specmeter.store.migrations import is_outdated, schema_version, tables
+from specmeter.store.rows import MAX_DOCUMENT
+
+_WAL, _JOURNAL = f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-journal"
+_FUNCTIONS = frozenset({"count", "min", "max", "coalesce"})
+_PRAGMAS = frozenset({"integrity_check", "quick_check"})
+_STEPS = 10_000
+"""Of SQLite's machine between two looks at the work that is left: a fraction of a millisecond."""
+_STEPS_AT_LEAST = 100_000
+_STEPS_PER_BYTE = 2
+"""A row of the plan, the shortest there is, has 60 bytes and takes some 40 steps."""
+_MOST_COPIED = 64 * 2**30
+
+
+class GuardedDatabase:
+    """A run's database, open to be read; `close` it in the thread that opened it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `StoreError` for files that are not plain, for what is not a run, and for a damaged one."""
+        self.path = folder / DATABASE_NAME
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._left = self._allowed = 0
+        self._active = 0
+        refuse_odd_files(folder)
+        with sqlite_errors(self.path):
+            self._seen = _state(self.path)
+            live = is_written(folder)
+            size = sum((folder / name).stat().st_size for name in (DATABASE_NAME, _WAL) if (folder / name).exists())
+            self._allowed = _STEPS_AT_LEAST + _STEPS_PER_BYTE * size
+            if live:
+                self._seen = None
+                self.db = self._limited(_connected(self.path, "mode=ro"))
+            elif leftovers(folder):
+                self.db = self._copied(folder)
+            else:
+                self.db = self._limited(_connected(self.path, "immutable=1"))
+            if is_outdated(self.db):
+                self.db.close()
+                if live:
+                    raise StoreError(
+                        f"{self.path}: is being written to by an older specmeter",
+                        fix="wait until it has ended, or read it with that version",
+                    )
+                self.db = self._copied(folder)
+            self.db.execute("PRAGMA query_only = ON")
+            self.db.set_authorizer(_authorizer())
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        self.db.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
+
+    @contextmanager
+    def bounded(self) -> Generator[None]:
+        """One query, with those that are made while it goes on: bounded, and of one state of the file.
+
+        Raises `StoreError` where the run was resumed meanwhile.
+        """
+        if not self._active:
+            self._left = self._allowed
+        self._active += 1
+        try:
+            yield
+        finally:
+            self._active -= 1
+        if self._seen is not None and _state(self.path) != self._seen:
+            raise StoreError(f"{self.path}: was written to while it was read", fix="try again")
+
+    def _copied(self, folder: Path) -> sqlite3.Connection:
+        """A private copy, with what lay beside the file merged, brought up to date."""
+        self._scratch = tempfile.TemporaryDirectory(prefix="specmeter-")
+        try:
+            _copy(folder, Path(self._scratch.name))
+            db = self._limited(sqlite3.connect(Path(self._scratch.name) / DATABASE_NAME, isolation_level=None))
+            bring_up_to_date(db)
+        except BaseException:
+            self._scratch.cleanup()
+            raise
+        return db
+
+    def _limited(self, db: sqlite3.Connection) -> sqlite3.Connection:
+        """The connection, with its limits, after a look at its schema."""
+        try:
+            self._left = self._allowed
+            db.set_progress_handler(self._work, _STEPS)
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_DOCUMENT)
+            db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
+                db.execute(f"PRAGMA {pragma}").fetchall()
+            refuse_foreign(db, self.path)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _work(self) -> bool:
+        self._left -= _STEPS
+        return self._left < 0
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder's database was completely created. Damage counts as a run, so that nothing overwrites it."""
+    try:
+        if (folder / DATABASE_NAME).lstat().st_size == 0:
+            return False
+    except OSError:
+        return False
+    if not (folder / _JOURNAL).exists():
+        return True
+    with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
+        try:
+            refuse_odd_files(folder)
+            _copy(folder, Path(scratch))
+            with closing(sqlite3.connect(Path(scratch) / DATABASE_NAME)) as db:
+                return schema_version(db) > 0
+        except (sqlite3.Error, OSError, StoreError):
+            return True
+
+
+def leftovers(folder: Path) -> bool:
+    """Whether what was written last lies beside the main file, in a run that nobody writes to."""
+    wal = folder / _WAL
+    return (folder / _JOURNAL).exists() or (wal.exists() and wal.stat().st_size > 0)
+
+
+def _copy(folder: Path, to: Path) -> None:
+    """Copy the database with what a killed writer left beside it. Raises `StoreError`."""
+    for name in DATABASE_FILES:
+        if name.endswith("-shm"):  # made anew from the WAL
+            continue
+        try:
+            with open_inside(folder, name) as source, (to / name).open("xb") as copy:
+                if source.seek(0, 2) > min(_MOST_COPIED, shutil.disk_usage(to).free):
+                    raise OSError(errno.EFBIG, "is too large")
+                source.seek(0)
+                shutil.copyfileobj(source, copy, 2**20)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(
+                f"{folder / name}: cannot be copied to be read ({error.strerror})",
+                fix="check its permissions, and that the folder for temporary files (TMPDIR) has room",
+            ) from None
+
+
+def _connected(path: Path, how: str) -> sqlite3.Connection:
+    place = path.resolve().as_posix()
+    uri = f"file://{'' if place.startswith('/') else '/'}{quote(place.encode('utf-8', 'surrogateescape'))}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written to. It is not opened: closing it would drop locks of this process."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _authorizer() -> Callable[[int, str | None, str | None, str | None, str | None], int]:
+    """Says which statements may be prepared: SELECTs of our own tables, with a few functions."""
+    readable = tables() | {"sqlite_master", "sqlite_schema"}
+
+    def allowed(action: int, first: str | None, second: str | None, where: str | None, trigger: str | None) -> int:
+        if trigger is not None:
+            return sqlite3.SQLITE_DENY
+        if action == sqlite3.SQLITE_READ:
+            ours = first in readable and where in ("main", None)
+        elif action == sqlite3.SQLITE_FUNCTION:
+            ours = second in _FUNCTIONS
+        elif action == sqlite3.SQLITE_PRAGMA:
+            ours = first in _PRAGMAS
+        else:
+            ours = action == sqlite3.SQLITE_SELECT
+        return sqlite3.SQLITE_OK if ours else sqlite3.SQLITE_DENY
+
+    return allowed

@@ -1,0 +1,97 @@
+"""Where folders of runs and of studies lie: at a path, by their name under `specmeter-runs/`, or the latest one."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+from specmeter.errors import StoreError
+from specmeter.store.database import DATABASE_NAME
+from specmeter.store.guarded import is_run
+from specmeter.store.run import RunStore
+
+RUNS_FOLDER = Path("specmeter-runs")
+"""Where runs and studies go without `--out`, relative to the current folder."""
+STUDY_NAME = "study.json"
+
+
+def is_study(folder: Path) -> bool:
+    """Whether `folder` is a study folder."""
+    return (folder / STUDY_NAME).is_file()
+
+
+def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
+    """Run folders under `runs`, oldest first; only those of the experiment `name` where it is given."""
+    found = [folder for folder in _folders(runs, name) if is_run(folder)]
+    return sorted(found, key=lambda folder: (folder / DATABASE_NAME).lstat().st_ctime_ns)
+
+
+def find_studies(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
+    """Study folders under `runs`, oldest first; only those of the study `name` where it is given."""
+    found = [folder for folder in _folders(runs, name) if is_study(folder)]
+    return sorted(found, key=lambda folder: (folder / STUDY_NAME).stat().st_mtime_ns)
+
+
+def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
+    """A run by its folder, by its folder's name under `runs`, or `latest`: the one written to last, of those that hold
+    any request if there are such. What is named may be a study, too. Raises `StoreError`."""
+    if reference == "latest":
+        written = {folder: (folder / DATABASE_NAME).lstat().st_mtime_ns for folder in find_runs(runs)}
+        found = sorted(written, key=written.__getitem__, reverse=True)
+        if not found:
+            raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
+        return next(filter(_has_requests, found), found[0])
+    path = _named(reference, runs)
+    return path.parent if path.name == DATABASE_NAME and path.is_file() else path
+
+
+def find_study(reference: str, runs: Path = RUNS_FOLDER) -> Path:
+    """A study folder by its path, by its name under `runs`, or `latest`. Raises `StoreError`."""
+    if reference == "latest":
+        found = find_studies(runs)
+        if not found:
+            raise StoreError(f"{runs}: holds no studies", fix="measure one: `specmeter study list` shows what there is")
+        return found[-1]
+    path = _named(reference, runs)
+    if not is_study(path):
+        raise StoreError(
+            f"{path}: is not a study folder (it has no {STUDY_NAME})",
+            fix="name a folder made by `specmeter study run`; a single run is shown by `specmeter show`",
+        )
+    return path
+
+
+def new_folder(name: str, runs: Path = RUNS_FOLDER) -> Path:
+    """A free name for a run of the experiment, or a study, `name`: it says when it was begun. Raises `StoreError`."""
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    for attempt in range(1000):
+        folder = runs / (f"{name}-{stamp}" + (f"-{attempt}" if attempt else ""))
+        if not folder.exists():
+            return folder
+    raise StoreError(f"{runs}: no free folder name for {name}-{stamp}", fix="name one with --out")
+
+
+def _folders(runs: Path, name: str | None) -> list[Path]:
+    """What lies under `runs`; of `name`, as `new_folder` calls it, where it is given."""
+    pattern = re.compile(re.escape(name) + r"-\d{8}-\d{6}(-\d+)?$") if name else re.compile("")
+    try:
+        return [entry for entry in runs.iterdir() if pattern.match(entry.name)]
+    except OSError:
+        return []
+
+
+def _named(reference: str, runs: Path) -> Path:
+    path = Path(reference).expanduser()
+    under = runs / reference
+    return under if not path.exists() and path.parent == Path() and under.is_dir() else path
+
+
+def _has_requests(folder: Path) -> bool:
+    """Whether a run holds any request; a damaged one counts, so that whoever reads it says what is wrong with it."""
+    try:
+        with RunStore.open(folder, readonly=True) as store:
+            state = store.state()
+    except StoreError:
+        return True
+    return state.ok + state.failed > 0
