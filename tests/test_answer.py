@@ -13,7 +13,7 @@ from specmeter.analysis.answer import Answer, answers, least_units
 from specmeter.analysis.summary import summarize
 from specmeter.numbers.margin import units_for
 from specmeter.record import Arm
-from specmeter.show.page.sentence import details, sentence
+from specmeter.show.sentence import details, sentence
 from specmeter.show.words import LANGUAGES, Language, words
 from test_summary import Fake, failed
 

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from specmeter.audit.given import Given
 from specmeter.audit.laws import ASSUMPTIONS, LAWS
@@ -18,6 +17,7 @@ from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import read_claims, rule
 from specmeter.cli import audit, invoke
 from specmeter.show.terminal import audit as audit_view
+from specmeter.show.terminal.console import Screen
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = """| Target | Draft | γ | tok/s | Speedup | Acceptance |
@@ -195,7 +195,7 @@ def test_text_from_files_can_do_nothing_to_a_terminal(capsys: pytest.CaptureFixt
 def test_every_width_shows_every_word(width: int, folder: Path) -> None:
     name, claims = read_claims(folder / "table.md", None, TableOptions())
     audit = rule(claims, "table.md", name, Given())
-    console = Console(width=width, file=io.StringIO())
+    console = Screen(width=width, file=io.StringIO())
     audit_view.print_source(console, audit, details=True)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()

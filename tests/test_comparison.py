@@ -17,7 +17,7 @@ from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.numbers.stats import ratio_of_groups
 from specmeter.record import Estimate
-from specmeter.show.page.comparison_sentence import comparison_sentence
+from specmeter.show.sentence import comparison_sentence
 from specmeter.show.words import words
 from specmeter.store.reader import DATABASE_NAME
 

@@ -18,8 +18,14 @@ from specmeter.experiments.schedule import in_turn
 from specmeter.numbers.margin import compare, units_for
 from specmeter.numbers.stats import Pool, geometric_speedup, simultaneous, speedup_over_invocations
 from specmeter.record import Arm, Estimate
-from specmeter.show.terminal.run import sentence
+from specmeter.show.sentence import sentence as say
+from specmeter.show.words import words
 from specmeter.store import RequestRow
+
+
+def sentence(answer: Answer) -> str:
+    return say(answer, words("en"))
+
 
 BASE = Arm(id="moe/none", target="moe", role="baseline")
 DRAFT = Arm(id="moe/draft", target="moe", draft="small", methods=("draft-simple",), gamma=4, baseline_id=BASE.id)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from specmeter.errors import ModelError
+from specmeter.text import size
 
 _SETTLED_S = 2.0
 """A file younger than this may change again within one tick of a coarse clock: its checksum is not remembered."""
@@ -158,7 +159,7 @@ def _check_free(folder: Path, size_bytes: int) -> None:
 def _disk_full(folder: Path, size_bytes: int) -> ModelError:
     free = shutil.disk_usage(folder).free
     return ModelError(
-        f"{folder}: the model needs {size_bytes / 1e6:,.0f} MB of disk and {free / 1e6:,.0f} MB are free",
+        f"{folder}: the model needs {size(size_bytes)} of disk and {size(free)} are free",
         fix="free some space, set SPECMETER_CACHE to a folder on another disk, or ask for a smaller model",
     )
 

@@ -20,6 +20,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
+from specmeter.text import size
+
 _OPEN_ALREADY = re.compile(r"/dev/(std(out|err)|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 """Other names of what a process has open."""
 UNFINISHED = re.compile(r"\.specmeter-[0-9a-f]{16}\.part")
@@ -78,7 +80,7 @@ def read_inside(folder: Path, name: str, most_bytes: int) -> bytes:
     with open_inside(folder, name) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"is larger than {most_bytes / 2**20:g} MiB", str(folder / name))
+        raise OSError(errno.EFBIG, f"is larger than {size(most_bytes)}", str(folder / name))
     return content
 
 

@@ -1,11 +1,29 @@
-"""Text for people: counts with their word, and text from outside made harmless.
+"""What people read: every kind of number is formatted in one place, and text from outside is made harmless.
 
-That is text without control characters and without those that reverse it.
+Sizes are decimal, as on the box of a disk and in a memory's GB/s. An interval stands in brackets behind its number and
+its unit: `1.93x [1.85, 2.01]`, `[?]` where there is none.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 LIMIT = 20_000
+_FAR = 10_000
+
+
+class Uncertain(Protocol):
+    """A number with its interval, such as `record.Estimate`."""
+
+    @property
+    def point(self) -> float: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+
+
+# --- text from outside -----------------------------------------------------------------------------------------------
 
 
 def printable(text: str) -> str:
@@ -21,6 +39,83 @@ def printable_lines(text: str, limit: int = LIMIT) -> str:
     return "\n".join(printable(line) for line in shown.splitlines())
 
 
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
 def counted(number: int, one: str, several: str = "") -> str:
     """`1 prompt`, `1,200 prompts`; `several` where the plural is not the word with an s."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def size(size_bytes: float) -> str:
+    """`1.2 GB`, in powers of ten."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= 0.99995 * factor:  # 999.96 MB rounded is 1.0 GB
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def bandwidth(bytes_per_s: float) -> str:
+    """`38.4 GB/s`."""
+    return f"{bytes_per_s / 1e9:.1f} GB/s"
+
+
+def amount(number: float) -> str:
+    """A count of parameters: `3.31 B`, `400 M`."""
+    for unit, factor in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= factor:
+            return f"{number / factor:.3g} {unit}"
+    return f"{number:.0f}"
+
+
+def percent(share: float, digits: int = 0, *, signed: bool = False) -> str:
+    """`74%` of a share of 0.74; signed, a change: `+3.1%`."""
+    return f"{share:{'+' if signed else ''}.{digits}%}"
+
+
+def ratio(value: float, digits: int = 2) -> str:
+    """`2.10x`."""
+    return f"{value:.{digits}f}x"
+
+
+def rate(tokens_per_s: float) -> str:
+    """`58.4 tok/s`."""
+    return f"{tokens_per_s:.1f} tok/s"
+
+
+def milliseconds(ms: float, digits: int = 2) -> str:
+    """`3.42 ms`."""
+    return f"{ms:.{digits}f} ms"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def bound(value: float, digits: int) -> str:
+    """An end of an interval; ends that say nothing are not worth their digits: `<0.01`, `>10000`."""
+    if abs(value) >= _FAR:
+        return f"{'<-' if value < 0 else '>'}{_FAR:.0f}"
+    least = 10.0**-digits
+    return f"<{least:.{digits}f}" if 0 < value < least / 2 else f"{value:.{digits}f}"
+
+
+def brackets(number: Uncertain, digits: int, scale: float = 1.0) -> str:
+    """`[1.85, 2.01]`, or `[?]` where there is no interval."""
+    if number.low is None or number.high is None:
+        return "[?]"
+    return f"[{bound(number.low * scale, digits)}, {bound(number.high * scale, digits)}]"
+
+
+def estimated(number: Uncertain | None, digits: int, unit: str = "", *, scale: float = 1.0, exact: bool = False) -> str:
+    """`1.93x [1.85, 2.01]`, or `-` for nothing; `exact` numbers have no `[?]` where they have no interval."""
+    if number is None:
+        return "-"
+    point = f"{number.point * scale:.{digits}f}{unit}"
+    return point if exact and number.low is None else f"{point} {brackets(number, digits, scale)}"

@@ -46,7 +46,7 @@ def test_readings_that_do_not_cover_the_time_are_a_note_for_each_arm() -> None:
 def test_other_programs_are_in_the_joules() -> None:
     seen = found(energy_read, metered(other=8.0))
     assert {it.arm_id for it in seen} == {BASE, SD}
-    assert "8.0 % of the processor" in seen[0].message
+    assert "8.0% of the processor" in seen[0].message
 
 
 def test_a_rest_that_was_none() -> None:

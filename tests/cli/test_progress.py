@@ -6,13 +6,13 @@ import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare
 from specmeter.record import Estimate, Request
+from specmeter.show.terminal.console import Screen
 from specmeter.show.terminal.interim import Interim
 from specmeter.show.terminal.progress import RunProgress, _so_far  # pyright: ignore[reportPrivateUsage]
 from specmeter.store import RequestKey, RunStore
@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, list[Reques
         return prepare(load(str(file), ())), list(store.requests()), folder / "run"
 
 
-def watch(prepared: Prepared, requests: list[Request], console: Console) -> RunProgress:
+def watch(prepared: Prepared, requests: list[Request], console: Screen) -> RunProgress:
     """Let a view see these requests as a run would show them."""
     keys = [RequestKey(*key) for key in prepared.work.keys()]  # noqa: SIM118
     view = RunProgress(prepared.work, keys, len(keys), console)
@@ -56,7 +56,7 @@ def watch(prepared: Prepared, requests: list[Request], console: Console) -> RunP
 
 def test_on_a_terminal_it_shows_what_runs_and_interim_numbers(run: tuple[Prepared, list[Request], Path]) -> None:
     prepared, requests, _ = run
-    console = Console(force_terminal=True, width=100, height=20, file=io.StringIO(), color_system=None)
+    console = Screen(force_terminal=True, width=100, height=20, file=io.StringIO(), color_system=None)
     view = watch(prepared, requests[:-3], console)
     with console.capture() as capture:
         console.print(view._display())
@@ -75,7 +75,7 @@ def test_a_low_terminal_shows_the_running_arm_and_says_how_many_are_hidden(
     run: tuple[Prepared, list[Request], Path],
 ) -> None:
     prepared, requests, _ = run
-    console = Console(force_terminal=True, width=80, height=7, file=io.StringIO(), color_system=None)
+    console = Screen(force_terminal=True, width=80, height=7, file=io.StringIO(), color_system=None)
     view = watch(prepared, requests[:-1], console)
     with console.capture() as capture:
         console.print(view._display())
@@ -88,7 +88,7 @@ def test_a_low_terminal_shows_the_running_arm_and_says_how_many_are_hidden(
 def test_off_a_terminal_each_block_begins_with_interim_speedups(run: tuple[Prepared, list[Request], Path]) -> None:
     prepared, requests, _ = run
     out = io.StringIO()
-    watch(prepared, requests, Console(file=out, width=200))
+    watch(prepared, requests, Screen(file=out, width=200))
     told = [
         line for line in out.getvalue().splitlines() if line.startswith("interim speedups (unfinished, not checked)")
     ]
@@ -120,7 +120,7 @@ def test_a_resumed_run_counts_what_was_there(run: tuple[Prepared, list[Request],
         before = list(store.rows())[:16]
     done = {row.key for row in before}
     missing = [key for key in (RequestKey(*key) for key in prepared.work.keys()) if key not in done]  # noqa: SIM118
-    console = Console(force_terminal=True, width=100, height=20, file=io.StringIO(), color_system=None)
+    console = Screen(force_terminal=True, width=100, height=20, file=io.StringIO(), color_system=None)
     view = RunProgress(prepared.work, missing, 24, console, before)
     with view.shown(), console.capture() as capture:
         console.print(view._display())

@@ -87,11 +87,11 @@ def test_tells_what_a_reader_needs() -> None:
         "2026-11-21 10:59:32 UTC",
         "after 0:02:08",
         "96 physical, 192 logical, 1.5 usable",
-        "| NVIDIA H200 | 139.0 GiB | 570.86 | CUDA 12.8 |",
+        "| NVIDIA H200 | 149.3 GB | 570.86 | CUDA 12.8 |",
         "cd" * 32,
         "ef" * 32,
         "12" * 32,
-        "876.4 MiB",
+        "919.0 MB",
         "random weights: timing only",
         "llama-server -m 'a model.gguf' --threads 2",
     ):
@@ -113,7 +113,7 @@ def test_resolved_values_and_placement_by_arm() -> None:
     assert "| `n_ctx` | `4096` | all arms |" in text
     assert "| `speculative.n_max` | `4` | `a` |" in text
     assert "| `speculative.n_max` | `8` | `b` |" in text
-    assert text.count("| `b` | target | 33 of 33 | `CUDA0` | 1.0 GiB | 0 B | 0 B |") == 1
+    assert text.count("| `b` | target | 33 of 33 | `CUDA0` | 1.1 GB | 0 B | 0 B |") == 1
 
 
 def test_secrets_never_appear() -> None:

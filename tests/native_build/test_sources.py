@@ -99,7 +99,7 @@ def test_more_than_sources_ever_are(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_bomb_is_refused_by_what_it_says_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_MAX_BYTES", 2)
-    with pytest.raises(UsageError, match="GiB"):
+    with pytest.raises(UsageError, match="or 2 B"):
         sources.given(tar(tmp_path / "a.tar.gz", FILES), tmp_path / "cache")
 
 

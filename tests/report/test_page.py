@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from specmeter.cli import invoke
-from specmeter.show.charts import ratio_axis, specification
+from specmeter.show.figure import ratio_axis, specification
 from specmeter.show.page import document as documents
 from specmeter.show.page.document import read_document
-from specmeter.show.page.page import document_charts, run_page
-from specmeter.show.page.style import PAGE, PRINT
+from specmeter.show.page.page import document_figures, run_page
+from specmeter.show.style import PAGE, PRINT
 from specmeter.show.words import LANGUAGES, words
 from specmeter.store import RunStore
 
@@ -100,8 +100,8 @@ def test_what_cannot_be_written_or_read_is_said(
 
 def test_every_chart_of_a_run_and_every_language_compiles(sweep: Path) -> None:
     converter = pytest.importorskip("vl_convert", reason="vl-convert is not installed")
-    charts = document_charts(read_document(sweep))
-    assert set(charts) >= {
+    figures = document_figures(read_document(sweep))
+    assert set(figures) >= {
         "comparison",
         "rates",
         "parts",
@@ -112,7 +112,7 @@ def test_every_chart_of_a_run_and_every_language_compiles(sweep: Path) -> None:
         "lengths",
         "requests",
     }
-    for chart in charts.values():
+    for chart in (panel for figure in figures.values() for panel in figure.panels):
         for language in LANGUAGES:
             for palette, width in ((PAGE, None), (PRINT, 400)):
                 spec = specification(chart, words(language), palette, width=width)
@@ -122,7 +122,7 @@ def test_every_chart_of_a_run_and_every_language_compiles(sweep: Path) -> None:
 
 def test_no_formula_of_a_statistic_is_in_a_specification(sweep: Path) -> None:
     """Charts may filter, stack and place; they may not aggregate, bin, regress or calculate."""
-    for chart in document_charts(read_document(sweep)).values():
+    for chart in (panel for it in document_figures(read_document(sweep)).values() for panel in it.panels):
         text = json.dumps(specification(chart, words("en"), PAGE))
         assert not re.search(
             r'"(aggregate|calculate|bin|regression|loess|density|quantile|window|joinaggregate)"', text
@@ -196,7 +196,7 @@ def test_ratio_axes_show_all_points_and_never_two_ticks_at_one_place() -> None:
 
 def test_steps_and_routing_become_charts(real: Path) -> None:
     document = read_document(real)
-    charts = document_charts(document)
+    charts = {name: figure.panels[0] for name, figure in document_figures(document).items()}
     shares: dict[str, float] = {}
     for datum in charts["accepted"].data:
         shares[str(datum["arm"])] = shares.get(str(datum["arm"]), 0.0) + float(datum["share"] or 0.0)

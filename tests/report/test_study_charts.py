@@ -10,20 +10,20 @@ from typing import Any, Literal
 import pytest
 from study_findings import figures, found
 
-from specmeter.show.charts import specification
-from specmeter.show.page.study_charts import Drawn, drawn
-from specmeter.show.page.style import PAGE, PRINT
+from specmeter.show.figure import Figure, specification
+from specmeter.show.study_figures import drawn
+from specmeter.show.style import PAGE, PRINT
 from specmeter.show.words import LANGUAGES, words
 from specmeter.studies.study import Axis, Point, StudyFigure
 
 
-def of(key: str, origin: Literal["measured", "published"] = "published") -> Drawn:
+def of(key: str, origin: Literal["measured", "published"] = "published") -> Figure:
     (figure,) = [it for it in figures("valid" if origin == "measured" else None) if it.key == key]
     return drawn(figure, origin, key)
 
 
-def spec_of(figure: Drawn, panel: int = 0, language: Literal["en", "zh"] = "en") -> dict[str, Any]:
-    return specification(figure.panels[panel].chart, words(language), PAGE)
+def spec_of(figure: Figure, panel: int = 0, language: Literal["en", "zh"] = "en") -> dict[str, Any]:
+    return specification(figure.panels[panel], words(language), PAGE)
 
 
 def layers(spec: dict[str, Any], mark: str) -> list[dict[str, Any]]:
@@ -33,24 +33,24 @@ def layers(spec: dict[str, Any], mark: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("origin", ["measured", "published"])
 def test_every_form_compiles_in_both_languages_for_page_and_paper(origin: Literal["measured", "published"]) -> None:
     converter = pytest.importorskip("vl_convert", reason="vl-convert is not installed")
-    charts = found(origin).charts
-    assert len(charts) == 8  # two panels of the first figure, one of six others, and none of the empty one
-    for chart, language, (palette, width) in product(charts.values(), LANGUAGES, ((PAGE, None), (PRINT, 400))):
-        spec = specification(chart, words(language), palette, width=width)
-        compiled = converter.vegalite_to_vega({**spec, "datasets": {"table": list(chart.data)}})
+    panels = [panel for figure in found(origin).figures for panel in figure.panels]
+    assert len(panels) == 8  # two panels of the first figure, one of six others, and none of the empty one
+    for panel, language, (palette, width) in product(panels, LANGUAGES, ((PAGE, None), (PRINT, 400))):
+        spec = specification(panel, words(language), palette, width=width)
+        compiled = converter.vegalite_to_vega({**spec, "datasets": {"table": list(panel.data)}})
         assert compiled["marks"]
 
 
 def test_no_formula_of_a_statistic_is_in_a_specification() -> None:
-    for chart in found().charts.values():
-        text = json.dumps(specification(chart, words("en"), PAGE))
+    for panel in (panel for figure in found().figures for panel in figure.panels):
+        text = json.dumps(specification(panel, words("en"), PAGE))
         assert not re.search(r'"(aggregate|calculate|bin|regression|loess|density|quantile|window)"', text)
 
 
 def test_a_false_number_is_a_cross_without_interval_that_no_line_touches() -> None:
     figure = of("figure-1")
     for place, panel in enumerate(figure.panels):
-        false = [datum for datum in panel.chart.data if datum["mark"] == "impossible"]
+        false = [datum for datum in panel.data if datum["mark"] == "impossible"]
         assert {datum["x"] for datum in false} == {8.0}
         assert all(datum["low"] is None and datum["high"] is None for datum in false)
         spec = spec_of(figure, place)
@@ -91,7 +91,7 @@ def test_only_checked_and_valid_numbers_are_solid() -> None:
     def marks(origin: Literal["measured", "published"], *verdicts: Any) -> list[Any]:
         points = tuple(Point.model_validate({**point, "verdict": verdict}) for verdict in verdicts)
         figure = drawn(StudyFigure.model_validate({**axes, "points": points}), origin, "k")
-        return [datum["mark"] for datum in figure.panels[0].chart.data]
+        return [datum["mark"] for datum in figure.panels[0].data]
 
     assert marks("measured", "valid", "suspect", None, "invalid") == ["solid", "suspect", "hollow", "impossible"]
     assert marks("published", None, "implausible", "invalid") == ["hollow", "implausible", "impossible"]
@@ -148,7 +148,7 @@ def test_a_claimed_value_is_written_beside_its_cross_where_there_is_room() -> No
         figure = StudyFigure(
             key="k", title="t", kind="points", x=Axis(title="x"), y=Axis(title="y"), points=(*made, Point(x=0, y=0))
         )
-        data = drawn(figure, "published", "k").panels[0].chart.data
+        data = drawn(figure, "published", "k").panels[0].data
         return [datum["claimed"] for datum in data if datum["mark"] == "impossible"]
 
     assert labels(((1, 10), (5, 7.25))) == ["10", "7.25"]

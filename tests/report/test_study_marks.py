@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specmeter.show.charts import specification
-from specmeter.show.page.study_charts import drawn
-from specmeter.show.page.study_marks import APART_PX, MOST_PX, OVER, dodges, lanes, mark_of
-from specmeter.show.page.style import PAGE
+from specmeter.show.figure import specification
+from specmeter.show.study_figures import drawn
+from specmeter.show.study_marks import APART_PX, MOST_PX, OVER, dodges, lanes, mark_of
+from specmeter.show.style import PAGE
 from specmeter.show.words import words
 from specmeter.studies.study import Axis, Point, StudyFigure
 
@@ -41,7 +41,7 @@ def test_marks_in_a_row_take_the_first_free_line() -> None:
 
 def test_two_requests_at_one_place_of_a_row_are_both_seen() -> None:
     shown = drawn(figure(*(Point(x="code", y=60.0 + n, series="a") for n in (0.0, 0.0, 40.0))), "published", "k")
-    assert [datum["lane"] for datum in shown.panels[0].chart.data] == ["0000.0000", "0000.0001", "0000.0000"]
+    assert [datum["lane"] for datum in shown.panels[0].data] == ["0000.0000", "0000.0001", "0000.0000"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_two_requests_at_one_place_of_a_row_are_both_seen() -> None:
 def test_every_verdict_has_its_mark_in_the_shape_of_its_series(verdict: str | None, mark: str) -> None:
     assert mark_of(verdict, judged=True) == mark  # pyright: ignore[reportArgumentType]
     points = (Point(x=1.0, y=1.0, series="a", verdict=verdict), Point(x=2.0, y=2.0, series="b", verdict="valid"))  # pyright: ignore[reportArgumentType]
-    chart = drawn(figure(*points), "published", "k").panels[0].chart
+    chart = drawn(figure(*points), "published", "k").panels[0]
     spec = specification(chart, words("en"), PAGE)
     layers = [layer for layer in spec["layer"] if layer["mark"]["type"] == "point"]
     of_series = [layer for layer in layers if "shape" in layer["encoding"]]
@@ -72,7 +72,7 @@ def test_every_verdict_has_its_mark_in_the_shape_of_its_series(verdict: str | No
 
 def test_rungs_have_names_and_axes_ticks() -> None:
     points = [Point(x=float(n), y=float(n), name=f"Q{n}") for n in range(1, 4)]
-    chart = drawn(figure(*points), "published", "k").panels[0].chart
+    chart = drawn(figure(*points), "published", "k").panels[0]
     assert [datum["named"] for datum in chart.data] == ["Q1", "Q2", "Q3"]
     assert [datum["lower"] for datum in chart.data] == [False, True, False]
     spec = specification(chart, words("en"), PAGE)

@@ -15,10 +15,11 @@ from study_findings import found
 
 from specmeter import studies
 from specmeter.cli import invoke
+from specmeter.show.formats import csv_text, latex, markdown
 from specmeter.show.page.files import write_study_page
+from specmeter.show.page.page import study_page
 from specmeter.show.page.study_document import GROUPS, published_documents
-from specmeter.show.page.study_page import study_page
-from specmeter.show.page.table_text import csv_text, latex, markdown
+from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.studies.folder import Part, StudyFolder, StudyRecord
 
@@ -68,7 +69,7 @@ def test_a_page_says_whose_numbers_they_are() -> None:
 def test_it_draws_every_panel_and_a_cross_for_every_false_number(look: Look, pages: dict[str, Path]) -> None:
     looked = look(pages["published"])
     assert looked.run("document.querySelectorAll('.chart svg').length") == 8
-    false = sum(datum["mark"] == "impossible" for chart in found().charts.values() for datum in chart.data)
+    false = sum(datum["mark"] == "impossible" for it in found().figures for panel in it.panels for datum in panel.data)
     crosses = f"[...document.querySelectorAll('.chart path')].filter({IS_CROSS}).length"
     assert looked.run(crosses) == false > 8
     assert looked.run("[...document.querySelectorAll('.claim .chip')].map((e) => e.innerText)") == [
@@ -174,7 +175,7 @@ def test_tables_in_all_forms_keep_their_headings_and_strike_what_is_false() -> N
 
 
 def test_counts_and_settings_of_an_invalid_row_stay() -> None:
-    from specmeter.show.page.study_tables import document_table
+    from specmeter.show.study_tables import document_table
     from specmeter.studies.study import StudyCell, StudyTable
 
     row = (StudyCell(value=8, digits=0), StudyCell(value=1.6, digits=2))
@@ -208,9 +209,9 @@ def test_every_study_is_drawn_from_its_published_numbers(
     assert len(text.encode()) < 3_000_000
     (document,) = published_documents(name)
     assert document.claims.rows
-    for chart in document.charts.values():
-        spec = specification_of(chart.name, text)
-        assert converter.vegalite_to_vega({**spec, "datasets": {"table": list(chart.data)}})["marks"]
+    for panel in (panel for figure in document.figures for panel in figure.panels):
+        spec = specification_of(panel.name, text)
+        assert converter.vegalite_to_vega({**spec, "datasets": {"table": list(panel.data)}})["marks"]
 
 
 def specification_of(name: str, page: str) -> dict[str, object]:
@@ -298,3 +299,31 @@ def test_an_experiment_of_a_studys_name_is_not_taken_for_it(folder: Path) -> Non
     assert invoke(["run", "own.yaml", "--out", "run"]) in (0, 1)
     assert invoke(["report", "run"]) == 0
     assert 'id="study"' not in (folder / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_invalid_row_has_every_number_of_its_own_struck() -> None:
+    """Its acceptance and rate come out of the same failed forwards as its speedup; what its models do alone stands."""
+    struck: list[str] = []
+    for document in published_documents("apple"):
+        for table in document.tables:
+            names = [told(column.heading, words("en")) for column in table.columns]
+            for row in (row for row in table.rows if row.verdict == "invalid"):
+                cells = dict(zip(names, row.cells, strict=True))
+                own = [name for name in ("accepted, %", "tau", "tok/s", "speedup", "draft tok/s") if name in cells]
+                assert all(cells[name].struck for name in own if cells[name].value is not None), table.name
+                assert not any(cells[name].struck for name in ("target", "draft", "speed ratio") if name in cells)
+                struck += own
+    assert {"accepted, %", "tau", "tok/s", "speedup"} <= set(struck)
+
+
+def test_what_is_struck_is_explained_below_its_table_in_every_form() -> None:
+    (document,) = published_documents("apple-sd")
+    table = next(table for table in document.tables if any(cell.struck for row in table.rows for cell in row.cells))
+    for language in LANGUAGES:
+        legend = words(language)("legend.struck")
+        assert table.legend == [Phrase("legend.struck")]
+        assert markdown(table, words(language)).rstrip().endswith(legend)
+        assert latex(table, words(language)).rstrip().endswith(f"% {legend}")
+        assert legend not in csv_text(table, words(language))
+    assert f'<p class="legend note">{words("en")("legend.struck")}' in study_page([document], ["en"])
+    assert document.models.legend == []

@@ -13,9 +13,9 @@ from markdown_it import MarkdownIt
 
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
+from specmeter.show.formats import csv_text, latex, markdown
 from specmeter.show.page.document import read_document
-from specmeter.show.page.table_text import csv_text, latex, markdown
-from specmeter.show.page.tables import results
+from specmeter.show.run_tables import results
 from specmeter.show.words import words
 
 

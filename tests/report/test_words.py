@@ -9,8 +9,10 @@ import pytest
 
 from specmeter.show.page.page import Voice
 from specmeter.show.table import Phrase
-from specmeter.show.words import LANGUAGES, en, words, zh
+from specmeter.show.words import LANGUAGES, words, zh
 from specmeter.validity.checks import CHECKS
+
+EN = words("en").text
 
 
 def fields(text: str) -> set[str]:
@@ -18,25 +20,25 @@ def fields(text: str) -> set[str]:
 
 
 def test_languages_have_the_same_keys() -> None:
-    assert set(en.TEXT) == set(zh.TEXT)
+    assert set(EN) == set(zh.TEXT)
 
 
-@pytest.mark.parametrize("key", sorted(en.TEXT))
+@pytest.mark.parametrize("key", sorted(EN))
 def test_a_text_fills_in_nothing_that_the_other_does_not_know(key: str) -> None:
     if key.startswith("threat."):
-        assert fields(en.TEXT[key]) == {"threat"}
+        assert fields(EN[key]) == {"threat"}
         return
-    missing = fields(en.TEXT[key]) - fields(zh.TEXT[key])
-    assert fields(zh.TEXT[key]) <= fields(en.TEXT[key])
+    missing = fields(EN[key]) - fields(zh.TEXT[key])
+    assert fields(zh.TEXT[key]) <= fields(EN[key])
     # Why there is no interval is told by the statistics, in English.
     assert missing <= ({"why"} if key == "answer.no_interval" else set())
 
 
 def test_chinese_is_chinese_and_no_text_is_empty() -> None:
-    same = {key for key in en.TEXT if en.TEXT[key] == zh.TEXT[key]}
-    assert all(text.strip() for text in (*en.TEXT.values(), *zh.TEXT.values()))
+    same = {key for key in EN if EN[key] == zh.TEXT[key]}
+    assert all(text.strip() for text in (*EN.values(), *zh.TEXT.values()))
     # What is a name or a symbol in both languages.
-    assert all(re.fullmatch(r"[A-Za-z0-9 .,/+-]{1,12}", en.TEXT[key]) for key in same)
+    assert all(re.fullmatch(r"[A-Za-z0-9 .,/+-]{1,12}", EN[key]) for key in same)
     assert len(same) < 10
 
 

@@ -113,7 +113,7 @@ def main() -> None:
 def invoke(argv: list[str]) -> int:
     """Run the command line `argv`; returns the exit code and never lets a traceback reach the user."""
     from specmeter.errors import SpecmeterError
-    from specmeter.show.terminal.text import printable_lines
+    from specmeter.text import printable_lines
 
     streams.prepare()
     try:
@@ -147,6 +147,8 @@ def _unexpected(error: Exception) -> int:
     import tempfile
     import traceback
 
+    from specmeter.text import printable
+
     if os.environ.get("SPECMETER_DEBUG"):
         raise error
     with tempfile.NamedTemporaryFile(
@@ -154,7 +156,7 @@ def _unexpected(error: Exception) -> int:
     ) as file:
         traceback.print_exception(error, file=file)
     click.echo(
-        f"error: specmeter itself failed ({type(error).__name__}: {error})\n"
+        f"error: specmeter itself failed ({type(error).__name__}: {printable(str(error))})\n"
         f"  fix: please report it with the file {file.name}; SPECMETER_DEBUG=1 shows the traceback",
         err=True,
     )

@@ -104,7 +104,7 @@ def command(
     from specmeter.cli import flag
     from specmeter.errors import SpecmeterError, UsageError
     from specmeter.show.terminal.audit import print_audits, print_names
-    from specmeter.show.terminal.text import printable_lines
+    from specmeter.show.terminal.console import errors
 
     if not files and published is None:
         raise UsageError("no file to audit", fix="name a file, `-` for standard input, or --published list")
@@ -141,7 +141,7 @@ def command(
             if len(files) == 1:
                 raise
             unread += 1
-            click.echo(f"error: {printable_lines(str(error))}", err=True)
+            errors().say_all(f"error: {error}".splitlines(), wrap=False)
     print_audits(audits, as_json=as_json, details=details)
     ctx.exit(2 if unread else _exit_code(audits))
 
@@ -210,11 +210,12 @@ def _piped(path: Path, name: str) -> bytes:
 
 def _bounded(stream: BinaryIO, name: str) -> bytes:
     from specmeter.errors import UsageError
+    from specmeter.text import size
 
     content = stream.read(MAX_PIPED + 1)
     if len(content) > MAX_PIPED:
         raise UsageError(
-            f"{name}: more than {MAX_PIPED // 2**20} MiB",
+            f"{name}: more than {size(MAX_PIPED)}",
             fix="keep the rows and columns needed; a log may be longer once it is saved to a file",
         )
     return content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from specmeter.store.signature import Verified
     from specmeter.validity.inspection import Inspection
-
-_SHOWN = 10
 
 
 @click.command(name="check")
@@ -59,6 +54,8 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
     that cannot be used.
     """
     from specmeter.errors import UsageError
+    from specmeter.show.terminal.console import say_json
+    from specmeter.show.terminal.verdicts import print_inspection
     from specmeter.store.places import find_run
 
     if identity is not None and signer is None:
@@ -71,9 +68,9 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
         _sign(folder, inspection, sign)
     verified = None if signer is None else _verify(folder, signer, identity)
     if as_json:
-        click.echo(json.dumps(_document(inspection, verified), indent=2, ensure_ascii=False))
+        say_json(_document(inspection, verified))
     else:
-        _print(folder, inspection, issued, every=every)
+        print_inspection(folder, inspection, issued=issued, every=every)
         _print_signature(folder, sign, verified)
     refused = verified is not None and not verified.holds
     return 1 if inspection.certificate.verdict == "invalid" or refused else 0
@@ -133,70 +130,18 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
         return inspect(store), False
 
 
-def _print(folder: Path, inspection: Inspection, issued: bool, *, every: bool) -> None:
-
-    from specmeter.show.terminal.text import output_console
-    from specmeter.show.terminal.verdicts import STYLES, print_findings, print_outcomes, print_verdicts
-
-    console = output_console()
-    certificate = inspection.certificate
-    style = STYLES[certificate.verdict]
-    counts = certificate.requests
-    console.print(
-        f"verdict: [{style}]{certificate.verdict}[/{style}]  ({certificate.state} run; requests: "
-        f"{counts['valid']} valid, {counts['suspect']} suspect, {counts['invalid']} invalid)\n",
-        highlight=False,
-    )
-    print_verdicts(console, certificate, inspection.findings)
-    console.print()
-    print_findings(console, inspection.findings)
-    console.print()
-    print_outcomes(console, certificate.checks, every=every)
-    _print_coverage(console, folder, inspection, issued)
-
-
-def _print_coverage(console: Console, folder: Path, inspection: Inspection, issued: bool) -> None:
-    """What the certificate says about which files."""
-    from rich.markup import escape
-
-    from specmeter.show.terminal.text import counted, printable
-    from specmeter.store.hashes import FILES
-
-    where = escape(printable(str(folder)))
-    if inspection.refuted:
-        state = f"the data in {where} IS NOT what was certified"
-    elif inspection.certified_before:
-        state = f"the data in {where} is what was certified"
-    elif issued:
-        state = f"certified now: {where}/certificate.json"
-    else:
-        state = "not certified: the run is being written to, or its folder is read-only"
-    console.print(f"\n{state}", highlight=False, soft_wrap=True)
-    if not inspection.certified_before and not issued:
-        return
-    logs = sum(part.startswith("logs/") for part in inspection.covered)
-    files = [part for part in inspection.covered if part in FILES]
-    tables = len(inspection.covered) - logs - len(files)
-    told = [f"run.sqlite ({counted(tables, 'table')})", counted(logs, "log"), *files]
-    console.print(f"covered by the certificate: {', '.join(told)}", highlight=False, soft_wrap=True)
-    if others := inspection.uncovered:
-        shown = [f"{name} ({remark})" if remark else name for name, remark in list(others.items())[:_SHOWN]]
-        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-        names = escape(printable(", ".join(shown)))
-        console.print(f"not covered: {names}{more}", highlight=False, soft_wrap=True)
-
-
 def _print_signature(folder: Path, key: Path | None, verified: Verified | None) -> None:
-    from specmeter.show.terminal.text import printable
+    from specmeter.show.terminal.console import output
     from specmeter.store.run import SIGNATURE_NAME
 
+    screen = output()
     if key is not None:
-        click.echo(f"signed with {printable(str(key))}, in {SIGNATURE_NAME}")
+        screen.say(f"signed with {key}, in {SIGNATURE_NAME}", wrap=False)
     if verified is None:
         if key is None and (folder / SIGNATURE_NAME).exists():
-            click.echo(f"not verified: the signature in {SIGNATURE_NAME}; --signer FILE does it")
+            screen.say(f"not verified: the signature in {SIGNATURE_NAME}; --signer FILE does it", wrap=False)
     elif verified.holds:
         by = f"{verified.identity}, with {verified.key}" if verified.identity else verified.key
-        click.echo(f"signed by {printable(str(by))}")
+        screen.say(f"signed by {by}", wrap=False)
     else:
-        click.echo(f"no signature of these signers holds: {printable(verified.why_not)}")
+        screen.say(f"no signature of these signers holds: {verified.why_not}", wrap=False)

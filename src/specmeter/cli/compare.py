@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +89,7 @@ def command(
     from specmeter.analysis.comparison import Measure, compare_runs, read_side
     from specmeter.errors import UsageError
     from specmeter.show.terminal.compare import print_comparison
+    from specmeter.show.terminal.console import errors, say_json
     from specmeter.store.places import find_run
 
     if len(runs) < 2:
@@ -104,7 +104,7 @@ def command(
     by: Measure = "speedup" if measure == "speedup" else "rate"
     found = [compare_runs(sides[0], side, measure=by, threshold=threshold / 100) for side in sides[1:]]
     if as_json:
-        click.echo(json.dumps([one.model_dump(mode="json") for one in found], indent=2, ensure_ascii=False))
+        say_json([one.model_dump(mode="json") for one in found])
     else:
         for one in found:
             print_comparison(one)
@@ -114,7 +114,7 @@ def command(
         from specmeter.show.page.files import write_text
 
         write_text(html, compare_page(found, languages))
-        click.echo(str(html), err=True)
+        errors().say(str(html), wrap=False)
     return 1 if any(one.failed for one in found) else 0
 
 
@@ -125,28 +125,29 @@ def _machines(
     runs: Sequence[str], bandwidths: Sequence[str], html: Path | None, languages: Sequence[Language], as_json: bool
 ) -> int:
     from specmeter.analysis.machines import merge
-    from specmeter.show.terminal.machines import print_machines
+    from specmeter.show.terminal.compare import print_machines
+    from specmeter.show.terminal.console import errors, say_json
 
     names = _names(runs)
     given = _bandwidths(bandwidths, dict(zip(runs, names, strict=True)))
     table = merge([_side(run, name) for run, name in zip(runs, names, strict=True)], given)
     if as_json:
-        click.echo(json.dumps(table.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        say_json(table.model_dump(mode="json"))
     else:
         print_machines(table)
     if html is not None:
         from specmeter.show.page.files import write_text
 
         write_text(html, _page(table, languages))
-        click.echo(str(html), err=True)
+        errors().say(str(html), wrap=False)
     return 1 if any(line.verdict == "invalid" for line in table.lines) else 0
 
 
 def _page(table: MachineTable, languages: Sequence[Language]) -> str:
     """The machines as data of the study that compares machines: its claims, tables and figures."""
     from specmeter import studies
+    from specmeter.show.page.page import study_page
     from specmeter.show.page.study_document import study_document
-    from specmeter.show.page.study_page import study_page
     from specmeter.studies.hardware import of_machines
 
     return study_page([study_document(studies.findings("hardware-comparison", of_machines(table)))], languages)
@@ -228,4 +229,6 @@ def _refuse_reports(runs: Sequence[str]) -> None:
 
 def _mention_machines(hosts: set[str]) -> None:
     if len(hosts) > 1:
-        click.echo("these runs are of several machines: --machines puts them into one table", err=True)
+        from specmeter.show.terminal.console import errors
+
+        errors().say("these runs are of several machines: --machines puts them into one table")

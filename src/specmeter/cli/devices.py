@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmeter.show.terminal.text import output_console, printable
-
 if TYPE_CHECKING:
     from specmeter.host.bandwidth import Bandwidth
     from specmeter.record import Estimate, Host
@@ -66,68 +64,68 @@ def _own_devices(host: Host) -> dict[str, tuple[Device, ...]]:
 
 
 def _print_json(machine: Bandwidth | None, own: dict[str, tuple[Device, ...]], listed: list[Device]) -> None:
-    import json
+    from specmeter.show.terminal.console import say_json
 
     answer: dict[str, Any] = {
         "machine": machine.model_dump(mode="json") | {"memory_bound": machine.memory_bound} if machine else None,
         "own": {name: [device.name for device in devices] for name, devices in own.items()},
         "catalogue": [device.model_dump(mode="json") for device in dict.fromkeys(listed)],
     }
-    click.echo(json.dumps(answer, indent=2))
+    say_json(answer)
 
 
 def _print_machine(machine: Bandwidth | None, host: Host, own: dict[str, tuple[Device, ...]]) -> None:
     from datetime import UTC, datetime
 
-    click.echo(f"this machine: {printable(host.cpu)}, {host.logical_cores} cores, {host.memory_bytes / 1e9:.1f} GB")
+    from specmeter.show.terminal.console import output
+    from specmeter.text import rate, size
+
+    screen = output()
+    screen.say(f"this machine: {host.cpu}, {host.logical_cores} cores, {size(host.memory_bytes)}", wrap=False)
     if machine is None:
-        click.echo("  memory bandwidth was not measured here yet; `specmeter devices` does it")
+        screen.say("  memory bandwidth was not measured here yet; `specmeter devices` does it", wrap=False)
     else:
         when = datetime.fromtimestamp(machine.measured_at, UTC).astimezone()
-        click.echo(f"  read  {_rate(machine.read, machine.read_best)}")
-        click.echo(f"  copy  {_rate(machine.copied, machine.copied_best)}, read and written bytes together")
-        click.echo(
-            f"  by {machine.threads} threads over arrays of {machine.array_bytes / 1e6:,.0f} MB, {when:%Y-%m-%d %H:%M}"
-        )
+        lines = [
+            f"read  {_rate(machine.read, machine.read_best)}",
+            f"copy  {_rate(machine.copied, machine.copied_best)}, read and written bytes together",
+            f"by {machine.threads} threads over arrays of {size(machine.array_bytes)}, {when:%Y-%m-%d %H:%M}",
+        ]
         if not machine.memory_bound:
-            click.echo(
-                f"  in cache the cores read no more than {machine.cached_read:.1f} GB/s: they set the pace here, "
+            lines.append(
+                f"in cache the cores read no more than {machine.cached_read:.1f} GB/s: they set the pace here, "
                 "memory may deliver more"
             )
-        click.echo(
-            f"  a model that reads 1 GB per token can decode at about {machine.read.point:.0f} tok/s on the processor"
-        )
+        reach = rate(machine.read.point)
+        lines.append(f"a model that reads 1 GB per token can decode at about {reach} on the processor")
+        screen.say_all((f"  {line}" for line in lines), wrap=False)
     for name, devices in own.items():
         fits = ", ".join(f"{device.name} ({device.bandwidth_gb_s:g} GB/s)" for device in devices)
-        click.echo(f"  {printable(name)}: {fits or 'not in the catalogue'}")
-    click.echo()
+        screen.say(f"  {name}: {fits or 'not in the catalogue'}", wrap=False)
+    screen.line()
 
 
 def _rate(estimate: Estimate, best: float) -> str:
-    known = estimate.low is not None and estimate.high is not None
-    interval = f" [{estimate.low:.1f}, {estimate.high:.1f}]" if known else ""
-    return f"{estimate.point:.1f} GB/s{interval}, best {best:.1f}"
+    from specmeter.text import estimated
+
+    return f"{estimated(estimate, 1, ' GB/s', exact=True)}, best {best:.1f}"
 
 
 def _print_catalogue(listed: list[Device], machine: Bandwidth | None) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+    from specmeter.show.table import Table, numbers, row, text
+    from specmeter.show.terminal.console import output
 
-    table = Table(box=None, pad_edge=False)
-    headings = ["device", "peak GB/s", "fp16 TFLOPS", "memory GB", "verified"]
-    if machine:
-        headings.insert(2, "x this machine's read")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("device", "verified") else "right")
-    for device in listed:
-        cells = [
-            escape(device.name),
+    rows = [
+        row(
+            device.name,
             f"{device.bandwidth_gb_s:g}",
+            *(() if machine is None else (f"{device.bandwidth_gb_s / machine.read.point:.1f}",)),
             "" if device.fp16_tflops is None else f"{device.fp16_tflops:g}",
             "/".join(map(str, device.memory_gb)),
             "yes" if device.verified else "no",
-        ]
-        if machine:
-            cells.insert(2, f"{device.bandwidth_gb_s / machine.read.point:.1f}")
-        table.add_row(*cells)
-    output_console().print(table)
+        )
+        for device in listed
+    ]
+    share = () if machine is None else ("x this machine's read",)
+    columns = numbers("peak GB/s", *share, "fp16 TFLOPS", "memory GB")
+    output().table(Table("devices", (*text("device"), *columns, *text("verified")), rows))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import os
+from typing import TYPE_CHECKING
 
 import click
 
-from specmeter.show.terminal.text import printable
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-_COLOURS = {"ok": "green", "limited": "yellow", "missing": "red"}
+    from specmeter.laboratory.doctor import Diagnosis
+    from specmeter.show.table import Tone
+
+_TONES: dict[str, Tone] = {"ok": "good", "limited": "doubtful", "missing": "bad"}
 
 
 @click.command(name="doctor")
@@ -29,13 +33,13 @@ def command(ctx: click.Context, as_json: bool) -> None:
     from specmeter.host import read_host
     from specmeter.host.energy import EnergyMeter, find_sources
     from specmeter.laboratory.doctor import can_measure, examine
+    from specmeter.show.terminal.console import errors, say_json
 
     with EnergyMeter(find_sources()) as meter:
         host = read_host().model_copy(update={"power_meter": meter.facts()})
     diagnoses = examine(host)
     usable = can_measure(diagnoses)
     if as_json:
-        import json
         from dataclasses import asdict
 
         answer = {
@@ -43,22 +47,23 @@ def command(ctx: click.Context, as_json: bool) -> None:
             "diagnoses": [asdict(diagnosis) for diagnosis in diagnoses],
             "host": host.model_dump(mode="json"),
         }
-        click.echo(json.dumps(answer, indent=2))
+        say_json(answer)
     else:
-        width = max(len(diagnosis.name) for diagnosis in diagnoses)
-        area = ""
-        for diagnosis in diagnoses:
-            if diagnosis.area != area:
-                area = diagnosis.area
-                _say(area)
-            state = click.style(f"{diagnosis.state:8}", fg=_COLOURS[diagnosis.state])
-            _say(f"  {state} {diagnosis.name:{width}}  {printable(diagnosis.detail)}")
-            if diagnosis.fix:
-                _say(f"  {'':8} {'':{width}}  fix: {printable(diagnosis.fix)}")
+        _print(diagnoses)
         if not usable:
-            click.echo("no engine is usable: nothing can be measured yet", err=True)
+            errors().say("no engine is usable: nothing can be measured yet")
     ctx.exit(0 if usable else 1)
 
 
-def _say(text: str) -> None:
-    click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
+def _print(diagnoses: Sequence[Diagnosis]) -> None:
+    from specmeter.show.terminal.console import output
+
+    screen, area = output(), ""
+    width = max(len(diagnosis.name) for diagnosis in diagnoses)
+    for it in diagnoses:
+        if it.area != area:
+            area = it.area
+            screen.say(area)
+        screen.say("  ", (f"{it.state:8}", _TONES[it.state]), f" {it.name:{width}}  {it.detail}", wrap=False)
+        if it.fix:
+            screen.say(f"  {'':8} {'':{width}}  fix: {it.fix}", wrap=False)

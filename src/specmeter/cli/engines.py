@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmeter.show.terminal.text import printable
+from specmeter.show.terminal.console import errors, output, say_json
 
 if TYPE_CHECKING:
     from specmeter.engines.llama_cpp.tools import Build
-    from specmeter.native_build.build import Heard
 
 
 @click.group(name="engines", invoke_without_command=True)
@@ -47,7 +42,7 @@ def command(context: click.Context, as_json: bool) -> None:
 
     reports = survey()
     if as_json:
-        click.echo(json.dumps({"engines": [it.model_dump(mode="json") for it in reports]}, indent=2))
+        say_json({"engines": [it.model_dump(mode="json") for it in reports]})
         return
     from specmeter.show.terminal.engines import print_engines
 
@@ -109,6 +104,7 @@ def build(
     from specmeter.native_build.build import BuildSpec
     from specmeter.native_build.build import build as make
     from specmeter.native_build.prerequisites import BACKENDS
+    from specmeter.show.terminal.progress import part_progress
 
     asked = {"cuda": cuda, "metal": metal, "vulkan": vulkan, "hip": hip, "sycl": sycl}
     spec = BuildSpec(
@@ -119,16 +115,15 @@ def build(
         jobs=jobs,
     )
     try:
-        with _progress() as heard:
+        with part_progress(errors(), verb="", tenths=True) as heard:
             made = make(spec, heard)
     except KeyboardInterrupt:
-        click.echo("interrupted; what was compiled is kept, and the same command goes on", err=True)
+        errors().say("interrupted; what was compiled is kept, and the same command goes on")
         return 130
     if as_json:
-        click.echo(json.dumps(_shown(made), indent=2))
+        say_json(_shown(made))
         return 0
-    for path in made.programs.values():
-        click.echo(printable(str(path)))
+    output().say_all(map(str, made.programs.values()), wrap=False)
     _tell_override(made)
     return 0
 
@@ -152,21 +147,24 @@ def list_builds(as_json: bool) -> None:
             "programs": {name: str(path) if path else None for name, path in programs.items()},
             "builds": [_shown(item) for item in made],
         }
-        click.echo(json.dumps(answer, indent=2))
+        say_json(answer)
         return
-    width = max(map(len, PROGRAMS))
-    for name, path in programs.items():
-        click.echo(f"{name:{width}}  {printable(str(path)) if path else 'not found'}")
+    screen, width = output(), max(map(len, PROGRAMS))
+    screen.say_all((f"{name:{width}}  {path or 'not found'}" for name, path in programs.items()), wrap=False)
     if not made:
-        click.echo(f"\nnothing built yet; `{BUILD_COMMAND}` builds all of them")
+        screen.line()
+        screen.say(f"nothing built yet; `{BUILD_COMMAND}` builds all of them")
     for number, item in enumerate(made):
         record = item.record
         lacking = [name for name in PROGRAMS if name not in item.programs]
-        click.echo(f"\n{'last build' if number == 0 else 'earlier build'}: {printable(str(item.path))}")
-        click.echo(f"  {printable(record.version)}, from {printable(record.source)}, {_when(record.built_at)}")
-        click.echo(f"  {printable(' '.join(record.options))}")
-        if lacking:
-            click.echo(f"  without {', '.join(lacking)}")
+        screen.line()
+        lines = [
+            f"{'last build' if number == 0 else 'earlier build'}: {item.path}",
+            f"  {record.version}, from {record.source}, {_when(record.built_at)}",
+            f"  {' '.join(record.options)}",
+            *([f"  without {', '.join(lacking)}"] if lacking else []),
+        ]
+        screen.say_all(lines, wrap=False)
 
 
 def _shown(made: Build) -> dict[str, Any]:
@@ -182,7 +180,7 @@ def _tell_override(made: Build) -> None:
     from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, find_program
 
     if find_program("llama-server") != made.programs.get("llama-server"):
-        click.echo(f"not in use: {BINARY_VARIABLE} names another llama-server; unset it to use this build", err=True)
+        errors().say(f"not in use: {BINARY_VARIABLE} names another llama-server; unset it to use this build")
 
 
 def _when(seconds: float) -> str:
@@ -192,34 +190,3 @@ def _when(seconds: float) -> str:
         return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
     except (OverflowError, OSError, ValueError):
         return "at an unknown time"
-
-
-@contextmanager
-def _progress() -> Generator[Heard]:
-    """A bar on a terminal, elsewhere a line per step and tenth."""
-    from rich.markup import escape
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from specmeter.show.terminal.progress import error_console
-
-    console = error_console()
-    if not sys.stderr.isatty():
-        told: set[tuple[str, int]] = set()
-
-        def line(what: str, done: int, of: int) -> None:
-            tenth = 10 * done // of if of else 0
-            if (what, tenth) not in told:
-                told.add((what, tenth))
-                share = f" ({tenth * 10} %)" if tenth else ""
-                console.print(f"{what}{share}", markup=False, highlight=False)
-
-        yield line
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as shown:
-        task = shown.add_task("starting", total=None)
-
-        def bar(what: str, done: int, of: int) -> None:
-            shown.update(task, description=escape(what), completed=done, total=of or None)
-
-        yield bar

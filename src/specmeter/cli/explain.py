@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from specmeter.analysis.explain.account import Account, ArmAccount, PartName
-    from specmeter.analysis.explain.memory_price import MemoryPrice
-    from specmeter.analysis.reading import RunReport
-    from specmeter.profile.figures import DraftLength
-    from specmeter.record import TextRouting
+    pass
 
 
 @click.command(name="explain")
@@ -69,6 +60,8 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     from specmeter.probe.files import load_probe
     from specmeter.profile.figures import draft_lengths
     from specmeter.quality.files import kept_reports, load_report
+    from specmeter.show.terminal.console import say_json
+    from specmeter.show.terminal.explain import document, print_account
     from specmeter.show.terminal.probe import warn_of_suspect
     from specmeter.store import RunStore
     from specmeter.store.places import find_run
@@ -89,155 +82,7 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
         prices = memory_prices(report.arms, models, store.sessions(), kept)
     verdict = report.certificate.verdict if report.certificate else None
     if as_json:
-        data = _json(account, lengths, prices, verdict, folder)
-        data["routing"] = [it.model_dump(mode="json") for it in routing]
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        say_json({"folder": str(folder), "verdict": verdict, **document(account, lengths, prices, routing)})
     else:
-        _print(account, lengths, prices, routing, report)
+        print_account(account, lengths, prices, routing, report)
     return 1 if verdict == "invalid" else 0
-
-
-def _json(
-    account: Account,
-    lengths: Sequence[DraftLength],
-    prices: Sequence[MemoryPrice],
-    verdict: str | None,
-    folder: Path,
-) -> dict[str, Any]:
-    from specmeter.analysis.prediction.outcomes import accuracy, as_data
-    from specmeter.show.terminal.memory import as_data as memory_as_data
-    from specmeter.show.terminal.profile import as_data as lengths_as_data
-
-    arms: list[dict[str, Any]] = []
-    for arm in account.arms:
-        data = arm.model_dump(mode="json")
-        data["prediction"] = None if arm.prediction is None else as_data(arm.prediction)
-        arms.append({**data, "by_curve_error": arm.by_curve_error})
-    found = accuracy(arm.prediction for arm in account.arms if arm.prediction is not None)
-    return {
-        "folder": str(folder),
-        "name": account.name,
-        "verdict": verdict,
-        "probe": account.probe,
-        "arms": arms,
-        "draft_lengths": lengths_as_data(lengths),
-        "memory": memory_as_data(prices),
-        "accuracy": None if found is None else found.model_dump(mode="json"),
-    }
-
-
-def _print(
-    account: Account,
-    lengths: Sequence[DraftLength],
-    prices: Sequence[MemoryPrice],
-    routing: Sequence[TextRouting],
-    report: RunReport,
-) -> None:
-    from rich.markup import escape
-    from rich.padding import Padding
-
-    from specmeter.show.terminal.memory import print_memory
-    from specmeter.show.terminal.prediction import print_accuracy, print_sources
-    from specmeter.show.terminal.profile import print_draft_lengths
-    from specmeter.show.terminal.routing import print_routing
-    from specmeter.show.terminal.text import output_console, printable
-
-    console = output_console()
-    baselines = [arm for arm in account.arms if arm.baseline_id is None]
-    for baseline in baselines:
-        group = [baseline, *(arm for arm in account.arms if arm.baseline_id == baseline.arm_id)]
-        console.print(_table(group, report))
-        console.print()
-        for arm in group:
-            if arm.sentence:
-                doubt = "" if arm.verdict == "valid" else f" ({arm.verdict or 'not checked'})"
-                console.print(f"[bold]{escape(_label(arm.arm_id))}[/bold]{doubt}", highlight=False)
-                console.print(Padding(escape(printable(arm.sentence)), (0, 0, 0, 2), expand=False), highlight=False)
-        console.print()
-    if any(arm.verdict in ("suspect", "invalid") for arm in account.arms):
-        console.print("`specmeter check` says what speaks against suspect and invalid arms\n", highlight=False)
-    print_draft_lengths(console, lengths)
-    print_routing(console, routing)
-    print_memory(console, prices)
-    _print_means(console, account)
-    outcomes = [arm.prediction for arm in account.arms if arm.prediction is not None]
-    print_accuracy(console, outcomes)
-    print_sources(console, outcomes)
-
-
-def _table(group: list[ArmAccount], report: RunReport) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from specmeter.show.terminal.prediction import percent
-    from specmeter.show.terminal.run import interval
-
-    target = {arm.id: arm.target for arm in report.arms}[group[0].arm_id]
-    used = {part.name for arm in group for part in arm.parts if abs(part.share) >= 0.0005}
-    names = [name for name in _PARTS if name in used]
-    table = Table(box=None, pad_edge=False)
-    table.add_column(f"{escape(target)}: ms per token", overflow="fold", header_style="bold")
-    for column in ("all", *names, "speedup", "predicted", "error"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for arm in group:
-        parts = {part.name: part for part in arm.parts}
-        outcome = arm.prediction
-        predicted = outcome.prediction.speedup if outcome is not None else None
-        speedup = "invalid" if arm.verdict == "invalid" else interval(arm.speedup, 2)
-        table.add_row(
-            escape(_label(arm.arm_id)),
-            f"{arm.ms_per_token.point:.2f}",
-            *(f"{parts[name].ms_per_token.point:.2f}" if name in parts else "-" for name in names),
-            "baseline" if arm.baseline_id is None else speedup,
-            interval(predicted, 2),
-            percent(outcome.error) if outcome is not None else "-",
-        )
-    return table
-
-
-def _print_means(console: Console, account: Account) -> None:
-    """How the parts were obtained, how much of the time they account for, and how well the curve fits."""
-    from rich.markup import escape
-
-    from specmeter.analysis.explain.parts import RESIDUAL
-    from specmeter.show.terminal.prediction import percent
-
-    for means, told in _MEANS.items():
-        arms = [arm for arm in account.arms if arm.means == means and arm.baseline_id is not None]
-        if not arms:
-            continue
-        shares = [arm.accounted for arm in arms if arm.accounted is not None]
-        least = f"; at least {min(shares):.0%} of the decode time is accounted for" if shares else ""
-        if shares and means in RESIDUAL:
-            least += " by other means (drafting, restoring, a plain forward for each step)"
-        arms_told = f"{len(arms)} arm" + ("s" if len(arms) > 1 else "")
-        console.print(f"{arms_told}: {told}{least}", style="dim", highlight=False)
-    errors = [abs(arm.by_curve_error) for arm in account.arms if arm.by_curve_error is not None]
-    if errors:
-        console.print(
-            escape(f"by the curves of {account.probe} and the measured acceptance, speedups are off by at most ")
-            + percent(max(errors), signed=False),
-            style="dim",
-            highlight=False,
-        )
-    elif account.probe is None:
-        console.print(
-            "no probe of these models was found: `specmeter probe` measures what their forwards cost",
-            style="dim",
-            highlight=False,
-        )
-
-
-_PARTS: tuple[PartName, ...] = ("draft", "verify", "restore", "sample", "rest", "remainder")
-_MEANS = {
-    "steps": "every part of every step was measured by the engine",
-    "cost curve": "drafting by the server's statistics, forwards by the probe's cost curve, in units of the baseline",
-    "step times": "drafting by the server's statistics, verification is what a step leaves, up to its possible cost",
-    "undivided": "no statistics of drafting on record: it stands under verification",
-    "difference": "drafting by the server's statistics, verification is what is left, up to its possible cost",
-}
-
-
-def _label(arm_id: str) -> str:
-    """An arm's id without its target."""
-    return arm_id.partition("/")[2]

@@ -32,8 +32,9 @@ def command(run: str, chosen: str | None, table: str, out: Path | None) -> None:
       specmeter export latest --out requests.parquet
     """
     from specmeter.show.export.run_table import RunTable
+    from specmeter.show.terminal.console import errors
     from specmeter.store.places import find_run
 
     count = RunTable(find_run(run), table).write(out or sys.stdout.buffer, chosen)
     if out is not None:
-        click.echo(f"{count} rows written to {out}", err=True)
+        errors().say(f"{count} rows written to {out}", wrap=False)

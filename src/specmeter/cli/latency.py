@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -78,6 +77,7 @@ def command(
     Exit codes: 0 said, 2 no such run, too few networks in it, or impossible numbers.
     """
     from specmeter.record import Network
+    from specmeter.show.terminal.console import say_json
     from specmeter.show.terminal.latency import document, print_forecasts
     from specmeter.studies.cross_device.latency import at_least, forecast
 
@@ -101,7 +101,7 @@ def command(
     step = _with_flags(step, plain_rate, verify, draft_ms, local_draft_ms)
     found = [forecast(model, Network(time, rate), step) for rate in rates for time in times]
     if as_json:
-        click.echo(json.dumps(document(model, step, found, rates), indent=2, ensure_ascii=False))
+        say_json(document(model, step, found, rates))
     else:
         print_forecasts(model, step, found, rates, measured=measured)
     return 0

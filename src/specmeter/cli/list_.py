@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from specmeter.show.table import Tone
 
 _ENDLESS = 10_000
 """Width of a table that nobody reads on a terminal: programs want a row to be a line."""
@@ -24,6 +26,8 @@ def command(as_json: bool) -> None:
     """
     from specmeter.errors import StoreError
     from specmeter.experiments.file import bundled
+    from specmeter.show.table import Cell, Row, Table, row, text
+    from specmeter.show.terminal.console import output, say_json
     from specmeter.store import RunStore
     from specmeter.store.places import find_runs
 
@@ -52,29 +56,28 @@ def command(as_json: bool) -> None:
             "variants": {name: experiment.variants for name, experiment in experiments.items()},
             "runs": runs,
         }
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        say_json(told)
         return
-    from rich.markup import escape
-    from rich.table import Table
-
-    from specmeter.show.terminal.text import output_console
-
-    console = output_console()
-    table = Table(box=None, pad_edge=False, title="bundled experiments", title_justify="left", show_header=False)
+    rows: list[Row] = []
     for name, experiment in experiments.items():
-        variants = f"\nvariants: {', '.join(experiment.variants)}" if experiment.variants else ""
-        table.add_row(escape(name), escape(experiment.description + variants))
-    console.print(table)
-    console.print()
+        variants: tuple[tuple[str, Tone], ...] = ()
+        if experiment.variants:
+            variants = ((f"variants: {', '.join(experiment.variants)}", ""),)
+        rows.append(row(name, Cell(experiment.description, below=variants)))
+    screen = output()
+    screen.table(Table("bundled", text("name", "what it is"), rows, "bundled experiments"), caption=True, heads=False)
+    screen.line()
     if not runs:
-        console.print("no runs yet: `specmeter run demo` makes the first one", highlight=False)
+        screen.say("no runs yet: `specmeter run demo` makes the first one")
         return
-    table = Table(box=None, pad_edge=False, title="runs", title_justify="left")
-    for column in ("folder", "state", "requests", "started"):
-        table.add_column(column, overflow="fold")  # a name that ends in dots cannot be used
-    for run in runs:
-        requests = f"{run['ok']}/{run['planned']}" if "ok" in run else ""
-        table.add_row(escape(str(run["folder"])), str(run["state"]), requests, str(run.get("started", "")))
-    if not sys.stdout.isatty():
-        console.width = _ENDLESS
-    console.print(table)
+    listed = [
+        row(
+            str(run["folder"]),
+            str(run["state"]),
+            f"{run['ok']}/{run['planned']}" if "ok" in run else "",
+            str(run.get("started", "")),
+        )
+        for run in runs
+    ]
+    columns = text("folder", "state", "requests", "started")
+    output(_ENDLESS).table(Table("runs", columns, listed, "runs"), caption=True)

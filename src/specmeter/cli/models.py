@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmeter.show.terminal.text import printable
+from specmeter.show.table import Cell, Table, numbers, row, text
+from specmeter.show.terminal.console import errors, output, say_json
+from specmeter.text import amount, percent, size
 
 if TYPE_CHECKING:
     from specmeter.models.compatibility import Compatibility
     from specmeter.models.facts import ModelFacts
+    from specmeter.show.table import Phrase, Tone
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes in bytes.")
 _OFFLINE = click.option("--offline", is_flag=True, help="Use only what is on this machine; download nothing.")
-_STATUS_STYLE = {"ok": "green", "warning": "yellow", "refused": "bold red"}
 _CACHE_LIMIT = 1000
 _CELL_LIMIT = 500
+_ENDLESS = 10_000
+"""Width off a terminal."""
 
 
 @click.group(name="models")
@@ -56,28 +59,24 @@ def list_models(as_json: bool) -> None:
     """
     bench, cached = _bench_models(), _cached_files()
     if as_json:
-        click.echo(json.dumps({"bench": bench, "cached": cached}, indent=2))
+        say_json({"bench": bench, "cached": cached})
         return
-    _table(
-        ("reference", "architecture", "size", "parameters", "state"),
-        [
-            (
-                model["reference"],
-                model["architecture"],
-                _bytes(model["size_bytes"]),
-                _count(model["parameters"]),
-                ("ready" if model["present"] else "made on first use")
-                + (", timing only" if model["timing_only"] else ""),
-            )
-            for model in bench
-        ],
-        right=(2, 3),
-    )
-    if cached:
-        click.echo()
-        _table(
-            ("file in the cache", "size"), [(file["path"], _bytes(file["size_bytes"])) for file in cached], right=(1,)
+    rows = [
+        row(
+            model["reference"],
+            model["architecture"],
+            size(model["size_bytes"]),
+            amount(model["parameters"]),
+            ("ready" if model["present"] else "made on first use") + (", timing only" if model["timing_only"] else ""),
         )
+        for model in bench
+    ]
+    columns = (*text("reference", "architecture"), *numbers("size", "parameters"), *text("state"))
+    _print_table(Table("models", columns, rows))
+    if cached:
+        output().line()
+        files = [row(file["path"], size(file["size_bytes"])) for file in cached]
+        _print_table(Table("files", (*text("file in the cache"), *numbers("size")), files))
 
 
 @command.command()
@@ -96,17 +95,16 @@ def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
       specmeter models build hf:OWNER/REPO/FILE.gguf
     """
     from specmeter.models.reference import resolve
-    from specmeter.show.terminal.progress import error_console, model_progress
+    from specmeter.show.terminal.progress import model_progress
 
-    with model_progress(error_console()) as bar:
+    with model_progress(errors()) as bar:
         models = [
             resolve(name, name, base_dir=Path(), offline=offline, progress=partial(bar, name)) for name in references
         ]
     if as_json:
-        click.echo(json.dumps([model.model_dump(mode="json", exclude={"name"}) for model in models], indent=2))
+        say_json([model.model_dump(mode="json", exclude={"name"}) for model in models])
     else:
-        for model in models:
-            click.echo(printable(model.path))
+        output().say_all((model.path for model in models), wrap=False)
 
 
 @command.command()
@@ -137,9 +135,10 @@ def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: 
     kv_bytes = facts.kv_bytes_per_token(kv_type_k, kv_type_v)
     if as_json:
         derived = {"weight_bytes_per_token": facts.weights.bytes_per_token, "kv_bytes_per_token": kv_bytes}
-        click.echo(json.dumps({**facts.model_dump(mode="json"), **derived}, indent=2))
+        say_json({**facts.model_dump(mode="json"), **derived})
     else:
-        _pairs(_described(facts, f"K {kv_type_k}, V {kv_type_v}", kv_bytes))
+        for name, value in _described(facts, f"K {kv_type_k}, V {kv_type_v}", kv_bytes):
+            output().say(f"{name:<17} {_shortened(value)}", wrap=False)
 
 
 @command.command()
@@ -163,7 +162,7 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
 
     comparison = compare_models(_located(target, offline), _located(draft, offline))
     if as_json:
-        click.echo(json.dumps({"accepted": comparison.accepted, **comparison.model_dump(mode="json")}, indent=2))
+        say_json({"accepted": comparison.accepted, **comparison.model_dump(mode="json")})
     else:
         _show(comparison)
     ctx.exit(0 if comparison.accepted else 1)
@@ -171,9 +170,9 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
 
 def _located(reference: str, offline: bool) -> Path:
     from specmeter.models.reference import locate
-    from specmeter.show.terminal.progress import error_console, model_progress
+    from specmeter.show.terminal.progress import model_progress
 
-    with model_progress(error_console()) as bar:
+    with model_progress(errors()) as bar:
         return locate(reference, base_dir=Path(), offline=offline, progress=partial(bar, reference))
 
 
@@ -208,8 +207,8 @@ def _described(facts: ModelFacts, kv_types: str, kv_bytes: int | None) -> Iterab
     split = f" in {len(facts.files)} files" if len(facts.files) > 1 else ""
     yield "name", _or_unknown(facts.name)
     yield "architecture", _or_unknown(facts.architecture)
-    yield "size", f"{_bytes(facts.file_bytes)}{split}"
-    yield "parameters", f"{_count(weights.parameters)}, {_count(weights.active_parameters)} of them active"
+    yield "size", f"{size(facts.file_bytes)}{split}"
+    yield "parameters", f"{amount(weights.parameters)}, {amount(weights.active_parameters)} of them active"
     yield "layers", _or_unknown(facts.layers) + (f" + {facts.draft_head_layers} MTP" if facts.draft_head_layers else "")
     yield "hidden", _or_unknown(facts.hidden)
     yield "heads", f"{_or_unknown(facts.heads)}, {_or_unknown(facts.kv_heads)} for K and V"
@@ -222,15 +221,15 @@ def _described(facts: ModelFacts, kv_types: str, kv_bytes: int | None) -> Iterab
     yield (
         "quantization",
         ", ".join(
-            f"{share.type} {100 * share.size_bytes / max(weights.size_bytes, 1):.1f} % ({share.tensors} tensors)"
+            f"{share.type} {percent(share.size_bytes / max(weights.size_bytes, 1), 1)} ({share.tensors} tensors)"
             for share in weights.quantization
         ),
     )
-    yield "bytes per token", _bytes(weights.bytes_per_token)
-    yield "  always read", _bytes(weights.always_read_bytes + weights.lookup_bytes)
+    yield "bytes per token", size(weights.bytes_per_token)
+    yield "  always read", size(weights.always_read_bytes + weights.lookup_bytes)
     if facts.experts:
-        yield "  one expert", f"{_bytes(weights.expert_bytes)} over all layers"
-        yield "  chosen experts", _bytes(weights.active_expert_bytes)
+        yield "  one expert", f"{size(weights.expert_bytes)} over all layers"
+        yield "  chosen experts", size(weights.active_expert_bytes)
     yield "KV per token", "unknown" if kv_bytes is None else f"{kv_bytes:,} bytes ({kv_types})"
     if memory is not None and memory.sliding_layers:
         yield (
@@ -239,8 +238,8 @@ def _described(facts: ModelFacts, kv_types: str, kv_bytes: int | None) -> Iterab
         )
     if memory is not None and memory.recurrent_layers:
         state = memory.recurrent_state_bytes
-        size = "of unknown size" if state is None else _bytes(state)
-        yield "recurrent state", f"{size} in {memory.recurrent_layers} layers, {memory.full_layers} attend"
+        told = "of unknown size" if state is None else size(state)
+        yield "recurrent state", f"{told} in {memory.recurrent_layers} layers, {memory.full_layers} attend"
     yield "vocabulary", f"{_or_unknown(vocabulary.size)} tokens, {vocabulary.model} / {vocabulary.pre}"
     yield "  fingerprint", (vocabulary.sha256 or "unknown")[:16]
     specials = {name: getattr(vocabulary, name) for name in ("bos", "eos", "eot", "pad")}
@@ -252,71 +251,29 @@ def _described(facts: ModelFacts, kv_types: str, kv_bytes: int | None) -> Iterab
 
 
 def _show(comparison: Compatibility) -> None:
-    _table(
-        ("condition", "status", "target", "draft", ""),
-        [(c.name, c.status, c.target, c.draft, "" if c.status == "ok" else c.why) for c in comparison.conditions],
-        styles=_STATUS_STYLE,
-    )
-    click.echo()
+    tones: dict[str, Tone] = {"ok": "good", "warning": "doubtful", "refused": "bad"}
+    rows = [
+        row(c.name, Cell(c.status, tone=tones[c.status]), c.target, c.draft, "" if c.status == "ok" else c.why)
+        for c in comparison.conditions
+    ]
+    _print_table(Table("conditions", text("condition", "status", "target", "draft", " "), rows))
+    screen = output()
+    screen.line()
     if comparison.accepted:
-        click.echo(f"llama.cpp accepts this draft ({comparison.method})")
+        screen.say(f"llama.cpp accepts this draft ({comparison.method})")
     else:
-        click.echo("llama.cpp refuses this draft: its server would go on without speculation")
+        screen.say("llama.cpp refuses this draft: its server would go on without speculation")
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    for name, value in pairs:
-        click.echo(f"{name:<17} {printable(_shortened(value))}")
+def _print_table(table: Table) -> None:
+    """Whole off a terminal, where programs want a row to be a line; long cells are cut."""
+    short = [replace(row, cells=tuple(replace(it, text=_shortened(it.text)) for it in row.cells)) for row in table.rows]
+    output(_ENDLESS).table(replace(table, rows=short))
 
 
-def _table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    right: Sequence[int] = (),
-    styles: dict[str, str] | None = None,
-) -> None:
-    """A table on a terminal; padded columns, whole and uncoloured, elsewhere."""
-    rows = [[printable(_shortened(cell)) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-        for row in (header, *rows):
-            cells = (
-                cell.rjust(width) if column in right else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            click.echo("  ".join(cells).rstrip())
-        return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, title in enumerate(header):
-        table.add_column(title, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell, style=(styles or {}).get(cell, "")) for cell in row))
-    Console(emoji=False).print(table)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _CELL_LIMIT else text[:_CELL_LIMIT] + "..."
+def _shortened(text: str | Phrase) -> str | Phrase:
+    return text if not isinstance(text, str) or len(text) <= _CELL_LIMIT else text[:_CELL_LIMIT] + "..."
 
 
 def _or_unknown(value: object) -> str:
     return "unknown" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _bytes(size: float) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:,.2f} {unit}"
-    return f"{size:.0f} bytes"
-
-
-def _count(number: int) -> str:
-    for unit, scale in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= scale:
-            return f"{number / scale:,.2f} {unit}"
-    return str(number)

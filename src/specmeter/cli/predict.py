@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from specmeter.analysis.prediction.speedup import Predicted, Surface
     from specmeter.probe import Probe
 
 
@@ -71,6 +67,8 @@ def command(
     from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
     from specmeter.analysis.prediction.speedup import predict, surface
     from specmeter.cli import flag
+    from specmeter.show.terminal.console import say_json
+    from specmeter.show.terminal.predict import print_prediction
     from specmeter.store import RunStore
     from specmeter.store.places import find_run
 
@@ -96,9 +94,9 @@ def command(
             "best_gamma": found.best.gamma if found.best is not None else 0,
             "surface": whole.model_dump(mode="json"),
         }
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        say_json(document)
     else:
-        _print(found, whole, by_model=by_model)
+        print_prediction(found, whole, by_model=by_model)
     return 0
 
 
@@ -141,73 +139,3 @@ def _numbers(flag: str, text: str, example: str) -> list[float]:
         raise UsageError(f"{flag} {text[:80]}: is no list of numbers", fix=f"write {flag} {example}") from None
     numbers(flag, values)
     return values
-
-
-def _print(found: Predicted, whole: Surface, *, by_model: bool) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from specmeter.show.terminal.run import interval
-    from specmeter.show.terminal.text import output_console, printable
-
-    console = output_console()
-    console.print(escape(printable(f"costs       {found.cost}")), highlight=False)
-    console.print(escape(printable(f"acceptance  {found.acceptance}")) + "\n", highlight=False)
-    table = Table(box=None, pad_edge=False)
-    for column in ("gamma", "speedup", "tokens/step", "cost/step", "draft", "verify", "rest", "break-even alpha"):
-        table.add_column(column, justify="right", no_wrap=True, header_style="bold")
-    for at, line in zip(found.by_gamma, whole.break_even, strict=True):
-        rest = at.parts.restore + at.parts.rest
-        table.add_row(
-            f"{at.gamma}{'*' if at.extrapolated else ''}",
-            interval(at.speedup, 2),
-            f"{at.tau:.2f}",
-            f"{at.parts.total:.2f}",
-            f"{at.parts.draft:.2f}",
-            f"{at.parts.verify:.2f}",
-            f"{rest:.2f}",
-            "none suffices" if line is None else interval(line, 2),
-        )
-    console.print(table)
-    if any(at.extrapolated for at in found.by_gamma):
-        console.print("* longer than was measured: rates and costs go on from shorter drafts", style="dim")
-    if found.recurrent:
-        console.print(
-            "The target has a recurrent state: a step that rejects a token restores it, and verifies again what it "
-            "accepted.\nThat is in rest, and the token that it emits in tokens/step.",
-            style="dim",
-            highlight=False,
-        )
-    console.print(f"\n{escape(_best(found))}\n", highlight=False)
-    _print_surface(console, whole, by_model=by_model)
-    console.print(
-        "\nCosts in target forwards of one token. [low, high]: 95 % of the draws of everything uncertain.",
-        style="dim",
-        highlight=False,
-        markup=False,
-    )
-
-
-def _best(found: Predicted) -> str:
-    best = found.best
-    if best is None:
-        top = max(found.by_gamma, key=lambda at: at.speedup.point)
-        return f"no draft length gains; the least loss is at gamma {top.gamma}, {top.speedup.point:.2f}x"
-    low = best.speedup.low
-    sure = "" if low is not None and low > 1 else ", though a loss is not ruled out"
-    return f"best gamma {best.gamma}: {best.speedup.point:.2f}x as fast{sure}"
-
-
-def _print_surface(console: Console, whole: Surface, *, by_model: bool) -> None:
-    """Speedup over gamma and alpha: gains in bold."""
-    from rich.table import Table
-
-    title = "speedup by alpha, drafts of full length" + ("" if by_model else " in every step")
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
-    table.add_column("gamma", justify="right", header_style="bold")
-    for alpha in whole.alphas:
-        table.add_column(f"{alpha:g}", justify="right", header_style="bold")
-    for gamma, row in zip(whole.gammas, whole.speedups, strict=True):
-        table.add_row(f"{gamma}", *(f"[bold]{value:.2f}[/bold]" if value > 1 else f"{value:.2f}" for value in row))
-    table.add_row("best", *(f"{gamma}" if gamma else "none" for gamma in whole.best), style="dim")
-    console.print(table)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,11 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from specmeter.probe.make import Progress
     from specmeter.probe.routing import RoutingSummary
     from specmeter.record import EngineSettings, ModelIdentity
+    from specmeter.show.terminal.console import Screen
 
 
 @click.command(name="probe")
@@ -83,40 +79,38 @@ def command(
     Exit codes: 0 measured, 2 the models do not fit (into memory, or together) or a flag cannot be used,
     3 the engine failed, 130 interrupted (nothing is kept).
     """
-    from rich.markup import escape
-
     from specmeter.errors import UsageError
     from specmeter.host import read_host
     from specmeter.probe import make
     from specmeter.record import EngineSettings
+    from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.probe import print_probe, print_routing
-    from specmeter.show.terminal.progress import error_console
-    from specmeter.show.terminal.text import printable
+    from specmeter.show.terminal.progress import part_progress
 
     text = None if text_file is None else make.read_text(text_file)
     counts = parse_tokens(tokens) if tokens is not None else ()
     settings = EngineSettings(threads=threads, gpu_layers=gpu_layers, draft_gpu_layers=gpu_layers if draft else None)
-    console = error_console()
+    screen = errors()
     host = read_host()
     if host.busy_processes:
-        busy = escape(printable(", ".join(host.busy_processes)))
-        console.print(f"warning: other programs are busy: {busy}; times will be too long", soft_wrap=True)
+        busy = ", ".join(host.busy_processes)
+        screen.say(f"warning: other programs are busy: {busy}; times will be too long", wrap=False)
     if routing:
         for flag, given in (("--draft", draft), ("--tokens", tokens), ("--binary", binary), ("--repeats", repeats)):
             if given is not None:
                 raise UsageError(f"{flag} goes with timing, not with --routing", fix=f"leave {flag} or --routing out")
         if source != "libllama":
             raise UsageError("a server does not show its experts", fix="leave --source server out")
-        model = _model("target", target, offline, console)
-        path, summary = _read_routing(model, settings, text, routing_tokens, out, console)
+        model = _model("target", target, offline, screen)
+        path, summary = _read_routing(model, settings, text, routing_tokens, out, screen)
         print_routing(model, summary, path, as_json=as_json)
         return
 
     from specmeter.probe.files import save_probe
 
     request = make.ProbeSpec(
-        target=_model("target", target, offline, console),
-        draft=_model("draft", draft, offline, console) if draft is not None else None,
+        target=_model("target", target, offline, screen),
+        draft=_model("draft", draft, offline, screen) if draft is not None else None,
         source=source,
         tokens=counts,
         depth=depth,
@@ -125,13 +119,11 @@ def command(
         text=text,
         binary=binary,
     )
-    with _progress(console) as progress:
+    with part_progress(screen) as progress:
         probe = make.make_probe(request, host, progress)
     if missing := sorted(set(counts or make.TOKENS[source]) - {point.tokens for point in probe.target_ms.points}):
         shown = ", ".join(map(str, missing))
-        console.print(
-            f"left out: n = {shown}, whose drafts were never found whole; see --source libllama", soft_wrap=True
-        )
+        screen.say(f"left out: n = {shown}, whose drafts were never found whole; see --source libllama", wrap=False)
     print_probe(probe, save_probe(probe, out), as_json=as_json)
 
 
@@ -155,60 +147,30 @@ def parse_tokens(given: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _model(name: str, reference: str, offline: bool, console: Console) -> ModelIdentity:
+def _model(name: str, reference: str, offline: bool, screen: Screen) -> ModelIdentity:
     from specmeter.models.facts import read_header
     from specmeter.models.reference import resolve
     from specmeter.probe.make import refuse_size
     from specmeter.show.terminal.progress import model_progress
 
     refuse_size(reference, offline=offline)
-    with model_progress(console) as bar:
+    with model_progress(screen) as bar:
         model = resolve(name, reference, base_dir=Path(), offline=offline, progress=partial(bar, reference))
     return model.model_copy(update={"header": read_header(Path(model.path))})
 
 
 def _read_routing(
-    model: ModelIdentity, settings: EngineSettings, text: str | None, most: int, out: Path | None, console: Console
+    model: ModelIdentity, settings: EngineSettings, text: str | None, most: int, out: Path | None, screen: Screen
 ) -> tuple[Path, RoutingSummary]:
     from specmeter.probe import make
     from specmeter.probe.files import plain_name, probes_folder
     from specmeter.probe.routing import save_routing, summarize
+    from specmeter.show.terminal.progress import part_progress
 
     make.refuse(make.ProbeSpec(model), settings)
-    with _progress(console) as progress:
+    with part_progress(screen) as progress:
         given = text if text is not None else make.text_for(model)
         routing = make.read_experts(model, settings, given, most, progress, random=True)
     path = out or probes_folder() / f"{plain_name(model.reference)}-{model.sha256[:8]}-routing.npz"
     save_routing(routing, path)
     return path, summarize(routing)
-
-
-@contextmanager
-def _progress(console: Console) -> Generator[Progress]:
-    """A bar on a terminal, otherwise a line at the beginning of each part."""
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    if not console.is_terminal:
-        told: set[str] = set()
-
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in told:
-                told.add(what)
-                console.print(f"measuring {what}: {done}/{total}", highlight=False)
-
-        yield tell
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed}/{task.total}"))
-    with Bars(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
-        tasks = {"": bars.add_task("loading", total=None)}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                for task in tasks.values():
-                    bars.remove_task(task)
-                tasks.clear()
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done)
-
-        yield show

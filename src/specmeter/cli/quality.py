@@ -11,10 +11,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
     from specmeter.quality import QualityReport, SpeedTest
     from specmeter.record import ModelIdentity
+    from specmeter.show.terminal.console import Screen
 
 _MOST_DEPTHS = 20
 
@@ -113,8 +112,9 @@ def command(
     from specmeter.quality.native import find_tool
     from specmeter.quality.text import read_text
     from specmeter.record import EngineSettings
-    from specmeter.show.terminal.progress import error_console
-    from specmeter.show.terminal.quality import part_progress, print_report
+    from specmeter.show.terminal.console import errors
+    from specmeter.show.terminal.progress import part_progress
+    from specmeter.show.terminal.quality import print_report
 
     if not models:
         ctx.fail("name one MODEL or more, or a --plan")
@@ -128,11 +128,11 @@ def command(
         raise UsageError("--native-perplexity with --no-perplexity", fix="leave one of the two out")
     text, identity = read_text(text_file)
     tests = speed_tests(prompt_tokens, generate_tokens, parse_depths(depths)) if rates else ()
-    console = error_console()
+    screen = errors()
     scorer = None if native_perplexity is None else find_tool("llama-perplexity", native_perplexity)
     bench = None if native_bench is None else find_tool("llama-bench", native_bench)
     request = QualitySpec(
-        models=_models(models, offline, console),
+        models=_models(models, offline, screen),
         text=text,
         text_identity=identity,
         context=context,
@@ -151,7 +151,7 @@ def command(
         path = path or default_path(report)
         save_report(report, path)
 
-    with part_progress(console) as progress:
+    with part_progress(screen) as progress:
         report = measure(request, read_host(), progress, keep)
     keep(report)
     assert path is not None
@@ -189,13 +189,14 @@ def _measure_plan(
     from specmeter.quality.files import default_path, load_report, save_report
     from specmeter.quality.plan import load_plan
     from specmeter.quality.planned import carry_out, prepare
-    from specmeter.show.terminal.progress import error_console, model_progress
-    from specmeter.show.terminal.quality import part_progress, print_report
+    from specmeter.show.terminal.console import errors
+    from specmeter.show.terminal.progress import model_progress, part_progress
+    from specmeter.show.terminal.quality import print_report
 
     loaded = load_plan(name, overrides, variants=variants)
     earlier = load_report(out) if out is not None and out.exists() else None
-    console = error_console()
-    with model_progress(console) as bar:
+    screen = errors()
+    with model_progress(screen) as bar:
         request = prepare(loaded, offline=offline, fetching=bar)
     path = out
 
@@ -204,7 +205,7 @@ def _measure_plan(
         path = path or default_path(report)
         save_report(report, path)
 
-    with part_progress(console) as progress:
+    with part_progress(screen) as progress:
         report = carry_out(
             request, progress=progress, keep=keep, earlier=None if earlier is None or earlier.complete else earlier
         )
@@ -239,13 +240,13 @@ def speed_tests(prompt: int, generate: int, depths: Sequence[int]) -> tuple[Spee
     return tuple(found)
 
 
-def _models(references: Sequence[str], offline: bool, console: Console) -> list[ModelIdentity]:
+def _models(references: Sequence[str], offline: bool, screen: Screen) -> list[ModelIdentity]:
     from specmeter.models.facts import read_header
     from specmeter.models.reference import resolve
     from specmeter.probe.files import plain_name
     from specmeter.show.terminal.progress import model_progress
 
-    with model_progress(console) as bar:
+    with model_progress(screen) as bar:
         found = [
             resolve(plain_name(it), it, base_dir=Path(), offline=offline, progress=partial(bar, it))
             for it in references

@@ -96,8 +96,8 @@ def command(
     """
     from specmeter.errors import UsageError
     from specmeter.show.page.files import write_figures, write_page, write_study_page, write_study_tables, write_tables
-    from specmeter.show.page.page import document_charts
-    from specmeter.show.page.study_page import charts_of
+    from specmeter.show.page.page import document_figures
+    from specmeter.show.terminal.console import output
     from specmeter.show.words import LANGUAGES
 
     if published is not None and run is not None:
@@ -112,9 +112,9 @@ def command(
     document, studies, page = _read(run or "latest", published, probe)
     written: list[Path] = []
     if figures is not None:
-        charts = document_charts(document) if document else charts_of(studies)
+        drawn = document_figures(document).values() if document else [it for study in studies for it in study.figures]
         asked = [part.strip() for part in formats.split(",")]
-        written += write_figures(charts, figures, asked, width, languages)
+        written += write_figures(drawn, figures, asked, width, languages)
     if tables is not None:
         written += (
             write_tables(document, tables, languages) if document else write_study_tables(studies, tables, languages)
@@ -126,8 +126,7 @@ def command(
             if document
             else write_study_page(studies, path, languages, inside=inside)
         )
-    for path in written:
-        click.echo(str(path))
+    output().say_all(map(str, written), wrap=False)
     if open_ and written:
         click.launch(written[0].resolve().as_uri())
 
@@ -155,10 +154,12 @@ def _read(run: str, published: str | None, probe: Path | None) -> tuple[Document
 def _list_published() -> None:
     from specmeter import studies
     from specmeter.show.page.study_document import GROUPS
+    from specmeter.show.terminal.console import output
 
+    screen = output()
     for name in studies.names():
         study = studies.find(name)
         printed = "" if study.published() is not None else " (printed no numbers)"
-        click.echo(f"{name}: {study.TITLE}{printed}")
+        screen.say(f"{name}: {study.TITLE}{printed}", wrap=False)
     for name, members in GROUPS.items():
-        click.echo(f"{name}: {', '.join(members)}")
+        screen.say(f"{name}: {', '.join(members)}", wrap=False)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from specmeter.laboratory.run import Prepared
     from specmeter.probe import Probe
+    from specmeter.show.terminal.console import Screen
     from specmeter.store import RequestRow, RunState
 
 
@@ -87,7 +86,7 @@ def command(
     used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
     """
     from specmeter.experiments.file import load
-    from specmeter.show.terminal.progress import error_console
+    from specmeter.show.terminal.console import errors
 
     loaded = load(experiment, overrides, variants=(*(("faithful",) if faithful else ()), *variants))
     from specmeter.probe.files import load_probe
@@ -111,34 +110,30 @@ def command(
     from specmeter.show.terminal.run import print_run
     from specmeter.show.terminal.verdicts import print_findings
 
-    console = error_console()
-    with model_progress(console) as progress:
+    screen = errors()
+    with model_progress(screen) as progress:
         prepared = prepare(loaded, offline=offline, progress=progress)
     asked = prepared.experiment
     folder, resumed = choose_folder(asked.name, asked.model_dump_json(), out=out, new=new)
-    print_findings(console, foresee(prepared), notes=False)
+    print_findings(screen, foresee(prepared), notes=False)
     for warning in too_few(prepared.experiment, list(prepared.work.arms.values())):
-        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+        screen.say(f"warning: {warning}", tone="doubtful")
     try:
-        state = measure_shown(prepared, folder, resumed, console, probes)
+        state = measure_shown(prepared, folder, resumed, screen, probes)
     except KeyboardInterrupt:
-        console.print(f"stopped; the same command resumes {folder}", markup=False, highlight=False, soft_wrap=True)
+        screen.say(f"stopped; the same command resumes {folder}", wrap=False)
         raise
     verdict = print_run(folder, as_json=as_json)
     if state.state != "complete":
-        console.print(
-            f"{state.failed} of {state.planned} requests failed; the same command tries them again", highlight=False
-        )
+        screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
         return 3
     return 1 if verdict == "invalid" else 0
 
 
 def measure_shown(
-    prepared: Prepared, folder: Path, resumed: bool, console: Console, probes: Sequence[tuple[str, Probe]] = ()
+    prepared: Prepared, folder: Path, resumed: bool, screen: Screen, probes: Sequence[tuple[str, Probe]] = ()
 ) -> RunState:
-    """Measure with progress on `console`; Ctrl-C passes through, and polite requests to end do as it does."""
-    from rich.markup import escape
-
+    """Measure with progress on `screen`; Ctrl-C passes through, and polite requests to end do as it does."""
     from specmeter.laboratory.run import run
     from specmeter.show.terminal.interim import MOST_REQUESTS
     from specmeter.show.terminal.progress import RunProgress
@@ -157,9 +152,9 @@ def measure_shown(
         text = f"{verb} {len(missing)} of {total} requests into {folder}"
         if not missing:
             text = f"nothing is left to measure: all {total} requests are in {folder}; checking them"
-        console.print(escape(text), highlight=False, soft_wrap=True)
+        screen.say(text, wrap=False)
 
-    observer = RunProgress(prepared.work, missing, total, console, before)
+    observer = RunProgress(prepared.work, missing, total, screen, before)
     stop_like_ctrl_c()
     with observer.shown():
         return run(prepared, folder, observer, probes=probes, opened=say_what_is_left)

@@ -45,6 +45,7 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
     Exit codes: 0 written, 2 no such run or study, a RUN that cannot be read, or a folder that cannot be used.
     """
     from specmeter.show.page.site import write_site
+    from specmeter.show.terminal.console import output
     from specmeter.show.words import LANGUAGES, Language
     from specmeter.store.places import find_run, find_runs, find_studies
 
@@ -54,13 +55,12 @@ def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lan
     else:
         measured = [*find_studies(), *find_runs()]
         pages = write_site(folder, measured, languages, damaged=_say_left_out)
-    for page in pages:
-        click.echo(str(page))
+    output().say_all(map(str, pages), wrap=False)
     if open_:
         click.launch(pages[0].resolve().as_uri())
 
 
 def _say_left_out(place: Path, error: UsageError) -> None:
-    from specmeter.show.terminal.text import printable, printable_lines
+    from specmeter.show.terminal.console import errors
 
-    click.echo(f"left out: {printable(str(place))}: {printable_lines(str(error))}", err=True)
+    errors().say_all(f"left out: {place}: {error}".splitlines(), wrap=False)

@@ -11,11 +11,10 @@ import click
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from rich.console import Console
-
     from specmeter.errors import SpecmeterError
     from specmeter.laboratory.run import ModelProgress, Prepared
     from specmeter.quality.measure import Progress as QualityProgress
+    from specmeter.show.terminal.console import Screen
     from specmeter.store import RunState
     from specmeter.studies.folder import Part, StudyFolder
     from specmeter.studies.parts import Order
@@ -123,8 +122,8 @@ def run(
     resume).
     """
     from specmeter.cli.run import stop_like_ctrl_c, undisturbed
-    from specmeter.show.terminal.progress import error_console
-    from specmeter.show.terminal.study import print_dry_run, print_findings, print_left_out, print_stopped
+    from specmeter.show.terminal.console import errors
+    from specmeter.show.terminal.study import print_findings, print_left_out, print_stopped
     from specmeter.store.places import is_study
     from specmeter.studies.folder import StudyFolder as Folder
     from specmeter.studies.folder import choose_folder
@@ -135,6 +134,8 @@ def run(
     chosen = (*(("faithful",) if faithful else ()), *variants)
     ready = look(Asked(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline))
     if dry_run:
+        from specmeter.show.terminal.plan import print_dry_run
+
         return 0 if print_dry_run(ready, as_json=as_json) else 2
     if out is None:
         folder, resumed = choose_folder(ready.record, new=new)
@@ -142,21 +143,21 @@ def run(
         folder, resumed = Folder(out), is_study(out)
         if resumed and new:
             ctx.fail(f"--new: {out} holds a study already; name another folder")
-    console = error_console()
+    screen = errors()
     stop_like_ctrl_c()
     record = begin(ready, folder)
-    console.print(f"{'resuming' if resumed else 'measuring'} {name} in {folder.path}", markup=False, soft_wrap=True)
-    print_left_out(console, record)
+    screen.say(f"{'resuming' if resumed else 'measuring'} {name} in {folder.path}", wrap=False)
+    print_left_out(screen, record)
     try:
-        complete = measure_study(ready, record, folder, _Watch(console))
+        complete = measure_study(ready, record, folder, _Watch(screen))
         report = _write_report(folder)
         invalid = print_findings(folder, report, as_json=as_json)
     except KeyboardInterrupt:
         with undisturbed():
-            print_stopped(console, folder, _command(ready.order, folder, as_json=as_json))
+            print_stopped(screen, folder, _command(ready.order, folder, as_json=as_json))
         return 130
     if not complete:
-        console.print("not everything could be measured; the same command tries again what is missing")
+        screen.say("not everything could be measured; the same command tries again what is missing")
         return 3
     return 1 if invalid else 0
 
@@ -208,18 +209,18 @@ def export(folder: str, out: Path) -> None:
     Exit codes: 0 written, 2 no such study, nothing measured yet, or a file cannot be written.
     """
     from specmeter.show.page.study_files import write_data
+    from specmeter.show.terminal.console import output
     from specmeter.store.places import find_study
     from specmeter.studies.folder import StudyFolder as Folder
 
-    for path in write_data(Folder(find_study(folder)), out):
-        click.echo(path)
+    output().say_all(map(str, write_data(Folder(find_study(folder)), out)), wrap=False)
 
 
 class _Watch:
     """Progress on stderr; see `studies.runner.Watch`."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
 
     def part_starting(self, part: Part, number: int, of: int) -> None:
         if of > 1:
@@ -234,25 +235,23 @@ class _Watch:
     def models(self) -> AbstractContextManager[ModelProgress]:
         from specmeter.show.terminal.progress import model_progress
 
-        return model_progress(self._console)
+        return model_progress(self._screen)
 
     def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
         from specmeter.cli.run import measure_shown
         from specmeter.laboratory.run import foresee
         from specmeter.show.terminal.verdicts import print_findings
 
-        print_findings(self._console, foresee(prepared), notes=False)
-        return measure_shown(prepared, folder, resumed, self._console)
+        print_findings(self._screen, foresee(prepared), notes=False)
+        return measure_shown(prepared, folder, resumed, self._screen)
 
     def scoring(self) -> AbstractContextManager[QualityProgress]:
-        from specmeter.show.terminal.quality import part_progress
+        from specmeter.show.terminal.progress import part_progress
 
-        return part_progress(self._console)
+        return part_progress(self._screen)
 
     def _line(self, text: str) -> None:
-        from specmeter.show.terminal.text import printable_lines
-
-        self._console.print(printable_lines(text), markup=False, highlight=False, soft_wrap=True)
+        self._screen.say(text, wrap=False)
 
 
 def _command(order: Order, folder: StudyFolder, *, as_json: bool) -> str:

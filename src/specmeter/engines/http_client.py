@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from specmeter.engines.in_flight import Stop
 from specmeter.errors import EngineProtocolError
+from specmeter.text import size
 
 LOOPBACK = "127.0.0.1"
 _MAX_ANSWER = 64 * 1024 * 1024
@@ -159,7 +160,7 @@ class LoopbackClient:
         finally:
             connection.close()
         if len(data) > _MAX_ANSWER:
-            raise garbage(path, b"an answer of more than 64 MiB")
+            raise garbage(path, f"an answer of more than {size(_MAX_ANSWER)}".encode())
         return Answer(response.status, data)
 
     def stream(

@@ -36,6 +36,7 @@ from specmeter.host.command import run_command
 from specmeter.host.kernel_files import read_text
 from specmeter.numbers.stats import median_estimate
 from specmeter.record import Estimate, Host, Record
+from specmeter.text import size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,11 +106,11 @@ def measure_bandwidth(host: Host, threads: int | None = None, *, passes: int = P
     with ThreadPoolExecutor(count) as pool:
         pairs = list(pool.map(_touched, parts))
         sources = [source for source, _ in pairs]
-        size = sum(part.nbytes for part in sources)
+        moved = sum(part.nbytes for part in sources)
         rates: dict[str, list[float]] = {name: [] for name in (*READERS, "copy")}
         for index in range(passes + 1):
             seen = {name: _gb_per_s(pool, kernel, sources) for name, kernel in READERS.items()}
-            seen["copy"] = _gb_per_s(pool, lambda pair: np.copyto(pair[1], pair[0]), pairs, 2 * size)
+            seen["copy"] = _gb_per_s(pool, lambda pair: np.copyto(pair[1], pair[0]), pairs, 2 * moved)
             for name, rate in seen.items() if index else ():
                 rates[name].append(rate)
     copied = rates.pop("copy")
@@ -119,7 +120,7 @@ def measure_bandwidth(host: Host, threads: int | None = None, *, passes: int = P
         hostname_sha256=host.hostname_sha256,
         cpu=host.cpu,
         threads=count,
-        array_bytes=size,
+        array_bytes=moved,
         read=median_estimate(rates[reader], unit="GB/s", of="passes"),
         copied=median_estimate(copied, unit="GB/s", of="passes"),
         read_best=max(rates[reader]),
@@ -136,14 +137,14 @@ def array_bytes(cache: int | None, available: int) -> int:
     """
     caches = cache or _UNKNOWN_CACHE_BYTES
     wanted = max(LEAST_BYTES, min(MOST_BYTES, 8 * caches), 4 * caches)
-    size = min(wanted, available // 4)
-    if size < 4 * caches:
+    each = min(wanted, available // 4)
+    if each < 4 * caches:
         raise UsageError(
-            f"bandwidth: two arrays of {4 * caches / 1e6:,.0f} MB, four times the caches, do not fit: "
-            f"{available / 1e6:,.0f} MB are free, of which half may be used",
+            f"bandwidth: two arrays of {size(4 * caches)}, four times the caches, do not fit: "
+            f"{size(available)} are free, of which half may be used",
             fix="close other programs",
         )
-    return size - size % 4096
+    return each - each % 4096
 
 
 # --- remembered -------------------------------------------------------------------------------------------------------

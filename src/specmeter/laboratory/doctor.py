@@ -14,6 +14,7 @@ from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, Pr
 from specmeter.errors import SpecmeterError
 from specmeter.laboratory.engine_status import EngineStatus, probe_embedded, probe_libllama, probe_native
 from specmeter.record import Gpu, Host, PowerMeter
+from specmeter.text import size
 
 State = Literal["ok", "limited", "missing"]
 Area = Literal["engines", "devices", "models", "host"]
@@ -216,7 +217,7 @@ def _cache_folder() -> Diagnosis:
         return Diagnosis("models", "cache folder", "missing", error.message, error.fix)
     except OSError as error:
         return Diagnosis("models", "cache folder", "missing", str(error), "set SPECMETER_CACHE to another folder")
-    shown = f"{_short(folder)}, {_gib(free)} free"
+    shown = f"{_short(folder)}, {size(free)} free"
     if not os.access(existing, os.W_OK):
         return Diagnosis(
             "models", "cache folder", "missing", f"{shown}, not writable", "set SPECMETER_CACHE to another folder"
@@ -279,7 +280,7 @@ def _cores(host: Host) -> Diagnosis:
 
 
 def _memory(host: Host) -> Diagnosis:
-    detail = f"{_gib(host.memory_available_bytes)} of {_gib(host.memory_bytes)} available"
+    detail = f"{size(host.memory_available_bytes)} of {size(host.memory_bytes)} available"
     if host.memory_available_bytes < _MEMORY_BYTES:
         return Diagnosis("host", "memory", "limited", detail, "close other programs, or measure smaller models")
     return Diagnosis("host", "memory", "ok", detail)
@@ -294,10 +295,10 @@ def _swap(host: Host) -> Diagnosis:
             "host",
             "swap",
             "limited",
-            f"{_gib(host.swap_used_bytes)} in use: a model that is swapped out is read from disk for every token",
+            f"{size(host.swap_used_bytes)} in use: a model that is swapped out is read from disk for every token",
             "close other programs, then `sudo swapoff -a && sudo swapon -a`",
         )
-    return Diagnosis("host", "swap", "ok", f"{_gib(host.swap_used_bytes)} in use" if host.swap_used_bytes else "unused")
+    return Diagnosis("host", "swap", "ok", f"{size(host.swap_used_bytes)} in use" if host.swap_used_bytes else "unused")
 
 
 def _unseen(host: Host) -> str:
@@ -309,7 +310,3 @@ def _short(path: Path) -> str:
         return str(Path("~") / path.relative_to(Path.home()))
     except (ValueError, RuntimeError):
         return str(path)
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / _GIB:.1f} GiB"

@@ -26,7 +26,7 @@ from specmeter.profile.arms import drafts_of, key_of, limits_of, wanted_key, why
 from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts
 from specmeter.profile.replay import UnreplayableError, replay
 from specmeter.record import Arm, EngineSettings, EngineTraits, Request, StepProbe, StepRound
-from specmeter.text import counted
+from specmeter.text import counted, percent
 
 if TYPE_CHECKING:
     from specmeter.engines import Engine
@@ -133,7 +133,7 @@ class Scout:
         busy = tuple(it for it in rounds if it not in calm)
         if busy and not calm:
             share = fmean(share for it in busy for share in it.other_cpu_percent)
-            failure = f"other programs took {share:.0f} % of the machine while it was measured"
+            failure = f"other programs took {percent(share / 100)} of the machine while it was measured"
         return StepProbe(
             baseline_id=baseline_id,
             target=arm.target,

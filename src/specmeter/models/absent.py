@@ -9,6 +9,7 @@ from pathlib import Path
 from specmeter.errors import ModelError
 from specmeter.models.reference import check_path, origin_of
 from specmeter.record import Record
+from specmeter.text import size
 
 _SHOWN = 300
 """Characters of a reference: it comes from a file that anybody may have written."""
@@ -74,9 +75,7 @@ def refuse_absent(models: Sequence[AbsentModel]) -> None:
     sizes = [model.size_bytes for model in models if model.size_bytes is not None]
     if len(sizes) > 1:
         about = "about " * any(model.about for model in models)
-        lines.append(
-            f"together {about}{_gigabytes(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known")
-        )
+        lines.append(f"together {about}{size(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known"))
     own = "name files of your own with --set"
     on_hub = any(origin_of(model.reference) == "hf" for model in lacking)
     raise ModelError("\n".join(lines), fix=f"get them by these commands, or {own}" if on_hub else own)
@@ -123,10 +122,6 @@ def _described(model: AbsentModel) -> Iterator[str]:
 
 
 def _named(model: AbsentModel) -> str:
-    size = "size unknown" if model.size_bytes is None else "about " * model.about + _gigabytes(model.size_bytes)
+    told = "size unknown" if model.size_bytes is None else "about " * model.about + size(model.size_bytes)
     shown = model.reference if len(model.reference) <= _SHOWN else model.reference[:_SHOWN] + "..."
-    return f"{model.key} = {shown} ({size})"
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
+    return f"{model.key} = {shown} ({told})"

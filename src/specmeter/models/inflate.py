@@ -23,6 +23,7 @@ from specmeter.models.gguf_header import Header, Tensor, Value, read_header
 from specmeter.models.gguf_stream import TensorSource, file_bytes
 from specmeter.models.metadata import Metadata
 from specmeter.models.quantize import FILE_TYPE, RandomBits, convert, random_chunks, random_rows
+from specmeter.text import size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -244,8 +245,8 @@ def _inert_tensor(core: CoreFile, recipe: Recipe, layer: int, part: str, tensor:
         shape = (*shape[:-1], recipe.width)
     is_zero = part == _ATTENTION_OUTPUT or _COLUMNS.fullmatch(part)
     rows = 1
-    for size in shape[:-1]:
-        rows *= size
+    for extent in shape[:-1]:
+        rows *= extent
     deviation = 0 if is_zero else 1 / sqrt(shape[-1])
     return TensorSource(
         name, shape, kind, partial(random_chunks, kind, rows, shape[-1], deviation, RandomBits(f"{RECIPE}:{name}"))
@@ -301,8 +302,7 @@ def fit(core: CoreFile, kind: str, size_bytes: int, layers: int | None = None) -
     smallest = model_bytes(core, Recipe(layers or core.layers, core.width, kind))
     if size_bytes < smallest * (1 - SIZE_TOLERANCE):
         raise ModelError(
-            f"bench model {core.header.path.stem} in {kind} is {smallest / 1e6:.1f} MB already; "
-            f"size={size_bytes / 1e6:.1f}MB is less",
+            f"bench model {core.header.path.stem} in {kind} is {size(smallest)} already; {size(size_bytes)} is less",
             fix=f"ask for at least {smallest / 1e6:.1f}MB, or leave `size` out",
         )
     found = [_widest(core, kind, size_bytes, count) for count in _layer_counts(core, kind, size_bytes, layers)]
@@ -310,8 +310,8 @@ def fit(core: CoreFile, kind: str, size_bytes: int, layers: int | None = None) -
     recipe, reached = next(near, min(found, key=lambda item: abs(item[1] - size_bytes)))
     if abs(reached - size_bytes) > SIZE_TOLERANCE * size_bytes:
         raise ModelError(
-            f"bench model {core.header.path.stem} in {kind} cannot be made {size_bytes / 1e6:.1f} MB large "
-            f"within {SIZE_TOLERANCE:.0%}; the nearest is {reached / 1e6:.1f} MB",
+            f"bench model {core.header.path.stem} in {kind} cannot be made {size(size_bytes)} large "
+            f"within {SIZE_TOLERANCE:.0%}; the nearest is {size(reached)}",
             fix=f"ask for size={reached / 1e6:.1f}MB",
         )
     return recipe

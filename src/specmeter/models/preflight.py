@@ -13,6 +13,7 @@ from pathlib import Path
 
 from specmeter.errors import ModelError, UsageError
 from specmeter.record import Arm, DraftPair, ModelIdentity
+from specmeter.text import size
 
 
 def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], engine: str = "embedded") -> tuple[DraftPair, ...]:
@@ -74,6 +75,6 @@ def _memory(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
             needed += models[name].size_bytes + kv[name]
         if needed > available:
             raise UsageError(
-                f"{arm.id}: weights and KV cache need {needed / 1e9:.1f} GB, {available / 1e9:.1f} GB are free here",
+                f"{arm.id}: weights and KV cache need {size(needed)}, {size(available)} are free here",
                 fix="use a smaller model or quantization, lower engine.context, or close other programs",
             )

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from specmeter.errors import EngineError, UsageError
+from specmeter.text import size
 
 NAME = "llama_cpp_python-0.3.36"
 TOLD = "llama-cpp-python 0.3.36"
@@ -193,10 +194,10 @@ def _within(name: str, only: str) -> bool:
     return not only or name == only or name.startswith(only + "/")
 
 
-def _refuse_too_large(archive: Path, files: int, size: int) -> None:
-    if files > _MAX_FILES or size > _MAX_BYTES:
+def _refuse_too_large(archive: Path, files: int, size_bytes: int) -> None:
+    if files > _MAX_FILES or size_bytes > _MAX_BYTES:
         raise UsageError(
-            f"{archive}: holds more than {_MAX_FILES:,} files or {_MAX_BYTES / 2**30:.0f} GiB",
+            f"{archive}: holds more than {_MAX_FILES:,} files or {size(_MAX_BYTES)}",
             fix="name an archive of llama.cpp's sources alone",
         )
 

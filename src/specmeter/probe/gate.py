@@ -12,6 +12,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from specmeter.host.load import busy_percent, is_busy
+from specmeter.text import percent
 
 if TYPE_CHECKING:
     from specmeter.probe import Probe
@@ -36,8 +37,8 @@ def _suspicions(probe: Probe) -> Iterator[str]:
     gate = busy_percent((probe.settings.threads or cores) if on_cpu else None, cores, host.logical_cores)
     if is_busy(probe.other_cpu_percent, gate):
         yield (
-            f"other programs took {fmean(probe.other_cpu_percent):.0f} % of the machine while it was measured, and up "
-            f"to {max(probe.other_cpu_percent):.0f} %"
+            f"other programs took {percent(fmean(probe.other_cpu_percent) / 100)} of the machine while it was "
+            f"measured, and up to {percent(max(probe.other_cpu_percent) / 100)}"
         )
     first = probe.target_ms.points[0].ms
     if first.low is not None and first.high is not None and first.high > WIDEST * first.low:

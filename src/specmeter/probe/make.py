@@ -15,6 +15,7 @@ from specmeter.host.telemetry import TelemetrySampler
 from specmeter.numbers.stats import median_estimate
 from specmeter.probe import Probe
 from specmeter.record import Arm, EngineSettings, ModelIdentity, Telemetry
+from specmeter.text import size
 from specmeter.theory.curves import CostCurve, CostPoint
 
 if TYPE_CHECKING:
@@ -94,11 +95,11 @@ def refuse_size(reference: str, *, offline: bool = False) -> None:
     from specmeter.host.gpu import read_gpus
     from specmeter.models.reference import peek
 
-    size, _ = peek(reference, offline=offline)
+    size_bytes, _ = peek(reference, offline=offline)
     free = memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
-    if size is not None and size > free:
+    if size_bytes is not None and size_bytes > free:
         raise UsageError(
-            f"{reference}: has {size / 1e9:.1f} GB, {free / 1e9:.1f} GB are free here",
+            f"{reference}: has {size(size_bytes)}, {size(free)} are free here",
             fix="probe a smaller model or quantization, or close other programs",
         )
 

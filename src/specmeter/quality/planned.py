@@ -23,6 +23,7 @@ from specmeter.quality.text import read_text
 from specmeter.quality.timing import context_for
 from specmeter.quality.windows import window_length
 from specmeter.record import Arm, EngineSettings, Host, ModelIdentity
+from specmeter.text import size
 
 ModelProgress = Callable[[str, int, int], None]
 """Called with (name of the model, bytes done, bytes in all) while one is made or fetched."""
@@ -218,7 +219,7 @@ def _refuse_too_large(plan: QualityPlan, model: ModelIdentity) -> None:
 
         if model.size_bytes > (free := memory_available_bytes()):
             raise UsageError(
-                f"weights need {model.size_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free here",
+                f"weights need {size(model.size_bytes)}, {size(free)} are free here",
                 fix="close other programs, or use a machine with more memory",
             )
         return

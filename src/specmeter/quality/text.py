@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specmeter.errors import UsageError
 from specmeter.quality import TextIdentity
+from specmeter.text import size
 
 MOST_BYTES = 64 * 2**20
 BUNDLED = "bench held-out text"
@@ -28,7 +29,7 @@ def read_text(path: Path | None) -> tuple[str, TextIdentity]:
     except OSError as error:
         raise UsageError(f"--text {path}: cannot be read ({error.strerror or error})", fix="name a text file") from None
     if len(raw) > MOST_BYTES:
-        raise UsageError(f"--text {path}: is longer than {MOST_BYTES // 2**20} MiB", fix="give a part of it")
+        raise UsageError(f"--text {path}: is longer than {size(MOST_BYTES)}", fix="give a part of it")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from specmeter.errors import UsageError
 from specmeter.files import open_inside, write_inside, write_whole
 from specmeter.record import Record
+from specmeter.text import size
 
 Kind = TypeVar("Kind", bound=Record)
 
@@ -27,7 +28,7 @@ def read_record(kind: type[Kind], path: Path, *, what: str, made_by: str, max_by
     except OSError as error:
         raise UsageError(f"{path}: the {what} cannot be read ({error.strerror or error})", fix=fix) from None
     if len(content) > max_bytes:
-        raise UsageError(f"{path}: is not a {what} (larger than {max_bytes // 2**20} MiB)", fix=fix)
+        raise UsageError(f"{path}: is not a {what} (larger than {size(max_bytes)})", fix=fix)
     try:
         return kind.model_validate_json(content.decode("utf-8"))
     except UnicodeDecodeError:

@@ -1,17 +1,28 @@
-"""A table as it is meant, before it becomes HTML, Markdown, CSV or LaTeX: cells know their estimate and verdict."""
+"""A table as it is meant, before it becomes text, HTML, Markdown, CSV or LaTeX: cells know their estimate and verdict.
+
+Commands and pages make a `Table`; `terminal.console`, the macro `table` of the pages' templates and `formats` show it.
+What comes from outside is cleaned there, and marks are explained below every table that has them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from specmeter.show.text import bound, brackets
+from specmeter.text import bound, brackets, printable
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate, Standing
+    from specmeter.show.words import Words
 
+T = TypeVar("T")
 Kind = Literal["text", "number"]
+Tone = Literal["", "good", "doubtful", "bad", "strong", "faint"]
+"""What colours say besides words, where there are any."""
+TONES: dict[Standing, Tone] = {"valid": "good", "suspect": "doubtful", "implausible": "doubtful", "invalid": "bad"}
+Mark = Literal["suspect", "unchecked"]
+"""What a cell says about its number where no column of verdicts does."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +31,19 @@ class Phrase:
 
     key: str
     values: dict[str, object] = field(default_factory=dict[str, object])
+
+    def told(self, words: Words) -> str:
+        """The phrase in plain text, values cleaned."""
+        values = {
+            name: value.told(words) if isinstance(value, Phrase) else printable(str(value))
+            for name, value in self.values.items()
+        }
+        return words(self.key, **values)
+
+
+def told(text: str | Phrase, words: Words) -> str:
+    """Text from outside cleaned, a phrase in words."""
+    return printable(text) if isinstance(text, str) else text.told(words)
 
 
 @dataclass(frozen=True)
@@ -35,10 +59,14 @@ class Cell:
     """Shown = estimate * scale (100 for percent)."""
     struck: bool = False
     """The number is false: shown struck out."""
+    mark: Mark | None = None
     printed: bool = False
     """A document printed it: false or not, files that hold its numbers have it."""
     code: bool = False
     """An identifier."""
+    tone: Tone = ""
+    below: tuple[tuple[str, Tone], ...] = ()
+    """Further lines, which only terminals show in the cell."""
     checks: tuple[str, ...] = ()
     """Names of checks whose findings explain the cell."""
     page: str = ""
@@ -72,6 +100,10 @@ class Column:
     kind: Kind = "text"
     title: str = ""
     """A heading that comes from outside and is shown as it is, instead of words of ours."""
+    narrow: Literal["keep", "point", "drop"] = "keep"
+    """On a screen that is too narrow for the table: the column as it is, without intervals, or not at all."""
+    most: int | None = None
+    """Characters beyond which a terminal breaks its text into lines."""
 
     @property
     def heading(self) -> str | Phrase:
@@ -83,6 +115,7 @@ class Column:
 class Row:
     cells: tuple[Cell, ...]
     verdict: Standing | None = None
+    tone: Tone = ""
 
 
 @dataclass(frozen=True)
@@ -102,13 +135,48 @@ class Table:
         """What stands above the table."""
         return self.title or Phrase(f"table.{self.name}")
 
+    @property
+    def legend(self) -> list[Phrase]:
+        """What its marks mean (`legend.MARK` among the words): a line for each kind that it has."""
+        cells = [cell for row in self.rows for cell in row.cells]
+        struck = [Phrase("legend.struck")] if any(cell.struck for cell in cells) else []
+        return struck + ([Phrase("legend.suspect")] if any(cell.mark == "suspect" for cell in cells) else [])
 
-def estimated(estimate: Estimate | None, digits: int, *, scale: float = 1.0, struck: bool = False) -> Cell:
+
+def text(*titles: str) -> tuple[Column, ...]:
+    """Columns of text with these headings."""
+    return tuple(Column(title, title=title) for title in titles)
+
+
+def numbers(*titles: str) -> tuple[Column, ...]:
+    """Columns of numbers with these headings."""
+    return tuple(Column(title, "number", title) for title in titles)
+
+
+def made(
+    name: str,
+    items: Iterable[T],
+    *columns: tuple[str, Kind, Callable[[T], Cell | Phrase | str]],
+    verdict: Callable[[T], Standing | None] = lambda _: None,
+) -> Table:
+    """A table of one row per item; each column is its key, its kind and what it shows of an item."""
+    rows = [row(*(show(item) for _, _, show in columns), verdict=verdict(item)) for item in items]
+    return Table(name, tuple(Column(key, kind) for key, kind, _ in columns), rows)
+
+
+def row(*cells: str | Phrase | Cell, verdict: Standing | None = None, tone: Tone = "") -> Row:
+    """A row of cells, of which those that are text only may be given as such."""
+    return Row(tuple(it if isinstance(it, Cell) else Cell(it) for it in cells), verdict, tone)
+
+
+def estimated(
+    estimate: Estimate | None, digits: int, *, scale: float = 1.0, struck: bool = False, mark: Mark | None = None
+) -> Cell:
     """A cell with a number and its interval, or a dash."""
     if estimate is None:
         return Cell("-")
     text = f"{estimate.point * scale:.{digits}f}"
-    return Cell(text, estimate.point, estimate, digits, scale, struck=struck)
+    return Cell(text, estimate.point, estimate, digits, scale, struck=struck, mark=mark)
 
 
 def counted(count: int | None) -> Cell:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, PowerMeter, Session
+from specmeter.text import size
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader
@@ -280,9 +281,4 @@ def _time(seconds: float) -> str:
 
 
 def _size(size_bytes: int | None) -> str:
-    if size_bytes is None:
-        return "?"
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.1f} {unit}"
-    return f"{size_bytes} B"
+    return "?" if size_bytes is None else size(size_bytes)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from specmeter.errors import StoreError
 from specmeter.files import NotPlainError, is_link, open_inside
 from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME
+from specmeter.text import size
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader
@@ -94,7 +95,7 @@ def _hash_file(folder: Path, name: str) -> str | None:
     try:
         with open_inside(folder, name) as file:
             if file.seek(0, 2) > most:
-                raise OSError(errno.EFBIG, f"is larger than {most // 2**20} MiB")
+                raise OSError(errno.EFBIG, f"is larger than {size(most)}")
             file.seek(0)
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (FileNotFoundError, NotPlainError):

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from specmeter.numbers.rates import target_forwards
 from specmeter.record import Reply, Request, Timings
+from specmeter.text import size
 
 _TIMINGS = tuple(Timings.model_fields)
 _BULK = {"text", "reasoning", "token_ids", "raw_timings", "counters", "arrival_ms", "steps", "drafting"}
@@ -114,7 +115,7 @@ def unpacked(bulk: bytes) -> bytes:
     stream = zlib.decompressobj()
     content = stream.decompress(bulk, MAX_DOCUMENT + 1)
     if len(content) > MAX_DOCUMENT:
-        raise ValueError(f"unpacks to more than {MAX_DOCUMENT / 2**20:.0f} MiB")
+        raise ValueError(f"unpacks to more than {size(MAX_DOCUMENT)}")
     if not stream.eof:
         raise ValueError("ends too early")
     return content

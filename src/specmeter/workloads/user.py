@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError
 
 from specmeter.errors import ExperimentError
 from specmeter.record import Record
+from specmeter.text import size
 from specmeter.workloads.spec import Item, Name
 
 MAX_FILE_BYTES = 64 * 2**20
@@ -74,10 +75,10 @@ def read_text(path: Path) -> str:
                 f"{path}: {'is not a file' if path.exists() else 'there is no such file'}",
                 fix="paths are relative to the experiment file; name a JSONL or text file",
             )
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
+        size_bytes = path.stat().st_size
+        if size_bytes > MAX_FILE_BYTES:
             raise ExperimentError(
-                f"{path}: {size} bytes are more than {MAX_FILE_BYTES // 2**20} MiB", fix="use a smaller file"
+                f"{path}: {size(size_bytes)} are more than {size(MAX_FILE_BYTES)}", fix="use a smaller file"
             )
         content = path.read_bytes()
     except OSError as error:

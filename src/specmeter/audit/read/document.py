@@ -13,6 +13,7 @@ from typing import cast
 
 from specmeter.audit.read.numbers import LARGEST
 from specmeter.errors import UsageError
+from specmeter.text import size
 
 MAX_BYTES = 64 * 2**20
 MAX_LINE = 4 * 2**20
@@ -44,9 +45,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="name a file that is there") from None
     if len(raw) > MAX_BYTES:
-        raise UsageError(
-            f"{path}: more than {MAX_BYTES // 2**20} MiB", fix="split the file, or keep the columns needed"
-        )
+        raise UsageError(f"{path}: more than {size(MAX_BYTES)}", fix="split the file, or keep the columns needed")
     text = _decode(raw, path).replace("\r\n", "\n").replace("\r", "\n")
     if "\0" in text:
         raise UsageError(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from specmeter.audit.read.grid import MAX_CELLS, MAX_COLUMNS, Below, Grid, make_grid
 from specmeter.errors import UsageError
+from specmeter.text import size
 
 MAX_TABLE = 2**20
 """Characters of one table."""
@@ -59,7 +60,7 @@ def read(text: str, path: Path) -> Iterator[Grid]:
         line, counted = line + text.count("\n", counted, begin.start()), begin.start()
         end = _end(text, begin.group(1), begin.end())
         if end < 0:
-            why = f"the table at line {line} has no \\end{{{begin.group(1)}}} within {MAX_TABLE // 2**20} MiB"
+            why = f"the table at line {line} has no \\end{{{begin.group(1)}}} within {size(MAX_TABLE)}"
             raise UsageError(f"{path}: {why}", fix="give the whole table, or save it as CSV")
         rows, heading_rows = _rows(text[begin.end() : end], line, path)
         if len(rows) > 1:

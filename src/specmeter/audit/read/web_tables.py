@@ -17,6 +17,7 @@ from pathlib import Path
 
 from specmeter.audit.read.grid import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, Below, Grid, make_grid
 from specmeter.errors import UsageError
+from specmeter.text import size
 
 MAX_TABLE = 4 * 2**20
 """Characters of one table."""
@@ -54,7 +55,7 @@ def _fragments(text: str, path: Path) -> Iterator[tuple[int, str]]:
             end = ends[after] if after < len(ends) else len(text)
         if end - at > MAX_TABLE:
             raise UsageError(
-                f"{path}: the table at line {line} has more than {MAX_TABLE // 2**20} MiB, or no end",
+                f"{path}: the table at line {line} has more than {size(MAX_TABLE)}, or no end",
                 fix="save the table by itself, as CSV",
             )
         yield line, text[at:end]

@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.show import charts
-from specmeter.show.charts import Chart, Datum, Spec, ratio, ratio_axis, rows, shown, tooltip
-from specmeter.show.page.comparison_sentence import comparison_sentence, ratio_of
+from specmeter.show import figure as charts
+from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_axis, rows, shown, single, tooltip
 from specmeter.show.page.page import render
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
+from specmeter.show.sentence import comparison_sentence, ratio_of
+from specmeter.show.table import Cell, Phrase, Table, counted, estimated, made
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.text import printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.comparison import RunComparison
-    from specmeter.show.page.style import Palette
+    from specmeter.show.style import Palette
     from specmeter.show.words import Words
 
 
 def compare_page(found: Sequence[RunComparison], languages: Sequence[Language] = LANGUAGES) -> str:
     """The page: each run against the first, the worst news first in words, then in a chart and tables."""
-    chart = ratios(found)
+    figure = ratios(found)
     names = " · ".join(printable(name) for name in (found[0].reference, *(one.other for one in found)))
     return render(
         "compare.html",
         languages,
-        {} if chart is None else {chart.name: chart},
+        [] if figure is None else [figure],
+        figures={} if figure is None else {figure.name: figure},
         title=f"{names} · specmeter",
         found=found,
         tables=[arms(one) for one in found],
@@ -35,7 +36,7 @@ def compare_page(found: Sequence[RunComparison], languages: Sequence[Language] =
     )
 
 
-def ratios(found: Sequence[RunComparison]) -> Chart | None:
+def ratios(found: Sequence[RunComparison]) -> Figure | None:
     """Ratio of every arm in every pair, with its interval, the threshold and 1."""
     data: list[Datum] = []
     for one in found:
@@ -47,14 +48,13 @@ def ratios(found: Sequence[RunComparison]) -> Chart | None:
             if value is None:
                 data += [who] if arm.conclusion == "invalid" else []
                 continue
-            number: Datum = {"point": value.point, "low": value.low, "high": value.high, "shown": shown(value, 3)}
-            data.append({**who, **number})
+            data.append({**who, **shown(value, 3)})
     if not data:
         return None
     floor = 1 - found[0].threshold
     estimates = [value for one in found for arm in one.arms if (value := ratio_of(arm, one)) is not None]
     limits, ticks = ratio_axis([*estimates, floor])
-    runs = list(dict.fromkeys(str(datum["run"]) for datum in data))
+    runs = distinct(data, "run")
 
     def draw(words: Words, palette: Palette) -> Spec:
         x, y = ratio("point", words(f"axis.ratio_{found[0].measure}"), limits, ticks), rows(data)
@@ -70,47 +70,37 @@ def ratios(found: Sequence[RunComparison]) -> Chart | None:
             "layer": [
                 line,
                 charts.one_line(palette),
-                charts.interval_rule(x, y, look["color"]),
-                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
+                *charts.numbers(x, y, look, tips),
                 charts.withheld(words, palette, y),
             ],
         }
 
-    return Chart("ratios", data, draw)
+    return single("ratios", data, draw)
 
 
 def arms(found: RunComparison) -> Table:
     """The arms of one pair."""
-    columns = (
-        Column("arm"),
-        Column("reference_rate", "number"),
-        Column("other_rate", "number"),
-        Column("ratio_rate", "number"),
-        Column("ratio_speedup", "number"),
-        Column("prompts", "number"),
-        Column("conclusion"),
-        Column("verdict"),
+    return made(
+        "arms",
+        found.arms,
+        ("arm", "text", lambda arm: Cell(arm.arm_id, code=True)),
+        ("reference_rate", "number", lambda arm: estimated(arm.reference_rate, 1)),
+        ("other_rate", "number", lambda arm: estimated(arm.other_rate, 1)),
+        ("ratio_rate", "number", lambda arm: estimated(arm.rate, 3)),
+        ("ratio_speedup", "number", lambda arm: estimated(arm.speedup, 3)),
+        ("prompts", "number", lambda arm: counted(arm.prompts)),
+        ("conclusion", "text", lambda arm: Phrase(f"conclusion.{arm.conclusion}") if arm.conclusion else "-"),
+        ("verdict", "text", lambda arm: Phrase(f"verdict.{arm.verdict or 'unchecked'}")),
+        verdict=lambda arm: arm.verdict,
     )
-    made = [
-        Row(
-            (
-                Cell(arm.arm_id, code=True),
-                estimated(arm.reference_rate, 1),
-                estimated(arm.other_rate, 1),
-                estimated(arm.rate, 3),
-                estimated(arm.speedup, 3),
-                counted(arm.prompts),
-                Cell(Phrase(f"conclusion.{arm.conclusion}")) if arm.conclusion else Cell("-"),
-                Cell(Phrase(f"verdict.{arm.verdict or 'unchecked'}")),
-            ),
-            arm.verdict,
-        )
-        for arm in found.arms
-    ]
-    return Table("arms", columns, made)
 
 
 def differences(found: RunComparison) -> Table:
     """What else is not the same."""
-    made = [Row((Cell(it.what), Cell(it.reference), Cell(it.other))) for it in found.differences]
-    return Table("differences", (Column("what"), Column("reference_run"), Column("other_run")), made)
+    return made(
+        "differences",
+        found.differences,
+        ("what", "text", lambda it: it.what),
+        ("reference_run", "text", lambda it: it.reference),
+        ("other_run", "text", lambda it: it.other),
+    )

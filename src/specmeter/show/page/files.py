@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
 from specmeter.files import NotPlainError, make_folder_inside, read_inside, whole_inside, write_inside, write_whole
+from specmeter.show.drawing import figures
 from specmeter.show.export.run_table import RunTable
-from specmeter.show.page.figures import figures
-from specmeter.show.page.page import run_page
-from specmeter.show.page.study_page import study_page
-from specmeter.show.page.table_text import FORMATS
-from specmeter.show.page.tables import checks, kinds, models, parts, predictions, prompts, results
+from specmeter.show.formats import FORMATS
+from specmeter.show.page.page import run_page, study_page
+from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.show.words import words
 from specmeter.store.seal import sealed
 
 if TYPE_CHECKING:
-    from specmeter.show.charts import Chart
+    from specmeter.show.figure import Figure
     from specmeter.show.page.document import Document
     from specmeter.show.page.study_document import StudyDocument
     from specmeter.show.table import Table
@@ -89,13 +88,13 @@ def copy_kept(folder: Path, name: str, to: Path, mask: Callable[[str], str] = st
 
 
 def write_figures(
-    charts: Mapping[str, Chart], folder: Path, formats: Sequence[str], width_cm: float, languages: Sequence[Language]
+    shown: Collection[Figure], folder: Path, formats: Sequence[str], width_cm: float, languages: Sequence[Language]
 ) -> list[Path]:
-    """Write every chart in every format; a second language gets names like `comparison.zh.svg`."""
+    """Write every figure in every format; a second language gets names like `comparison.zh.svg`."""
     written: list[Path] = []
     make_folder(folder)
     for language in languages:
-        for name, data in figures(charts, words(language), formats, width_cm):
+        for name, data in figures(shown, words(language), formats, width_cm):
             path = folder / _named(name, language, languages)
             write_bytes(path, data, inside=True)
             written.append(path)

@@ -11,23 +11,22 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__
-from specmeter.show.charts import Chart, specification
-from specmeter.show.page import tables
-from specmeter.show.page.probe_charts import called, probe_charts
-from specmeter.show.page.run_charts import run_charts
-from specmeter.show.page.sentence import details, sentence
-from specmeter.show.page.style import PAGE
+from specmeter.show import run_tables
+from specmeter.show.figure import Figure, specification
+from specmeter.show.run_figures import run_figures
+from specmeter.show.sentence import details, sentence
+from specmeter.show.step_figures import called, probe_figures
+from specmeter.show.style import PAGE
 from specmeter.show.table import Phrase
-from specmeter.show.text import size
 from specmeter.show.words import LANGUAGES, Language, Words, words
-from specmeter.text import printable, printable_lines
+from specmeter.text import printable, printable_lines, size
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.answer import Answer
     from specmeter.record import Host
     from specmeter.show.page.document import Document
+    from specmeter.show.page.study_document import StudyDocument
 
 _LONGEST_TEXT = 400_000
 T = TypeVar("T")
@@ -50,31 +50,19 @@ def run_page(
 ) -> str:
     """The report of a run. `index` links to the page of all studies, `downloads` (name, size) lie beside the page."""
     run = document.run
-    charts = document_charts(document)
-    shown = {
-        "results": tables.results(document),
-        "controls": tables.controls(document),
-        "kinds": tables.kinds(document),
-        "prompts": tables.prompts(document),
-        "texts": tables.texts(document),
-        "checks": tables.checks(document),
-        "models": tables.models(document),
-        "parts": tables.parts(document),
-        "predictions": tables.predictions(document),
-        "energy": tables.energy(document),
-        "memory": tables.memory(document),
-    }
-    why = any(name in charts for name in ("parts", "yield", "positions", "accepted", "lookahead", "cost", "union"))
+    figures = document_figures(document)
+    why = any(name in figures for name in ("parts", "yield", "positions", "accepted", "lookahead", "cost", "union"))
     study = ["study"] if document.study else []
     sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
     return render(
         "run.html",
         languages,
-        charts,
+        figures.values(),
+        figures=figures,
         metered=next((arm.energy for arm in run.summary.arms if arm.energy), None),
         title=f"{printable(run.name)} · specmeter",
         document=document,
-        tables=shown,
+        tables=run_tables.all_tables(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
         simulated=any(model.simulated for model in run.models),
         bench=any(model.origin == "bench" for model in run.models),
@@ -89,14 +77,39 @@ def run_page(
     )
 
 
-def document_charts(document: Document) -> dict[str, Chart]:
-    """All charts of a run, of the probes beside it, and of the document that it repeats."""
-    of_study = document.study.charts if document.study else {}
-    return of_study | run_charts(document) | probe_charts(document.probes, document.model_names, document.routing)
+def document_figures(document: Document) -> dict[str, Figure]:
+    """All figures of a run, of the probes beside it, and of the document that it repeats."""
+    of_study = {figure.name: figure for figure in document.study.figures} if document.study else {}
+    by_probes = probe_figures(document.probes, document.model_names, document.routing)
+    return of_study | run_figures(document) | by_probes
 
 
-def render(template: str, languages: Sequence[Language], charts: Mapping[str, Chart], **values: Any) -> str:
-    """A page from a template; everything in `values` counts as coming from outside."""
+def study_page(
+    documents: Sequence[StudyDocument],
+    languages: Sequence[Language] = LANGUAGES,
+    *,
+    index: str | None = None,
+    downloads: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The page of one study or of several: what their numbers are, what they say about each claim, then figures and
+    tables. Names of figures must differ, so each of several studies needs its prefix.
+
+    `index` links to the page of all studies, `downloads` (name, size) lie beside the page.
+    """
+    return render(
+        "study.html",
+        languages,
+        [figure for document in documents for figure in document.figures],
+        title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
+        studies=documents,
+        index=index,
+        downloads=downloads,
+    )
+
+
+def render(template: str, languages: Sequence[Language], shown: Iterable[Figure], **values: Any) -> str:
+    """A page from a template with the data of the figures `shown`; everything in `values` counts as coming from
+    outside."""
     from markupsafe import Markup
 
     voice = Voice([words(language) for language in languages])
@@ -113,8 +126,7 @@ def render(template: str, languages: Sequence[Language], charts: Mapping[str, Ch
             details=voice.details,
             in_words=voice.in_words,
             languages=languages,
-            charts=charts,
-            charts_json=Markup(_charts_json(charts, voice.languages)),
+            charts_json=Markup(_charts_json(shown, voice.languages)),
             policy=policy(css, vega, script),
             css=Markup(css),
             vega=Markup(vega),
@@ -218,14 +230,15 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _charts_json(charts: Mapping[str, Chart], languages: Sequence[Words]) -> str:
+def _charts_json(shown: Iterable[Figure], languages: Sequence[Words]) -> str:
     """Data once, specifications per language; no character in it can end the element that holds it."""
     payload = {
-        chart.name: {
-            "data": list(chart.data),
-            "specs": {one.language: specification(chart, one, PAGE) for one in languages},
+        panel.name: {
+            "data": list(panel.data),
+            "specs": {one.language: specification(panel, one, PAGE) for one in languages},
         }
-        for chart in charts.values()
+        for figure in shown
+        for panel in figure.panels
     }
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for char in "<>&\u2028\u2029":

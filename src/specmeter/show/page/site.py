@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,25 +25,23 @@ from specmeter.show.page.files import (
     write_tables,
     write_text,
 )
-from specmeter.show.page.page import document_charts, render, run_page
-from specmeter.show.page.sentence import label
+from specmeter.show.page.page import document_figures, render, run_page, study_page
 from specmeter.show.page.study_document import StudyDocument, published_documents, read_study
 from specmeter.show.page.study_files import write_data
-from specmeter.show.page.study_page import study_page
-from specmeter.show.page.tables import verdict, verdict_cell
+from specmeter.show.run_tables import verdict, verdict_cell
+from specmeter.show.sentence import label
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
-from specmeter.show.text import size
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
 from specmeter.store.places import is_study
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
 from specmeter.studies.folder import StudyFolder
 from specmeter.studies.study import FINDINGS
-from specmeter.text import printable
+from specmeter.text import printable, size
 
 if TYPE_CHECKING:
     from specmeter.analysis.answer import Answer
-    from specmeter.show.charts import Chart
+    from specmeter.show.figure import Figure
 
 DATA = "data"
 """Folder of downloads beside each page."""
@@ -186,7 +184,7 @@ def _write_run(run: Run, folder: Path, languages: Sequence[Language]) -> Path:
     _copy_kept(run.document.run.folder, data)
     write_text(data / "experiment.yaml", run.document.experiment_yaml, inside=True)
     write_tables(run.document, data, languages)
-    _write_figures(document_charts(run.document), data, languages)
+    _write_figures(document_figures(run.document).values(), data, languages)
     page = folder / "index.html"
     write_text(page, run_page(run.document, languages, index=_INDEX, downloads=_downloads(data)), inside=True)
     return page
@@ -197,7 +195,7 @@ def _write_study(study: Study, folder: Path, languages: Sequence[Language]) -> P
     write_study_tables([study.document], data, languages)
     if study.folder is not None:
         _write_measured(study.folder, data)
-    _write_figures(study.document.charts, data, languages)
+    _write_figures(study.document.figures, data, languages)
     page = folder / "index.html"
     write_text(page, study_page([study.document], languages, index=_INDEX, downloads=_downloads(data)), inside=True)
     return page
@@ -221,9 +219,9 @@ def _copy_kept(run: Path, data: Path, prefix: str = "") -> None:
         copy_kept(run, name, data / f"{prefix}{name}")
 
 
-def _write_figures(charts: Mapping[str, Chart], data: Path, languages: Sequence[Language]) -> None:
+def _write_figures(shown: Collection[Figure], data: Path, languages: Sequence[Language]) -> None:
     if importlib.util.find_spec("vl_convert"):
-        write_figures(charts, data, ["svg"], _FIGURE_CM, languages)
+        write_figures(shown, data, ["svg"], _FIGURE_CM, languages)
 
 
 def _downloads(data: Path) -> list[tuple[str, str]]:
@@ -257,7 +255,7 @@ def _index(entries: Sequence[Run | Study], left_out: Sequence[LeftOut], language
     return render(
         "index.html",
         languages,
-        {},
+        (),
         title="specmeter",
         runs=runs,
         studies=studies,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from specmeter import studies
 from specmeter.errors import UsageError
-from specmeter.show.page import study_tables
-from specmeter.show.page.study_charts import Drawn, drawn, slug
+from specmeter.show import study_tables
+from specmeter.show.study_figures import drawn, slug
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
-    from specmeter.show.charts import Chart
+    from specmeter.show.figure import Figure
     from specmeter.show.table import Table
     from specmeter.studies.folder import StudyFolder
     from specmeter.studies.study import StudyFindings
@@ -51,7 +51,7 @@ class StudyDocument:
         return self.findings.data.study
 
     @cached_property
-    def figures(self) -> tuple[Drawn, ...]:
+    def figures(self) -> tuple[Figure, ...]:
         """The document's figures that have something to show."""
         origin, shown = self.findings.data.origin, [it for it in self.findings.figures if it.points]
         names = _distinct([slug(figure.key) for figure in shown])
@@ -113,11 +113,6 @@ class StudyDocument:
     def suffix(self) -> str:
         """Tells the tables that every study has apart, where several share a page."""
         return f"-{self.name}" if self.prefix else ""
-
-    @property
-    def charts(self) -> dict[str, Chart]:
-        """The charts of all figures by name."""
-        return {panel.chart.name: panel.chart for figure in self.figures for panel in figure.panels}
 
     @property
     def counts(self) -> Counter[str]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from specmeter import studies
 from specmeter.errors import UsageError
+from specmeter.show.formats import csv_text
 from specmeter.show.page.files import copy_kept, make_folder, write_requests, write_text
 from specmeter.show.page.study_document import study_document
-from specmeter.show.page.table_text import csv_text
 from specmeter.show.words import words
 from specmeter.store.run import ENVIRONMENT_NAME
 

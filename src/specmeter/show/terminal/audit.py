@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import click
 
 from specmeter.audit.claim import VERDICTS
 from specmeter.audit.laws import ASSUMPTIONS
 from specmeter.audit.reading import counts, tally
+from specmeter.show.table import Cell, Column, Row, Table, Tone, row, text
+from specmeter.show.terminal.console import Screen, output, say_json
+from specmeter.text import percent
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from specmeter.audit.claim import Ruling, Verdict
     from specmeter.audit.reading import Audit
 
-_COLOURS: dict[Verdict, str] = {
-    "impossible": "red",
-    "implausible": "magenta",
-    "possible": "green",
-    "cannot tell": "yellow",
+_TONES: dict[Verdict, Tone] = {
+    "impossible": "bad",
+    "implausible": "doubtful",
+    "possible": "good",
+    "cannot tell": "faint",
 }
+_WIDE = 110
+"""Columns of a screen on which names are not cut in halves."""
 MAX_ROWS = 1_000
 """Shown per source; more than anyone reads."""
 MAX_SHOWN = 10
 """Broken rows shown without --details, and as many of the others; of each verdict half of them at most where there are
 several."""
-_WIDE = 110
-_ROW = 24
-_LABEL = 30
 
 
 def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> None:
@@ -53,56 +50,51 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
             "counts": counts(every),
             "assumptions": {name: assumed.states for name, assumed in ASSUMPTIONS.items()},
         }
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        say_json(document)
         return
-
-    from specmeter.show.terminal.text import output_console
-
-    console = output_console()
+    screen = output()
     for audit in audits:
-        print_source(console, audit, details=details)
+        print_source(screen, audit, details=details)
     if len(audits) > 1:
-        console.print("all together: " + tally(every), highlight=False)
+        screen.say("all together: " + tally(every))
 
 
 def print_names(names: Sequence[str], *, as_json: bool) -> None:
     """Write the names of published data sets to stdout."""
-    click.echo(json.dumps({"published": list(names)}) if as_json else "\n".join(names))
+    if as_json:
+        say_json({"published": list(names)})
+    else:
+        output().say_all(names, wrap=False)
 
 
-def print_source(console: Console, audit: Audit, *, details: bool) -> None:
+def print_source(screen: Screen, audit: Audit, *, details: bool) -> None:
     """One source: the count, the worst rows with their reasons, what these rest on, then the others and notes."""
-    from rich.markup import escape
-
-    from specmeter.show.terminal.text import printable
-
-    name = escape(printable(audit.source))
-    console.print(f"[bold]{name}[/bold]  {audit.format}", highlight=False, soft_wrap=True)
-    console.print(f"{tally(audit.rulings)}\n", highlight=False)
+    screen.say((audit.source, "strong"), f"  {audit.format}", wrap=False)
+    screen.say(tally(audit.rulings))
+    screen.line()
     if not audit.rulings:
-        console.print("nothing in it to audit\n", highlight=False)
+        screen.say("nothing in it to audit")
+        screen.line()
         return
     shared = _shared_notes(audit.rulings)
     bad = sorted((r for r in audit.rulings if r.broken or r.contradictions), key=lambda r: VERDICTS.index(r.verdict))
     rest = [ruling for ruling in audit.rulings if not (ruling.broken or ruling.contradictions)]
     worst, others = (bad, rest) if details else (_some_of_each(bad), rest[:MAX_SHOWN])
     if worst:
-        _print_table(console, worst[:MAX_ROWS], shared, details=details)
-        _print_left_out(console, len(bad) - len(worst))
-        _print_assumptions(console, bad)
+        screen.table(_rulings(screen, worst[:MAX_ROWS], shared, details=details))
+        _print_left_out(screen, len(bad) - len(worst))
+        _print_assumptions(screen, bad)
     if others:
         if worst:
-            console.print()
-        _print_table(console, others[: MAX_ROWS - len(worst[:MAX_ROWS])], shared, details=details)
-        _print_left_out(console, len(rest) - len(others))
+            screen.line()
+        screen.table(_rulings(screen, others[: MAX_ROWS - len(worst[:MAX_ROWS])], shared, details=details))
+        _print_left_out(screen, len(rest) - len(others))
     if len(worst) + len(others) > MAX_ROWS:
-        console.print(f"only the first {MAX_ROWS:,} rows are shown; --json prints all", highlight=False)
-    console.print(f"noise: {audit.noise.share:.1%}, {escape(audit.noise.origin)}", highlight=False)
-    for line in audit.notes:
-        console.print(f"note: {escape(printable(line))}", highlight=False)
-    for note, where in shared.items():
-        console.print(f"note{where}: {escape(printable(note))}", highlight=False)
-    console.print()
+        screen.say(f"only the first {MAX_ROWS:,} rows are shown; --json prints all")
+    screen.say(f"noise: {percent(audit.noise.share, 1)}, {audit.noise.origin}")
+    screen.say_all(f"note: {line}" for line in audit.notes)
+    screen.say_all(f"note{where}: {note}" for note, where in shared.items())
+    screen.line()
 
 
 def _some_of_each(rulings: Sequence[Ruling]) -> list[Ruling]:
@@ -114,51 +106,36 @@ def _some_of_each(rulings: Sequence[Ruling]) -> list[Ruling]:
     return [it for it in rulings if id(it) in chosen]
 
 
-def _print_left_out(console: Console, count: int) -> None:
+def _print_left_out(screen: Screen, count: int) -> None:
     if count:
-        console.print(f"and {count} more, which --details shows", highlight=False)
+        screen.say(f"and {count} more, which --details shows")
 
 
-def _print_table(console: Console, rulings: Sequence[Ruling], shared: dict[str, str], *, details: bool) -> None:
-    from rich.table import Table
-
-    wide = console.width >= _WIDE
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("row", overflow="fold", max_width=_ROW if wide else 12)
+def _rulings(screen: Screen, rulings: Sequence[Ruling], shared: dict[str, str], *, details: bool) -> Table:
+    part = 1 if screen.width >= _WIDE else 2
     labelled = any(ruling.claim.label for ruling in rulings)
-    if labelled:
-        table.add_column("claim", overflow="fold", max_width=_LABEL if wide else 18)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("why", overflow="fold")
+    rows: list[Row] = []
     for ruling in rulings:
-        lines = [_styled(ruling.reason, "")]
-        lines += [_styled(f"contradiction: {line}", "bold") for line in ruling.contradictions]
+        below: list[tuple[str, Tone]] = [(f"contradiction: {line}", "strong") for line in ruling.contradictions]
         if details:
             notes = [note for note in ruling.claim.notes if note not in shared]
-            lines += [_styled(line, "dim") for line in (f"decided by {ruling.bound}", *ruling.others, *notes)]
-        cells = [_styled(ruling.claim.row, "")]
-        cells += [_styled(ruling.claim.label, "")] if labelled else []
-        cells.append(_styled(ruling.verdict, _COLOURS[ruling.verdict]))
-        table.add_row(*cells, "\n".join(lines))
-    console.print(table)
+            more = (f"decided by {ruling.bound}", *ruling.others, *notes)
+            below.extend((line, "faint") for line in more)
+        label = (ruling.claim.label,) if labelled else ()
+        verdict = Cell(ruling.verdict, tone=_TONES[ruling.verdict])
+        rows.append(row(ruling.claim.row, *label, verdict, Cell(ruling.reason, below=tuple(below))))
+    claim = (Column("claim", title="claim", most=30 // part),) if labelled else ()
+    return Table("rulings", (Column("row", title="row", most=24 // part), *claim, *text("verdict", "why")), rows)
 
 
-def _print_assumptions(console: Console, rulings: Sequence[Ruling]) -> None:
+def _print_assumptions(screen: Screen, rulings: Sequence[Ruling]) -> None:
     """What the implausible rows rest on, each once."""
     names = dict.fromkeys(item.name for ruling in rulings for item in ruling.rests_on)
     if names:
-        console.print("\nimplausible rests on these, of which one would have to be wrong by what the row needs:")
+        screen.line()
+        screen.say("implausible rests on these, of which one would have to be wrong by what the row needs:")
         for name in names:
-            console.print(f"  [bold]{name}[/bold]: {ASSUMPTIONS[name].states}", highlight=False)
-
-
-def _styled(text: str, style: str) -> str:
-    from rich.markup import escape
-
-    from specmeter.show.terminal.text import printable
-
-    shown = escape(printable(text))
-    return f"[{style}]{shown}[/{style}]" if style else shown
+            screen.say("  ", (name, "strong"), f": {ASSUMPTIONS[name].states}")
 
 
 def _shared_notes(rulings: Sequence[Ruling]) -> dict[str, str]:

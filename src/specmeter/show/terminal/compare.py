@@ -1,87 +1,96 @@
-"""Prints a comparison of two runs."""
+"""Prints runs, or machines, beside each other."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.show.sentence import comparison_sentence
+from specmeter.show.table import Cell, Column, Row, Table, Tone, estimated, numbers, row, text
+from specmeter.show.terminal.console import Screen, output
+from specmeter.show.words import words
+from specmeter.text import bandwidth, percent
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from specmeter.analysis.comparison import Conclusion, RunComparison
+    from specmeter.analysis.machines import MachineLine, MachineTable
 
-    from specmeter.analysis.comparison import ArmComparison, Conclusion, RunComparison
-    from specmeter.record import Estimate
-
-_STYLES: dict[Conclusion, str] = {
-    "regression": "bold red",
-    "same data": "yellow",
-    "slower": "yellow",
-    "invalid": "red",
-    "faster": "green",
-    "same": "green",
-    "no regression": "green",
+_TONES: dict[Conclusion, Tone] = {
+    "regression": "bad",
+    "same data": "doubtful",
+    "slower": "doubtful",
+    "invalid": "bad",
+    "faster": "good",
+    "same": "good",
+    "no regression": "good",
 }
 _MOST_DIFFERENCES = 20
 
 
 def print_comparison(found: RunComparison) -> None:
     """One table, what else differs, and the answer."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from specmeter.show.page.comparison_sentence import comparison_sentence
-    from specmeter.show.terminal.text import output_console, printable
-    from specmeter.show.words import words
-
-    console = output_console()
-    console.print(
-        f"[bold]{escape(printable(found.other))}[/bold] against {escape(printable(found.reference))}", highlight=False
-    )
-    wide = console.width >= 100
-    table = Table(box=None, pad_edge=False)
-    table.add_column("arm", overflow="fold", header_style="bold")
-    for column in (*(("reference", "other") if wide else ()), "rate, x", "speedup, x"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column(f"by {found.measure}", no_wrap=True)
+    screen = output()
+    screen.say((found.other, "strong"), f" against {found.reference}")
+    rates = (Column(name, "number", f"{name}, tok/s", narrow="drop") for name in ("reference", "other"))
+    columns = (*text("arm"), *rates, *numbers("rate, x", "speedup, x"), *text(f"by {found.measure}"))
+    rows: list[Row] = []
     for arm in found.arms:
-        rates = [_rate(arm.reference_rate), _rate(arm.other_rate)] if wide else []
-        conclusion = arm.conclusion or "-"
-        style = _STYLES.get(arm.conclusion, "") if arm.conclusion else ""
-        told = f"[{style}]{conclusion}[/{style}]" if style else conclusion
-        ratios = [_ratio(arm.rate), _ratio(arm.speedup)]
-        table.add_row(escape(printable(arm.arm_id)), *rates, *ratios, told + _mark(arm))
-    console.print(table)
-    _print_differences(console, found)
-    console.print(escape(printable(comparison_sentence(found, words("en")))) + "\n", highlight=False)
+        mark = "suspect" if arm.verdict == "suspect" else "unchecked" if arm.verdict is None else None
+        tone = _TONES.get(arm.conclusion, "") if arm.conclusion else ""
+        rates_ = (Cell("-" if it is None else f"{it.point:.1f}") for it in (arm.reference_rate, arm.other_rate))
+        ratios = (estimated(arm.rate, 3), estimated(arm.speedup, 3))
+        rows.append(row(arm.arm_id, *rates_, *ratios, Cell(arm.conclusion or "-", mark=mark, tone=tone)))
+    screen.table(Table("arms", columns, rows))
+    _print_differences(screen, found)
+    screen.say(comparison_sentence(found, words("en")))
+    screen.line()
 
 
-def _print_differences(console: Console, found: RunComparison) -> None:
-    from rich.markup import escape
-
-    from specmeter.show.terminal.text import printable
-
+def _print_differences(screen: Screen, found: RunComparison) -> None:
     if found.differences:
-        console.print("\nwhat differs:", highlight=False)
+        screen.line()
+        screen.say("what differs:")
     for difference in found.differences[:_MOST_DIFFERENCES]:
-        line = f"  {difference.what}: {difference.reference} -> {difference.other}"
-        console.print(escape(printable(line)), highlight=False, soft_wrap=True)
+        screen.say(f"  {difference.what}: {difference.reference} -> {difference.other}", wrap=False)
     if len(found.differences) > _MOST_DIFFERENCES:
-        console.print(f"  and {len(found.differences) - _MOST_DIFFERENCES} more; --json has all", highlight=False)
+        screen.say(f"  and {len(found.differences) - _MOST_DIFFERENCES} more; --json has all")
     for name, arms in ((found.reference, found.only_reference), (found.other, found.only_other)):
         if arms:
-            line = f"only in {name}: {', '.join(arms)}"
-            console.print(escape(printable(line)), highlight=False, soft_wrap=True)
-    console.print()
+            screen.say(f"only in {name}: {', '.join(arms)}", wrap=False)
+    screen.line()
 
 
-def _rate(estimate: Estimate | None) -> str:
-    return "-" if estimate is None else f"{estimate.point:.1f} tok/s"
+def print_machines(found: MachineTable) -> None:
+    """The machines, then one row for each thing on each of them, then what else differs."""
+    screen = output()
+    screen.say((found.what, "strong"), f" on {len(found.machines)} machines")
+    for machine in found.machines:
+        peak = machine.bandwidth_bytes_per_s
+        told = "bandwidth unknown" if peak is None else bandwidth(peak)
+        screen.say(f"  {machine.name}: {machine.device}, {told} ({machine.bandwidth_source})", wrap=False)
+    columns = numbers("tok/s", f"x {found.machines[0].name}", "GB/s", "of peak", "speedup")
+    rows: list[Row] = []
+    before = None
+    for line in found.lines:
+        key = (line.subject, line.test)
+        rows.append(row(*(key if key != before else ("", "")), line.machine, *_numbers(line)))
+        before = key
+    screen.table(Table("machines", (*text("subject", "test", "machine"), *columns), rows))
+    if found.differences:
+        screen.line()
+        screen.say("what differs:")
+        screen.say_all((f"  {difference}" for difference in found.differences), wrap=False)
 
 
-def _ratio(estimate: Estimate | None) -> str:
-    from specmeter.show.terminal.run import interval
-
-    return interval(estimate, 3)
-
-
-def _mark(arm: ArmComparison) -> str:
-    """What stands behind a conclusion about numbers that may not mean what they say."""
-    return " ?" if arm.verdict == "suspect" else " (not checked)" if arm.verdict is None else ""
+def _numbers(line: MachineLine) -> tuple[Cell | str, ...]:
+    if line.verdict == "invalid":
+        return ("invalid", "-", "-", "-", "-")
+    if line.rate is None:
+        return ("not measured", "-", "-", "-", "-")
+    moved = line.moved_bytes_per_s
+    return (
+        Cell(f"{line.rate.point:.1f}", mark="suspect" if line.verdict == "suspect" else None),
+        estimated(line.ratio, 2),
+        "-" if moved is None else f"{moved.point / 1e9:.1f}",
+        "-" if line.utilisation is None else percent(line.utilisation.point),
+        estimated(line.speedup, 2),
+    )

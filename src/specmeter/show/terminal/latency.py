@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from specmeter.show.terminal.run import interval
-from specmeter.show.terminal.text import output_console
+from specmeter.show.table import Row, Table, numbers, row, text
+from specmeter.show.terminal.console import output
 from specmeter.studies.cross_device.latency import break_even
+from specmeter.text import estimated as told
+from specmeter.text import milliseconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from rich.table import Table
 
     from specmeter.record import Estimate
     from specmeter.studies.cross_device.latency import Fitted, Forecast
@@ -58,25 +58,23 @@ def print_forecasts(
     measured: Fitted | None,
 ) -> None:
     """The answer first, then the model, the forecasts, and what the `measured` one was fitted to."""
-    console = output_console()
-    for line in (*_answers(model, step, rates), *_model_lines(model)):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print()
-    console.print(_forecast_table(model, step, found))
+    screen = output()
+    screen.say_all((*_answers(model, step, rates), *_model_lines(model)), wrap=False)
+    screen.line()
+    screen.table(_forecast_table(model, step, found))
     if any(it.extrapolated for it in found):
-        console.print("* outside of the networks that were measured", style="dim", markup=False)
+        screen.say("* outside of the networks that were measured", tone="faint")
     if measured is not None:
-        console.print()
-        console.print(_fit_table(measured))
+        screen.line()
+        screen.table(_fit_table(measured))
     if step is not None:
-        here = "" if step.here_ms is None else f" ({step.here_ms:.2f} ms here)"
-        console.print(
-            f"\na step emits {step.tau:.2f} tokens and drafts {step.drafted:.2f}, in {step.there_ms:.2f} ms each "
-            f"there{here}; the rest of it takes {step.rest:.2f} plain tokens of {step.plain_ms:.2f} ms",
-            style="dim",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+        here = "" if step.here_ms is None else f" ({milliseconds(step.here_ms)} here)"
+        screen.line()
+        screen.say(
+            f"a step emits {step.tau:.2f} tokens and drafts {step.drafted:.2f}, in {milliseconds(step.there_ms)} each "
+            f"there{here}; the rest of it takes {step.rest:.2f} plain tokens of {milliseconds(step.plain_ms)}",
+            tone="faint",
+            wrap=False,
         )
 
 
@@ -84,7 +82,8 @@ def _answers(model: Fitted, step: DraftStep | None, rates: Sequence[float]) -> I
     for rate, than, room, at in _break_evens(model, step, rates):
         if at is not None:
             most = "" if model.points else "at most "
-            yield f"at {rate:g} Mbit/s drafting there is faster than {than} up to a RTT of {most}{_shown(at, 2)} ms"
+            distance = most + told(at, 2, " ms", exact=True)
+            yield f"at {rate:g} Mbit/s drafting there is faster than {than} up to a RTT of {distance}"
         else:
             why = "" if room > 0 else ", even without a network"
             yield f"at {rate:g} Mbit/s drafting there is slower than {than} at any distance{why}"
@@ -103,20 +102,20 @@ def _break_evens(
 
 
 def _model_lines(model: Fitted) -> Iterator[str]:
-    fixed = _shown(model.estimate(lambda it: it.fixed_ms, "ms"), 2)
-    trips = _shown(model.estimate(lambda it: it.trips, "1"), 2)
-    size = _shown(model.estimate(lambda it: it.bytes_ / 1e3, "kB"), 1)
-    formula = f"{fixed} ms + {trips} RTT + {size} kB / bandwidth"
+    fixed = told(model.estimate(lambda it: it.fixed_ms, "ms"), 2, " ms", exact=True)
+    trips = told(model.estimate(lambda it: it.trips, "1"), 2, " RTT", exact=True)
+    crossing = told(model.estimate(lambda it: it.bytes_ / 1e3, "kB"), 1, " kB", exact=True)
+    formula = f"{fixed} + {trips} + {crossing} / bandwidth"
     if not model.points:
         yield f"a drafted token takes longer there than it computes, by at least {formula}"
         return
     yield f"a drafted token takes longer there than it computes, by {formula}"
     blocks = f"{len(model.models)} blocks" if len(model.models) > 1 else "one block: no interval"
-    told = f"  fitted to {len(model.points)} networks, {blocks}"
+    line = f"  fitted to {len(model.points)} networks, {blocks}"
     if model.counted_bytes is not None:
         how = "bytes are fitted" if model.fitted_bytes else "bytes are those counted"
-        told += f"; {how}: {model.counted_bytes / 1e3:.1f} kB cross the network per drafted token"
-    yield told
+        line += f"; {how}: {size(model.counted_bytes)} cross the network per drafted token"
+    yield line
 
 
 def _forecast_table(model: Fitted, step: DraftStep | None, found: Sequence[Forecast]) -> Table:
@@ -125,39 +124,23 @@ def _forecast_table(model: Fitted, step: DraftStep | None, found: Sequence[Forec
     if step is not None:
         headings.append("speedup over plain" + (", at most" if least else ""))
         headings += [] if step.here_ms is None else ["rate over drafting here"]
-    table = _table(headings)
-    for it in found:
-        mark = "*" if it.extrapolated else ""
-        cells = [f"{it.rtt_ms:g}{mark}", f"{it.mbit_per_s:g}", _shown(it.overhead_ms, 2)]
-        cells += [_shown(value, 2) for value in (it.speedup, it.over_here)]
-        table.add_row(*cells[: len(headings)])
-    return table
+    rows = [
+        row(
+            f"{it.rtt_ms:g}{'*' if it.extrapolated else ''}",
+            f"{it.mbit_per_s:g}",
+            *(told(value, 2, exact=True) for value in (it.overhead_ms, it.speedup, it.over_here)[: len(headings) - 2]),
+        )
+        for it in found
+    ]
+    return Table("forecasts", numbers(*headings), rows)
 
 
 def _fit_table(model: Fitted) -> Table:
-    table = _table(["place", "RTT ms", "Mbit/s", "measured ms", "model ms"])
-    table.columns[0].justify = "left"
+    rows: list[Row] = []
     for point in model.points:
         rtt, rate = point.network
-        told = model.estimate(lambda it, rtt=rtt, rate=rate: it.overhead_ms(rtt, rate), "ms")
+        fitted = model.estimate(lambda it, rtt=rtt, rate=rate: it.overhead_ms(rtt, rate), "ms")
         mean = sum(point.overhead_ms) / len(point.overhead_ms)
-        table.add_row(
-            point.name, f"{rtt:g}", "unlimited" if rate is None else f"{rate:g}", f"{mean:.2f}", _shown(told, 2)
-        )
-    return table
-
-
-def _table(headings: Sequence[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="right", header_style="bold")
-    return table
-
-
-def _shown(estimate: Estimate | None, digits: int) -> str:
-    """With its interval where there is one."""
-    if estimate is None or estimate.low is None:
-        return "-" if estimate is None else f"{estimate.point:.{digits}f}"
-    return interval(estimate, digits)
+        bandwidth = "unlimited" if rate is None else f"{rate:g}"
+        rows.append(row(point.name, f"{rtt:g}", bandwidth, f"{mean:.2f}", told(fitted, 2, exact=True)))
+    return Table("fit", (*text("place"), *numbers("RTT ms", "Mbit/s", "measured ms", "model ms")), rows)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-from rich.markup import escape
-from rich.table import Table
-
 from specmeter.numbers.estimates import above, below
-from specmeter.show.terminal.text import output_console, printable
+from specmeter.probe import reading
+from specmeter.probe.gate import suspicions
+from specmeter.show.table import Row, Table, numbers, row, text
+from specmeter.show.terminal.console import errors, output, say_json
+from specmeter.text import brackets, estimated, milliseconds, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from specmeter.probe import Probe
     from specmeter.probe.routing import RandomTokens, RoutingSummary
@@ -24,137 +23,128 @@ if TYPE_CHECKING:
 
 def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
     """The probe, the models that fit it and what it means."""
-    from specmeter.probe import reading
-    from specmeter.probe.gate import suspicions
-
-    models = reading.fits(probe)
+    models, doubts = reading.fits(probe), suspicions(probe)
     if as_json:
-        verification = [
-            probe.target_ms.verification_estimate(point.tokens - 1).model_dump(mode="json")
-            for point in probe.target_ms.points
-        ]
+        curve = probe.target_ms
         answer = {
             "file": str(path),
-            "suspicions": list(suspicions(probe)),
+            "suspicions": list(doubts),
             "probe": probe.model_dump(mode="json"),
-            "verification": verification,
+            "verification": [
+                curve.verification_estimate(point.tokens - 1).model_dump(mode="json") for point in curve.points
+            ],
             "fits": [
                 {"model": fit.model, "parameters": fit.parameters, "residuals": fit.residuals, "rms": fit.rms}
                 for fit in models
             ],
             "sentence": reading.sentence(probe),
         }
-        click.echo(json.dumps(answer, indent=2))
+        say_json(answer)
         return
-    console = output_console()
+    screen = output()
     threads = f"{probe.settings.threads} threads" if probe.settings.threads else "all physical cores"
     how = "measured directly" if probe.source == "libllama" else "estimated through a server"
-    console.print(
-        f"[bold]{escape(printable(probe.target.reference))}[/bold] on {escape(printable(probe.host.cpu))}, {threads}, "
-        f"{probe.depth} tokens in memory; {how} by {escape(printable(probe.engine.version))}\n",
-        highlight=False,
+    screen.say(
+        (probe.target.reference, "strong"),
+        f" on {probe.host.cpu}, {threads}, {probe.depth} tokens in memory; {how} by {probe.engine.version}",
     )
-    console.print(_curve(probe, models))
+    screen.line()
+    screen.table(_curve(probe, models))
     if probe.draft_ms is not None and probe.draft is not None:
-        points = ", ".join(f"{point.tokens}: {_interval(point.ms, 3)}" for point in probe.draft_ms.points)
-        console.print(f"\ndraft {escape(printable(probe.draft.reference))}, ms by tokens: {points}", highlight=False)
+        points = ", ".join(f"{it.tokens}: {estimated(it.ms, 3, exact=True)}" for it in probe.draft_ms.points)
+        screen.line()
+        screen.say(f"draft {probe.draft.reference}, ms by tokens: {points}")
     if probe.overhead_ms is not None:
-        console.print(f"rest of a step: {_interval(probe.overhead_ms, 3)} ms", highlight=False)
+        screen.say(f"rest of a step: {estimated(probe.overhead_ms, 3, ' ms', exact=True)}")
     if probe.union is not None:
         points = ", ".join(f"{point.tokens}: {point.union.point:.1f}" for point in probe.union.points)
-        console.print(
-            f"experts of {probe.union.experts} that n tokens read, {probe.union.used} each: {points}", highlight=False
-        )
+        screen.say(f"experts of {probe.union.experts} that n tokens read, {probe.union.used} each: {points}")
     if models:
-        console.print()
-        console.print(_models(models))
+        screen.line()
+        screen.table(_models(models))
         if not reading.told_apart(models):
-            console.print("the first two models fit equally well (their AICc differ by less than 2)", highlight=False)
-    console.print(f"\n{reading.sentence(probe)}", highlight=False)
-    for doubt in suspicions(probe):
-        console.print(f"[bold]suspect[/bold]: {escape(doubt)}", highlight=False, soft_wrap=True)
-    if suspicions(probe):
-        console.print("Predictions do not use it unless it is named; probe again when the machine is idle.")
-    console.print(f"kept in {escape(printable(str(path)))}", highlight=False, soft_wrap=True)
+            screen.say("the first two models fit equally well (their AICc differ by less than 2)")
+    screen.line()
+    screen.say(reading.sentence(probe))
+    for doubt in doubts:
+        screen.say(("suspect", "strong"), f": {doubt}", wrap=False)
+    if doubts:
+        screen.say("Predictions do not use it unless it is named; probe again when the machine is idle.")
+    screen.say(f"kept in {path}", wrap=False)
 
 
 def warn_of_suspect(probe: Probe, name: str) -> None:
     """Say on standard error what speaks against a probe that was named; it is used all the same."""
-    from specmeter.probe.gate import suspicions
-
-    for doubt in suspicions(probe):
-        click.echo(f"warning: {printable(name)}: a suspect probe: {doubt}", err=True)
+    errors().say_all((f"warning: {name}: a suspect probe: {doubt}" for doubt in suspicions(probe)), wrap=False)
 
 
 def print_routing(model: ModelIdentity, summary: RoutingSummary, path: Path, *, as_json: bool) -> None:
     """Unions beside uniform routing, overlap and balance."""
     if as_json:
-        click.echo(json.dumps({"file": str(path), "routing": summary.model_dump(mode="json")}, indent=2))
+        say_json({"file": str(path), "routing": summary.model_dump(mode="json")})
         return
-    console = output_console()
-    console.print(
-        f"[bold]{escape(printable(model.reference))}[/bold]: {summary.experts} experts, {summary.used} per token, "
-        f"{summary.layers} layers; {summary.tokens} tokens of text in {summary.segments} segments\n",
-        highlight=False,
+    screen = output()
+    screen.say(
+        (model.reference, "strong"),
+        f": {summary.experts} experts, {summary.used} per token, {summary.layers} layers; {summary.tokens} tokens of "
+        f"text in {summary.segments} segments",
     )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("n", "experts read", "95 % interval", "if uniform", "share"):
-        table.add_column(heading, justify="right")
+    screen.line()
     random = summary.random
-    if random is not None:
-        table.add_column("random tokens", justify="right")
+    rows: list[Row] = []
     for place, (point, uniform) in enumerate(zip(summary.union.points, summary.uniform, strict=True)):
         union = point.union
-        share = f"{union.point / uniform:.0%}"
-        cells = [str(point.tokens), f"{union.point:.2f}", _ends(union, 2), f"{uniform:.2f}", share]
-        if random is not None:
-            cells.append(f"{random.union.points[place].union.point:.2f}")
-        table.add_row(*cells)
-    console.print(table)
+        cells = [str(point.tokens), f"{union.point:.2f}", _ends(union), f"{uniform:.2f}"]
+        cells += [percent(union.point / uniform)]
+        cells += [] if random is None else [f"{random.union.points[place].union.point:.2f}"]
+        rows.append(row(*cells))
+    more = () if random is None else ("random tokens",)
+    screen.table(Table("routing", numbers("n", "experts read", "95% interval", "if uniform", "share", *more), rows))
     meanings = {
         "draws": "each further token acts as {:.2f} of an independent one",
         "power": "unions grow as n to the power of {:.2f}",
     }
-    console.print()
+    screen.line()
     for fit in summary.overlaps:
         meaning = meanings[fit.model].format(fit.parameter)
-        console.print(f"overlap ({fit.model}): {meaning}; residuals {fit.rms:.1%}", highlight=False)
-    console.print(
-        f"a token shares {summary.shared:.0%} of its experts with the one before it ({summary.neighbours:.0%} of the "
-        "experts of either)",
-        highlight=False,
+        screen.say(f"overlap ({fit.model}): {meaning}; residuals {percent(fit.rms, 1)}")
+    screen.say(
+        f"a token shares {percent(summary.shared)} of its experts with the one before it "
+        f"({percent(summary.neighbours)} of the experts of either)"
     )
     entropies = [load.entropy for load in summary.loads]
-    console.print(
+    screen.say(
         f"balance: entropy of the loads {min(entropies):.2f} to {max(entropies):.2f} of the most possible, "
         f"the hottest expert of a layer has {min(load.largest for load in summary.loads):.1f} to "
         f"{max(load.largest for load in summary.loads):.1f} times the mean load, "
-        f"{sum(load.unused for load in summary.loads)} of {summary.experts * summary.layers} are never chosen",
-        highlight=False,
+        f"{sum(load.unused for load in summary.loads)} of {summary.experts * summary.layers} are never chosen"
     )
     hottest = ", ".join(f"layer {hot.layer} expert {hot.expert} ({hot.load:.1f}x)" for hot in summary.hottest)
-    console.print(f"hottest: {hottest}", highlight=False)
-    if summary.random is not None:
-        console.print(f"\n{_on_random_tokens(summary, summary.random)}", highlight=False)
-    console.print(f"kept in {escape(printable(str(path)))}", highlight=False, soft_wrap=True)
+    screen.say(f"hottest: {hottest}")
+    if random is not None:
+        screen.line()
+        screen.say(_on_random_tokens(summary, random))
+    screen.say(f"kept in {path}", wrap=False)
 
 
 def _on_random_tokens(summary: RoutingSummary, random: RandomTokens) -> str:
     """What random tokens choose and how fast they are, in sentences."""
     words = (
         f"Random tokens, which llama-bench decodes: the first 128 choose {_range(random.chosen)} of {summary.experts} "
-        f"experts of a layer (text: {_range(random.chosen_by_text)}); a token shares {random.shared:.0%} with the one "
-        f"before it (text: {summary.shared:.0%})."
+        f"experts of a layer (text: {_range(random.chosen_by_text)}); a token shares {percent(random.shared)} with the "
+        f"one before it (text: {percent(summary.shared)})."
     )
     if random.faster is None or random.text_ms is None or random.random_ms is None:
         return f"{words} The text is too short to time both."
     rate = random.faster
-    words += f" Single tokens take {random.random_ms.point:.2f} ms, of text {random.text_ms.point:.2f} ms: "
+    words += (
+        f" Single tokens take {milliseconds(random.random_ms.point)}, of text {milliseconds(random.text_ms.point)}: "
+    )
     if above(rate, 1.0):
-        return f"{words}rates on random tokens are {_interval(rate, 2)} times those on text."
+        return f"{words}rates on random tokens are {estimated(rate, 2, exact=True)} times those on text."
     if below(rate, 1.0):
-        return f"{words}rates on random tokens are only {_interval(rate, 2)} times those on text."
-    return f"{words}no difference is shown ({_interval(rate, 2)} times the rate on text)."
+        return f"{words}rates on random tokens are only {estimated(rate, 2, exact=True)} times those on text."
+    return f"{words}no difference is shown ({estimated(rate, 2, exact=True)} times the rate on text)."
 
 
 def _range(counts: Sequence[int]) -> str:
@@ -163,34 +153,32 @@ def _range(counts: Sequence[int]) -> str:
 
 
 def _curve(probe: Probe, models: tuple[CostFit, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("n", "T(n) ms", "95 % interval", "v = T(n)/T(1)", "interval", "ms per token"):
-        table.add_column(heading, justify="right")
-    for model in models[:1]:
-        table.add_column(f"{model.model} fit", justify="right")
+    rows: list[Row] = []
     for place, point in enumerate(probe.target_ms.points):
         v = probe.target_ms.verification_estimate(point.tokens - 1)
-        cells = [
-            str(point.tokens),
-            f"{point.ms.point:.2f}",
-            _ends(point.ms, 2),
-            f"{v.point:.2f}",
-            _ends(v, 2),
-            f"{point.ms.point / point.tokens:.2f}",
-        ]
-        cells += [f"{model.residuals[place]:+.1%}" for model in models[:1]]
-        table.add_row(*cells)
-    return table
+        cells = [str(point.tokens)]
+        for number in (point.ms, v):
+            cells += [f"{number.point:.2f}", _ends(number)]
+        cells.append(f"{point.ms.point / point.tokens:.2f}")
+        cells += [percent(model.residuals[place], 1, signed=True) for model in models[:1]]
+        rows.append(row(*cells))
+    fits = (f"{model.model} fit" for model in models[:1])
+    titles = ("n", "T(n) ms", "95% interval", "v = T(n)/T(1)", "interval", "ms per token", *fits)
+    return Table("curve", numbers(*titles), rows)
 
 
 def _models(models: tuple[CostFit, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("model", "T(n) in ms", "typical residual", "largest", "AICc"):
-        table.add_column(heading, justify="left" if heading in ("model", "T(n) in ms") else "right")
-    for model in models:
-        largest = max(model.residuals, key=abs)
-        table.add_row(model.model, _formula(model), f"{model.rms:.1%}", f"{largest:+.1%}", f"{model.aicc:.1f}")
-    return table
+    rows = [
+        row(
+            model.model,
+            _formula(model),
+            percent(model.rms, 1),
+            percent(max(model.residuals, key=abs), 1, signed=True),
+            f"{model.aicc:.1f}",
+        )
+        for model in models
+    ]
+    return Table("fits", (*text("model", "T(n) in ms"), *numbers("typical residual", "largest", "AICc")), rows)
 
 
 def _formula(model: CostFit) -> str:
@@ -202,12 +190,5 @@ def _formula(model: CostFit) -> str:
     return "{floor} + {slope} n".format(**parameters)
 
 
-def _interval(estimate: Estimate, digits: int) -> str:
-    ends = _ends(estimate, digits)
-    return f"{estimate.point:.{digits}f}" + (f" {ends}" if ends else "")
-
-
-def _ends(estimate: Estimate, digits: int) -> str:
-    if estimate.low is None or estimate.high is None:
-        return ""
-    return escape(f"[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]")
+def _ends(estimate: Estimate) -> str:
+    return "" if estimate.low is None or estimate.high is None else brackets(estimate, 2)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -21,13 +28,13 @@ from specmeter.errors import EngineError
 from specmeter.numbers.rates import decode_rate
 from specmeter.record import Estimate, Request
 from specmeter.show.terminal.interim import Interim
-from specmeter.show.terminal.text import printable_lines
-from specmeter.show.text import brackets
+from specmeter.text import brackets, counted, duration, printable, rate, ratio, size
 
 if TYPE_CHECKING:
     from specmeter.analysis.summary import RequestCounts
     from specmeter.experiments.schedule import Turn
     from specmeter.measure import Work
+    from specmeter.show.terminal.console import Screen
     from specmeter.store import RequestKey
 
 _ARMS_TOLD = 6
@@ -73,10 +80,10 @@ class RunProgress:
         work: Work,
         missing: Sequence[RequestKey],
         total: int,
-        console: Console,
+        screen: Screen,
         before: Iterable[RequestCounts] = (),
     ) -> None:
-        self._console = console
+        self._screen = screen
         self._blocks = work.experiment.design.blocks * work.experiment.design.invocations
         self._per_invocation = work.experiment.design.blocks
         self._total = total
@@ -91,13 +98,13 @@ class RunProgress:
         self._now: tuple[str, int, int] | None = None
         self._progress: Progress | None = None
         self._task = TaskID(0)
-        if console.is_terminal:
+        if screen.is_terminal:
             self._progress = Progress(
-                TextColumn("[progress.description]{task.description}"),
+                _words("{task.description}"),
                 BarColumn(bar_width=24),
-                TextColumn("{task.completed}/{task.total}"),
-                TextColumn("{task.fields[left]}"),
-                console=console,
+                _words("{task.completed}/{task.total}"),
+                _words("{task.fields[left]}"),
+                console=screen,
                 transient=True,
                 auto_refresh=False,
             )
@@ -110,14 +117,14 @@ class RunProgress:
             yield
             return
         self._interim.update()
-        with Live(console=self._console, refresh_per_second=1, transient=True, get_renderable=self._display):
+        with Live(console=self._screen, refresh_per_second=1, transient=True, get_renderable=self._display):
             yield
 
     def looking_ahead(self, arm_id: str) -> None:
         """See `measure.Observer`. Off a terminal there is no hurry to say what is about to end."""
         if self._progress is not None:
             text = f"probing what steps of {arm_id} cost"
-            self._progress.update(self._task, description=escape(printable_lines(text)))
+            self._progress.update(self._task, description=printable(text))
 
     def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""
@@ -126,12 +133,12 @@ class RunProgress:
         text = f"block {block}/{self._blocks}  {cell.arm_id}"
         self._now = (cell.arm_id, 0, requests)
         if self._progress is not None:
-            self._progress.update(self._task, description=escape(printable_lines(text)))
+            self._progress.update(self._task, description=printable(text))
         else:
             if block != self._block:
                 self._print_interim()
-            plural = "request" if requests == 1 else "requests"
-            self._line(f"[{self._done}/{self._total}] {text}: {requests} {plural}{self._left_text(', about ')}")
+            left = self._left_text(", about ")
+            self._line(f"[{self._done}/{self._total}] {text}: {counted(requests, 'request')}{left}")
         self._block = block
 
     def request_done(self, request: Request) -> None:
@@ -143,8 +150,8 @@ class RunProgress:
         if self._now is not None:
             self._now = (self._now[0], self._now[1] + 1, self._now[2])
         if self._progress is not None:
-            rate = decode_rate(request.reply.timings) if request.reply else None
-            shown = f"{rate:.1f} tok/s  " if rate else ""
+            reached = decode_rate(request.reply.timings) if request.reply else None
+            shown = f"{rate(reached)}  " if reached else ""
             self._progress.update(self._task, completed=self._done, left=shown + self._left_text(""))
 
     def session_failed(self, arm_id: str, error: EngineError) -> None:
@@ -158,7 +165,7 @@ class RunProgress:
         table.add_column("interim: unfinished, not checked", overflow="ellipsis", no_wrap=True, style="dim")
         for column in ("done", "tok/s", "speedup"):
             table.add_column(column, justify="right", no_wrap=True, style="dim")
-        room = max(0, self._console.height - 5)
+        room = max(0, self._screen.height - 5)
         arms = list(self._arms)
         running = self._now[0] if self._now is not None else None
         place = arms.index(running) if running is not None and running in self._arms else 0
@@ -171,11 +178,11 @@ class RunProgress:
 
     def _row(self, arm_id: str) -> tuple[str, str, str, str]:
         summary = self._interim.arms.get(arm_id)
-        rate = summary.decode_rate if summary else None
+        reached = summary.decode_rate if summary else None
         speedup = "baseline" if self._arms[arm_id].role == "baseline" else _so_far(summary.speedup if summary else None)
         marker = "> " if self._now is not None and arm_id == self._now[0] else "  "
         done = f"{self._done_of_arm[arm_id]}/{self._of_arm[arm_id]}"
-        return escape(marker + printable_lines(arm_id)), done, f"{rate.point:.1f}" if rate else "", speedup
+        return marker + printable(arm_id), done, f"{reached.point:.1f}" if reached else "", speedup
 
     def _print_interim(self) -> None:
         """One line at the start of a block: how speedups stand."""
@@ -187,7 +194,7 @@ class RunProgress:
         self._line(f"interim speedups (unfinished, not checked): {told}{more}")
 
     def _line(self, text: str) -> None:
-        self._console.print(escape(printable_lines(text)), highlight=False, soft_wrap=True)
+        self._screen.say(text, wrap=False)
 
     def _left_text(self, before: str) -> str:
         seconds = self._time_left.seconds()
@@ -201,14 +208,14 @@ def _so_far(speedup: Estimate | None) -> str:
     if speedup is None:
         return ""
     if speedup.low is None or speedup.high is None or speedup.low <= 1 < speedup.high > NOISY * speedup.low:
-        return f"~{speedup.point:.2f}x"
-    return f"~{speedup.point:.2f}x {brackets(speedup, 2)}"
+        return f"~{ratio(speedup.point)}"
+    return f"~{ratio(speedup.point)} {brackets(speedup, 2)}"
 
 
 @contextmanager
-def model_progress(console: Console) -> Generator[ModelProgressBar]:
+def model_progress(screen: Screen) -> Generator[ModelProgressBar]:
     """A display of models being made or downloaded; appears with the first one."""
-    bar = ModelProgressBar(console)
+    bar = ModelProgressBar(screen)
     try:
         yield bar
     finally:
@@ -218,30 +225,30 @@ def model_progress(console: Console) -> Generator[ModelProgressBar]:
 class ModelProgressBar:
     """Callable with (name, bytes done, bytes in all)."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
 
     def __call__(self, name: str, done: int, total: int) -> None:
         """Show that `done` of `total` bytes of the model are there."""
-        if not self._console.is_terminal:
+        if not self._screen.is_terminal:
             if name not in self._tasks:
                 self._tasks[name] = TaskID(0)
-                self._console.print(escape(f"preparing model {name} ({total / 1e6:,.0f} MB)"), highlight=False)
+                self._screen.say(f"preparing model {name} ({size(total)})")
             return
         if self._progress is None:
             self._progress = Progress(
-                TextColumn("preparing model {task.description}"),
+                _words("preparing model {task.description}"),
                 BarColumn(bar_width=24),
                 DownloadColumn(),
                 TransferSpeedColumn(),
-                console=self._console,
+                console=self._screen,
                 transient=True,
             )
             self._progress.start()
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(escape(name), total=total)
+            self._tasks[name] = self._progress.add_task(printable(name), total=total)
         self._progress.update(self._tasks[name], completed=done, total=total)
 
     def close(self) -> None:
@@ -250,27 +257,38 @@ class ModelProgressBar:
             self._progress.stop()
 
 
-def duration(seconds: float) -> str:
-    """`45 s`, `3 min 20 s`, `2 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+@contextmanager
+def part_progress(
+    screen: Screen, *, verb: str = "measuring ", tenths: bool = False
+) -> Generator[Callable[[str, int, int], None]]:
+    """Callable with (part, done, in all): a bar on a terminal, otherwise a line at the beginning of each part, and with
+    `tenths` for each tenth of it."""
+    told: set[tuple[str, int]] = set()
+
+    def tell(what: str, done: int, total: int) -> None:
+        tenth = 10 * done // total if tenths and total else 0
+        if (what, tenth) not in told:
+            told.add((what, tenth))
+            screen.say(f"{verb}{what}" + (f" ({10 * tenth}%)" if tenth else ""), wrap=False)
+
+    if not screen.is_terminal:
+        yield tell
+        return
+    counts: tuple[ProgressColumn, ...] = (_words("{task.completed}/{task.total}"), TimeRemainingColumn())
+    columns = (_words("{task.description}"), BarColumn(24), *((TimeElapsedColumn(),) if tenths else counts))
+    with Progress(*columns, console=screen, transient=True) as bars:
+        task, now = bars.add_task("starting", total=None), ""
+
+        def show(what: str, done: int, total: int) -> None:
+            nonlocal task, now
+            if what != now:
+                now = what
+                bars.remove_task(task)
+                task = bars.add_task(printable(what), total=total or None)
+            bars.update(task, completed=done)
+
+        yield show
 
 
-class _ErrorConsole(Console):
-    """Prints on standard error as long as somebody reads that."""
-
-    def on_broken_pipe(self) -> None:
-        """Go on without a word: a measurement does not end because nobody looks on."""
-        self.quiet = True
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stderr.fileno())
-        os.close(nowhere)
-
-
-def error_console() -> Console:
-    """Console for everything that is not data."""
-    return _ErrorConsole(file=sys.stderr, emoji=False)
+def _words(form: str) -> TextColumn:
+    return TextColumn(form, markup=False)

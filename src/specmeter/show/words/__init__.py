@@ -1,4 +1,6 @@
-"""Every word of a report, in one place per language: `en.TEXT` and `zh.TEXT` have the same keys.
+"""Every word of a report, in one place per language: both have the same keys.
+
+What checks look for (`threat.CHECK`) stands in Chinese alone: in English they say it themselves.
 
 Values in braces are filled in; whoever fills them in decides how they are escaped.
 """
@@ -35,4 +37,8 @@ class Words:
 
 def words(language: Language) -> Words:
     """The words of a language."""
-    return Words("en", en.TEXT, ", ") if language == "en" else Words("zh", zh.TEXT, "、")
+    return _ENGLISH if language == "en" else Words("zh", zh.TEXT, "、")
+
+
+_THREATS = {key: "{threat}" for key in zh.TEXT if key.startswith("threat.")}
+_ENGLISH = Words("en", en.TEXT | _THREATS, ", ")

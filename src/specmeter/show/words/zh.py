@@ -423,6 +423,8 @@ TEXT: dict[str, str] = {
     "verdict.impossible": "不可能",
     "verdict.implausible": "不可信",
     "verdict.open": "未被否定",
+    "legend.struck": "划去的数字：审计或检查发现它是错的；所在行或报告说明了原因。",
+    "legend.suspect": "?：可疑，该数字可能名不副实。",
     "mark.impossible": "文献声称，但不可能",
     "mark.implausible": "文献声称，但不可信",
     "mark.suspect": "存疑：未必表示其字面含义",

@@ -9,7 +9,7 @@ from specmeter.errors import UsageError
 from specmeter.record import Estimate
 from specmeter.studies.cross_device.costs import Backend, backends
 from specmeter.studies.cross_device.latency import Fitted, fitted
-from specmeter.studies.study import Axis, Point, Standing, StudyCell, StudyFigure, StudyTable, claimed_cell
+from specmeter.studies.study import Axis, Point, Standing, StudyCell, StudyFigure, StudyTable, claimed_cell, own_cell
 from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ def _summary(found: Sequence[Backend]) -> StudyTable:
         rows=tuple(
             (
                 StudyCell(text=backend.name),
-                StudyCell(value=backend.line.decode_rate, text="-", digits=1),
+                own_cell(backend.line, backend.line.decode_rate, 1),
                 _beside(backend),
                 _speedup(backend),
-                StudyCell(value=_per_second(backend.draft_ms), text="-", digits=1),
+                own_cell(backend.line, _per_second(backend.draft_ms), 1),
                 StudyCell(value=backend.place.alone_rate, text="-", digits=1),
             )
             for backend in found
@@ -163,7 +163,11 @@ def _first(withdrawn: Sequence[Backend]) -> StudyTable:
                 StudyCell(text=backend.name.partition(" (")[0]),
                 StudyCell(text=row.prompt),
                 StudyCell(value=row.decode_rate, text="failed", digits=1, struck=row.verdict == "invalid"),
-                StudyCell(value=None if row.acceptance is None else 100 * row.acceptance, text="-", digits=2),
+                StudyCell(
+                    value=None if row.acceptance is None else 100 * row.acceptance,
+                    text="-",
+                    struck=row.acceptance is not None and row.verdict == "invalid",
+                ),
             )
             for backend in withdrawn
             for row in backend.rows

@@ -20,7 +20,7 @@ from specmeter.studies.quantization import published as quant_published
 from specmeter.studies.quantization.rungs import named, percent_change, rungs, worse
 from specmeter.studies.speed_ratio.ratio import believable, pairings
 from specmeter.studies.speed_ratio.view import drawn, speedup_cell
-from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
+from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable, own_cell
 from specmeter.studies.telling import quoted, ruling
 
 if TYPE_CHECKING:
@@ -277,9 +277,9 @@ def _row(pair: Pairing, ladder: Sequence[Rung]) -> tuple[StudyCell, ...]:
         StudyCell(text="-", value=pair.target_rate, digits=1),
         StudyCell(text=line.draft or "-"),
         *_file(draft),
-        StudyCell(text="-", value=None if line.acceptance is None else scaled(line.acceptance, 100, "%"), digits=1),
-        StudyCell(text="-", value=line.tau),
-        StudyCell(text="-", value=line.decode_rate, digits=1),
+        own_cell(line, None if line.acceptance is None else scaled(line.acceptance, 100, "%"), 1),
+        own_cell(line, line.tau),
+        own_cell(line, line.decode_rate, 1),
         speedup_cell(pair),
     )
 

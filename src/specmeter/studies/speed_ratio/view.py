@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from specmeter.numbers.estimates import scaled
 from specmeter.record import Estimate
 from specmeter.studies.speed_ratio.ratio import RULE, Pairing, pairings
-from specmeter.studies.study import Axis, Point, StudyCell, StudyData, StudyFigure, StudyTable, claimed_cell
+from specmeter.studies.study import Axis, Point, StudyCell, StudyData, StudyFigure, StudyTable, claimed_cell, own_cell
 from specmeter.studies.telling import quoted, share
 
 COLUMNS = (
@@ -70,9 +70,9 @@ def prompt_table(pairs: Sequence[Pairing], key: str, title: str) -> StudyTable:
                 StudyCell(text=pair.line.draft or "-"),
                 StudyCell(text=str(pair.line.gamma or "-")),
                 StudyCell(text=pair.line.prompt or "all"),
-                _percent(pair.line.acceptance),
-                StudyCell(value=pair.line.tau, text="-"),
-                StudyCell(value=pair.line.decode_rate, text="-", digits=1),
+                own_cell(pair.line, _percent(pair.line.acceptance), 1),
+                own_cell(pair.line, pair.line.tau),
+                own_cell(pair.line, pair.line.decode_rate, 1),
                 speedup_cell(pair),
             )
             for pair in pairs
@@ -146,20 +146,19 @@ def _row(pair: Pairing) -> tuple[StudyCell, ...]:
         StudyCell(text=str(pair.line.gamma or "-")),
         StudyCell(value=pair.ratio, text="-"),
         StudyCell(text=_SAYS[pair.side]),
-        _percent(pair.line.acceptance),
-        StudyCell(value=pair.line.tau, text="-"),
-        StudyCell(value=pair.line.decode_rate, text="-", digits=1),
+        own_cell(pair.line, _percent(pair.line.acceptance), 1),
+        own_cell(pair.line, pair.line.tau),
+        own_cell(pair.line, pair.line.decode_rate, 1),
         speedup_cell(pair),
         StudyCell(text=pair.outcome if pair.line.claimed_speedup is None else "does not stand"),
         _limit(least),
-        _limit(needed),
+        # By the arm's own time per step.
+        _limit(needed) if needed is None or math.isinf(needed) else own_cell(pair.line, 100 * needed, 1),
     )
 
 
-def _percent(estimate: Estimate | None) -> StudyCell:
-    if estimate is None:
-        return StudyCell(text="-")
-    return StudyCell(value=scaled(estimate, 100, "%"), digits=1)
+def _percent(estimate: Estimate | None) -> Estimate | None:
+    return None if estimate is None else scaled(estimate, 100, "%")
 
 
 def _limit(value: float | None) -> StudyCell:

@@ -16,6 +16,7 @@ import numpy as np
 from specmeter.analysis.request_table import BlockKey
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.record import Arm, Finding
+from specmeter.text import percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import compared_arms, not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData
@@ -144,8 +145,8 @@ def _drifting(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], drift: D
             "order-confounded",
             "suspect",
             arm.id,
-            f"rates change by {_percent(60 * drift.per_s):.2f} % a minute within blocks, and the arm was measured "
-            f"{mean:.0f} s later than its baseline on average: {_percent(bias):.1f} % of its speedup",
+            f"rates change by {percent(math.expm1(60 * drift.per_s), 2)} a minute within blocks, and the arm was "
+            f"measured {mean:.0f} s later than its baseline on average: {percent(math.expm1(bias), 1)} of its speedup",
             "complete the run, or use design.order: latin and an even number of blocks",
             drift_percent_per_minute=_percent(60 * drift.per_s),
             standard_errors=round(min(drift.ratio, 1e6), 1),
@@ -306,8 +307,8 @@ def _two_speeds(arm_id: str, of: str, apart: float, share: float, n: int) -> Fin
         "bimodal",
         "suspect",
         arm_id,
-        f"{of} ran at two speeds {_percent(apart):.0f} % apart, some {100 * share:.0f} % of them at one of the two: "
-        "their mean is neither",
+        f"{of} ran at two speeds {percent(math.expm1(apart))} apart, some {percent(share)} of them at one of the "
+        "two: their mean is neither",
         "find out what switches (cores of two kinds, clocks, placement of memory), pin it, and measure again",
         levels_apart_percent=_percent(apart),
         share_percent=round(100 * share, 1),

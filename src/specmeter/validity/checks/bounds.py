@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
 from specmeter.record import Arm, Estimate, Finding, Severity
+from specmeter.text import bandwidth, size
 from specmeter.theory.bounds import CHEAP_FORWARD
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
@@ -341,8 +342,8 @@ def bandwidth_bound(data: RunData) -> Findings:
                 "bandwidth-bound",
                 "suspect",
                 arm.id,
-                f"{1000 * tokens / ms:.1f} forwards a second of {header.bytes_per_token / 1e9:.2f} GB read at least "
-                f"{traffic / 1e9:.0f} GB/s; the memory of {peak.device} delivers {peak.bytes_per_s / 1e9:.0f} GB/s",
+                f"{1000 * tokens / ms:.1f} forwards a second of {size(header.bytes_per_token)} read at least "
+                f"{bandwidth(traffic)}; the memory of {peak.device} delivers {bandwidth(peak.bytes_per_s)}",
                 "see whether forwards failed or weights lie elsewhere; of an MoE only active experts may be counted",
                 traffic_bytes_per_s=traffic,
                 peak_bytes_per_s=peak.bytes_per_s,

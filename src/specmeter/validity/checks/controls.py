@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 
 from specmeter.record import Arm, Estimate
+from specmeter.text import percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData
@@ -98,8 +99,8 @@ def baseline_again(data: RunData) -> Findings:
             "control-baseline",
             "suspect",
             arm.id,
-            f"the same configuration measured twice differs by {100 * math.expm1(point):+.1f} %: effects below "
-            f"{100 * math.expm1(least):.1f} % cannot be told from nothing in this run",
+            f"the same configuration measured twice differs by {percent(math.expm1(point), 1, signed=True)}: effects "
+            f"below {percent(math.expm1(least), 1)} cannot be told from nothing in this run",
             "measure more blocks on a quiet machine, and claim no effect that is smaller than this",
             ratio=round(speedup.point, 4),
             low=_rounded(speedup.low),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from specmeter.engines.llama_cpp.draft_limits import DraftLimit, Room, silent_limits
 from specmeter.record import Arm, Finding, Prompt, Session, Severity, Unchecked
+from specmeter.text import percent, size
 from specmeter.validity.checks.acceptance import (
     FEWEST_DRAFTED,
     acceptance_by_construction,
@@ -312,16 +313,16 @@ def _size(created: Sequence[object]) -> float | None:
 
 
 def _cost(
-    arm: Arm, requests: Sequence[RequestData], restores: int, in_log: int, created: int, size: float | None
+    arm: Arm, requests: Sequence[RequestData], restores: int, in_log: int, created: int, each: float | None
 ) -> Finding:
     forwards = sum(forwards_after_prompt(request) for request in requests)
     share = restores / forwards
     told = f"{restores or in_log} checkpoints were restored"
     if restores:
         # Rejecting costs the replay: a forward whose tokens the rejected one had computed already.
-        told += f", so {100 * share:.0f} % of the target's forwards were replays"
-    if size is not None:
-        told += f"; {created} were saved, of {size / MIB:.1f} MiB each"
+        told += f", so {percent(share)} of the target's forwards were replays"
+    if each is not None:
+        told += f"; {created} were saved, of {size(each)} each"
     return about_arm(
         "checkpoint-cost",
         "note",
@@ -331,7 +332,7 @@ def _cost(
         restored=restores,
         restored_in_log=in_log,
         created=created,
-        size_mib=None if size is None else size / MIB,
+        size_mib=None if each is None else each / MIB,
         replayed_share=share if restores else None,
     )
 

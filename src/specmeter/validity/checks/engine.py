@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from specmeter.record import Arm, DeviceUse, EngineIdentity, Session
+from specmeter.text import percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen
 from specmeter.validity.checks.run_data import RequestData, RunData
@@ -260,7 +261,7 @@ def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> d
         found["table"] = f"{keeping[0]} keeps its table, and a session answered up to {max(places) + 1} requests"
     rise = _rise(requests, places)
     if rise is not None:
-        found["rise"] = f"{100 * rise:.1f} % more tokens are accepted at the end of a session than at its beginning"
+        found["rise"] = f"{percent(rise, 1)} more tokens are accepted at the end of a session than at its beginning"
     return found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from specmeter.host.load import BUSY_PERCENT, SPIKE_PERCENT, busy_percent, is_busy
 from specmeter.record import Arm, Finding, Host, KvType, Session
+from specmeter.text import percent, size
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen
 from specmeter.validity.checks.run_data import Load, RunData
@@ -91,8 +92,8 @@ def _others(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load], gate: flo
         "host-busy",
         "suspect",
         arm.id,
-        f"other programs took {shares.mean():.1f} % of the machine while the arm's requests ran, and up to "
-        f"{shares.max():.0f} %",
+        f"other programs took {percent(shares.mean() / 100, 1)} of the machine while the arm's requests ran, and up to "
+        f"{percent(shares.max() / 100)}",
         "end other programs, and measure again",
         mean_percent=round(float(shares.mean()), 2),
         gate_percent=round(gate, 2),
@@ -174,7 +175,7 @@ def _memory(data: RunData, arm: Arm, loads: Sequence[Load]) -> Findings:
             "host-busy",
             "suspect",
             arm.id,
-            f"only {least / 1e9:.2f} GB of memory were left while the arm's requests ran",
+            f"only {size(least)} of memory were left while the arm's requests ran",
             "use a smaller model or context, or end other programs",
             memory_available_bytes=least,
             memory_bytes=data.hosts[-1].memory_bytes,
@@ -366,7 +367,7 @@ def memory_short(data: RunData) -> Findings:
                 "memory-short",
                 "suspect",
                 arm.id,
-                f"models and caches take {need.size_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB were free",
+                f"models and caches take {size(need.size_bytes)}, and {size(free)} were free",
                 "use a smaller model or quantization, lower engine.context, or end other programs",
                 needed_bytes=need.size_bytes,
                 free_bytes=free,
@@ -377,7 +378,7 @@ def memory_short(data: RunData) -> Findings:
         yield about_run(
             "memory-short",
             "suspect",
-            f"{(max(swap) - swap[0]) / 1e6:.0f} MB more were swapped out when the run went on than when it began",
+            f"{size(max(swap) - swap[0])} more were swapped out when the run went on than when it began",
             "end other programs, or use a smaller model",
             swap_used_bytes_at_first=swap[0],
             swap_used_bytes_at_most=max(swap),

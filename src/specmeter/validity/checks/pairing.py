@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from specmeter.engines.llama_cpp.devices import any_remote
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
+from specmeter.text import size
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import (
     Logs,
@@ -112,8 +113,8 @@ def draft_not_smaller(data: RunData) -> Findings:
                 "draft-not-smaller",
                 "suspect" if share > AS_LARGE else "note",
                 arm.id,
-                f"{arm.draft} reads {draft.bytes_per_token / 1e6:.0f} MB per token, {arm.target} "
-                f"{target.bytes_per_token / 1e6:.0f} MB: drafting costs nearly what it is to save",
+                f"{arm.draft} reads {size(draft.bytes_per_token)} per token, {arm.target} "
+                f"{size(target.bytes_per_token)}: drafting costs nearly what it is to save",
                 "choose a smaller draft; of an MoE only the active experts count, so its draft must be small indeed"
                 if target.experts
                 else "choose a smaller draft, or see whether target and draft were mixed up",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from specmeter.host.load import BUSY_PERCENT
+from specmeter.text import percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen
 from specmeter.validity.checks.machine import loads_by_arm
@@ -54,7 +55,8 @@ def energy_read(data: RunData) -> Findings:
                 "energy-read",
                 "note",
                 arm.arm_id,
-                f"its joules hold what other programs used: {np.mean(shares):.1f} % of the processor in the mean",
+                f"its joules hold what other programs used: {percent(float(np.mean(shares)) / 100, 1)} of the "
+                "processor in the mean",
                 "end other programs, and measure again",
                 other_cpu_percent=round(float(np.mean(shares)), 2),
                 samples=len(shares),
@@ -72,7 +74,7 @@ def _rest(data: RunData) -> Findings:
         yield about_run(
             "energy-read",
             "note",
-            f"{min(busy):.0f} % of the processor was busy when the machine's power at rest was measured",
+            f"{percent(min(busy) / 100)} of the processor was busy when the machine's power at rest was measured",
             "end other programs before the run starts; until then take the joules that are not above idle",
             idle_cpu_percent=min(busy),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specmeter.numbers.margin import MARGIN
+from specmeter.text import percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import unseen
 from specmeter.validity.checks.run_data import RunData
@@ -32,7 +33,7 @@ def stalls(data: RunData) -> Findings:
             "suspect" if found.share >= MARGIN else "note",
             arm_id,
             f"{found.requests} of {found.of} requests stalled: they took up to {found.slowest:.1f} times as long as "
-            f"the same request in other blocks, {100 * found.share:.1f} % of the arm's decode time; an interval over "
+            f"the same request in other blocks, {percent(found.share, 1)} of the arm's decode time; an interval over "
             f"{len(blocks)} blocks is too narrow for that",
             "end other programs, give the engine the cores it needs, and measure again with more blocks",
             stalled=found.requests,

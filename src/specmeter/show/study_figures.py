@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import floor, log10
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
-from specmeter.show import charts
-from specmeter.show.charts import Chart, Datum, Spec, ratio_axis
-from specmeter.show.page.study_marks import Extent, Mark, bars, dodges, lanes, mark_of, names, strokes, symbols
+from specmeter.show import figure as charts
+from specmeter.show.figure import Datum, Figure, Panel, Spec, ratio_axis
+from specmeter.show.study_marks import Extent, Mark, bars, dodges, lanes, mark_of, names, strokes, symbols
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
 
 if TYPE_CHECKING:
-    from specmeter.show.page.style import Palette
+    from specmeter.show.style import Palette
     from specmeter.show.words import Words
     from specmeter.studies.study import Axis, Point, StudyFigure
 
@@ -40,28 +40,8 @@ _CLAIMED = ("invalid", "implausible")
 """Verdicts of numbers that are only claimed: their value is written beside the mark."""
 
 
-class Panel(NamedTuple):
-    """One chart of a figure."""
-
-    chart: Chart
-    facet: str
-    """What is shown in this panel only; empty where the figure has one."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure of a study with its panels."""
-
-    name: str
-    title: str
-    about: str
-    panels: tuple[Panel, ...]
-    marked: bool
-    """Whether there is a number among them that is false, or may not mean what it says."""
-
-
-def drawn(figure: StudyFigure, origin: Origin, name: str) -> Drawn:
-    """A figure with a chart for each facet; `name` begins the charts' names."""
+def drawn(figure: StudyFigure, origin: Origin, name: str) -> Figure:
+    """A figure with a panel for each facet; `name` begins the panels' names."""
     judged = origin == "published" or any(point.verdict for point in figure.points)
     look = _Look.of(figure, origin)
     panels: list[Panel] = []
@@ -72,9 +52,9 @@ def drawn(figure: StudyFigure, origin: Origin, name: str) -> Drawn:
             for point, place in zip(shown, look.places(shown), strict=True)
         ]
         named = f"{name}-{len(panels) + 1}" if any(point.facet for point in figure.points) else name
-        panels.append(Panel(Chart(named, data, look.drawing(data, printable(facet))), facet))
-    marked = any(datum["mark"] != "solid" for panel in panels for datum in panel.chart.data)
-    return Drawn(name, figure.title, figure.about, tuple(panels), marked)
+        panels.append(Panel(named, data, look.drawing(data, printable(facet)), facet))
+    marked = any(datum["mark"] != "solid" for panel in panels for datum in panel.data)
+    return Figure(name, tuple(panels), figure.title, figure.about, marked)
 
 
 def slug(text: str) -> str:

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.show.page.style import CROSS
+from specmeter.show.style import CROSS
 
 if TYPE_CHECKING:
     from specmeter.record import Standing
-    from specmeter.show.charts import Datum, Spec
-    from specmeter.show.page.style import Palette
+    from specmeter.show.figure import Datum, Spec
+    from specmeter.show.style import Palette
 
 Mark = Literal["solid", "hollow", "suspect", "implausible", "impossible"]
 

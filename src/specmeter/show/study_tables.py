@@ -6,18 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
-from specmeter.show.page.study_charts import slug, verdict_word
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
-from specmeter.show.text import size
+from specmeter.show.study_figures import slug, verdict_word
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made
 from specmeter.store.environment import private
 from specmeter.studies.study import claimed_cell
-from specmeter.text import printable
+from specmeter.text import amount, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from specmeter.record import Standing
-    from specmeter.show.page.study_charts import Origin
+    from specmeter.show.study_figures import Origin
     from specmeter.studies.study import ArmResult, ClaimRuling, StudyCell, StudyData, StudyTable
 
 
@@ -26,7 +25,7 @@ def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
     width = len(table.columns)
     numeric = [any(place < len(row) and row[place].value is not None for row in table.rows) for place in range(width)]
     columns = tuple(
-        Column(slug(heading), "number" if number else "text", printable(heading))
+        Column(slug(heading), "number" if number else "text", printable(heading), "point" if number else "keep")
         for heading, number in zip(table.columns, numeric, strict=True)
     )
     told = any(table.verdicts) or (bool(table.verdicts) and origin == "published")
@@ -75,56 +74,42 @@ def configurations(data: StudyData) -> Table:
 
 def rulings(claims: Sequence[ClaimRuling]) -> Table:
     """Every claim, what was found, and what that says about it."""
-    columns = (Column("claim"), Column("where"), Column("ruling"), Column("rests_on"), Column("found"))
-    rows = [
-        Row(
-            (
-                Cell(claim.claim),
-                Cell(claim.where),
-                Cell(Phrase(f"ruling.{claim.ruling}")),
-                Cell(Phrase(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
-                Cell(claim.found),
-            )
-        )
-        for claim in claims
-    ]
-    return Table("claims", columns, rows)
+    return made(
+        "claims",
+        claims,
+        ("claim", "text", lambda claim: claim.claim),
+        ("where", "text", lambda claim: claim.where),
+        ("ruling", "text", lambda claim: Phrase(f"ruling.{claim.ruling}")),
+        ("rests_on", "text", lambda claim: Phrase(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
+        ("found", "text", lambda claim: claim.found),
+    )
 
 
 def parts(data: StudyData) -> Table:
     """What was to be measured, what was not, and why."""
-    rows = [Row((Cell(part.part), Cell(Phrase(f"ran.{part.status}")), Cell(part.reason or "-"))) for part in data.parts]
-    return Table("study_parts", (Column("study_part"), Column("status"), Column("why")), rows)
+    return made(
+        "study_parts",
+        data.parts,
+        ("study_part", "text", lambda part: part.part),
+        ("status", "text", lambda part: Phrase(f"ran.{part.status}")),
+        ("why", "text", lambda part: part.reason or "-"),
+    )
 
 
 def models(data: StudyData) -> Table:
     """The models as they were used."""
-    rows = [
-        Row(
-            (
-                Cell(model.name),
-                Cell(private(model.reference), code=True),
-                Cell(model.quantization or "-"),
-                _bytes(model.size_bytes),
-                _count(model.parameters),
-                _count(model.active_parameters),
-                _bytes(model.bytes_per_token),
-                Cell("-" if model.experts is None else f"{model.experts_used or '?'} / {model.experts}"),
-            )
-        )
-        for model in data.models
-    ]
-    columns = (
-        Column("model"),
-        Column("reference"),
-        Column("quantization"),
-        Column("size", "number"),
-        Column("parameters", "number"),
-        Column("active_parameters", "number"),
-        Column("bytes_per_token", "number"),
-        Column("experts"),
+    return made(
+        "study_models",
+        data.models,
+        ("model", "text", lambda model: model.name),
+        ("reference", "text", lambda model: Cell(private(model.reference), code=True)),
+        ("quantization", "text", lambda model: model.quantization or "-"),
+        ("size", "number", lambda model: _bytes(model.size_bytes)),
+        ("parameters", "number", lambda model: _count(model.parameters)),
+        ("active_parameters", "number", lambda model: _count(model.active_parameters)),
+        ("bytes_per_token", "number", lambda model: _bytes(model.bytes_per_token)),
+        ("experts", "text", lambda it: "-" if it.experts is None else f"{it.experts_used or '?'} / {it.experts}"),
     )
-    return Table("study_models", columns, rows)
 
 
 def _cell(cell: StudyCell, *, strike: bool, printed: bool) -> Cell:
@@ -171,10 +156,4 @@ def _bytes(count: float | None) -> Cell:
 
 
 def _count(count: float | None) -> Cell:
-    """`3.3 B`, `400 M`."""
-    if count is None:
-        return Cell("-")
-    for unit, factor in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= factor:
-            return Cell(f"{count / factor:.3g} {unit}", count)
-    return Cell(f"{count:.0f}", count)
+    return Cell("-") if count is None else Cell(amount(count), count)

@@ -1,14 +1,14 @@
-"""Charts as SVG, PNG and PDF, for papers: the specifications of the page, drawn without a browser by vl-convert."""
+"""Figures as SVG, PNG and PDF, for papers: the specifications of the page, drawn without a browser by vl-convert."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmeter.errors import UsageError
-from specmeter.show.charts import Chart, specification
-from specmeter.show.page.style import PRINT
+from specmeter.show.figure import Figure, specification
+from specmeter.show.style import PRINT
 
 if TYPE_CHECKING:
     from specmeter.show.words import Words
@@ -20,16 +20,14 @@ _PNG_SCALE = 300 / 96
 """300 dots per inch."""
 
 
-def figures(
-    charts: Mapping[str, Chart], words: Words, formats: Sequence[str], width_cm: float
-) -> list[tuple[str, bytes]]:
-    """(file name, bytes) of every chart in every format; `width_cm` is that of the whole figure.
+def figures(shown: Iterable[Figure], words: Words, formats: Sequence[str], width_cm: float) -> list[tuple[str, bytes]]:
+    """(file name, bytes) of every panel in every format; `width_cm` is that of the whole figure.
 
     Raises `UsageError` for an unknown format, and where vl-convert is not installed.
     """
     for name in formats:
         if name not in FORMATS:
-            raise UsageError(f"--format {name}: is no format of figures", fix=f"choose from {', '.join(FORMATS)}")
+            raise UsageError(f"--format {name}: is not a format of figures", fix=f"choose from {', '.join(FORMATS)}")
     try:
         converter: Any = importlib.import_module("vl_convert")
     except ImportError:
@@ -37,8 +35,9 @@ def figures(
             "figures need vl-convert, which is not installed", fix="pip install 'specmeter[figures]'"
         ) from None
     width = round(width_cm * _PIXELS_PER_CM)
-    specs = {chart.name: specification(chart, words, PRINT, width=width) for chart in charts.values()}
-    return [(f"{chart}.{name}", _draw(converter, spec, name)) for chart, spec in specs.items() for name in formats]
+    panels = [panel for figure in shown for panel in figure.panels]
+    specs = {panel.name: specification(panel, words, PRINT, width=width) for panel in panels}
+    return [(f"{panel}.{name}", _draw(converter, spec, name)) for panel, spec in specs.items() for name in formats]
 
 
 def _draw(converter: Any, spec: dict[str, Any], name: str) -> bytes:

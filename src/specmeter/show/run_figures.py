@@ -1,4 +1,4 @@
-"""The charts of a run. Each function says when there is something to see: it returns None otherwise."""
+"""The figures of a run. Each function says when there is something to see: it returns None otherwise."""
 
 from __future__ import annotations
 
@@ -8,30 +8,42 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.explain.account import PartName
 from specmeter.numbers.margin import MARGIN
-from specmeter.show import charts
-from specmeter.show.charts import Chart, Datum, Spec, arm_name, quantity, ratio, ratio_axis, rows, shown, tooltip
-from specmeter.show.page.position_charts import accepted, positions
-from specmeter.show.page.profile_charts import lookahead
-from specmeter.show.page.sentence import label
-from specmeter.text import printable
+from specmeter.show import figure as charts
+from specmeter.show.figure import (
+    Datum,
+    Figure,
+    Spec,
+    arm_name,
+    distinct,
+    quantity,
+    ratio,
+    ratio_axis,
+    rows,
+    shown,
+    single,
+    tooltip,
+)
+from specmeter.show.sentence import label
+from specmeter.show.step_figures import accepted, lookahead, positions
+from specmeter.text import estimated, percent, printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
     from specmeter.record import Arm, Estimate
     from specmeter.show.page.document import Document
-    from specmeter.show.page.style import Palette
+    from specmeter.show.style import Palette
     from specmeter.show.words import Words
 
 _LENGTH = re.compile(r"length-(\d+)")
-_GB = 1e9
 PARTS: tuple[PartName, ...] = ("verify", "draft", "restore", "sample", "rest", "remainder")
 MOST_ROWS = 12
-"""Charts that show each configuration several times show more of them only by their best."""
+"""Figures that show each configuration several times show more of them only by their best."""
+_TIPS = (("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
 
 
-def run_charts(document: Document) -> dict[str, Chart]:
-    """All charts that this run has something for, by name, in the order of the page."""
-    makers: tuple[Callable[[Document], Chart | None], ...] = (
+def run_figures(document: Document) -> dict[str, Figure]:
+    """All figures that this run has something for, by name, in the order of the page."""
+    makers: tuple[Callable[[Document], Figure | None], ...] = (
         comparison,
         rates,
         parts,
@@ -47,27 +59,27 @@ def run_charts(document: Document) -> dict[str, Chart]:
         requests,
     )
     made = (maker(document) for maker in makers)
-    return {chart.name: chart for chart in made if chart is not None}
+    return {figure.name: figure for figure in made if figure is not None}
 
 
-def comparison(document: Document) -> Chart | None:
+def comparison(document: Document) -> Figure | None:
     """Speedup of every arm with its interval; where a number is false, that it is."""
     compared = [arm for arm in document.run.summary.arms if arm.baseline_id is not None]
     predicted = predictions(document)
     data: list[Datum] = [
-        {**_who(document, arm), **_number(arm.speedup, 2), **_predicted(predicted.get(arm.arm_id))} for arm in compared
+        {**_who(document, arm), **shown(arm.speedup, 2), **_predicted(predicted.get(arm.arm_id))} for arm in compared
     ]
     if not data:
         return None
     limits, ticks = ratio_axis(
         [*(arm.speedup for arm in compared if arm.speedup), *(e.point for e in predicted.values())]
     )
-    targets = _distinct(data, "target")
+    targets = distinct(data, "target")
 
     def draw(words: Words, palette: Palette) -> Spec:
         x, y = ratio("point", words("axis.speedup"), limits, ticks), rows(data)
         look = charts.series("target", words("column.target"), targets, palette)
-        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
+        tips = tooltip(words, *_TIPS)
         expected: list[Spec] = []
         if predicted:
             tips += tooltip(words, ("predicted_shown", "column.predicted"))
@@ -75,32 +87,24 @@ def comparison(document: Document) -> Chart | None:
             place = {"x": {**x, "field": "predicted"}, "y": y, "tooltip": tips}
             kept = [{"filter": "isValid(datum.predicted)"}]
             expected = [{"transform": kept, "mark": upright, "encoding": place}]
-        return {
-            "height": {"step": 26},
-            "layer": [
-                charts.band(palette, MARGIN),
-                charts.one_line(palette),
-                *expected,
-                charts.interval_rule(x, y, look["color"]),
-                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
-                charts.withheld(words, palette, y),
-            ],
-        }
+        back = [charts.band(palette, MARGIN), charts.one_line(palette), *expected]
+        layer = [*back, *charts.numbers(x, y, look, tips), charts.withheld(words, palette, y)]
+        return {"height": {"step": 26}, "layer": layer}
 
-    return Chart("comparison", data, draw)
+    return single("comparison", data, draw)
 
 
-def rates(document: Document) -> Chart | None:
+def rates(document: Document) -> Figure | None:
     """Decode rate of every arm, baselines included."""
     data: list[Datum] = [
-        {**_who(document, arm), **_number(arm.decode_rate, 1)}
+        {**_who(document, arm), **shown(arm.decode_rate, 1)}
         for group in document.targets()
         for arm in group
         if arm.decode_rate
     ]
     if not data:
         return None
-    targets = _distinct(data, "target")
+    targets = distinct(data, "target")
 
     def draw(words: Words, palette: Palette) -> Spec:
         x, y = quantity("point", words("axis.rate")), rows(data)
@@ -116,10 +120,10 @@ def rates(document: Document) -> Chart | None:
         ends["transform"].append({"filter": believable})
         return {"height": {"step": 24}, "layer": [bars, ends, charts.withheld(words, palette, y)]}
 
-    return Chart("rates", data, draw)
+    return single("rates", data, draw)
 
 
-def parts(document: Document) -> Chart | None:
+def parts(document: Document) -> Figure | None:
     """Decode time per token of every arm, by what it was spent on."""
     if document.account is None:
         return None
@@ -133,8 +137,8 @@ def parts(document: Document) -> Chart | None:
             data.append(who)
             continue
         for part in arm.parts:
-            told = {"part": part.name, "order": PARTS.index(part.name), "share": f"{part.share:.0%}"}
-            data.append({**who, **told, "point": part.ms_per_token.point, "shown": shown(part.ms_per_token, 2)})
+            told = {"part": part.name, "order": PARTS.index(part.name), "share": percent(part.share)}
+            data.append({**who, **told, **shown(part.ms_per_token, 2)})
     names = [name for name in PARTS if any(datum.get("part") == name for datum in data)]
     if not names:
         return None
@@ -169,22 +173,22 @@ def parts(document: Document) -> Chart | None:
         }
         return {"height": {"step": 24}, "layer": [bars, charts.withheld(words, palette, y)]}
 
-    return Chart("parts", data, draw)
+    return single("parts", data, draw)
 
 
-def gamma(document: Document) -> Chart | None:
+def gamma(document: Document) -> Figure | None:
     """Speedup against draft length, where an arm comes with several."""
     return _by_gamma(document, "gamma", lambda arm: arm.speedup, is_ratio=True)
 
 
-def acceptance(document: Document) -> Chart | None:
+def acceptance(document: Document) -> Figure | None:
     """Acceptance rate against draft length."""
     return _by_gamma(document, "acceptance", lambda arm: arm.acceptance, is_ratio=False)
 
 
 def _by_gamma(
     document: Document, name: str, value: Callable[[ArmSummary], Estimate | None], *, is_ratio: bool
-) -> Chart | None:
+) -> Figure | None:
     arms = {arm.id: arm for arm in document.run.arms}
     data: list[Datum] = []
     found: list[Estimate] = []
@@ -193,12 +197,12 @@ def _by_gamma(
         if estimate is None or asked.gamma is None or arm.arm_id in document.run.invalid:
             continue
         found.append(estimate)
-        numbers = _number(estimate, 2) if is_ratio else _number(estimate, 1, 100)
+        numbers = shown(estimate, 2) if is_ratio else shown(estimate, 1, 100)
         data.append({**_who(document, arm), "method": _method(asked), "gamma": asked.gamma, **numbers})
     lines = {(datum["target"], datum["method"]) for datum in data}
     if len(lines) == len({(datum["target"], datum["method"], datum["gamma"]) for datum in data}):
         return None
-    targets, methods = _distinct(data, "target"), _distinct(data, "method")
+    targets, methods = distinct(data, "target"), distinct(data, "method")
     limits, ticks = ratio_axis(found) if is_ratio else ([], [])
 
     def draw(words: Words, palette: Palette) -> Spec:
@@ -213,68 +217,40 @@ def _by_gamma(
         tips = tooltip(words, ("arm", "column.arm"), ("shown", column), ("verdict", "column.verdict"))
         along = {"x": x, "y": y, "color": look["color"], "detail": {"field": "method", "type": "nominal"}}
         line: Spec = {"mark": {"type": "line", "clip": True, "strokeWidth": 1.5}, "encoding": along}
-        marks = [
-            line,
-            charts.interval_rule(y, x, look["color"], across=False),
-            *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
-        ]
-        return {"height": 260, "layer": [charts.one_line(palette, across=True), *marks] if is_ratio else marks}
+        back = [charts.one_line(palette, across=True)] if is_ratio else []
+        return {"height": 260, "layer": [*back, line, *charts.numbers(x, y, look, tips, across=False)]}
 
-    return Chart(name, data, draw)
+    return single(name, data, draw)
 
 
-def yielded(document: Document) -> Chart | None:
+def yielded(document: Document) -> Figure | None:
     """Speedup against tau, its ceiling where a step costs at least as much as a plain forward."""
-    data: list[Datum] = []
-    values: list[Estimate | float] = []
-    for arm in document.run.summary.arms:
-        if arm.speedup is None or arm.tau is None:
-            continue
-        values += [arm.speedup, arm.tau.point]
-        data.append(
-            {
-                **_who(document, arm),
-                **_number(arm.speedup, 2),
-                "tau": arm.tau.point,
-                "tau_shown": shown(arm.tau, 2),
-            }
-        )
-    if len(data) < 2:
+    arms = [(arm, arm.speedup, arm.tau) for arm in document.run.summary.arms]
+    known = [(arm, speedup, tau) for arm, speedup, tau in arms if speedup is not None and tau is not None]
+    if len(known) < 2:
         return None
-    limits, ticks = ratio_axis(values)
-    targets = _distinct(data, "target")
+    data: list[Datum] = [
+        {**_who(document, arm), **shown(speedup, 2), "tau": tau.point, "tau_shown": estimated(tau, 2)}
+        for arm, speedup, tau in known
+    ]
+    limits, ticks = ratio_axis([value for _, speedup, tau in known for value in (speedup, tau.point)])
     most = max(1.1, limits[1])
 
     def draw(words: Words, palette: Palette) -> Spec:
         x = {**quantity("tau", words("axis.tau")), "scale": {"domain": [1, most], "nice": False}}
-        y = ratio("point", words("axis.speedup"), limits, ticks)
-        look = charts.series("target", words("column.target"), targets, palette)
-        tips = tooltip(
-            words,
-            ("arm", "column.arm"),
-            ("shown", "column.speedup"),
-            ("tau_shown", "column.tau"),
-            ("verdict", "column.verdict"),
-        )
         ceiling: Spec = {
             "data": {"values": [{"tau": 1 + (most - 1) * step / 40} for step in range(41)]},
             "mark": {"type": "line", "color": palette.bad, "strokeDash": [6, 4], "clip": True, "aria": False},
-            "encoding": {"x": x, "y": {**y, "field": "tau"}},
+            "encoding": {"x": x, "y": {**ratio("tau", words("axis.speedup"), limits, ticks)}},
         }
-        return {
-            "height": 300,
-            "layer": [
-                ceiling,
-                charts.one_line(palette, across=True),
-                charts.interval_rule(y, x, look["color"], across=False),
-                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
-            ],
-        }
+        told = tooltip(words, *_TIPS[:2], ("tau_shown", "column.tau"), _TIPS[2])
+        upright = _upright(words, palette, x, data, (limits, ticks), "target", tips=told)
+        return {"height": 300, "layer": [ceiling, *upright]}
 
-    return Chart("yield", data, draw)
+    return single("yield", data, draw)
 
 
-def footprint(document: Document) -> Chart | None:
+def footprint(document: Document) -> Figure | None:
     """Speedup against the weights that a token reads, where there are at least three targets to compare."""
     read = {model.name: model.header.bytes_per_token for model in document.run.models if model.header}
     arms = {arm.id: arm for arm in document.run.arms}
@@ -286,38 +262,65 @@ def footprint(document: Document) -> Chart | None:
             continue
         found.append(arm.speedup)
         who = {**_who(document, arm), "series": printable(label(arm.arm_id))}
-        data.append({**who, **_number(arm.speedup, 2), "gigabytes": read[asked.target] / _GB})
+        data.append({**who, **shown(arm.speedup, 2), "gigabytes": read[asked.target] / 1e9})
     if len({datum["gigabytes"] for datum in data}) < 3:
         return None
-    limits, ticks = ratio_axis(found)
-    names = _distinct(data, "series")
+    axis = ratio_axis(found)
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x, y = quantity("gigabytes", words("axis.gigabytes")), ratio("point", words("axis.speedup"), limits, ticks)
-        look = charts.series("series", words("column.arm"), names, palette)
-        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
-        return {
-            "height": 280,
-            "layer": [
-                charts.one_line(palette, across=True),
-                charts.interval_rule(y, x, look["color"], across=False),
-                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
-            ],
-        }
+        x = quantity("gigabytes", words("axis.gigabytes"))
+        return {"height": 280, "layer": _upright(words, palette, x, data, axis, "series")}
 
-    return Chart("footprint", data, draw)
+    return single("footprint", data, draw)
 
 
-def kinds(document: Document) -> Chart | None:
+def lengths(document: Document) -> Figure | None:
+    """Speedup against the length of the prompt, for prompts of controlled length."""
+    data: list[Datum] = []
+    found: list[Estimate] = []
+    for arm, kind, speedup in _by_kind(document):
+        if length := _LENGTH.fullmatch(kind):
+            found.append(speedup)
+            data.append({**_who(document, arm), "tokens": int(length[1]), **shown(speedup, 2)})
+    if len({datum["tokens"] for datum in data}) < 2:
+        return None
+    axis = ratio_axis(found)
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x: Spec = {"field": "tokens", "type": "ordinal", "title": words("axis.length"), "axis": {"labelAngle": 0}}
+        return {"height": 260, "layer": _upright(words, palette, x, data, axis, "arm", line=True)}
+
+    return single("lengths", data, draw)
+
+
+def _upright(
+    words: Words,
+    palette: Palette,
+    x: Spec,
+    data: list[Datum],
+    axis: tuple[list[float], list[float]],
+    series: str,
+    *,
+    tips: list[Spec] | None = None,
+    line: bool = False,
+) -> list[Spec]:
+    """Speedups against something, by `series`: the line at 1, intervals and marks, with `line` joined."""
+    y = ratio("point", words("axis.speedup"), *axis)
+    title = words("column.target" if series == "target" else "column.arm")
+    look = charts.series(series, title, distinct(data, series), palette)
+    joined: Spec = {"mark": {"type": "line", "clip": True}, "encoding": {"x": x, "y": y, "color": look["color"]}}
+    marks = charts.numbers(x, y, look, tips or tooltip(words, *_TIPS), across=False)
+    return [charts.one_line(palette, across=True), *([joined] if line else []), *marks]
+
+
+def kinds(document: Document) -> Figure | None:
     """Speedup by kind of text."""
     data: list[Datum] = []
     found: list[Estimate] = []
-    for arm in _answered(document, MOST_ROWS):
-        for kind, part in arm.kinds.items():
-            if part.speedup is not None:
-                found.append(part.speedup)
-                data.append({**_who(document, arm), "kind": printable(kind), **_number(part.speedup, 2)})
-    names = _distinct(data, "kind")
+    for arm, kind, speedup in _by_kind(document):
+        found.append(speedup)
+        data.append({**_who(document, arm), "kind": printable(kind), **shown(speedup, 2)})
+    names = distinct(data, "kind")
     if len(names) < 2:
         return None
     limits, ticks = ratio_axis(found)
@@ -325,57 +328,17 @@ def kinds(document: Document) -> Chart | None:
     def draw(words: Words, palette: Palette) -> Spec:
         x = ratio("point", words("axis.speedup"), limits, ticks)
         y: Spec = {**rows(data), "scale": {"paddingInner": 0.15}}
-        offset: Spec = {"field": "kind", "type": "nominal", "sort": None}
         look = charts.series("kind", words("column.kind"), names, palette)
-        tips = tooltip(
-            words,
-            ("arm", "column.arm"),
-            ("kind", "column.kind"),
-            ("shown", "column.speedup"),
-            ("verdict", "column.verdict"),
-        )
-        rule = charts.interval_rule(x, y, look["color"])
-        rule["encoding"]["yOffset"] = offset
-        marks = charts.points({"x": x, "y": y, "yOffset": offset, **look, "tooltip": tips})
-        return {"height": {"step": 12, "for": "offset"}, "layer": [charts.one_line(palette), rule, *marks]}
+        tips = tooltip(words, _TIPS[0], ("kind", "column.kind"), *_TIPS[1:])
+        marks = charts.numbers(x, y, look, tips)
+        for mark in marks:
+            mark["encoding"]["yOffset"] = {"field": "kind", "type": "nominal", "sort": None}
+        return {"height": {"step": 12, "for": "offset"}, "layer": [charts.one_line(palette), *marks]}
 
-    return Chart("kinds", data, draw)
+    return single("kinds", data, draw)
 
 
-def lengths(document: Document) -> Chart | None:
-    """Speedup against the length of the prompt, for prompts of controlled length."""
-    data: list[Datum] = []
-    found: list[Estimate] = []
-    for arm in _answered(document, MOST_ROWS):
-        for kind, part in arm.kinds.items():
-            length = _LENGTH.fullmatch(kind)
-            if length and part.speedup is not None:
-                found.append(part.speedup)
-                data.append({**_who(document, arm), "tokens": int(length[1]), **_number(part.speedup, 2)})
-    if len({datum["tokens"] for datum in data}) < 2:
-        return None
-    limits, ticks = ratio_axis(found)
-    names = _distinct(data, "arm")
-
-    def draw(words: Words, palette: Palette) -> Spec:
-        x: Spec = {"field": "tokens", "type": "ordinal", "title": words("axis.length"), "axis": {"labelAngle": 0}}
-        y = ratio("point", words("axis.speedup"), limits, ticks)
-        look = charts.series("arm", words("column.arm"), names, palette)
-        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
-        return {
-            "height": 260,
-            "layer": [
-                charts.one_line(palette, across=True),
-                {"mark": {"type": "line", "clip": True}, "encoding": {"x": x, "y": y, "color": look["color"]}},
-                charts.interval_rule(y, x, look["color"], across=False),
-                *charts.points({"x": x, "y": y, **look, "tooltip": tips}),
-            ],
-        }
-
-    return Chart("lengths", data, draw)
-
-
-def requests(document: Document) -> Chart | None:
+def requests(document: Document) -> Figure | None:
     """Decode rates of single requests: whether a mean hides two speeds."""
     arms = {arm.arm_id: arm for group in document.targets() for arm in group}
     data: list[Datum] = []
@@ -384,7 +347,7 @@ def requests(document: Document) -> Chart | None:
         data += [{**who, **datum} for datum in found] or [who]
     if not any("shown" in datum for datum in data):
         return None
-    targets = _distinct(data, "target")
+    targets = distinct(data, "target")
     binned = bool(document.bins)
 
     def draw(words: Words, palette: Palette) -> Spec:
@@ -418,7 +381,7 @@ def requests(document: Document) -> Chart | None:
         }
         return {"height": {"step": 24}, "layer": [single, charts.withheld(words, palette, y)]}
 
-    return Chart("requests", data, draw)
+    return single("requests", data, draw)
 
 
 def _points_and_bins(document: Document, arms: Iterable[str]) -> dict[str, list[Datum]]:
@@ -468,18 +431,7 @@ def predictions(document: Document) -> dict[str, Estimate]:
 
 
 def _predicted(estimate: Estimate | None) -> Datum:
-    return {} if estimate is None else {"predicted": estimate.point, "predicted_shown": shown(estimate, 2)}
-
-
-def _number(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum:
-    if estimate is None:
-        return {"point": None, "low": None, "high": None, "shown": "-"}
-    return {
-        "point": estimate.point * scale,
-        "low": None if estimate.low is None else estimate.low * scale,
-        "high": None if estimate.high is None else estimate.high * scale,
-        "shown": shown(estimate, digits, scale),
-    }
+    return {} if estimate is None else {"predicted": estimate.point, "predicted_shown": estimated(estimate, 2)}
 
 
 def _method(arm: Arm) -> str:
@@ -487,12 +439,10 @@ def _method(arm: Arm) -> str:
     return printable("/".join(part for part in label(arm.id).split("/") if part != f"g{arm.gamma}"))
 
 
-def _answered(document: Document, most: int) -> list[ArmSummary]:
-    """Arms with a speedup; only those of the answers where there are more than `most`."""
+def _by_kind(document: Document) -> list[tuple[ArmSummary, str, Estimate]]:
+    """(arm, kind of text, its speedup); only of the arms of the answers where there are more than `MOST_ROWS`."""
     compared = [arm for arm in document.run.summary.arms if arm.baseline_id is not None]
-    chosen = {answer.arm_id for answer in document.run.answers}
-    return compared if len(compared) <= most else [arm for arm in compared if arm.arm_id in chosen]
-
-
-def _distinct(data: list[Datum], field: str) -> list[str]:
-    return list(dict.fromkeys(str(datum[field]) for datum in data))
+    if len(compared) > MOST_ROWS:
+        chosen = {answer.arm_id for answer in document.run.answers}
+        compared = [arm for arm in compared if arm.arm_id in chosen]
+    return [(arm, kind, part.speedup) for arm in compared for kind, part in arm.kinds.items() if part.speedup]

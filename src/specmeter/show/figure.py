@@ -1,7 +1,8 @@
-"""Charts as Vega-Lite specifications: one for the page and for the paper.
+"""Figures as Vega-Lite specifications: one for the page and for the paper.
 
-A chart is data, which knows no language, and a specification, which is made for a language and a palette. Numbers come
-formatted (`shown`), so that a tooltip and a table say the same; a scale's limits are the only thing decided here.
+A figure has panels. A panel is data, which knows no language, and a specification, which is made for a language and a
+palette. Numbers come formatted (`shown`), so that a tooltip and a table say the same; a scale's limits are the only
+thing decided here. Pages draw figures in the browser, `drawing` draws them as SVG, PNG and PDF.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from specmeter.show.page.sentence import label
-from specmeter.show.page.style import SHAPES, Palette, config
-from specmeter.show.text import brackets
-from specmeter.text import printable
+from specmeter.show.sentence import label
+from specmeter.show.style import SHAPES, Palette, config
+from specmeter.show.table import Phrase
+from specmeter.text import estimated, printable
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -32,19 +33,48 @@ _VERDICTS = ("valid", "suspect", "unchecked", "invalid")
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A chart; `chart.NAME` and `chart.NAME.about` among the words are its title and what to see in it, unless it is a
-    figure of a study, which has its own."""
+class Panel:
+    """One chart of a figure."""
 
     name: str
     data: Sequence[Datum]
     draw: Draw
+    facet: str = ""
+    """What is shown in this panel only; empty where the figure has one."""
 
 
-def specification(chart: Chart, words: Words, palette: Palette, *, width: int | None = None) -> Spec:
-    """A chart's whole specification: with its data and a fixed width in pixels for a file, or for a page without data
+@dataclass(frozen=True)
+class Figure:
+    """A figure; `chart.NAME` and `chart.NAME.about` among the words are its title and what to see in it, unless it is a
+    study's, which has its own."""
+
+    name: str
+    panels: tuple[Panel, ...]
+    title: str = ""
+    about: str = ""
+    marked: bool = False
+    """Whether there is a number among them that is false, or may not mean what it says, beside others."""
+
+    @property
+    def caption(self) -> str | Phrase:
+        """What stands above it."""
+        return self.title or Phrase(f"chart.{self.name}")
+
+    @property
+    def note(self) -> str | Phrase:
+        """What to see in it."""
+        return self.about if self.title else Phrase(f"chart.{self.name}.about")
+
+
+def single(name: str, data: Sequence[Datum], draw: Draw) -> Figure:
+    """A figure of one panel."""
+    return Figure(name, (Panel(name, data, draw),))
+
+
+def specification(panel: Panel, words: Words, palette: Palette, *, width: int | None = None) -> Spec:
+    """A panel's whole specification: with its data and a fixed width in pixels for a file, or for a page without data
     and as wide as what holds it."""
-    data: Spec = {"name": "table"} if width is None else {"values": list(chart.data)}
+    data: Spec = {"name": "table"} if width is None else {"values": list(panel.data)}
     look = config(palette)
     if width is not None:
         look["legend"]["columns"] = max(1, width // 260)
@@ -53,14 +83,26 @@ def specification(chart: Chart, words: Words, palette: Palette, *, width: int | 
         "width": "container" if width is None else width,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "data": data,
-        **chart.draw(words, palette),
+        **panel.draw(words, palette),
         "config": look,
     }
 
 
-def shown(estimate: Estimate, digits: int, scale: float = 1.0) -> str:
-    """`1.93 [1.85, 2.01]`."""
-    return f"{estimate.point * scale:.{digits}f} {brackets(estimate, digits, scale)}"
+def shown(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum:
+    """The fields of a number: `point` with its ends `low` and `high`, and all of it as `shown`."""
+    if estimate is None:
+        return {"point": None, "low": None, "high": None, "shown": "-"}
+    return {
+        "point": estimate.point * scale,
+        "low": None if estimate.low is None else estimate.low * scale,
+        "high": None if estimate.high is None else estimate.high * scale,
+        "shown": estimated(estimate, digits, scale=scale),
+    }
+
+
+def distinct(data: Iterable[Datum], field: str) -> list[str]:
+    """The values of a field, in the order of the data."""
+    return list(dict.fromkeys(str(datum[field]) for datum in data))
 
 
 def arm_name(target: str, arm_id: str) -> str:
@@ -107,8 +149,13 @@ def quantity(field: str, title: str, **more: Any) -> Spec:
 
 def rows(data: Sequence[Datum], field: str = "arm") -> Spec:
     """Encoding of one row per arm, in the order of the data, whatever a layer leaves out."""
-    order = list(dict.fromkeys(str(datum[field]) for datum in data))
-    return {"field": field, "type": "nominal", "scale": {"domain": order}, "sort": None, "axis": {"title": None}}
+    return {
+        "field": field,
+        "type": "nominal",
+        "scale": {"domain": distinct(data, field)},
+        "sort": None,
+        "axis": {"title": None},
+    }
 
 
 def coloured(field: str, title: str, names: Sequence[str], palette: Palette) -> Spec:
@@ -158,6 +205,12 @@ def band(palette: Palette, margin: float, *, across: bool = False) -> Spec:
     mark = {"type": "rect", "fill": palette.muted, "opacity": 0.14, "aria": False}
     ends = {axis: {"datum": 1 / (1 + margin), "type": "quantitative"}, f"{axis}2": {"datum": 1 + margin}}
     return {"data": {"values": [{}]}, "mark": mark, "encoding": ends}
+
+
+def numbers(x: Spec, y: Spec, look: Mapping[str, Spec], tips: Sequence[Spec], *, across: bool = True) -> list[Spec]:
+    """Numbers with their intervals, across the page or upright; `look`: colour and shape of their series."""
+    rule = interval_rule(x, y, look["color"]) if across else interval_rule(y, x, look["color"], across=False)
+    return [rule, *points({"x": x, "y": y, **look, "tooltip": tips})]
 
 
 def points(encoding: Spec, *, hollow: str = "datum.verdict != 'valid'") -> list[Spec]:

@@ -1,14 +1,15 @@
-"""Tables as Markdown, CSV and LaTeX (booktabs): numbers with their intervals, n and verdict marks."""
+"""Tables as Markdown, CSV, LaTeX (booktabs) and bare HTML: numbers with their intervals, n and verdict marks."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from html import escape as safe
 from typing import TYPE_CHECKING
 
 from specmeter.show.export.formats import FORMULA_STARTS
-from specmeter.show.table import Cell, Phrase, Table
+from specmeter.show.table import Cell, Table, told
 from specmeter.store.environment import code, escape
 from specmeter.text import printable
 
@@ -39,19 +40,20 @@ def markdown(table: Table, words: Words) -> str:
     """A Markdown table under its caption; false numbers are struck out."""
 
     def shown(cell: Cell) -> str:
-        text = _text(cell, words)
-        told = code(text) if cell.code else escape(text)
+        text = told(cell.text, words)
+        text = code(text) if cell.code else escape(text)
         if cell.estimate is not None:
-            told = f"{told} {escape(cell.interval)}"
-        told = f"~~{told}~~" if cell.struck else told
-        return told + (f" ({', '.join(code(check) for check in cell.checks)})" if cell.checks else "")
+            text = f"{text} {escape(cell.interval)}"
+        text = f"~~{text}~~" if cell.struck else text
+        return text + (f" ({', '.join(code(check) for check in cell.checks)})" if cell.checks else "")
 
-    head = [escape(_told(column.heading, words)) for column in table.columns]
+    head = [escape(told(column.heading, words)) for column in table.columns]
     rule = ["---:" if column.kind == "number" else "---" for column in table.columns]
     rows = [[shown(cell) for cell in row.cells] for row in table.rows]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
     about = f"{escape(printable(table.about))}\n\n" if table.about else ""
-    return f"**{escape(_told(table.caption, words))}**\n\n{about}" + "\n".join(lines) + "\n"
+    legend = "".join(f"\n{escape(phrase.told(words))}\n" for phrase in table.legend)
+    return f"**{escape(told(table.caption, words))}**\n\n{about}" + "\n".join(lines) + "\n" + legend
 
 
 def csv_text(table: Table, words: Words) -> str:
@@ -81,7 +83,7 @@ def latex(table: Table, words: Words) -> str:
     """A `tabular` for booktabs, without a float around it; the LaTeX document needs `\\usepackage{booktabs}`."""
 
     def shown(cell: Cell) -> str:
-        text = _tex(_text(cell, words))
+        text = _tex(told(cell.text, words))
         if cell.struck:
             return rf"\textcolor{{gray}}{{\sout{{{text}}}}}"
         if cell.estimate is not None:
@@ -89,14 +91,14 @@ def latex(table: Table, words: Words) -> str:
         return rf"\texttt{{{text}}}" if cell.code else text
 
     shape = "".join("r" if column.kind == "number" else "l" for column in table.columns)
-    head = " & ".join(_tex(_told(column.heading, words)) for column in table.columns)
+    head = " & ".join(_tex(told(column.heading, words)) for column in table.columns)
     # After a line's end, LaTeX takes a bracket for an option.
     lines_of = (" & ".join(shown(cell) for cell in row.cells) for row in table.rows)
     rows = [("{}" if line.startswith("[") else "") + line + r" \\" for line in lines_of]
     struck = any(cell.struck for row in table.rows for cell in row.cells)
     needs = r"% needs \usepackage{booktabs}" + (r", \usepackage{xcolor}, \usepackage[normalem]{ulem}" if struck else "")
     lines = [
-        f"% {_told(table.caption, words)}",
+        f"% {told(table.caption, words)}",
         *([f"% {printable(table.about)}"] if table.about else []),
         needs,
         rf"\begin{{tabular}}{{{shape}}}",
@@ -106,8 +108,25 @@ def latex(table: Table, words: Words) -> str:
         *rows,
         r"\bottomrule",
         r"\end{tabular}",
+        *(f"% {phrase.told(words)}" for phrase in table.legend),
     ]
     return "\n".join(lines) + "\n"
+
+
+def html(table: Table, words: Words) -> str:
+    """A bare HTML table, for notebooks, which bring their own style."""
+
+    def shown(cell: Cell) -> str:
+        text = safe(told(cell.text, words) + (f" {cell.interval}" if cell.estimate is not None else ""))
+        return f"<s>{text}</s>" if cell.struck else text + (" ?" if cell.mark == "suspect" else "")
+
+    def line(tag: str, cells: Iterable[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
+
+    head = line("th", (safe(told(column.heading, words)) for column in table.columns))
+    rows = "".join(line("td", map(shown, row.cells)) for row in table.rows)
+    legend = "".join(f"<p>{safe(phrase.told(words))}</p>" for phrase in table.legend)
+    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>{legend}"
 
 
 FORMATS: dict[str, Callable[[Table, Words], str]] = {"md": markdown, "csv": csv_text, "tex": latex}
@@ -125,7 +144,7 @@ def _values(cell: Cell, words: Words, *, is_number: bool, is_estimated: bool) ->
     if is_number:
         yield "" if cell.value is None or left_out else _number(cell.value)
     else:
-        yield "" if cell.text == "-" else _cell(_text(cell, words))
+        yield "" if cell.text == "-" else _cell(told(cell.text, words))
     if is_estimated:
         yield from ("",) * 5
 
@@ -136,22 +155,6 @@ def _cell(text: str) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if value.is_integer() else repr(value)
-
-
-def _text(cell: Cell, words: Words) -> str:
-    return _told(cell.text, words)
-
-
-def _told(text: str | Phrase, words: Words) -> str:
-    return printable(text) if isinstance(text, str) else _phrase(text, words)
-
-
-def _phrase(phrase: Phrase, words: Words) -> str:
-    values = {
-        name: _phrase(value, words) if isinstance(value, Phrase) else printable(str(value))
-        for name, value in phrase.values.items()
-    }
-    return words(phrase.key, **values)
 
 
 def _tex(text: str) -> str:

@@ -1,0 +1,418 @@
+"""The tables of a run: results, results by kind of text and by prompt, checks, and what it was measured with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specmeter.show.run_figures import PARTS
+from specmeter.show.sentence import label
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made, numbers, text
+from specmeter.show.words import words
+from specmeter.store.environment import private
+from specmeter.text import percent, size
+
+if TYPE_CHECKING:
+    from specmeter.analysis.explain.memory_price import MemoryPrice
+    from specmeter.analysis.prediction.outcomes import PredictionOutcome
+    from specmeter.analysis.reading import RunReport
+    from specmeter.analysis.summary import ArmSummary, KindSummary
+    from specmeter.record import CheckOutcome, Estimate, ModelIdentity, Verdict
+    from specmeter.show.page.document import Document
+    from specmeter.show.table import Mark
+
+_TEXT_SHOWN = 160
+
+
+def _results(document: Document) -> tuple[Column, ...]:
+    """Numbers of an arm: those over blocks (or invocations) with their count, then those over prompts with theirs."""
+    return (
+        Column("decode_rate", "number"),
+        Column("speedup", "number"),
+        Column("with_prompt", "number"),
+        Column("pooled", "number"),
+        _repeated(document),
+        Column("acceptance", "number"),
+        Column("tau", "number"),
+        Column("on_prompts", "number"),
+    )
+
+
+def _repeated(document: Document) -> Column:
+    """What the units of rates and speedups are."""
+    return Column("invocations" if document.run.summary.invocations > 1 else "blocks", "number")
+
+
+def all_tables(document: Document) -> dict[str, Table]:
+    """Every table of a run by name, those without rows included."""
+    makers = (results, controls, kinds, prompts, texts, checks, models, parts, predictions, energy, memory)
+    return {table.name: table for table in (make(document) for make in makers)}
+
+
+def results(document: Document) -> Table:
+    """Every arm of every target, baselines included; the numbers of invalid arms are struck out."""
+    columns = (Column("target"), Column("arm"), *_results(document), Column("requests", "number"))
+    rows = [
+        Row(
+            (
+                Cell(_target(document, arm.arm_id)),
+                _arm_cell(document, arm),
+                *_numbers(document, arm, arm),
+                _requests(arm),
+                verdict_cell(document, arm.arm_id, always=True),
+            ),
+            verdict(document, arm.arm_id),
+        )
+        for group in document.targets()
+        for arm in group
+    ]
+    return Table("results", (*columns, Column("verdict")), rows)
+
+
+def kinds(document: Document) -> Table:
+    """Every arm on every kind of text."""
+    columns = (Column("target"), Column("arm"), Column("kind"), *_results(document), Column("verdict"))
+    rows = [
+        Row(
+            (
+                Cell(_target(document, arm.arm_id)),
+                Cell(label(arm.arm_id), code=True),
+                Cell(kind),
+                *_numbers(document, arm, part),
+                verdict_cell(document, arm.arm_id),
+            ),
+            verdict(document, arm.arm_id),
+        )
+        for group in document.targets()
+        for arm in group
+        for kind, part in arm.kinds.items()
+    ]
+    return Table("kinds", columns, rows)
+
+
+def prompts(document: Document) -> Table:
+    """The speedup of every arm on every prompt; without rows where the run has too many prompts."""
+    found = [
+        (prompt_id, arm.arm_id, speedup)
+        for arm in document.run.summary.arms
+        for prompt_id, speedup in (arm.prompts or {}).items()
+    ]
+    kinds = {prompt.id: prompt.kind for prompt in document.prompts.values()}
+    return made(
+        "prompts",
+        found,
+        ("prompt", "text", lambda it: Cell(it[0], code=True)),
+        ("kind", "text", lambda it: kinds.get(it[0], "-")),
+        ("target", "text", lambda it: _target(document, it[1])),
+        ("arm", "text", lambda it: Cell(label(it[1]), code=True)),
+        ("speedup", "number", lambda it: estimated(it[2], 2)),
+        (_repeated(document).key, "number", lambda it: counted(it[2].n)),
+        ("verdict", "text", lambda it: verdict_cell(document, it[1])),
+        verdict=lambda it: verdict(document, it[1]),
+    )
+
+
+def texts(document: Document) -> Table:
+    """The beginning of every prompt."""
+    return made(
+        "texts",
+        document.prompts.values(),
+        ("prompt", "text", lambda prompt: Cell(prompt.id, code=True)),
+        ("kind", "text", lambda prompt: prompt.kind),
+        ("text", "text", lambda prompt: _beginning(prompt.text)),
+    )
+
+
+def parts(document: Document) -> Table:
+    """Decode time per token of every arm, by part, and what decides."""
+    accounts = document.account.arms if document.account else ()
+    used = [name for name in PARTS if any(part.name == name for arm in accounts for part in arm.parts)]
+    columns = (
+        Column("target"),
+        Column("arm"),
+        Column("ms_per_token", "number"),
+        *(Column(f"part_{name}", "number") for name in used),
+        Column("reason"),
+        Column("means"),
+    )
+    rows: list[Row] = []
+    for arm in accounts:
+        struck = arm.arm_id in document.run.invalid
+        found = {part.name: part.ms_per_token for part in arm.parts}
+        cells = (
+            Cell(_target(document, arm.arm_id)),
+            Cell(label(arm.arm_id), code=True),
+            estimated(arm.ms_per_token, 2, struck=struck),
+            *(estimated(found.get(name), 2, struck=struck) for name in used),
+            Cell(Phrase(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
+            Cell(Phrase(f"means.{arm.means}")),
+        )
+        rows.append(Row(cells, verdict(document, arm.arm_id)))
+    return Table("parts", columns, rows)
+
+
+def energy(document: Document) -> Table:
+    """What a token costs in electric energy, where that was read; without rows elsewhere."""
+
+    def over_baseline(arm: ArmSummary, ratio: Estimate | None) -> Cell:
+        return Cell(Phrase("cell.baseline")) if arm.role == "baseline" else estimated(ratio, 2)
+
+    read = [(arm, arm.energy) for group in document.targets() for arm in group if arm.energy is not None]
+    return made(
+        "energy",
+        read,
+        ("target", "text", lambda it: _target(document, it[0].arm_id)),
+        ("arm", "text", lambda it: Cell(label(it[0].arm_id), code=True)),
+        ("j_per_token", "number", lambda it: estimated(it[1].per_token, 3)),
+        ("energy_ratio", "number", lambda it: over_baseline(it[0], it[1].ratio)),
+        ("power_w", "number", lambda it: _decimal(it[1].power_w)),
+        ("above_idle", "number", lambda it: estimated(it[1].above_idle, 3)),
+        ("ratio_above_idle", "number", lambda it: over_baseline(it[0], it[1].ratio_above_idle)),
+        ("energy_why", "text", lambda it: it[1].why or "-"),
+        verdict=lambda it: verdict(document, it[0].arm_id),
+    )
+
+
+def memory(document: Document) -> Table:
+    """What each draft model takes, and what quantization of the target the same bytes would hold."""
+
+    def bits(price: MemoryPrice) -> str:
+        now, then = price.bits_now, price.bits_for_it
+        return "-" if now is None or then is None else f"{now:.2f} / {then:.2f}"
+
+    return made(
+        "memory",
+        document.memory,
+        ("target", "text", lambda price: price.target),
+        ("draft", "text", lambda price: price.draft),
+        ("memory_weights", "number", lambda price: _size(price.weights_bytes)),
+        ("memory_kv", "number", lambda price: _size(price.kv_bytes)),
+        ("memory_buffers", "number", lambda price: _size(price.buffers_bytes)),
+        ("memory_target", "number", lambda price: _size(price.target_bytes)),
+        ("memory_all", "number", lambda price: _size(price.total_bytes)),
+        ("memory_share", "number", lambda price: Cell(percent(price.share, 1), price.share)),
+        ("memory_bits", "text", bits),
+        ("memory_buys", "text", lambda it: f"{it.buys.name} ({it.buys.bits_per_weight:.2f})" if it.buys else "-"),
+    )
+
+
+def predictions(document: Document) -> Table:
+    """What was predicted before the measurement, beside what was measured."""
+
+    def error(outcome: PredictionOutcome) -> Cell:
+        found = outcome.error
+        return Cell("-") if found is None else Cell(percent(found, 1, signed=True), found)
+
+    def inside(outcome: PredictionOutcome) -> str | Phrase:
+        return "-" if outcome.inside is None else Phrase("cell.yes" if outcome.inside else "cell.no")
+
+    return made(
+        "predictions",
+        document.run.predictions,
+        ("target", "text", lambda it: _target(document, it.prediction.arm_id)),
+        ("arm", "text", lambda it: Cell(label(it.prediction.arm_id), code=True)),
+        ("predicted", "number", lambda it: estimated(it.prediction.speedup, 2)),
+        ("speedup", "number", lambda it: estimated(it.measured, 2)),
+        ("error", "number", error),
+        ("inside", "text", inside),
+        verdict=lambda it: verdict(document, it.prediction.arm_id),
+    )
+
+
+def controls(document: Document) -> Table:
+    """Arms that test the measurement itself."""
+    columns = (Column("target"), Column("arm"), *_results(document), Column("verdict"))
+    rows = [
+        Row(
+            (
+                Cell(_target(document, arm.arm_id)),
+                Cell(label(arm.arm_id), code=True),
+                *_numbers(document, arm, arm),
+                verdict_cell(document, arm.arm_id),
+            ),
+            verdict(document, arm.arm_id),
+        )
+        for arm in document.run.summary.controls
+    ]
+    return Table("controls", columns, rows)
+
+
+def checks(document: Document) -> Table:
+    """Every check, what it looks for and how it ended."""
+    certificate = document.run.certificate
+    return made(
+        "checks",
+        certificate.checks if certificate else (),
+        ("check", "text", lambda it: Cell(it.check, code=True)),
+        ("threat", "text", _threat),
+        ("status", "text", lambda it: Phrase(f"status.{_status(it)}")),
+        ("unchecked", "text", lambda it: "; ".join(dict.fromkeys(gap.reason for gap in it.unchecked))),
+        verdict=lambda it: "invalid" if it.invalid else "suspect" if it.suspect else None,
+    )
+
+
+def models(document: Document) -> Table:
+    """The model files."""
+
+    def experts(model: ModelIdentity) -> str:
+        header = model.header
+        return f"{header.experts_used} / {header.experts}" if header and header.experts else "-"
+
+    return made(
+        "models",
+        document.run.models,
+        ("model", "text", lambda model: model.name),
+        ("reference", "text", lambda model: Cell(private(model.reference), code=True)),
+        ("size", "number", lambda model: _size(model.size_bytes)),
+        ("bytes_per_token", "number", lambda model: _size(model.header.bytes_per_token if model.header else None)),
+        ("experts", "text", experts),
+        ("sha256", "text", lambda model: Cell(model.sha256, code=True)),
+    )
+
+
+def verdict(document: Document, arm_id: str) -> Verdict | None:
+    """Of an arm; None in a run that was not checked."""
+    certificate = document.run.certificate
+    return certificate.arms.get(arm_id) if certificate else None
+
+
+def verdict_cell(document: Document, arm_id: str, *, always: bool = False) -> Cell:
+    """The verdict of an arm, with the checks that explain it where it is invalid (or `always`)."""
+    found = verdict(document, arm_id)
+    because = tuple(finding.check for finding in document.because(arm_id)) if always or found == "invalid" else ()
+    return Cell(Phrase(f"verdict.{found or 'unchecked'}"), checks=because)
+
+
+def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Cell, ...]:
+    """The cells of `_results`."""
+    invalid = verdict(document, arm.arm_id) == "invalid"
+    speedup = estimated(part.speedup, 2)
+    if arm.role == "baseline":
+        speedup = Cell(Phrase("cell.baseline"))
+    elif invalid:
+        withheld = document.run.withheld.get(arm.arm_id) if part is arm else None
+        speedup = estimated(withheld, 2, struck=True) if withheld else Cell(Phrase("verdict.invalid"))
+    over_prompts = part.acceptance or part.tau
+    return (
+        estimated(part.decode_rate, 1, struck=invalid),
+        speedup,
+        estimated(part.gain.with_prompt if part.gain else None, 2),
+        estimated(part.gain.pooled if part.gain else None, 2),
+        counted(_units(part)),
+        estimated(part.acceptance, 1, scale=100, struck=invalid),
+        estimated(part.tau, 2, struck=invalid),
+        counted(over_prompts.n if over_prompts else None),
+    )
+
+
+def _arm_cell(document: Document, arm: ArmSummary) -> Cell:
+    workloads = next((one.workloads for one in document.run.arms if one.id == arm.arm_id), ())
+    shown = label(arm.arm_id)
+    if arm.cost_probe:
+        return Cell(Phrase("cell.cost_probe", {"arm": shown, "why": Phrase(f"probe.{arm.cost_probe}")}), code=True)
+    if workloads and arm.role != "baseline":
+        return Cell(Phrase("cell.only", {"arm": shown, "workloads": ", ".join(workloads)}), code=True)
+    return Cell(shown, code=True)
+
+
+def _units(part: KindSummary) -> int | None:
+    estimate = part.speedup or part.decode_rate
+    return estimate.n if estimate else None
+
+
+def _requests(arm: ArmSummary) -> Cell:
+    if not arm.requests_failed:
+        return counted(arm.requests_ok)
+    values: dict[str, object] = {"ok": arm.requests_ok, "failed": arm.requests_failed}
+    return Cell(Phrase("cell.failed", values), float(arm.requests_ok))
+
+
+def _target(document: Document, arm_id: str) -> str:
+    return next((arm.target for arm in document.run.arms if arm.id == arm_id), "-")
+
+
+def _beginning(text: str) -> str:
+    line = " ".join(text[: 4 * _TEXT_SHOWN].split())
+    return line if len(line) <= _TEXT_SHOWN else line[:_TEXT_SHOWN] + "..."
+
+
+def _threat(outcome: CheckOutcome) -> str | Phrase:
+    """Checks of other versions have no words here but their own."""
+    key = f"threat.{outcome.check}"
+    return Phrase(key, {"threat": outcome.threat}) if key in words("en").text else outcome.threat
+
+
+def _status(outcome: CheckOutcome) -> str:
+    idle = outcome.status == "skipped" and not any(gap.applies for gap in outcome.unchecked)
+    return "idle" if idle else outcome.status
+
+
+def _size(size_bytes: int | None) -> Cell:
+    return Cell("-") if size_bytes is None else Cell(size(size_bytes), float(size_bytes))
+
+
+def _decimal(value: float | None) -> Cell:
+    return Cell("-") if value is None else Cell(f"{value:.1f}", value)
+
+
+# --- in brief, for terminals and notebooks ---------------------------------------------------------------------------
+
+
+def brief(report: RunReport, *, by_kind: bool = False) -> list[Table]:
+    """For each target its baseline and what is compared with it; prompts where the report has them."""
+    arms = report.summary.arms
+    return [
+        _brief(report, [base, *(arm for arm in arms if arm.baseline_id == base.arm_id)], by_kind=by_kind)
+        for base in arms
+        if base.role == "baseline"
+    ]
+
+
+def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Table:
+    arms = {arm.id: arm for arm in report.arms}
+    metered = any(arm.energy is not None and arm.energy.per_token is not None for arm in group)
+    rows: list[Row] = []
+    for arm in group:
+        limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
+        where = f" (only {', '.join(limited)})" if limited else ""
+        probe = f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
+        count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
+        found = report.certificate.arms.get(arm.arm_id) if report.certificate else None
+        joules = _joules(arm) if metered else ()
+        empty = (Cell(""),) * (len(joules) + 1)
+        is_baseline = arm.role == "baseline"
+        cells = _briefly(arm, is_baseline, found)
+        rows.append(Row((Cell(label(arm.arm_id) + where + probe), *cells, *joules, Cell(count))))
+        for kind, part in arm.kinds.items() if by_kind else ():
+            rows.append(Row((Cell(f"  {kind}"), *_briefly(part, is_baseline, found), *empty), tone="faint"))
+        for prompt, speedup in (arm.prompts or {}).items():
+            shown = estimated(speedup, 2, mark=_mark(found))
+            rows.append(Row((Cell(f"  {prompt}"), Cell(""), shown, Cell(""), Cell(""), *empty), tone="faint"))
+    rate = Column("tok/s", "number", "tok/s", narrow="point")
+    energy = ("J/token", "energy") if metered else ()
+    columns = (*text(arms[group[0].arm_id].target), rate, *numbers("speedup", "accepted", "tau", *energy, "requests"))
+    return Table("results", columns, rows)
+
+
+def _mark(verdict: Verdict | None) -> Mark | None:
+    return "suspect" if verdict == "suspect" else None
+
+
+def _briefly(part: KindSummary, is_baseline: bool, verdict: Verdict | None) -> tuple[Cell, ...]:
+    if is_baseline:
+        speedup = Cell("baseline invalid" if verdict == "invalid" else "baseline", mark=_mark(verdict))
+    else:
+        speedup = Cell("invalid") if verdict == "invalid" else estimated(part.speedup, 2, mark=_mark(verdict))
+    return (
+        estimated(part.decode_rate, 1),
+        speedup,
+        Cell("-" if part.acceptance is None else percent(part.acceptance.point)),
+        Cell("-" if part.tau is None else f"{part.tau.point:.2f}"),
+    )
+
+
+def _joules(arm: ArmSummary) -> tuple[Cell, Cell]:
+    """Joules per token, and with an interval over the baseline's."""
+    used = arm.energy
+    if used is None or used.per_token is None:
+        return Cell("-"), Cell("-")
+    return Cell(f"{used.per_token.point:.3g}"), Cell("baseline") if arm.role == "baseline" else estimated(used.ratio, 2)

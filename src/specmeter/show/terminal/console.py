@@ -1,0 +1,148 @@
+"""What reaches a terminal: lines and tables, on standard output or standard error.
+
+Text from anywhere may be printed: nothing in it is markup, and this is the one place where characters that a terminal
+would act on, or that reverse the text, are replaced. Words are English; colours repeat what they say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.table import Table as Drawn
+from rich.text import Text
+
+from specmeter.show.table import told
+from specmeter.show.words import words
+from specmeter.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import ConsoleOptions, RenderableType
+
+    from specmeter.show.table import Cell, Table, Tone
+    from specmeter.show.words import Words
+
+WIDTH = 120
+"""Of tables off a terminal: there is no width to respect there, and a wrapped table cannot be read."""
+_ENDLESS = 100_000
+STYLES: dict[Tone, str] = {
+    "": "",
+    "good": "green",
+    "doubtful": "yellow",
+    "bad": "red",
+    "strong": "bold",
+    "faint": "dim",
+}
+
+
+class Screen(Console):
+    """Prints lines and tables, whatever is in them."""
+
+    def __init__(self, *, width: int | None = None, stderr: bool = False, **more: Any) -> None:
+        super().__init__(width=width, stderr=stderr, emoji=False, markup=False, highlight=False, **more)
+
+    def say(self, *parts: str | tuple[str, Tone], tone: Tone = "", indent: int = 0, wrap: bool = True) -> None:
+        """One line of parts, each of which may have a tone of its own; wrapped at the screen's width unless told."""
+        text = Text.assemble(*((printable(it), "") if isinstance(it, str) else _toned(*it) for it in parts))
+        text.stylize_before(STYLES[tone])
+        shown: RenderableType = Padding(text, (0, 0, 0, indent), expand=False) if indent else text
+        self.print(shown, soft_wrap=not wrap)
+
+    def say_all(self, lines: Iterable[str], *, tone: Tone = "", indent: int = 0, wrap: bool = True) -> None:
+        """Several lines."""
+        for line in lines:
+            self.say(line, tone=tone, indent=indent, wrap=wrap)
+
+    def table(self, table: Table, *, caption: bool = False, heads: bool = True) -> None:
+        """A table, and below it what its marks mean; `caption`: under its title, `heads`: with headings."""
+        english = words("en")
+        drawn = _drawn(table, english, heads=heads)
+        unbounded = self.options.update(max_width=_ENDLESS)
+        narrow = self.measure(drawn, options=unbounded).maximum > self.width
+        if narrow:
+            drawn = _drawn(table, english, heads=heads, narrow=True)
+        drawn.title = Text(told(table.caption, english), "bold") if caption else None
+        self.print(drawn)
+        if narrow and any(column.narrow != "keep" for column in table.columns):
+            self.say("a wider screen shows more of this table", tone="faint")
+        if table.about:
+            self.say(table.about, tone="faint")
+        self.say_all((phrase.told(english) for phrase in table.legend), tone="faint")
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Every piece of text on its way to the screen, cleaned; rich's own controls are no text."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else "\n".join(map(printable, text.split("\n"))), style, control)
+
+    def on_broken_pipe(self) -> None:
+        """On standard error go on without a word: a measurement does not end because nobody looks on."""
+        if not self.stderr:
+            super().on_broken_pipe()  # ends the program
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
+
+
+def output(width: int = WIDTH) -> Screen:
+    """Standard output; `width` holds off a terminal only."""
+    return Screen(width=None if sys.stdout.isatty() else width)
+
+
+def errors() -> Screen:
+    """Standard error, for everything that is not data."""
+    return Screen(stderr=True)
+
+
+def say_json(document: object, indent: int = 2) -> None:
+    """A document on standard output as JSON; what a terminal would act on is escaped, as JSON can."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    click.echo("".join(char if char == "\n" or char.isprintable() else _escaped(char) for char in text))
+
+
+def _escaped(char: str) -> str:
+    return json.dumps(char)[1:-1]
+
+
+def _toned(text: str, tone: Tone) -> tuple[str, str]:
+    return printable(text), STYLES[tone]
+
+
+def _drawn(table: Table, english: Words, *, heads: bool, narrow: bool = False) -> Drawn:
+    drawn = Drawn(box=None, pad_edge=False, show_header=heads, title_justify="left")
+    kept = [place for place, column in enumerate(table.columns) if not (narrow and column.narrow == "drop")]
+    for column in (table.columns[place] for place in kept):
+        number = column.kind == "number"
+        drawn.add_column(
+            Text(told(column.heading, english)),
+            justify="right" if number else "left",
+            no_wrap=number and not narrow,
+            max_width=column.most,
+            overflow="fold",
+        )
+    for row in table.rows:
+        cells = ((row.cells[place], table.columns[place]) for place in kept)
+        shown = (_shown(cell, english, point=narrow and column.narrow == "point") for cell, column in cells)
+        drawn.add_row(*shown, style=STYLES[row.tone])
+    return drawn
+
+
+def _shown(cell: Cell, english: Words, *, point: bool) -> Text:
+    """A cell: false numbers are said to be, doubtful ones have a question mark."""
+    text = told(cell.text, english)
+    if cell.estimate is not None and not point:
+        text += f" {cell.interval}"
+    text += {"suspect": " ?", "unchecked": " (not checked)"}.get(cell.mark or "", "")
+    text = f"({text} is false)" if cell.struck else text
+    shown = Text(text, STYLES["faint" if cell.struck else cell.tone])
+    for line, tone in cell.below:
+        shown.append("\n").append(printable(line), STYLES[tone])
+    return shown

@@ -1,0 +1,75 @@
+"""Prints predictions: the speedup for each draft length, and for every acceptance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specmeter.show.table import Cell, Row, Table, estimated, numbers, row
+from specmeter.show.terminal.console import output
+from specmeter.text import ratio
+
+if TYPE_CHECKING:
+    from specmeter.analysis.prediction.speedup import Predicted, Surface
+
+
+def print_prediction(found: Predicted, whole: Surface, *, by_model: bool) -> None:
+    """Where it comes from, both tables, and the best draft length."""
+    screen = output()
+    screen.say_all((f"costs       {found.cost}", f"acceptance  {found.acceptance}"))
+    screen.line()
+    screen.table(_by_gamma(found, whole))
+    if any(at.extrapolated for at in found.by_gamma):
+        screen.say("* longer than was measured: rates and costs go on from shorter drafts", tone="faint")
+    if found.recurrent:
+        screen.say(
+            "The target has a recurrent state: a step that rejects a token restores it, and verifies again what it "
+            "accepted. That is in rest, and the token that it emits in tokens/step.",
+            tone="faint",
+        )
+    screen.line()
+    screen.say(_best(found))
+    screen.line()
+    screen.table(_surface(whole, by_model=by_model), caption=True)
+    screen.line()
+    screen.say(
+        "Costs in target forwards of one token. [low, high]: 95% of the draws of everything uncertain.", tone="faint"
+    )
+
+
+def _by_gamma(found: Predicted, whole: Surface) -> Table:
+    rows = [
+        row(
+            f"{at.gamma}{'*' if at.extrapolated else ''}",
+            estimated(at.speedup, 2),
+            f"{at.tau:.2f}",
+            f"{at.parts.total:.2f}",
+            f"{at.parts.draft:.2f}",
+            f"{at.parts.verify:.2f}",
+            f"{at.parts.restore + at.parts.rest:.2f}",
+            "none suffices" if line is None else estimated(line, 2),
+        )
+        for at, line in zip(found.by_gamma, whole.break_even, strict=True)
+    ]
+    titles = ("gamma", "speedup", "tokens/step", "cost/step", "draft", "verify", "rest", "break-even alpha")
+    return Table("predicted", numbers(*titles), rows)
+
+
+def _best(found: Predicted) -> str:
+    best = found.best
+    if best is None:
+        top = max(found.by_gamma, key=lambda at: at.speedup.point)
+        return f"no draft length gains; the least loss is at gamma {top.gamma}, {ratio(top.speedup.point)}"
+    low = best.speedup.low
+    sure = "" if low is not None and low > 1 else ", though a loss is not ruled out"
+    return f"best gamma {best.gamma}: {ratio(best.speedup.point)} as fast{sure}"
+
+
+def _surface(whole: Surface, *, by_model: bool) -> Table:
+    """Speedup over gamma and alpha: gains in bold."""
+    rows: list[Row] = []
+    for gamma, speedups in zip(whole.gammas, whole.speedups, strict=True):
+        cells = (Cell(f"{value:.2f}", tone="strong" if value > 1 else "") for value in speedups)
+        rows.append(row(str(gamma), *cells))
+    rows.append(row("best", *(str(gamma) if gamma else "none" for gamma in whole.best), tone="faint"))
+    title = "speedup by alpha, drafts of full length" + ("" if by_model else " in every step")
+    return Table("surface", numbers("gamma", *(f"{alpha:g}" for alpha in whole.alphas)), rows, title)
