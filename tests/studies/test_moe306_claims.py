@@ -10,7 +10,7 @@ from claims_of import rulings, said
 from moe306_data import Config
 
 from specmeter.studies.moe306 import claims
-from specmeter.studies.moe306.lines import DENSE, SMALL
+from specmeter.studies.library.moe_306.lines import DENSE, SMALL
 from specmeter.studies.study import Finding, Result, StudyData
 
 FLAT = made.study(1.2)

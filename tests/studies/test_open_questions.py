@@ -15,7 +15,7 @@ from specmeter.experiments.file import load
 from specmeter.record import Estimate
 from specmeter.studies.open_questions import PARTS
 from specmeter.studies.open_questions.claims import CONTEXTS, GAMMA, GREEDY, MIXTURES, SAMPLED
-from specmeter.studies.parts import Order, load_parts
+from specmeter.studies.parts import StudyOrder, load_parts
 from specmeter.studies.study import ArmResult, ModelUsed, Result, StudyData
 from specmeter.workloads.spec import LengthWorkload
 
@@ -244,7 +244,7 @@ def test_tables_and_figures() -> None:
 
 @pytest.mark.parametrize("variants", [(), ("bench",), ("bench", "quick")])
 def test_every_part_has_its_question(variants: tuple[str, ...]) -> None:
-    parts = {part.name: part.loaded for part in load_parts(Order("open-questions", variants))}
+    parts = {part.name: part.loaded for part in load_parts(StudyOrder("open-questions", variants))}
     assert tuple(parts) == PARTS
     experiments = {name: load(name, variants=variants).experiment for name in PARTS}
     assert max(arm.gamma or 0 for arm in experiments[GAMMA].expand()) == 64

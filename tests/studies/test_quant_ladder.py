@@ -13,7 +13,7 @@ from specmeter.record import Estimate
 from specmeter.studies import findings
 from specmeter.studies.measured import from_quality
 from specmeter.studies.quantization.ladder import figures, published, tables
-from specmeter.studies.quantization.rungs import faster, named, rungs, worse
+from specmeter.studies.rungs import faster, named, rungs, worse
 from specmeter.studies.study import StudyData
 
 BOUND = {name: 36.8 * 8.4 / size for name, size in SIZES.items()}

@@ -137,11 +137,16 @@ def parse(text: str) -> Experiment:
     return _validate(data, "experiment.yaml", _EXPERIMENT)
 
 
+def parse_form(form: Form[Kind], text: str, source: str) -> Kind:
+    """What the text of a file says, read as untrusted; messages call it `source`. Raises `ExperimentError`."""
+    return _validate(_parse(text, source, form), source, form)
+
+
 def load_form(
     form: Form[Kind], reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
 ) -> Loaded[Kind]:
     """As `load`, for any kind of file."""
-    text, source, base_dir = _read(reference, form)
+    text, source, base_dir = read_form(reference, form)
     data = _parse(text, source, form)
     offered = _variants(data, source)
     data.pop("variants", None)
@@ -200,7 +205,8 @@ def _merged(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
+def read_form(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
+    """(text, source, folder) of a bundled file by name or of a file by path. Raises `ExperimentError`."""
     path = Path(reference).expanduser()
     looks_like_path = path.suffix in {".yaml", ".yml"} or path.parent != Path()
     if not looks_like_path and not path.is_file():

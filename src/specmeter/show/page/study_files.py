@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter import studies
 from specmeter.errors import UsageError
 from specmeter.show.export import export
 from specmeter.show.page.files import explained, write_text
@@ -27,13 +26,10 @@ def write_data(folder: StudyFolder, out: Path) -> list[Path]:
     where there is one part. Raises `UsageError` where nothing was measured or a file cannot be written, `StoreError`
     for a damaged folder.
     """
-    data = folder.data()
+    document = study_document(folder.findings())
     parts = [part for part in folder.record().parts if part.kind == "experiment" and folder.run_state(part) is not None]
-    document = study_document(studies.findings(data.study, data))
     if not parts and not document.tables:
-        raise UsageError(
-            f"{folder.path}: nothing was measured yet", fix=f"measure it: specmeter study run {data.study}"
-        )
+        raise UsageError(f"{folder.path}: nothing was measured yet", fix=f"measure it: {document.findings.command}")
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []

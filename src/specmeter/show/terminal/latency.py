@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.show.terminal.run import interval
 from specmeter.show.terminal.text import output_console
-from specmeter.studies.cross_device.latency import break_even
+from specmeter.studies.library.cross_device.latency import break_even
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from specmeter.record import Estimate
-    from specmeter.studies.cross_device.latency import Fitted, Forecast
+    from specmeter.studies.library.cross_device.latency import Fitted, Forecast
     from specmeter.theory.latency import DraftStep
 
 _PLAIN, _HERE = "plain decoding", "drafting on this machine"

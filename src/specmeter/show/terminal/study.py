@@ -29,9 +29,9 @@ _RULINGS = {"supported": "green", "contradicted": "red", "cannot tell": "yellow"
 _STATUS = {"measured": "green", "incomplete": "yellow", "skipped": "red"}
 
 
-def print_list(*, as_json: bool) -> None:
-    """All studies, and the study folders under specmeter-runs/."""
-    listed, measured = _listed(), _measured()
+def print_list(folders: Sequence[str], *, as_json: bool) -> None:
+    """All studies, those of a user in `folders`, and what was measured under specmeter-runs/."""
+    listed, measured = _listed(folders), _measured()
     if as_json:
         click.echo(json.dumps({"studies": listed, "measured": measured}, indent=2, ensure_ascii=False))
         return
@@ -56,19 +56,19 @@ def print_list(*, as_json: bool) -> None:
     console.print(table)
 
 
-def _listed() -> list[dict[str, Any]]:
+def _listed(folders: Sequence[str]) -> list[dict[str, Any]]:
     from specmeter import studies
     from specmeter.studies.parts import variants_of
 
     return [
         {
             "name": name,
-            "title": study.TITLE,
-            "source": study.SOURCE,
-            "parts": list(study.PARTS),
-            "variants": list(dict.fromkeys(variant for part in study.PARTS for variant in variants_of(part))),
+            "title": study.title,
+            "source": study.source,
+            "parts": list(study.parts),
+            "variants": list(dict.fromkeys(variant for of_part in variants_of(study).values() for variant in of_part)),
         }
-        for name in studies.names()
+        for name in (*studies.names(), *folders)
         for study in (studies.find(name),)
     ]
 
@@ -117,7 +117,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
             for part in ready.record.parts
         ]
         answer = {
-            "study": ready.order.study,
+            "study": ready.record.study,
             "requests": requests,
             "quality": quality.model_dump(mode="json"),
             "parts": told,
@@ -178,8 +178,8 @@ class _Quality(Record):
 
 def _quality(part: AnyPart, ready: Ready) -> _Quality | None:
     """Of a quality measurement of which something can be measured."""
-    from specmeter.studies.needs import models_of_plan
     from specmeter.studies.parts import QualityPart
+    from specmeter.studies.requirements import models_of_plan
 
     state = next(item for item in ready.record.parts if item.name == part.name)
     if state.skipped or not isinstance(part, QualityPart):
@@ -219,13 +219,13 @@ def print_stopped(console: Console, folder: StudyFolder, command: str) -> None:
 # --- after -----------------------------------------------------------------------------------------------------------
 
 
-def print_findings(folder: StudyFolder, report: Path | None, *, as_json: bool, tables: bool = False) -> bool:
+def print_findings(
+    folder: StudyFolder, report: Path | None, *, as_json: bool, tables: bool = False, trusted: bool = False
+) -> bool:
     """What a study found, to stdout: claims, with `tables` those too, and what is missing. Returns whether some of its
     numbers are invalid."""
-    from specmeter import studies
-
-    data = folder.data()
-    found = studies.findings(data.study, data)
+    found = folder.findings(trusted=trusted)
+    data = found.data
     verdicts = folder.verdicts()
     if as_json:
         click.echo(json.dumps(_found_as_data(folder, found, report), indent=2, ensure_ascii=False))
@@ -273,11 +273,8 @@ def _found_as_data(folder: StudyFolder, found: StudyFindings, report: Path | Non
 
 
 def _print_title(console: Console, found: StudyFindings) -> None:
-    from specmeter import studies
-
     data = found.data
-    study = studies.find(data.study)
-    console.print(Text(f"{data.study}: {study.TITLE}", style="bold"))
+    console.print(Text(printable(f"{data.study}: {found.title}"), style="bold"))
     requests = [f"{len(data.results):,} requests"] if data.results else []
     models = [together(map(measured, data.quality)).told] if data.quality else []
     console.print(Text(f"{', '.join([*requests, *models, printable(data.title)])}\n"))
