@@ -26,7 +26,9 @@ class Claim(Record):
     source: str
     """File it comes from."""
     row: str
-    """Where in the file: `line 7`, `run 2`, `Table 3, row 4`."""
+    """Where in the file: `line 7`, `run 2`; or what the row says of its place in the document, `Table 3, row 4`."""
+    document: str | None = None
+    """What the row was copied from, where the file says it: a paper, a page, a log."""
     label: str = ""
     """What the source calls it."""
     target: str | None = None
@@ -44,6 +46,8 @@ class Claim(Record):
     """Whether drafts are trees, of which one path can be accepted. None: not said, and the method's name decides."""
     synthetic: bool = False
     """Acceptance was decided by dice."""
+    repeat: Count | None = None
+    """Which repetition of its configuration the row is, as its source counts them."""
     runs: Annotated[int, Field(ge=1)] | None = None
     """Generations that the row sums up or averages; its counts then leave out one first token each."""
     concurrency: Positive | None = None
@@ -107,6 +111,9 @@ class Claim(Record):
     """Time for them; see `window`."""
     prompt_n: Count | None = None
     prompt_ms: Positive | None = None
+    prompt_rate: Positive | None = None
+    """Tokens of the prompt per second, as printed."""
+    prompt_rate_sd: Annotated[float, Field(ge=0)] | None = None
     wall_ms: Positive | None = None
     """Time of the whole run."""
     baseline_wall_ms: Positive | None = None
@@ -128,6 +135,11 @@ class Claim(Record):
     """Peak memory bandwidth, where the source says it."""
     claimed_bandwidth_bytes_per_s: Positive | None = None
     """Memory traffic that the source itself computes."""
+
+    perplexity: Positive | None = None
+    """Of the target, on a text that the source names."""
+    perplexity_sd: Annotated[float, Field(ge=0)] | None = None
+    """Its printed error."""
 
     rounding: dict[str, float] = Field(default={})
     """Field -> half a unit of its last printed digit, in the field's own unit; or more, where the source itself gives

@@ -1,42 +1,78 @@
-"""Published studies of speculative decoding as claims: every row of their tables, every run of their data.
+"""Published studies of speculative decoding: every row of their tables and data as a claim.
 
-The numbers lie in `data/`; where they come from and what was left out is said in `data/SOURCES.md`. A module per study
-gives each row the context that the same study provides: baseline and draft rates, memory, failed forwards where a log
-was published. Nothing from elsewhere is added, and what is derived is said so in the claim's notes.
+Each published table is one CSV file in `data/`, read like any other table (`specmeter audit data/moe-306/tables.csv`
+says the same); `data/SOURCES.md` tells where its numbers come from, and how those that are derived were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from types import ModuleType
+import csv
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specmeter.audit.read.headings import TableOptions
+from specmeter.audit.read.table import read_table
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
 
-_MODULES = {"moe-306": "moe306", "apple": "apple", "rtx3090-19": "rtx3090"}
+_STUDIES = {
+    "moe-306": (
+        "306 runs of Qwen3.5-35B-A3B and dense siblings on one M2 Ultra: speculation said to gain at under 4 % "
+        "acceptance.",
+        ("tables.csv", "paper.csv", "summary.csv", "runs.csv"),
+    ),
+    "apple": (
+        "Quantization, speculation and remote drafts on three Apple machines: drafts said to pay from a speed ratio of "
+        "2.5 on.",
+        ("page-quantization.csv", "page-speculation.csv", "page-machines.csv", "page-remote-drafts.csv")
+        + ("bench.csv", "mlx.csv", "devices.csv", "multimodel.csv")
+        + ("sd_runs.csv", "cross_first.csv", "cross_again.csv", "logs.csv"),
+    ),
+    "rtx3090-19": (
+        "19 configurations of llama-server with Qwen3.6-35B-A3B on one RTX 3090: a loss on each, at 100 % acceptance.",
+        ("summary.csv", "requests.csv"),
+    ),
+}
+"""Name -> what it is in one line, its audited tables."""
 
 
 def names() -> tuple[str, ...]:
     """The studies, by the names that `claims` takes."""
-    return tuple(_MODULES)
+    return tuple(_STUDIES)
 
 
 def about(name: str) -> str:
     """One line on a study. Raises `UsageError` for an unknown name."""
-    return (_module(name).__doc__ or "").partition("\n")[0]
+    return _study(name)[0]
 
 
 def claims(name: str) -> Iterator[Claim]:
     """Every claim of a study, tables first. Raises `UsageError` for an unknown name."""
-    read: Callable[[], Iterator[Claim]] = _module(name).claims
-    return read()
+    return (claim for file in _study(name)[1] for claim in table(f"{name}/{file}"))
 
 
-def _module(name: str) -> ModuleType:
-    if name not in _MODULES:
-        raise UsageError(f"no published study is called {name!r}", fix=f"choose one of: {', '.join(_MODULES)}")
-    return import_module(f"specmeter.audit.published.{_MODULES[name]}")
+@cache
+def table(name: str) -> tuple[Claim, ...]:
+    """The claims of one published table: `apple/perplexity.csv`."""
+    found = read_table(_text(name), Path(name), TableOptions())
+    return tuple(claim.model_copy(update={"source": name}) for claim in found)
+
+
+def cells(name: str) -> list[dict[str, str]]:
+    """The rows of one published table as they are: what no claim has a field for is there."""
+    return list(csv.DictReader(_text(name).splitlines()))
+
+
+def _text(name: str) -> str:
+    return (resources.files("specmeter.audit.published") / "data" / name).read_text(encoding="utf-8")
+
+
+def _study(name: str) -> tuple[str, tuple[str, ...]]:
+    if name not in _STUDIES:
+        raise UsageError(f"no published study is called {name!r}", fix=f"choose one of: {', '.join(_STUDIES)}")
+    return _STUDIES[name]

@@ -167,7 +167,8 @@ def _bandwidth(value: numbers.Number, reading: Reading, fields: Fields) -> str |
     if unit not in BYTES or unit in {"b", "byte", "bytes"}:
         return "its unit is not said (GB/s)"
     _positive(value, reading)
-    return fields.put(f"{reading.name}_bytes_per_s", value.value * BYTES[unit], value.half * BYTES[unit])
+    half = 0.0 if reading.name == "bandwidth" else value.half * BYTES[unit]  # a maker's figure, not a measured one
+    return fields.put(f"{reading.name}_bytes_per_s", value.value * BYTES[unit], half)
 
 
 def _tau(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
@@ -192,6 +193,13 @@ def _per_step(value: numbers.Number, reading: Reading, fields: Fields) -> str | 
     return fields.put("tau", 1 + value.value, value.half)
 
 
+def _value(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
+    if value.unit:
+        return f"{value.unit} is a unit where none belongs"
+    _positive(value, reading)
+    return fields.put(reading.name, value.value, value.half)
+
+
 _READERS: dict[str, Callable[[numbers.Number, Reading, Fields], str | None]] = {
     "rate": _rate,
     "spread": _spread,
@@ -206,4 +214,5 @@ _READERS: dict[str, Callable[[numbers.Number, Reading, Fields], str | None]] = {
     "tau": _tau,
     "length": _length,
     "per_step": _per_step,
+    "value": _value,
 }

@@ -33,6 +33,7 @@ Kind = Literal[
     "tau",
     "length",
     "per_step",
+    "value",
     "flag",
 ]
 
@@ -67,6 +68,11 @@ COLUMNS = (
     _column("engine", "text", "what ran the model", "framework backend runtime inference_engine"),
     _column("reference", "text", "label of the row that is the baseline of this one",
             "baseline_of baseline_label compared_with"),
+    _column("source_document", "text", "what the row was copied from: a paper, a page, a log", ""),
+    _column("source_place", "text", "where it stands there: `Table 5, row 3`; it names the row instead of its line", ""),
+    _column("claim_notes", "text", "what a reader should know of the row, several notes with ` | ` between them", ""),
+    _column("rate_window", "text", "which tokens the rate divides by which time: `all tokens`, `all but the first`, "
+            "`with prompt`", ""),
     _column("speedup", "ratio", "over plain decoding of the same target: `1.26x` or `+26%`",
             "speed_up speedup_vs_baseline speedup_over_baseline speedup_vs_ar speedup_over_ar speedup_vs_vanilla "
             "sd_speedup decode_speedup speedup_ratio speedup_factor walltime_speedup wall_time_speedup "
@@ -133,6 +139,7 @@ COLUMNS = (
     _column("target_forwards", "count", "successful target forwards after the prompt",
             "n_decode forwards target_calls"),
     _column("failed_forwards", "count", "target forwards that failed", "failed_decodes decode_failures"),
+    _column("failed_draft_forwards", "count", "forwards of the draft that failed", ""),
     _column("predicted_n", "count", "tokens generated, the first included",
             "n_gen pred generated generated_tokens n_generated tokens_generated output_tokens "
             "completion_tokens tokens"),
@@ -140,6 +147,11 @@ COLUMNS = (
             "predicted eval decode generation decode_time eval_time generation_time ns"),
     _column("prompt_n", "count", "tokens of the prompt", "n_prompt prompt_tokens input_tokens", of_row=True),
     _column("prompt_ms", "time", "time for the prompt", "prompt_eval prompt_time prefill prefill_time", of_row=True),
+    _column("prompt_rate", "rate", "tokens of the prompt per second", "prompt_tps pp_tps prefill_tps prompt_eval_tps",
+            of_row=True),
+    _column("prompt_rate_sd", "spread", "standard deviation of that", "", of_row=True),
+    _column("perplexity", "value", "of the target, on the text that the source names", "ppl", of_row=True),
+    _column("perplexity_sd", "spread", "its printed error", "ppl_std ppl_error", of_row=True),
     _column("wall_ms", "time", "time of the whole run", "wall wall_time duration elapsed elapsed_time total_time time "
             "sd_time spec_time speculative_time "
             "sd_wall_time spec_wall_time"),
@@ -156,6 +168,7 @@ COLUMNS = (
     _column("experts", "count", "experts per layer; 0 for a dense model", "n_experts num_experts", of_row=True),
     _column("runs", "count", "generations that the row sums up or averages",
             "n_runs requests n_requests num_requests n_samples samples prompts n_prompts num_prompts", of_row=True),
+    _column("repeat", "count", "which repetition of its configuration the row is", "repetition", of_row=True),
     _column("concurrency", "count", "requests served at once",
             "max_concurrency batch_size batch bs clients parallel n_parallel users n_users num_users concurrent_users "
             "num_sequences num_seqs n_seqs max_num_seqs concurrent_requests streams", of_row=True),
@@ -164,6 +177,7 @@ COLUMNS = (
             of_row=True),
     _column("synthetic_acceptance", "flag", "acceptance was decided by dice: yes or no",
             "acceptance_synthetic simulated_acceptance synth_acceptance"),
+    _column("draft_elsewhere", "flag", "the draft ran on another machine or device: yes or no", "remote_draft"),
 )  # fmt: skip
 
 CONDITIONS = (
@@ -178,7 +192,7 @@ OTHER = "also: "
 
 _BY_NAME = {alias: column for column in COLUMNS for alias in (column.name, *column.aliases)}
 _UNITS = {
-    "pct": "%", "percent": "%", "ms": "ms", "s": "s", "sec": "s", "seconds": "s", "us": "us", "ns": "ns",
+    "pct": "%", "percent": "%", "fraction": "fraction", "ms": "ms", "s": "s", "sec": "s", "seconds": "s", "us": "us", "ns": "ns",
     "bytes": "b", "kb": "kb", "mb": "mb", "gb": "gb", "kib": "kib", "mib": "mib", "gib": "gib", "gb_s": "gb/s",
     "gbs": "gb/s", "gbps": "gb/s", "x": "x",
 }  # fmt: skip

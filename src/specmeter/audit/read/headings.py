@@ -29,6 +29,8 @@ _MOST_GAMMA = 128
 """More draft tokens than this are no draft's length."""
 _MOST_SPEEDUP = 10
 """A larger number without a sign of its unit, among negative ones, is percent."""
+_ASIDE = frozenset({"prompt_rate", "prompt_rate_sd", "perplexity", "perplexity_sd", "repeat"})
+"""Columns that no bound rests on: of several alike the first is read."""
 _JUST_ABOVE_ALL = 1.2
 """A share among fractions may be a little above 1 by mistake; what is more is percent."""
 
@@ -119,9 +121,10 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     readings = _without_vague_times(grid, readings, unknown)
     readings = _without_clashes(readings, unknown, where)
     readings = [reading for reading in readings if _holds_what_it_says(grid, reading, unknown)]
-    if all(reading.kind == "text" for reading in readings):
+    if all(reading.kind == "text" or reading.name in _ASIDE for reading in readings):
         return Headings([])
-    readings = [reading for reading in readings if not _is_of_quality(reading, unknown)]
+    beside = [*unknown, *(one.text for one in readings if one.name == "perplexity")]
+    readings = [reading for reading in readings if not _is_of_quality(reading, beside, unknown)]
     _settle_methods(grid, readings)
     _settle_draft_tokens(grid, readings)
     _settle_changes(grid, readings)
@@ -332,7 +335,7 @@ def _without_clashes(readings: list[Reading], unknown: list[str], where: str) ->
         first = same[0]
         if len(same) == 1:
             kept.append(first)
-        elif first.kind == "text":
+        elif first.kind == "text" or first.name in _ASIDE:
             kept.append(first)
             unknown += [reading.text for reading in same[1:]]
         elif len({_in_parentheses(reading.text) for reading in same} - {""}) == len(same) and not first.of_row:
@@ -387,12 +390,12 @@ def _settle_methods(grid: Grid, readings: list[Reading]) -> None:
                 return
 
 
-def _is_of_quality(reading: Reading, unknown: list[str]) -> bool:
+def _is_of_quality(reading: Reading, beside: Sequence[str], unknown: list[str]) -> bool:
     """Whether a bare change (`delta`, `gain`) stands beside perplexities, and so is theirs."""
     bare = reading.name == "change" and re.fullmatch(
         r"[\W_]*(?:Δ|delta|gain|improvement)[\W_]*(?:pct|percent)?[\W_]*", reading.text, re.I
     )
-    if not bare or not any(re.search(r"ppl|perplexity|accuracy|\bloss\b", text, re.I) for text in unknown):
+    if not bare or not any(re.search(r"ppl|perplexity|accuracy|\bloss\b", text, re.I) for text in beside):
         return False
     unknown.append(reading.text)
     return True
@@ -464,7 +467,7 @@ def _settle_percent(grid: Grid, reading: Reading, readings: list[Reading], optio
     if reading.text in options.percent or reading.name in options.percent:
         reading.percent = True
         return
-    if reading.text in options.fraction or reading.name in options.fraction:
+    if reading.heading.unit == "fraction" or {reading.text, reading.name} & set(options.fraction):
         return
     values = [number for _, row in grid.rows if (number := _number(_first(row[reading.index]), grid)) is not None]
     bare = [value for value in values if value.unit != "%"]  # a cell with a sign speaks for itself alone

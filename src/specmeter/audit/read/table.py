@@ -31,6 +31,8 @@ __all__ = ["TableOptions", "read", "read_table", "sniff"]
 
 _LABEL = 160
 """Characters of a label."""
+_NOTE = 500
+"""Characters of a note."""
 _PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
 _ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)\s*$")
 _AND_SHARE = re.compile(r"([\s*_`]*[0-9][0-9,]{0,15})[,;]\s+([0-9.]{1,8}\s*%)[\s*_`]*")
@@ -124,7 +126,9 @@ def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim
     label = _label(texts, readings, cells, group)
     _spread_over_devices(texts, readings, cells)
     fields = Fields({"label": label})
-    notes = list(empty.notes)
+    notes = [*empty.notes, *_said_of_it(readings, cells)]
+    if place := texts.get("source_place"):
+        empty = empty.model_copy(update={"row": f"{place}, {group}" if group else place})
     plain = _says_baseline(texts)
     try:
         for reading in readings:
@@ -134,7 +138,8 @@ def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim
             if (reading.kind in {"ratio", "change", "rate"} or reading.name == "gamma") and is_plain(_text(cell)):
                 plain = plain or reading.kind != "rate"
             elif reading.kind == "flag":
-                fields.values["synthetic"] = cell.strip().lower() in {"1", "true", "yes", "y", "on"}
+                name = "synthetic" if reading.name == "synthetic_acceptance" else reading.name
+                fields.values[name] = cell.strip().lower() in {"1", "true", "yes", "y", "on"}
             elif (note := _read(cell, reading, fields, grid)) is not None:
                 notes.append(note)
     except ValueError as error:
@@ -265,8 +270,15 @@ def _label(texts: dict[str, str], readings: Sequence[Reading], cells: list[str],
     gamma = next((text for one in readings if one.name == "gamma" and (text := _text(cells[one.index]))), "")
     parts += [f"gamma {gamma}"] if gamma else []
     shown = ("label", "target", "quant", "draft", "method", "device", "engine", "reference", "architecture")
+    shown += ("source_document", "source_place", "claim_notes", "rate_window")
     parts += [text for name, text in texts.items() if name not in shown and text and not name.startswith(OTHER)]
     return (" / ".join(parts) or texts.get("device", ""))[:_LABEL]
+
+
+def _said_of_it(readings: Sequence[Reading], cells: list[str]) -> list[str]:
+    """The notes of a row on itself."""
+    told = next((cells[one.index] for one in readings if one.name == "claim_notes"), "")
+    return [note.strip()[:_NOTE] for note in told.split(" | ") if note.strip()]
 
 
 def _says_baseline(texts: dict[str, str]) -> bool:
@@ -296,6 +308,8 @@ def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dic
         "draft": None if is_plain(texts.get("draft", "none")) else texts.get("draft"),
         "engine": texts.get("engine"),
         "device": texts.get("device"),
+        "document": texts.get("source_document"),
+        **({"window": texts["rate_window"]} if texts.get("rate_window") else {}),
         "conditions": conditions,
         "averaged": tuple(dict.fromkeys(averaged)),
         "pooled": tuple(names.get(one.name, one.name) for one in readings if one.heading.pooled),
