@@ -157,6 +157,6 @@ def _list_published() -> None:
     for name in studies.names():
         study = studies.find(name)
         printed = "" if study.published() is not None else " (printed no numbers)"
-        click.echo(f"{name}: {study.TITLE}{printed}")
+        click.echo(f"{name}: {study.title}{printed}")
     for name, members in GROUPS.items():
         click.echo(f"{name}: {', '.join(members)}")

@@ -72,9 +72,8 @@ def _ruled(rule: Rule, votes: Sequence[_Vote], words: Mapping[str, str]) -> Foun
     rest = len(votes) - _MOST
     said = "; ".join(it.said for it in votes[:_MOST]) + (f"; and {rest} more" if rest > 0 else "")
     template = rule.found if isinstance(rule.found, str) else rule.found.get(ruling, "{shown}.")
-    told = _filled(
-        template, {**words, "shown": said, "n": str(len(votes)), "for": str(supporting), "against": str(against)}
-    )
+    counts = {"n": str(len(votes)), "for": str(supporting), "against": str(against)}
+    told = _filled(template, {**words, **counts, "shown": said})
     if any(it.printed for it in votes):
         return by_values(ruling, told)
     return resting_on(rule.rests_on, (ruling, told)) if rule.rests_on != "intervals" else (ruling, told)

@@ -1,7 +1,7 @@
 """apple-sd: what no predicate says of speed ratios.
 
-`governed` compares pairs of arms, `gain_at_low_acceptance` asks what the measured steps would gain at an acceptance that
-no arm has, `sufficient` and `necessary` tell what break-even needs.
+`governed` compares pairs of arms, `gain_at_low_acceptance` asks what the measured steps would gain at an acceptance
+that no arm has, `sufficient` and `necessary` tell what break-even needs.
 
 moe-sd and self-speculation, of the same document, use the last two.
 """
