@@ -62,7 +62,7 @@ def find(name: str, *, trusted: bool = False) -> Study:
     hint = f"did you mean {near[0]}? " if near else ""
     raise UsageError(
         f"no study is called {name[:80]!r}",
-        fix=f"{hint}choose one of: {', '.join(names())}; or name the folder of one (./{name[:80]})",
+        fix=f"{hint}choose one of: {', '.join(names())}; or name a folder that has a {loading.FILE_NAME}",
     )
 
 

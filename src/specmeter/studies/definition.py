@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from specmeter.experiments.experiment import Variants
 from specmeter.experiments.file import Form
@@ -40,6 +40,11 @@ class Wording(_Strict):
 
     en: Annotated[str, Field(min_length=1, max_length=2000)]
     zh: Annotated[str, Field(max_length=2000)] = ""
+
+
+def _kind(given: object) -> str:
+    """Tells code by name from what is described, so that messages speak of one of them."""
+    return "function" if isinstance(given, str) else "described"
 
 
 def _worded(given: object) -> object:
@@ -115,6 +120,10 @@ class Rule(Selection):
         return self
 
 
+_ByName = Annotated[Function, Tag("function")]
+_Kinds = Discriminator(_kind)
+
+
 class Claim(_Strict):
     """What the document claims."""
 
@@ -122,7 +131,7 @@ class Claim(_Strict):
     claim: Annotated[Wording, BeforeValidator(_worded)]
     where: Text
     """Its place in the document."""
-    rule: Function | Rule
+    rule: Annotated[_ByName | Annotated[Rule, Tag("described")], _Kinds]
     only_of: Text | None = None
     """The models or machines that it is about: where others were measured it does not apply."""
 
@@ -204,8 +213,12 @@ class StudyForm(_Strict):
     needs: Function | None = None
     """Says which arms cannot be measured here, and why."""
     claims: Annotated[tuple[Claim, ...], Field(max_length=200)] = ()
-    tables: Annotated[tuple[Function | TableForm, ...], Field(max_length=100)] = ()
-    figures: Annotated[tuple[Function | FigureForm, ...], Field(max_length=100)] = ()
+    tables: Annotated[
+        tuple[Annotated[_ByName | Annotated[TableForm, Tag("described")], _Kinds], ...], Field(max_length=100)
+    ] = ()
+    figures: Annotated[
+        tuple[Annotated[_ByName | Annotated[FigureForm, Tag("described")], _Kinds], ...], Field(max_length=100)
+    ] = ()
     variants: Annotated[Variants, Field(default_factory=dict, max_length=0)]
     applied: Annotated[tuple[str, ...], Field(max_length=0)] = ()
 

@@ -22,8 +22,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from specmeter.numbers.estimates import above, below, exceeds
+from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
 from specmeter.studies.selection import Row, estimate, line_of, meets, name_of, selected, shown
+from specmeter.studies.study import ArmResult
 from specmeter.studies.telling import by_values, fallen, quoted, resting_on
 
 if TYPE_CHECKING:
@@ -115,8 +117,11 @@ def _together(rule: Rule, found: Sequence[Found]) -> Found:
     return resting_on(rule.rests_on, made) if rule.rests_on != "intervals" else made
 
 
-def _side(rule: Rule, row: Row, *, printed: bool) -> _Vote | None:
-    """Of one row by itself: above, below, within, equal."""
+def _side(rule: Rule, row: Row, among: int, *, printed: bool) -> _Vote | None:
+    """Of one row by itself: above, below, within, equal.
+
+    Where one of several arms contradicts, its interval is one of so many that hold together.
+    """
     assert rule.of is not None
     found = estimate(row, rule.of)
     if found is None:
@@ -129,14 +134,18 @@ def _side(rule: Rule, row: Row, *, printed: bool) -> _Vote | None:
     low, high = (rule.low, rule.high) if rule.predicate == "within" else (rule.than, rule.than)
     assert low is not None
     assert high is not None
-    over, under = above(found, high), below(found, low)
+    for_it = {"above": above(found, high), "below": below(found, low)}
+    wide = found
+    if isinstance(row, ArmResult) and rule.against == "one" and STUDENT in found.method:
+        wide = simultaneous(found, among)
+    over, under = above(wide, high), below(wide, low)
     inside = found.low is not None and found.high is not None and low <= found.low and found.high <= high
-    for_it = {"above": over, "below": under, "within": inside, "equal": inside}[rule.predicate]
+    holds = {**for_it, "within": inside, "equal": inside}[rule.predicate]
     against = {"above": under, "below": over, "within": over or under, "equal": over or under}[rule.predicate]
     if rule.told is not None:
-        return _Vote(str(shown(row, rule.told)), for_it, against, printed=single and printed)
+        return _Vote(str(shown(row, rule.told)), holds, against, printed=single and printed)
     number = _number(rule, found.point if exact else found)
-    return _Vote(f"{name_of(row)} {number}", for_it, against, printed=single and printed)
+    return _Vote(f"{name_of(row)} {number}", holds, against, printed=single and printed)
 
 
 def _number(rule: Rule, found: Estimate | float | None) -> str:
@@ -146,7 +155,9 @@ def _number(rule: Rule, found: Estimate | float | None) -> str:
 
 
 def _each(rule: Rule, rows: Sequence[Row], printed: bool) -> Iterable[_Vote]:
-    return (vote for row in rows if (vote := _side(rule, row, printed=printed)) is not None)
+    assert rule.of is not None
+    known = [row for row in rows if estimate(row, rule.of) is not None]
+    return (vote for row in known if (vote := _side(rule, row, len(known), printed=printed)) is not None)
 
 
 def _exceeds(rule: Rule, rows: Sequence[Row], _: bool) -> Iterable[_Vote]:
