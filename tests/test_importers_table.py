@@ -245,7 +245,7 @@ def test_empty_trailing_cells_and_rows_are_nothing(tmp_path: Path) -> None:
 
 
 def test_unknown_columns_are_listed(tmp_path: Path) -> None:
-    assert claims("speedup,PPL,note\n1.2,11.0,good\n", tmp_path)[0].notes == ("columns not read: PPL, note",)
+    assert claims("speedup,RAM,note\n1.2,11.0,good\n", tmp_path)[0].notes == ("columns not read: RAM, note",)
 
 
 @pytest.mark.parametrize(
@@ -383,3 +383,27 @@ def test_thousands_of_rows_with_one_set_of_baselines_are_read_in_linear_time(mon
     claims = list(read_table("\n".join(lines), Path("t.csv"), TableOptions()))
     assert {claim.baseline_from for claim in claims if claim.method != "none"} == {"mean of 200 rows"}
     assert looked_at <= 400
+
+
+def test_what_a_row_says_of_itself_is_kept(tmp_path: Path) -> None:
+    text = (
+        "source_document,source_place,target,method,gamma,repeat,tok/s,acceptance_fraction,pp t/s,ppl,ppl_std,"
+        "rate_window,draft_elsewhere,claim_notes\n"
+        '"A paper, 2026","Table 3, row 1",big,draft-simple,4,2,50.0,0.01,900.0,11.05,0.6,all tokens,yes,one | two\n'
+    )
+    (claim,) = claims(text, tmp_path)
+    assert (claim.document, claim.row) == ("A paper, 2026", "Table 3, row 1")
+    assert (claim.repeat, claim.prompt_rate, claim.perplexity, claim.perplexity_sd) == (2, 900.0, 11.05, 0.6)
+    assert (claim.window, claim.draft_elsewhere, claim.notes) == ("all tokens", True, ("one", "two"))
+    assert (claim.acceptance, claim.unit_unsaid) == (0.01, ())
+
+
+def test_a_window_that_does_not_exist_is_a_problem_of_its_row(tmp_path: Path) -> None:
+    first, second = claims("tok/s,rate_window\n50.0,all tokens\n50.0,a while\n", tmp_path)
+    assert first.problem is None
+    assert "window" in (second.problem or "")
+
+
+def test_perplexities_alone_are_not_results(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no column of it is known"):
+        claims("model,ppl\nbig,11.05\n", tmp_path)

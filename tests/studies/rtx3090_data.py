@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from specmeter.audit.published.table import rows
-
+from originals import rows
 from specmeter.record import Estimate, Verdict
 from specmeter.studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, RERUNS
 from specmeter.studies.study import ArmResult, ModelUsed, Requests, StudyData

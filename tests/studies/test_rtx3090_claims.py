@@ -8,8 +8,8 @@ import pytest
 import rtx3090_data as made
 from claims_of import ruled, rulings, said
 from rtx3090_data import Made
-from specmeter.audit.published.table import rows
 
+from originals import rows
 from specmeter.record import Estimate
 from specmeter.studies import findings
 from specmeter.studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio

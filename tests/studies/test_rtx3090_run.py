@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from specmeter.audit.published.table import rows
 
+from originals import rows
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load

@@ -272,7 +272,7 @@ def check_drafting_time(claim: Claim, noise: float) -> Outcome | None:
     least = bounds.drafting_ms(claim.drafted, rate.high)
     broken = least > time.high * (1 + noise)
     line = (
-        f"{claim.drafted} drafts / {number(rate.value)} tok/s = {number(least / 1e3)} s "
+        f"{claim.drafted} drafts / {number(rate.value)} tok/s = {number(claim.drafted / rate.value)} s "
         f"{'>' if broken else '<='} {number(time.value / 1e3)} s of the run"
     )
     if not broken:

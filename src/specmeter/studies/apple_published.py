@@ -9,20 +9,14 @@ Rates of models by themselves come from `llama-bench` with the standard deviatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean
-from typing import TYPE_CHECKING
 
-from specmeter.audit.published import table
+from specmeter.audit import published
 from specmeter.record import Estimate
-from specmeter.studies.from_claims import printed_rate, result, rulings, tally, worst_of
-from specmeter.studies.study import ArmResult, ModelUsed, StudyData
-
-if TYPE_CHECKING:
-    from specmeter.audit.claim import Ruling
-    from specmeter.studies.study import Result
+from specmeter.studies.from_claims import counted_tau, mean_line, printed_rate, result, rulings, tally
+from specmeter.studies.study import ArmResult, ModelUsed, Result, StudyData
 
 SOURCE = (
     "Efficient On-Device LLM Inference on Apple Silicon: From Quantization to Collaborative Speculative Decoding "
@@ -31,9 +25,7 @@ SOURCE = (
 BANDWIDTH = 800e9
 """Of the M2 Ultra, as the document states it."""
 
-_BENCH, _RUNS = "apple/bench.csv", "apple/sd_runs.csv"
-_NAMES = {"4B_Q8_0": "4B_Q8", "4B_Q6_K": "4B_Q6", "4B_Q4_K_M": "4B_Q4", "4B_Q3_K_M": "4B_Q3", "4B_Q2_K": "4B_Q2"}
-"""`llama-bench` rows -> names of the runs."""
+_BENCH, _RUNS, _LOGS = "apple/bench.csv", "apple/sd_runs.csv", "apple/logs.csv"
 _MOE = "35B_Q4"
 _MOE_RATE = 55.2
 """Of the MoE by itself, as the page's comparison takes it [tok/s]; no benchmark of this file was published."""
@@ -46,17 +38,30 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
 
     `compared` names further targets whose runs are put beside.
     """
-    rows = tuple(_rows((target, *compared)))
-    lines = tuple(_line(config, of_arm) for config, of_arm in _by_arm(rows).items())
-    used = tuple(dict.fromkeys((target, *compared, *(line.draft for line in lines if line.draft))))
-    plain = {line.target: line for line in _plain()}
+    rows = tuple(
+        result(ruling, config=f"{claim.target}/{claim.draft}/k{claim.gamma}").model_copy(
+            update={"tau": counted_tau(claim)}
+        )
+        for ruling in rulings("apple", _RUNS)
+        if (claim := ruling.claim).target in (target, *compared)
+    )
+    by_arm: dict[str, list[Result]] = {}
+    for row in rows:
+        by_arm.setdefault(row.config, []).append(row)
+    used = tuple(dict.fromkeys((target, *compared, *(row.draft for row in rows if row.draft))))
+    plain = _plain()
+    alone = {name: line.decode_rate.point for name, line in plain.items() if line.decode_rate is not None}
     return StudyData(
         study=study,
         origin="published",
         title="published by the document, with the audit's verdicts",
         results=rows,
-        arms=(*(plain[name] for name in used), *lines, *_per_prompt(rows)),
-        models=tuple(_model(name) for name in used),
+        arms=(
+            *(plain[name] for name in used),
+            *(mean_line(of_arm, alone.get(of_arm[0].target)) for of_arm in by_arm.values()),
+            *(mean_line([row], alone.get(row.target), prompt=row.prompt) for row in rows),
+        ),
+        models=tuple(map(_model, used)),
         machine="M2 Ultra",
         bandwidth_bytes_per_s=BANDWIDTH,
         notes=(
@@ -68,72 +73,6 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
             f"targets among them: {tally('apple', _RUNS)}.",
         ),
     )
-
-
-# --- runs ------------------------------------------------------------------------------------------------------------
-
-
-def _rows(targets: Sequence[str]) -> Iterator[Result]:
-    for ruling in rulings("apple", _RUNS):
-        target, draft, gamma, prompt = _parts(ruling)
-        if target in targets:
-            config = f"{target}/{draft}/k{gamma}"
-            yield result(ruling, config=config, target=target, draft=draft, prompt=prompt).model_copy(
-                update={"tau": _counted_tau(ruling)}
-            )
-
-
-def _parts(ruling: Ruling) -> tuple[str, str, str, str]:
-    """`9B_Q8, 0.8B_Q8 draft, gamma 4, code` -> its parts."""
-    target, draft, gamma, prompt = ruling.claim.label.split(", ")
-    return target, draft.removesuffix(" draft"), gamma.removeprefix("gamma "), prompt
-
-
-def _counted_tau(ruling: Ruling) -> float | None:
-    """What the printed counters would mean if every round had been verified."""
-    claim = ruling.claim
-    return 1 + claim.accepted / claim.steps if claim.steps and claim.accepted is not None else None
-
-
-def _by_arm(rows: Sequence[Result]) -> dict[str, list[Result]]:
-    found: dict[str, list[Result]] = {}
-    for row in rows:
-        found.setdefault(row.config, []).append(row)
-    return found
-
-
-def _line(config: str, rows: Sequence[Result], prompt: str | None = None) -> ArmResult:
-    """The mean over prompts that the page prints, and the worst verdict of the runs behind it."""
-    first = rows[0]
-    rate = fmean(row.decode_rate for row in rows if row.decode_rate is not None)
-    verdict, why = worst_of(rows)
-    baseline = next(line.decode_rate for line in _plain() if line.target == first.target)
-    claimed = rate / baseline.point if baseline is not None else None
-    return ArmResult(
-        config=config,
-        target=first.target,
-        draft=first.draft,
-        method=first.method,
-        gamma=first.gamma,
-        prompt=prompt,
-        requests=len(rows),
-        decode_rate=_mean(rate, len(rows), "tok/s"),
-        speedup=None if verdict or claimed is None else _mean(claimed, len(rows), "x"),
-        claimed_speedup=claimed if verdict else None,
-        acceptance=_mean(fmean(row.acceptance for row in rows if row.acceptance is not None), len(rows), "1"),
-        tau=_mean(fmean(row.tau for row in rows if row.tau is not None), len(rows), "tokens/forward"),
-        verdict=verdict,
-        why=why,
-    )
-
-
-def _per_prompt(rows: Sequence[Result]) -> Iterator[ArmResult]:
-    for row in rows:
-        yield _line(row.config, [row], row.prompt)
-
-
-def _mean(value: float, n: int, unit: str) -> Estimate:
-    return Estimate(point=value, n=n, unit=unit, method=f"mean of {n} printed values; no interval")
 
 
 # --- raw logs ---------------------------------------------------------------------------------------------------------
@@ -164,7 +103,6 @@ class RawLog:
 @cache
 def raw_logs() -> tuple[RawLog, ...]:
     """The raw logs that were published with the document."""
-    words = {row["log"]: int(row["words_repeated"]) / int(row["words"]) for row in table.rows("apple_logs.csv")}
     return tuple(
         RawLog(
             run=claim.row,
@@ -173,9 +111,9 @@ def raw_logs() -> tuple[RawLog, ...]:
             took_place=claim.target_forwards,
             rate=claim.decode_rate,
             acceptance=claim.acceptance,
-            repeated=words[claim.row],
+            repeated=int(cells["words_repeated"]) / int(cells["words"]),
         )
-        for ruling in rulings("apple", "apple/logs.csv")
+        for ruling, cells in zip(rulings("apple", _LOGS), published.cells(_LOGS), strict=True)
         if (claim := ruling.claim).target_forwards is not None
         and claim.failed_forwards is not None
         and claim.decode_rate is not None
@@ -186,18 +124,21 @@ def raw_logs() -> tuple[RawLog, ...]:
 # --- models by themselves ---------------------------------------------------------------------------------------------
 
 
-def _plain() -> Iterator[ArmResult]:
-    for ruling in rulings("apple", _BENCH):
-        claim = ruling.claim
-        if claim.decode_rate is not None:
-            name = _NAMES.get(claim.label, claim.label)
-            yield _alone(name, printed_rate(claim), claim.runs or 1)
-    rate = Estimate(point=_MOE_RATE, n=1, unit="tok/s", method="as printed; no benchmark of it was published")
-    yield _alone(_MOE, rate, 1)
-
-
-def _alone(name: str, rate: Estimate | None, runs: int) -> ArmResult:
-    return ArmResult(config=f"{name}/none", target=name, requests=runs, decode_rate=rate)
+def _plain() -> dict[str, ArmResult]:
+    """Model -> its rate by itself."""
+    rates = {
+        ruling.claim.target or "": (printed_rate(ruling.claim), ruling.claim.runs or 1)
+        for ruling in rulings("apple", _BENCH)
+        if ruling.claim.decode_rate is not None
+    }
+    rates[_MOE] = (
+        Estimate(point=_MOE_RATE, n=1, unit="tok/s", method="as printed; no benchmark of it was published"),
+        1,
+    )
+    return {
+        name: ArmResult(config=f"{name}/none", target=name, requests=runs, decode_rate=rate)
+        for name, (rate, runs) in rates.items()
+    }
 
 
 def _model(name: str) -> ModelUsed:
@@ -210,11 +151,8 @@ def _model(name: str) -> ModelUsed:
             experts=256,
             experts_used=8,
         )
-    for ruling in rulings("apple", _BENCH):
-        claim = ruling.claim
-        if _NAMES.get(claim.label, claim.label) == name:
-            size = claim.size_bytes
-            return ModelUsed(
-                name=name, reference=f"Qwen3.5 {claim.label}", size_bytes=size, bytes_per_token=size, experts=0
-            )
-    return ModelUsed(name=name, reference=name)
+    claim = next((claim for claim in published.table(_BENCH) if claim.target == name), None)
+    if claim is None:
+        return ModelUsed(name=name, reference=name)
+    size = claim.size_bytes
+    return ModelUsed(name=name, reference=f"Qwen3.5 {claim.label}", size_bytes=size, bytes_per_token=size, experts=0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from specmeter.audit import reading
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Names(TypedDict, total=False):
-    """What the audit does not know of a row, in the study's words; what is left out is taken from the claim."""
+    """What the study calls otherwise than the published row; what is left out is taken from the claim."""
 
     config: str
     target: str
@@ -32,8 +33,6 @@ class Names(TypedDict, total=False):
     method: str
     gamma: int | None
     prompt: str | None
-    prompt_tokens: int | None
-    repeat: int
     max_tokens: int | None
     suite: str
     requests: int
@@ -80,14 +79,16 @@ def worst_of(rows: Sequence[Result]) -> tuple[Standing | None, str]:
 
 
 def result(ruling: Ruling, **names: Unpack[Names]) -> Result:
-    """One published generation. `names` must give the prompt; the target is the claim's label where it is not given."""
+    """One published generation."""
     claim = ruling.claim
     verdict, why = verdict_of(ruling)
     return Result.model_validate(
         {
             **_identity(claim),
-            "max_tokens": claim.predicted_n,
+            "prompt": claim.conditions.get("prompt", ""),
             "prompt_tokens": claim.prompt_n,
+            "repeat": claim.repeat or 0,
+            "max_tokens": claim.conditions.get("max_tokens", claim.predicted_n),
             "decode_rate": claim.decode_rate,
             "acceptance": claim.acceptance,
             "tau": claim.tau if claim.tau is not None else _tau(claim),
@@ -121,9 +122,43 @@ def arm(ruling: Ruling, **names: Unpack[Names]) -> ArmResult:
     )
 
 
-def printed_rate(claim: Claim, *, level: float = 0.95) -> Estimate | None:
+def mean_line(rows: Sequence[Result], baseline_rate: float | None, *, prompt: str | None = None) -> ArmResult:
+    """The mean over the runs of one configuration that a page prints, as good as the worst of them."""
+    told = [row for row in rows if row.decode_rate is not None]
+    rate = fmean(row.decode_rate or 0.0 for row in told)
+    verdict, why = worst_of(told)
+    claimed = None if baseline_rate is None else rate / baseline_rate
+    taus = [row.tau for row in told if row.tau is not None]
+    return ArmResult(
+        **{name: getattr(rows[0], name) for name in ("config", "suite", "target", "draft", "method", "gamma")},
+        prompt=prompt,
+        requests=len(rows),
+        decode_rate=_mean(rate, len(told), "tok/s"),
+        speedup=None if verdict or claimed is None else _mean(claimed, len(told), "x"),
+        claimed_speedup=claimed if verdict else None,
+        acceptance=_mean(fmean(row.acceptance or 0.0 for row in told), len(told), "1"),
+        tau=_mean(fmean(taus), len(taus), "tokens/forward") if taus else None,
+        verdict=verdict,
+        why=why,
+    )
+
+
+def _mean(value: float, n: int, unit: str) -> Estimate:
+    return Estimate(point=value, n=n, unit=unit, method=f"mean of {n} printed values; no interval")
+
+
+def counted_tau(claim: Claim) -> float | None:
+    """What the printed counters would mean if every round had been verified."""
+    return 1 + claim.accepted / claim.steps if claim.steps and claim.accepted is not None else None
+
+
+def printed_rate(claim: Claim) -> Estimate | None:
     """The printed decode rate [tok/s]; with Student's interval where the standard deviation of its runs is printed."""
-    rate, sd, runs = claim.decode_rate, claim.decode_rate_sd, claim.runs or 1
+    return printed_mean(claim.decode_rate, claim.decode_rate_sd, claim.runs or 1)
+
+
+def printed_mean(rate: float | None, sd: float | None, runs: int, *, level: float = 0.95) -> Estimate | None:
+    """A printed mean over runs [tok/s]; with Student's interval where their standard deviation is printed."""
     if rate is None or sd is None or runs < 2:
         return _printed(rate, "tok/s", runs)
     half = t_critical(runs - 1, level) * sd / math.sqrt(runs)
@@ -150,7 +185,8 @@ def _printed(value: float | None, unit: str, n: int) -> Estimate | None:
 def _identity(claim: Claim) -> dict[str, Any]:
     return {
         "config": claim.label or claim.row,
-        "target": claim.label or claim.row,
+        "target": claim.target or claim.label or claim.row,
+        "draft": claim.draft,
         "method": claim.method or "none",
         "gamma": claim.gamma,
     }

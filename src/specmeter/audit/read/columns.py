@@ -69,8 +69,8 @@ COLUMNS = (
     _column("reference", "text", "label of the row that is the baseline of this one",
             "baseline_of baseline_label compared_with"),
     _column("source_document", "text", "what the row was copied from: a paper, a page, a log", ""),
-    _column("source_place", "text", "where it stands there: `Table 5, row 3`; it names the row instead of its line", ""),
-    _column("claim_notes", "text", "what a reader should know of the row, several notes with ` | ` between them", ""),
+    _column("source_place", "text", "where it stands there, `Table 5, row 3`: names the row instead of its line", ""),
+    _column("claim_notes", "text", "what a reader should know of the row; a bar between several notes", ""),
     _column("rate_window", "text", "which tokens the rate divides by which time: `all tokens`, `all but the first`, "
             "`with prompt`", ""),
     _column("speedup", "ratio", "over plain decoding of the same target: `1.26x` or `+26%`",
@@ -192,7 +192,8 @@ OTHER = "also: "
 
 _BY_NAME = {alias: column for column in COLUMNS for alias in (column.name, *column.aliases)}
 _UNITS = {
-    "pct": "%", "percent": "%", "fraction": "fraction", "ms": "ms", "s": "s", "sec": "s", "seconds": "s", "us": "us", "ns": "ns",
+    "pct": "%", "percent": "%", "fraction": "fraction",
+    "ms": "ms", "s": "s", "sec": "s", "seconds": "s", "us": "us", "ns": "ns",
     "bytes": "b", "kb": "kb", "mb": "mb", "gb": "gb", "kib": "kib", "mib": "mib", "gib": "gib", "gb_s": "gb/s",
     "gbs": "gb/s", "gbps": "gb/s", "x": "x",
 }  # fmt: skip

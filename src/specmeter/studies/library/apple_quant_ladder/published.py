@@ -7,26 +7,26 @@ no two can be paired.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from specmeter.audit.published.table import rows
-from specmeter.numbers.stats import t_critical
+from specmeter.audit import published as tables
 from specmeter.quality import ModelQuality, ModelRole, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity
 from specmeter.studies import apple_published
-from specmeter.studies.from_claims import arm, rulings
+from specmeter.studies.from_claims import arm, printed_mean, printed_rate, rulings
 from specmeter.studies.study import ArmResult, ModelUsed, StudyData
 
 if TYPE_CHECKING:
-    from specmeter.audit.published.table import Row
+    from specmeter.audit.claim import Claim
 
 RUNS = 4
 """Runs behind each mean, by the data's metadata."""
 WINDOWS, WINDOW = 10, 512
 """Of the perplexities (`--chunks 10`, context 512)."""
 SCORED = WINDOWS * (WINDOW - WINDOW // 2 - 1)
+GENERATED = 128
+"""Tokens of each generation."""
 MEMORY = 192 * 10**9
 
 _BITS = {"F16": 16, "Q8_0": 8, "Q6_K": 6, "Q5_K_M": 5, "Q4_K_M": 4, "Q3_K_M": 3, "Q2_K": 2}
@@ -75,7 +75,7 @@ def families() -> StudyData:
     lines = tuple(
         arm(ruling, config=name, target=name, requests=RUNS)
         for ruling in rulings("apple", "apple/mlx.csv")
-        if (name := ruling.claim.label.removesuffix(" (MLX)")) in {item.model.name for item in found}
+        if (name := ruling.claim.target or "") in {item.model.name for item in found}
     )
     return _data(
         "qat-vs-ptq",
@@ -120,22 +120,24 @@ def _data(
 
 
 def _ladder() -> Iterator[ModelQuality]:
-    bench = [row for row in rows("apple_bench.csv") if row["model_label"].startswith("4B_")]
-    scores = {row["model"]: row for row in rows("apple_perplexity.csv")}
-    for row in bench:
-        if row["n_gen"] == "0":
+    bench = [claim for claim in tables.table("apple/bench.csv") if claim.label.startswith("4B_")]
+    scores = {claim.label: claim for claim in tables.table("apple/perplexity.csv")}
+    prompts = {claim.label: claim for claim in bench if claim.prompt_rate is not None}
+    for claim in bench:
+        if claim.decode_rate is None:
             continue
-        name = row["model_label"].removeprefix("4B_")
-        prompt = next(it for it in bench if it["model_label"] == row["model_label"] and it["n_gen"] == "0")
+        name, size, prompt = claim.label.removeprefix("4B_"), round(claim.size_bytes or 0), prompts[claim.label]
         yield ModelQuality(
-            model=_model(name, f"Qwen3.5-4B {name}", int(row["model_size_bytes"])),
-            bits_per_weight=8 * int(row["model_size_bytes"]) / _PARAMETERS,
-            perplexity=_perplexity(scores[row["model_label"]]),
+            model=_model(name, f"Qwen3.5-4B {name}", size),
+            bits_per_weight=8 * size / _PARAMETERS,
+            perplexity=_perplexity(scores[claim.label]),
             rates=(
                 _rate(
-                    SpeedTest(kind="prompt", tokens=int(prompt["n_prompt"])), prompt["avg_tps"], prompt["stddev_tps"]
+                    SpeedTest(kind="prompt", tokens=prompt.prompt_n or 0),
+                    printed_mean(prompt.prompt_rate, prompt.prompt_rate_sd, RUNS),
+                    prompt.prompt_rate_sd,
                 ),
-                _rate(SpeedTest(kind="generate", tokens=int(row["n_gen"])), row["avg_tps"], row["stddev_tps"]),
+                _rate(SpeedTest(kind="generate", tokens=GENERATED), printed_rate(claim), claim.decode_rate_sd),
             ),
             rates_engine=_engine("llama-bench"),
             role=ModelRole(bits=_BITS[name], family="Qwen3.5-4B"),
@@ -147,20 +149,19 @@ _PARAMETERS = 4205751296
 
 
 def _families() -> Iterator[ModelQuality]:
-    for row in rows("apple_mlx.csv"):
-        family, _, width = row["model"].rpartition("-")
+    for claim in tables.table("apple/mlx.csv"):
+        name = claim.target or ""
+        family, _, width = name.rpartition("-")
         if not width.endswith("bit"):
             continue
-        qat = family.endswith("-QAT")
+        bits = float(width.removesuffix("bit"))
         yield ModelQuality(
-            model=_model(row["model"], f"{row['model']} (MLX)", round(float(row["size_mb"]) * 1e6)),
-            bits_per_weight=float(width.removesuffix("bit")),
-            rates=(_rate(SpeedTest(kind="generate", tokens=int(row["n_gen"])), row["avg_tps"], row["std_tps"]),),
+            model=_model(name, claim.label, round(claim.size_bytes or 0)),
+            bits_per_weight=bits,
+            rates=(_rate(SpeedTest(kind="generate", tokens=GENERATED), printed_rate(claim), claim.decode_rate_sd),),
             rates_engine=_engine("mlx"),
             role=ModelRole(
-                family=family.removesuffix("-QAT"),
-                training="qat" if qat else "ptq",
-                bits=float(width.removesuffix("bit")),
+                family=family.removesuffix("-QAT"), training="qat" if family.endswith("-QAT") else "ptq", bits=bits
             ),
         )
 
@@ -173,16 +174,14 @@ def _engine(kind: str) -> EngineIdentity:
     return EngineIdentity(kind=kind, version="not told", build="not told", binary="", binary_sha256="")
 
 
-def _rate(test: SpeedTest, mean: str, deviation: str) -> Rate:
-    point, spread = float(mean), float(deviation)
-    half = t_critical(RUNS - 1, 0.95) * spread / math.sqrt(RUNS)
-    method = f"mean of {RUNS} runs as printed; Student's interval from their printed standard deviation"
-    estimate = Estimate(point=point, low=max(0.0, point - half), high=point + half, n=RUNS, unit="tok/s", method=method)
-    return Rate(test=test, rate=estimate, ms=(), deviation=spread)
+def _rate(test: SpeedTest, mean: Estimate | None, deviation: float | None) -> Rate:
+    if mean is None:
+        raise ValueError("a printed rate is missing")
+    return Rate(test=test, rate=mean, ms=(), deviation=deviation)
 
 
-def _perplexity(row: Row) -> Perplexity:
-    point, error = float(row["ppl"]), float(row["ppl_std"])
+def _perplexity(claim: Claim) -> Perplexity:
+    point, error = claim.perplexity or 0.0, claim.perplexity_sd or 0.0
     return Perplexity(
         estimate=Estimate(
             point=point,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING
 
-from specmeter.record import Estimate
-from specmeter.studies.from_claims import printed_rate, result, rulings, tally, worst_of
+from specmeter.audit import published as tables
+from specmeter.studies.from_claims import counted_tau, mean_line, printed_rate, result, rulings, tally
 from specmeter.studies.library.cross_device.costs import WITHDRAWN
 from specmeter.studies.study import ArmResult, DraftPlace, ModelUsed, StudyData
 
@@ -23,31 +21,31 @@ SOURCE = (
 TARGET, DRAFT = "9B_Q8", "0.8B_Q8"
 BASELINE = f"{TARGET}/none"
 
-_AGAIN, _FIRST, _BENCH = "apple/cross_again.csv", "apple/cross_first.csv", "apple/bench.csv"
-_WHERE = re.compile(r"draft on (\w+), gamma \d+, (\w+)$")
+_AGAIN, _FIRST, _BENCH, _LOGS = "apple/cross_again.csv", "apple/cross_first.csv", "apple/bench.csv", "apple/logs.csv"
 _NAMES = {"local": "local", "103_M1Max": "M1 Max", "104_M2Pro": "M2 Pro"}
 _ALONE = {"M1 Max": 86.62, "M2 Pro": 62.94}
 """The draft by itself on the machines, as printed [tok/s]."""
-_LOGS = "apple/logs.csv"
-_LOG = re.compile(r"crossdevice_(\w+?)_0\.8B_Q8_\w+$")
 _NOT_REACHED = "Failed to connect"
 _VOCABULARY = 248_320
 """Tokens of both models, as the raw log lists them."""
 
+Runs = dict[str, list[tuple["Result", "Ruling"]]]
+"""Configuration -> its runs."""
+
 
 def published() -> StudyData:
     """Nine runs that the document stands by, and the seven it withdrew."""
-    again = dict(_by_config(_AGAIN, ""))
-    first = dict(_by_config(_FIRST, " (first)"))
+    again, first = _by_config(_AGAIN, ""), _by_config(_FIRST, " (first)")
+    alone = next(claim for claim in tables.table(_BENCH) if claim.target == TARGET and claim.decode_rate is not None)
     return StudyData(
         study="cross-device",
         origin="published",
         title="published by the document, with the audit's verdicts",
         results=tuple(row for rows in (*again.values(), *first.values()) for row, _ in rows),
         arms=(
-            *_baseline(),
-            *(_line(config, rows, "") for config, rows in again.items()),
-            *(_line(config, rows, WITHDRAWN) for config, rows in first.items()),
+            ArmResult(config=BASELINE, target=TARGET, requests=alone.runs or 1, decode_rate=printed_rate(alone)),
+            *(_line(rows) for rows in again.values()),
+            *(_line(rows).model_copy(update={"suite": WITHDRAWN}) for rows in first.values()),
         ),
         models=(
             ModelUsed(name=TARGET, reference="Qwen3.5-9B-UD-Q8_K_XL", experts=0),
@@ -69,46 +67,21 @@ def published() -> StudyData:
     )
 
 
-def _by_config(source: str, suffix: str) -> Iterator[tuple[str, list[tuple[Result, Ruling]]]]:
-    found: dict[str, list[tuple[Result, Ruling]]] = {}
+def _by_config(source: str, suffix: str) -> Runs:
+    found: Runs = {}
     for ruling in rulings("apple", source):
-        where = _WHERE.search(ruling.claim.label)
-        assert where, ruling.claim.label
-        config = f"{TARGET}/{_NAMES[where.group(1)]}{suffix}"
-        row = result(
-            ruling, config=config, target=TARGET, draft=DRAFT, method="draft-simple", gamma=4, prompt=where.group(2)
-        )
-        claim = ruling.claim
-        if claim.steps and claim.accepted is not None:
-            row = row.model_copy(update={"tau": 1 + claim.accepted / claim.steps})
+        config = f"{TARGET}/{_NAMES[ruling.claim.conditions['rpc_backend']]}{suffix}"
+        row = result(ruling, config=config)
+        if (tau := counted_tau(ruling.claim)) is not None:
+            row = row.model_copy(update={"tau": tau})
         found.setdefault(config, []).append((row, ruling))
-    yield from found.items()
+    return found
 
 
-def _line(config: str, rows: Sequence[tuple[Result, Ruling]], suite: str) -> ArmResult:
-    """The mean over prompts that the page prints, as good as the worst of its runs."""
-    told = [row for row, _ in rows if row.decode_rate is not None]
-    rate = fmean(row.decode_rate or 0.0 for row in told)
-    verdict, why = worst_of(told)
-    baseline = rows[0][1].claim.baseline_rate or next(
-        ruling.claim.baseline_rate for _, ruling in rows if ruling.claim.baseline_rate
-    )
-    speedup = rate / baseline
-    return ArmResult(
-        config=config,
-        suite=suite,
-        target=TARGET,
-        draft=DRAFT,
-        method="draft-simple",
-        gamma=4,
-        requests=len(rows),
-        decode_rate=_mean(rate, len(told), "tok/s"),
-        speedup=None if verdict else _mean(speedup, len(told), "x"),
-        claimed_speedup=speedup if verdict else None,
-        acceptance=_mean(fmean(row.acceptance or 0.0 for row in told), len(told), "1"),
-        verdict=verdict,
-        why=why,
-    )
+def _line(rows: Sequence[tuple[Result, Ruling]]) -> ArmResult:
+    """The mean over prompts that the page prints, over the baseline that it takes."""
+    baseline = next((ruling.claim.baseline_rate for _, ruling in rows if ruling.claim.baseline_rate), None)
+    return mean_line([row for row, _ in rows], baseline)
 
 
 def _place(config: str, rows: Sequence[tuple[Result, Ruling]], *, stayed: bool = False) -> DraftPlace:
@@ -128,18 +101,7 @@ def _place(config: str, rows: Sequence[tuple[Result, Ruling]], *, stayed: bool =
 
 def _told_by_logs(name: str) -> Iterator[str]:
     """What raw logs say of the place of a draft that was asked onto a machine."""
-    for ruling in rulings("apple", _LOGS):
-        log = _LOG.search(ruling.claim.row)
-        if log and _NAMES.get(log.group(1)) == name:
-            yield from (note for note in ruling.claim.notes if note.startswith(_NOT_REACHED))
-
-
-def _baseline() -> Iterator[ArmResult]:
-    for ruling in rulings("apple", _BENCH):
-        if ruling.claim.label == TARGET and ruling.claim.decode_rate is not None and ruling.claim.device == "M2 Ultra":
-            rate = printed_rate(ruling.claim)
-            yield ArmResult(config=BASELINE, target=TARGET, requests=ruling.claim.runs or 1, decode_rate=rate)
-
-
-def _mean(value: float, n: int, unit: str) -> Estimate:
-    return Estimate(point=value, n=n, unit=unit, method=f"mean of {n} printed values; no interval")
+    asked = next(place for place, machine in _NAMES.items() if machine == name)
+    for log in tables.table(_LOGS):
+        if log.row.startswith(f"crossdevice_{asked}_{DRAFT}_"):
+            yield from (note for note in log.notes if note.startswith(_NOT_REACHED))

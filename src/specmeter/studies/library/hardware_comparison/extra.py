@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.machines import Machine, MachineLine, MachineTable, from_quality, merge
-from specmeter.audit.published.table import half_digit
 from specmeter.numbers.estimates import above, below, quotient, scaled
 from specmeter.studies.study import StudyCell, StudyData
 from specmeter.studies.telling import by_counts, by_values, quoted
@@ -271,7 +270,7 @@ def utilisation(data: StudyData) -> Found:
 
 def _printed_right(machine: str, share: Estimate) -> bool:
     """Whether the page's figure is what follows, to the last digit that it prints."""
-    return abs(100 * share.point - PRINTED[machine][0]) <= half_digit("64")
+    return abs(100 * share.point - PRINTED[machine][0]) <= 0.5  # printed in whole percent
 
 
 def _percent(share: Estimate) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.machines import Machine, MachineLine, MachineTable
-from specmeter.audit.published.table import rows
+from specmeter.audit import published as tables
 from specmeter.numbers.estimates import quotient, scaled
 from specmeter.record import Estimate
 from specmeter.studies.from_claims import printed_rate, rulings, verdict_of
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _BANDWIDTH = {"M2 Ultra": 800e9, "M1 Max": 400e9, "M2 Pro": 200e9}
 """As the document states them."""
-_NAMES = {"0.8B Q8_0": "0.8B_Q8", "2B Q8_0": "2B_Q8", "9B Q8_0": "9B_Q8", "35B-A3B Q8_0 (MoE)": "35B_Q8"}
 
 Rated = tuple[Estimate, float | None, "Standing | None"]
 """Rate, bytes per token, verdict."""
@@ -65,21 +64,19 @@ def _table() -> MachineTable:
 def _rates() -> Iterator[tuple[tuple[str, str, str], Rated]]:
     """(model, test, machine) -> what is printed."""
     spread = {
-        ruled.claim.label: printed_rate(ruled.claim)
-        for ruled in rulings("apple", "apple/bench.csv")
-        if ruled.claim.decode_rate is not None
+        claim.target: printed_rate(claim) for claim in tables.table("apple/bench.csv") if claim.decode_rate is not None
     }
-    printed = rows("apple_multimodel.csv")
-    for ruled, row in zip(rulings("apple", "apple/multimodel.csv"), printed, strict=True):
+    for ruled in rulings("apple", "apple/multimodel.csv"):
         claim = ruled.claim
-        subject, machine = _NAMES[row["model"]], claim.device or ""
+        subject, machine = claim.target or "", claim.device or ""
         rate = spread.get(subject) if machine == "M2 Ultra" else None
         rate = rate if rate is not None else printed_rate(claim)
         verdict, _ = verdict_of(ruled)
         if rate is not None:
             yield (subject, "tg128", machine), (rate, claim.bytes_per_token or claim.size_bytes, verdict)
-        prompt = Estimate(point=float(row["pp_tps"]), n=1, unit="tok/s", method="as printed; no interval")
-        yield (subject, "pp512", machine), (prompt, None, verdict)
+        if claim.prompt_rate is not None:
+            prompt = Estimate(point=claim.prompt_rate, n=1, unit="tok/s", method="as printed; no interval")
+            yield (subject, "pp512", machine), (prompt, None, verdict)
 
 
 def _line(subject: str, test: str, machine: Machine, rates: dict[tuple[str, str, str], Rated]) -> MachineLine:

@@ -7,27 +7,21 @@ are made from its rows, where a baseline and a speculative run of the same lengt
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.audit.claim import VERDICTS
-from specmeter.audit.published.table import Row, rows
+from specmeter.audit import published as tables
 from specmeter.numbers.stats import Pool, geometric_speedup, t_interval
 from specmeter.record import Estimate
 from specmeter.studies import from_claims
 from specmeter.studies.apple_published import raw_logs
+from specmeter.studies.library.moe_306 import lines
 from specmeter.studies.study import ArmResult, ModelUsed, Ran, Result, StudyData
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from specmeter.audit.claim import Ruling
-
+_TABLES, _RUNS = "moe-306/tables.csv", "moe-306/runs.csv"
 _KINDS = {"short_factual": "fact", "code_gen": "code", "long_reasoning": "reason", "chinese": "zh"}
 """The paper's names of prompts -> ours."""
 
@@ -65,19 +59,18 @@ NOTES = (
 @cache
 def published() -> StudyData:
     """The paper's numbers."""
-    runs = list(zip(rows("moe306_runs.csv"), from_claims.rulings("moe-306", "moe-306/runs.csv"), strict=True))
-    suspect = _all_accepted(runs)
-    sizes = _sizes()
+    runs = tuple(_results())
+    swept = [run for run in runs if _is_swept(run)]
     return StudyData(
         study="moe-306",
         origin="published",
         title="published by AtomGradient, March 2026, measured on an Apple M2 Ultra",
-        results=tuple(_result(row, ruling, suspect) for row, ruling in runs),
-        arms=(*_table_lines(runs), *_swept_lines(runs, suspect), *_kind_lines(runs), *_length_lines(runs, suspect)),
-        models=tuple(_model(*model, sizes) for model in _MODELS),
+        results=runs,
+        arms=(*_table_lines(runs), *_swept_lines(swept), *_kind_lines(runs), *_length_lines(swept)),
+        models=tuple(_model(*model) for model in _MODELS),
         machine="Apple M2 Ultra, 192 GB",
         bandwidth_bytes_per_s=next(
-            ruling.claim.bandwidth_bytes_per_s for _, ruling in runs if ruling.claim.bandwidth_bytes_per_s
+            claim.bandwidth_bytes_per_s for claim in tables.table(_RUNS) if claim.bandwidth_bytes_per_s
         ),
         parts=(Ran(part="moe-306", status="measured"),),
         notes=(_root_cause(), *NOTES, _audited()),
@@ -105,138 +98,108 @@ def _audited() -> str:
 
 def prompts_timed() -> tuple[int, int]:
     """(rows of suite F with drafts that print how long the prompt took, rows of suite F with drafts)."""
-    drafted = [row for row in rows("moe306_runs.csv") if row["job_id"].startswith("F_sd_")]
-    return sum(bool(row["prompt_eval_ms"]) for row in drafted), len(drafted)
+    drafted = [claim for claim in tables.table(_RUNS) if claim.row.startswith("F_sd_")]
+    return sum(claim.prompt_ms is not None for claim in drafted), len(drafted)
 
 
-Runs = Sequence[tuple[Row, "Ruling"]]
+# --- runs ------------------------------------------------------------------------------------------------------------
 
 
-def _names(row: Row) -> from_claims.Names:
-    suite = row["job_id"][0]
-    drafted = row["draft_model"] != "none"
-    gamma = int(row["draft_len"]) if drafted else None
-    return {
-        "config": _config(suite, row["target_model"], row["draft_model"], gamma),
-        "target": row["target_model"],
-        "draft": row["draft_model"] if drafted else None,
-        "method": "draft-simple" if drafted else "none",
-        "gamma": gamma,
-    }
+def _results() -> Iterator[Result]:
+    runs = list(from_claims.rulings("moe-306", _RUNS))
+    drafted = [it.claim for it in runs if it.claim.conditions["suite"] == "F" and it.claim.method != "none"]
+    constructed = all(claim.acceptance == 1 for claim in drafted)
+    for ruling in runs:
+        claim = ruling.claim
+        swept, kind = claim.conditions["suite"] == "F", claim.conditions["prompt"]
+        unnamed = "random tokens" if kind == "bench" else f"length-{claim.prompt_n}"
+        config = _config(claim.target or "", claim.draft, claim.gamma, swept=swept)
+        made = from_claims.result(ruling, config=config, prompt=_KINDS.get(kind, unnamed))
+        if swept and made.method != "none" and constructed and made.verdict is None:
+            made = made.model_copy(update={"verdict": "suspect", "why": _ALL_ACCEPTED})
+        yield made
 
 
-def _config(suite: str, target: str, draft: str, gamma: int | None) -> str:
-    if suite == "F":
+def _config(target: str, draft: str | None, gamma: int | None, *, swept: bool) -> str:
+    if swept:
         return f"{target}/lengths" if gamma is None else f"{target}/lengths-g{gamma}"
     return f"{target}/none" if gamma is None else f"{target}/draft-simple/{draft}/g{gamma}"
 
 
-def _result(row: Row, ruling: Ruling, suspect: frozenset[str]) -> Result:
-    unnamed = "random tokens" if row["prompt_key"] == "bench" else f"length-{row['n_prompt']}"
-    names = _names(row)
-    names["prompt"] = _KINDS.get(row["prompt_key"], unnamed)
-    names["prompt_tokens"] = int(row["n_prompt"])
-    names["repeat"] = _repeat(row)
-    names["max_tokens"] = int(row["n_predict"])
-    made = from_claims.result(ruling, **names)
-    if row["job_id"] in suspect and made.verdict is None:
-        return made.model_copy(update={"verdict": "suspect", "why": _ALL_ACCEPTED})
-    return made
-
-
-def _all_accepted(runs: Runs) -> frozenset[str]:
-    """Speculative runs of suite F, if each of them says that everything was accepted."""
-    drafted = [row for row, _ in runs if row["job_id"].startswith("F_") and row["draft_model"] != "none"]
-    if any(float(row["draft_acceptance_rate"]) < 1 for row in drafted):
-        return frozenset()
-    return frozenset(row["job_id"] for row in drafted)
+def _is_swept(run: Result) -> bool:
+    """Whether a run belongs to suite F."""
+    return "/lengths" in run.config
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-def _table_lines(runs: Runs) -> Iterator[ArmResult]:
+def _table_lines(runs: Sequence[Result]) -> Iterator[ArmResult]:
     """Rows of Tables 4 and 5."""
-    grouped = _grouped(runs, lambda row: "" if row["job_id"].startswith("F_") else _key(row))
-    rulings = from_claims.rulings("moe-306", "moe-306/tables.csv")
-    for row, ruling in zip(rows("moe306_tables.csv"), rulings, strict=True):
-        gamma = int(row["gamma"]) if row["gamma"] else None
-        draft = row["draft"]
-        measured = grouped[f"{row['target']} {draft} {row['gamma'] or 0}"]
-        line = from_claims.arm(
-            ruling,
-            config=_config("", row["target"], draft, gamma),
-            target=row["target"],
-            draft=draft if gamma else None,
-            suite=_suite(row["target"], gamma),
-            requests=len(measured),
-        )
-        yield line.model_copy(update=_measured(measured))
+    for ruling in from_claims.rulings("moe-306", _TABLES):
+        claim = ruling.claim
+        config = _config(claim.target or "", claim.draft, claim.gamma, swept=False)
+        measured = [run for run in runs if run.config == config]
+        line = from_claims.arm(ruling, config=config, requests=len(measured))
+        yield line.model_copy(update={"suite": lines.suite(line), **_measured(measured)})
 
 
-def _swept_lines(runs: Runs, suspect: frozenset[str]) -> Iterator[ArmResult]:
+def _swept_lines(swept: Sequence[Result]) -> Iterator[ArmResult]:
     """Suite F over all lengths."""
-    of_suite = [(row, ruling) for row, ruling in runs if row["job_id"].startswith("F_")]
-    for group in _grouped(of_suite, _key).values():
-        yield _line(group, of_suite, suspect, suite="F")
+    for group in _grouped(swept, lambda run: run.config):
+        yield _line(group, swept)
 
 
-def _length_lines(runs: Runs, suspect: frozenset[str]) -> Iterator[ArmResult]:
+def _length_lines(swept: Sequence[Result]) -> Iterator[ArmResult]:
     """Suite F by length."""
-    of_suite = [(row, ruling) for row, ruling in runs if row["job_id"].startswith("F_")]
-    for group in _grouped(of_suite, lambda row: f"{_key(row)} {row['n_prompt']}").values():
-        length = int(group[0][0]["n_prompt"])
-        same = [(row, ruling) for row, ruling in of_suite if int(row["n_prompt"]) == length]
-        yield _line(group, same, suspect, suite="F").model_copy(update={"prompt_tokens": length})
+    for group in _grouped(swept, lambda run: (run.config, run.prompt_tokens)):
+        length = group[0].prompt_tokens
+        same = [run for run in swept if run.prompt_tokens == length]
+        yield _line(group, same).model_copy(update={"prompt_tokens": length})
 
 
-def _kind_lines(runs: Runs) -> Iterator[ArmResult]:
+def _kind_lines(runs: Sequence[Result]) -> Iterator[ArmResult]:
     """Suites B and D by prompt; the baseline is that of the paper: other prompts, another program."""
-    baselines = _grouped([item for item in runs if item[0]["prompt_key"] == "bench"], lambda row: row["target_model"])
-    drafted = [item for item in runs if item[0]["job_id"][0] in "BD"]
-    for group in _grouped(drafted, lambda row: f"{_key(row)} {row['prompt_key']}").values():
-        row = group[0][0]
-        line = _line(group, (), frozenset(), suite=row["job_id"][0])
-        base = fmean(float(other["tokens_per_sec"]) for other, _ in baselines[row["target_model"]])
-        claimed = fmean(float(other["tokens_per_sec"]) for other, _ in group) / base
-        yield line.model_copy(update={"prompt": _KINDS[row["prompt_key"]], "claimed_speedup": claimed})
+    drafted = [run for run in runs if run.method != "none" and not _is_swept(run)]
+    for group in _grouped(drafted, lambda run: (run.config, run.prompt)):
+        first = group[0]
+        plain = [run for run in runs if run.target == first.target and run.prompt == "random tokens"]
+        claimed = fmean(map(_rate, group)) / fmean(map(_rate, plain))
+        yield _line(group, ()).model_copy(update={"prompt": first.prompt, "claimed_speedup": claimed})
 
 
-def _line(group: Runs, same: Runs, suspect: frozenset[str], *, suite: str) -> ArmResult:
-    """A line made from rows, with its speedup over the plain rows among `same`, unless a row breaks a bound."""
-    row = group[0][0]
-    broken = min((ruling for _, ruling in group if ruling.broken), key=_worst, default=None)
-    if broken is not None:
-        verdict, why = from_claims.verdict_of(broken)
-    elif row["job_id"] in suspect:
-        verdict, why = "suspect", _ALL_ACCEPTED
-    else:
-        verdict, why = None, ""
-    fields = {"suite": suite, "requests": len(group), "verdict": verdict, "why": why}
-    line = ArmResult.model_validate({**_names(row), **fields})
-    line = line.model_copy(update=_measured(group))
-    plain = [item for item in same if item[0]["draft_model"] == "none"]
-    if not line.speculates or not plain or broken is not None:
+def _line(group: Sequence[Result], same: Sequence[Result]) -> ArmResult:
+    """A line made from runs, as good as the worst of them, with its speedup over the plain runs among `same`."""
+    order = ("invalid", "implausible", "suspect", None)
+    worst = min(group, key=lambda run: order.index(run.verdict))
+    line = ArmResult(
+        config=worst.config,
+        target=worst.target,
+        draft=worst.draft,
+        method=worst.method,
+        gamma=worst.gamma,
+        requests=len(group),
+        verdict=worst.verdict,
+        why=worst.why,
+    )
+    line = line.model_copy(update={"suite": lines.suite(line), **_measured(group)})
+    plain = [run for run in same if run.method == "none"]
+    if not line.speculates or not plain or not line.stands:
         return line
     ours, theirs = _by_repeat(group), _by_repeat(plain)
     pairs = [(Pool(ours[repeat], 1000.0), Pool(theirs[repeat], 1000.0)) for repeat in sorted(ours) if repeat in theirs]
     return line.model_copy(update={"speedup": geometric_speedup(pairs)})
 
 
-def _worst(ruling: Ruling) -> int:
-    return VERDICTS.index(ruling.verdict)
-
-
-def _measured(group: Runs) -> dict[str, Estimate | None]:
+def _measured(group: Sequence[Result]) -> dict[str, Estimate | None]:
     """Rate over repeats; acceptance over prompts, since greedy text repeats itself."""
-    by_repeat = list(_by_repeat(group).values())
-    shares: defaultdict[str, list[float]] = defaultdict(list)
-    for row, _ in group:
-        if row["draft_acceptance_rate"]:
-            shares[f"{row['prompt_key']} {row['n_prompt']}"].append(float(row["draft_acceptance_rate"]))
-    by_prompt = [fmean(values) for values in shares.values()]
+    drafted = [run for run in group if run.acceptance is not None]
+    by_prompt = [
+        fmean(run.acceptance or 0.0 for run in runs)
+        for runs in _grouped(drafted, lambda run: (run.prompt, run.prompt_tokens))
+    ]
     return {
-        "decode_rate": _mean(by_repeat, "tok/s", "mean of runs; Student t over repeats"),
+        "decode_rate": _mean(list(_by_repeat(group).values()), "tok/s", "mean of runs; Student t over repeats"),
         "acceptance": _mean(by_prompt, "1", "mean of runs; Student t over prompts") if by_prompt else None,
     }
 
@@ -249,55 +212,30 @@ def _mean(values: Sequence[float], unit: str, method: str) -> Estimate:
     return Estimate(point=mean, low=max(0.0, low), high=high, n=len(values), unit=unit, method=method)
 
 
-def _by_repeat(group: Runs) -> Mapping[int, float]:
-    """Repeat -> mean rate of its rows."""
-    found: defaultdict[int, list[float]] = defaultdict(list)
-    for row, _ in group:
-        found[_repeat(row)].append(float(row["tokens_per_sec"]))
-    return {repeat: fmean(values) for repeat, values in found.items()}
+def _by_repeat(group: Sequence[Result]) -> dict[int, float]:
+    """Repeat -> mean rate of its runs."""
+    return {runs[0].repeat: fmean(map(_rate, runs)) for runs in _grouped(group, lambda run: run.repeat)}
 
 
-def _grouped(runs: Runs, key: Callable[[Row], str]) -> dict[str, list[tuple[Row, Ruling]]]:
-    found: defaultdict[str, list[tuple[Row, Ruling]]] = defaultdict(list)
-    for row, ruling in runs:
-        found[key(row)].append((row, ruling))
-    return found
+def _rate(run: Result) -> float:
+    return run.decode_rate or 0.0
 
 
-def _repeat(row: Row) -> int:
-    """From the end of the row's name: `..._r2`."""
-    return int(row["job_id"].rpartition("_r")[2])
-
-
-def _key(row: Row) -> str:
-    return f"{row['target_model']} {row['draft_model']} {row['draft_len']}"
-
-
-def _suite(target: str, gamma: int | None) -> str:
-    if target.startswith("moe"):
-        return "B" if gamma else "A"
-    return "D" if gamma else "C"
+def _grouped(runs: Sequence[Result], key: Callable[[Result], Hashable]) -> list[list[Result]]:
+    found: dict[Hashable, list[Result]] = {}
+    for run in runs:
+        found.setdefault(key(run), []).append(run)
+    return list(found.values())
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def _sizes() -> dict[str, tuple[float | None, float | None]]:
-    """Target -> (bytes of its file, bytes that one token reads), as the audit has them from the paper."""
-    table = zip(rows("moe306_tables.csv"), from_claims.rulings("moe-306", "moe-306/tables.csv"), strict=True)
-    return {row["target"]: (ruling.claim.size_bytes, ruling.claim.bytes_per_token) for row, ruling in table}
-
-
-def _model(
-    name: str,
-    reference: str,
-    quantization: str,
-    total: float,
-    active: float,
-    sizes: Mapping[str, tuple[float | None, float | None]],
-) -> ModelUsed:
+def _model(name: str, reference: str, quantization: str, total: float, active: float) -> ModelUsed:
+    """A model of the paper; the sizes are those that the audit has from there."""
     mixture = active < total
-    size, one = sizes.get(name, (None, None))
+    claim = next((claim for claim in tables.table(_TABLES) if claim.target == name), None)
+    size, one = (claim.size_bytes, claim.bytes_per_token) if claim is not None else (None, None)
     return ModelUsed(
         name=name,
         reference=reference,

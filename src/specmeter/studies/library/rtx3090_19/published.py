@@ -7,7 +7,10 @@ rates of both are ordinary ones.
 
 from __future__ import annotations
 
-from specmeter.audit.published.table import Row, rows
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from specmeter.audit import published as tables
 from specmeter.record import Estimate
 from specmeter.studies import from_claims
 from specmeter.studies.library.rtx3090_19.lines import F16, OTHER_VOCABULARY
@@ -15,6 +18,10 @@ from specmeter.studies.study import ArmResult, ModelUsed, Requests, Result, Stud
 from specmeter.theory import catalogue
 from specmeter.theory.catalogue import models
 
+if TYPE_CHECKING:
+    from specmeter.audit.claim import Claim
+
+STUDY, _SUMMARY = "rtx3090-19", "rtx3090-19/summary.csv"
 DEVICE = "RTX 3090"
 TARGET = "Qwen3.6-35B-A3B"
 ABOVE = "Qwen3.5-122B-A10B"
@@ -25,13 +32,12 @@ _VOCABULARY = "vocab-mismatch: its vocabulary has 151936 tokens, the target's 24
 
 def published() -> StudyData:
     """What the document printed, with what is known against it."""
-    arms = {row["config"]: row for row in rows("rtx3090_19_arms.csv")}
     return StudyData(
         study="rtx3090-19",
         origin="published",
         title="published by thc1006, April 2026",
-        results=tuple(_results(arms)),
-        arms=tuple(_lines(arms)),
+        results=tuple(_results()),
+        arms=tuple(_lines()),
         models=(_model(TARGET, size_bytes=21e9, quantization="UD-Q4_K_XL"), _model(ABOVE)),
         machine=DEVICE,
         bandwidth_bytes_per_s=peak.high if (peak := catalogue.peak(DEVICE)) else None,
@@ -61,29 +67,22 @@ def _model(name: str, size_bytes: float | None = None, quantization: str = "") -
     )
 
 
-def _lines(arms: dict[str, Row]) -> list[ArmResult]:
-    printed = {row["config"]: row for row in rows("rtx3090_19_summary.csv")}
-    found: dict[str, ArmResult] = {}
-    for ruling in from_claims.rulings("rtx3090-19", "rtx3090-19/summary.csv"):
-        config = ruling.claim.label
-        row, arm = printed[config], arms[config]
-        line = from_claims.arm(
-            ruling,
-            config=config,
-            target=TARGET,
-            draft=arm["draft_model"] or None,
-            max_tokens=int(arm["max_tokens"]),
-        )
+def _lines() -> Iterator[ArmResult]:
+    printed = zip(from_claims.rulings(STUDY, _SUMMARY), tables.cells(_SUMMARY), strict=True)
+    by_name = {ruling.claim.label: (ruling, cells) for ruling, cells in printed}
+    for configuration in tables.cells("rtx3090-19/configurations.csv"):
+        ruling, cells = by_name[configuration["label"]]
+        line = from_claims.arm(ruling, max_tokens=int(cells["max_tokens"]))
         remarks = [other for other in ruling.others if other.startswith("acceptance-by-construction")]
-        found[config] = _judged(line).model_copy(
+        judged = _judged(line)
+        yield judged.model_copy(
             update={
-                "baseline": row["reference"] if row["reference"] != config else None,
-                "one_by_one": _requests(row),
-                "decode_rate": _pooled(row),
-                **({"why": remarks[0]} if remarks and not _judged(line).why else {}),
+                "baseline": cells["reference"] if cells["reference"] != line.config else None,
+                "one_by_one": _requests(ruling.claim, cells),
+                "decode_rate": _pooled(line.decode_rate),
+                **({"why": remarks[0]} if remarks and not judged.why else {}),
             }
         )
-    return [found[config] for config in arms]
 
 
 def _judged(line: ArmResult) -> ArmResult:
@@ -95,41 +94,28 @@ def _judged(line: ArmResult) -> ArmResult:
     return line.model_copy(update={**of_comparison, "why": why, "speedup": None, "claimed_speedup": claimed})
 
 
-def _pooled(row: Row) -> Estimate:
-    n = int(row["requests"])
-    return Estimate(point=float(row["pooled_tok_s"]), n=n, unit="tok/s", method="pooled as printed; no interval")
+def _pooled(rate: Estimate | None) -> Estimate | None:
+    return rate and rate.model_copy(update={"method": "pooled as printed; no interval"})
 
 
-def _requests(row: Row) -> Requests:
+def _requests(claim: Claim, cells: dict[str, str]) -> Requests:
     return Requests(
-        mean_rate=float(row["request_mean_tok_s"]),
-        median_rate=float(row["median_tok_s"]),
-        lowest_rate=float(row["min_tok_s"]),
-        highest_rate=float(row["max_tok_s"]),
-        rate_sd=float(row["across_prompt_sd"]),
-        generated=int(row["generated_tokens"]),
-        decode_ms=float(row["decode_ms"]),
-        drafted=int(row["counted_draft_tokens"]),
-        accepted=int(row["counted_draft_accepted"]),
-        drafting=int(row["requests_with_draft_rounds"]),
+        mean_rate=float(cells["request_rate_mean"]),
+        median_rate=float(cells["request_rate_median"]),
+        lowest_rate=float(cells["request_rate_lowest"]),
+        highest_rate=float(cells["request_rate_highest"]),
+        rate_sd=float(cells["request_rate_sd"]),
+        generated=claim.predicted_n or 0,
+        decode_ms=claim.predicted_ms or 0.0,
+        drafted=claim.drafted or 0,
+        accepted=claim.accepted or 0,
+        drafting=int(cells["requests_with_drafts"]),
     )
 
 
-def _results(arms: dict[str, Row]) -> list[Result]:
-    found: list[Result] = []
-    for ruling in from_claims.rulings("rtx3090-19", "rtx3090-19/requests.csv"):
+def _results() -> Iterator[Result]:
+    for ruling in from_claims.rulings(STUDY, "rtx3090-19/requests.csv"):
         claim = ruling.claim
-        config, _, prompt = claim.label.partition(", ")
-        result = from_claims.result(
-            ruling,
-            config=config,
-            target=TARGET,
-            draft=arms[config]["draft_model"] or None,
-            prompt=prompt,
-            max_tokens=int(arms[config]["max_tokens"]),
-        )
+        result = from_claims.result(ruling, config=claim.label.partition(", ")[0])
         counted = {"drafted": claim.drafted or 0, "accepted": claim.accepted or 0}
-        found.append(
-            result.model_copy(update={"generated": claim.predicted_n, "decode_ms": claim.predicted_ms, **counted})
-        )
-    return found
+        yield result.model_copy(update={"generated": claim.predicted_n, "decode_ms": claim.predicted_ms, **counted})
