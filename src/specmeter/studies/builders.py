@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from specmeter.studies.study import StudyData
 
 
+_UNITS = {("1", 100): "%", ("B/s", 1e-9): "GB/s", ("s", 1000): "ms"}
+"""(unit, factor) -> unit of what is shown."""
+
+
 def table(data: StudyData, form: TableForm, make: Make) -> StudyTable | None:
     """One line per row; None where there are none. Raises `UsageError` for rows and quantities that are not there."""
     rows = selected(data, form, make)
@@ -106,4 +110,7 @@ def _text(row: Row, path: str | None) -> str:
 def _times(found: Estimate | float, factor: float) -> Estimate | float:
     if factor == 1:
         return found
-    return scaled(found, factor) if isinstance(found, Estimate) else found * factor
+    if isinstance(found, Estimate):
+        unit = _UNITS.get((found.unit, factor))
+        return scaled(found, factor, unit)
+    return found * factor if factor > 1 else found / round(1 / factor)  # 1e9 is exact, 1e-9 is not
