@@ -25,7 +25,7 @@ from specmeter.engines import Launch
 from specmeter.engines.mock import MockEngine, mock_model
 from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, Prompt, Reply, Request
-from specmeter.show.export import export
+from specmeter.show.export.run_table import RunTable
 from specmeter.store import RunStore
 
 ARMS = [Arm(id="dense/none", target="dense", role="baseline")] + [
@@ -115,7 +115,7 @@ def stream(folder: Path) -> None:
 def write(folder: Path, format_name: str) -> None:
     started = perf_counter()
     out = folder.parent / f"out.{format_name}"
-    count = export(folder, out, format=format_name)
+    count = RunTable(folder, "requests").write(out, format_name)
     seconds = perf_counter() - started
     report(f"export {format_name}", f"{seconds:.2f} s, {count / seconds:.0f} rows/s, {out.stat().st_size / 1e6:.0f} MB")
 

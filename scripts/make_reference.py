@@ -1,4 +1,4 @@
-"""Write docs/reference/ from the code itself: commands, keys of experiment files, columns of exports, checks.
+"""Write docs/reference/ from the code itself: commands, keys of experiment files, columns, checks, the Python face.
 
 The table of what checks assume in docs/explanation/validity.md comes from there too.
 
@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+from api_page import api_page
 
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
-from specmeter.show.export import TABLES, columns
+from specmeter.show.export.tables import TABLES
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check
 
@@ -109,9 +110,9 @@ def _first(text: str) -> str:
 def columns_page() -> str:
     """Every column of every export table."""
     parts = ["# Columns of exports\n", "What `specmeter export --table TABLE` writes, in this order.\n"]
-    for table in TABLES:
-        parts.append(f"## {table}\n\n| column | type | meaning |\n|---|---|---|")
-        rows = (f"| `{name}` | {kind} | {' '.join(text.split())} |" for name, kind, text in columns(table))
+    for name, table in TABLES.items():
+        parts.append(f"## {name}\n\n| column | type | meaning |\n|---|---|---|")
+        rows = (f"| `{it.name}` | {it.type} | {it.description} |" for it in table.columns)
         parts.append("\n".join(rows) + "\n")
     return NOTE + "\n".join(parts)
 
@@ -156,6 +157,7 @@ PAGES = {
     "reference/commands.md": commands_page,
     "reference/experiment.md": experiment_page,
     "reference/columns.md": columns_page,
+    "reference/api.md": lambda: NOTE + api_page(),
     VALIDITY: validity_page,
 }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import specmeter
 from specmeter.cli import COMMANDS
 from specmeter.experiments.experiment import Experiment
 
@@ -45,6 +46,36 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_notebook_page_says_what_its_code_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every block in order, in one session, as a reader would run them; each prints the text below it."""
+    text = (ROOT / "docs" / "notebook-api.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", text, re.DOTALL)
+    assert len(blocks) >= 8
+    monkeypatch.chdir(tmp_path)
+    session: dict[str, object] = {}
+    for code, expected in blocks:
+        exec(compile(code, "notebook-api.md", "exec"), session)
+        printed = capsys.readouterr().out
+        assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in expected.splitlines()]
+
+
+def test_the_page_of_public_names_has_all_of_them() -> None:
+    page = (ROOT / "docs" / "public.md").read_text(encoding="utf-8")
+    table = page.partition("| name |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1] for line in table.splitlines()[2:]]
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(specmeter.__all__)
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(ROOT / "docs"), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    pages = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in PAGES if ROOT / "docs" in page.parents}
+    assert pages <= {page.relative_to(tmp_path) for page in tmp_path.rglob("*.html")}
 
 
 def _code(text: str) -> str:

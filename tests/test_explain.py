@@ -532,7 +532,7 @@ def test_a_real_run_is_accounted_for(tmp_path: Path, capsys: pytest.CaptureFixtu
         "workloads": [{"source": "bench", "kinds": ["code", "edit"], "per_kind": 1}],
         "arms": [{"draft": "small", "gamma": [2, 4]}, {"method": "ngram-simple", "ngram_n": 4, "gamma": 6}],
         "design": {"blocks": 2, "warmup": "short"},
-        "engine": {"context": 512},
+        "engine": {"context": 512, "threads": 1},
         "generation": {"max_tokens": 48},
     }
     file = tmp_path / "real.yaml"

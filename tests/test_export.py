@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pyarrow.parquet as parquet
 import pytest
@@ -16,7 +17,10 @@ from specmeter.engines.mock import MockEngine, mock_model
 from specmeter.errors import StoreError, UsageError
 from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, GpuSample, Prompt, Reply, Request, Session, Step, Telemetry, Timings
-from specmeter.show.export import FORMATS, TABLES, columns, export
+from specmeter.show.export import FormatName, TableName
+from specmeter.show.export.formats import FORMATS
+from specmeter.show.export.run_table import RunTable
+from specmeter.show.export.tables import TABLES
 from specmeter.store import RunStore
 
 PROMPTS = [
@@ -81,18 +85,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def as_csv(run: Path, table: str) -> list[dict[str, str]]:
     out = io.BytesIO()
-    export(run, out, table=table)
+    RunTable(run, table).write(out)
     return list(csv.DictReader(io.StringIO(out.getvalue().decode("utf-8"), newline="")))
 
 
 def as_jsonl(run: Path, table: str) -> list[dict[str, object]]:
     out = io.BytesIO()
-    export(run, out, format="jsonl", table=table)
+    RunTable(run, table).write(out, "jsonl")
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 def test_every_field_of_the_records_is_a_column():
-    names = {table: {name for name, _, _ in columns(table)} for table in TABLES}
+    names = {name: {column.name for column in table.columns} for name, table in TABLES.items()}
     assert set(Request.model_fields) - {"reply"} <= names["requests"]
     assert set(Reply.model_fields) - {"timings", "steps"} <= names["requests"]
     assert set(Timings.model_fields) <= names["requests"]
@@ -103,10 +107,14 @@ def test_every_field_of_the_records_is_a_column():
 
 
 def test_every_column_is_described_and_named_once():
-    for table in TABLES:
-        described = columns(table)
-        assert all(description for _, _, description in described), table
-        assert len({name for name, _, _ in described}) == len(described)
+    for name, table in TABLES.items():
+        assert all(column.description for column in table.columns), name
+        assert len({column.name for column in table.columns}) == len(table.columns)
+
+
+def test_every_table_and_format_is_named_where_the_command_line_reads_names():
+    assert list(TABLES) == list(get_args(TableName))
+    assert list(FORMATS) == list(get_args(FormatName))
 
 
 def test_requests_with_rates_by_the_one_rule(run: Path):
@@ -161,11 +169,11 @@ def test_steps_have_a_row_each(run: Path):
 
 @pytest.mark.parametrize("table", TABLES)
 def test_parquet_holds_what_jsonl_holds(run: Path, tmp_path: Path, table, monkeypatch):
-    monkeypatch.setattr("specmeter.show.export.PARQUET_BATCH_ROWS", 2)
+    monkeypatch.setattr("specmeter.show.export.formats.BATCH_ROWS", 2)
     out = tmp_path / "t.parquet"
     rows = as_jsonl(run, table)
-    assert export(run, out, format="parquet", table=table) == len(rows)
-    kinds = {name: kind for name, kind, _ in columns(table)}
+    assert RunTable(run, table).write(out) == len(rows)
+    kinds = {column.name: column.type for column in TABLES[table].columns}
     found = parquet.read_table(out).to_pylist()
     for row in found:
         for name, value in row.items():
@@ -178,7 +186,7 @@ def test_parquet_holds_what_jsonl_holds(run: Path, tmp_path: Path, table, monkey
 def test_a_file_appears_only_when_it_is_complete(run: Path, tmp_path: Path, monkeypatch):
     out = tmp_path / "out.csv"
     out.write_text("old")
-    assert export(run, out) == 3
+    assert RunTable(run, "requests").write(out) == 3
     assert out.read_text("utf-8").startswith("invocation,block,")
     out.write_text("old")
 
@@ -188,7 +196,7 @@ def test_a_file_appears_only_when_it_is_complete(run: Path, tmp_path: Path, monk
 
     monkeypatch.setitem(TABLES, "prompts", TABLES["prompts"]._replace(rows=interrupted))
     with pytest.raises(KeyboardInterrupt):
-        export(run, out, table="prompts")
+        RunTable(run, "prompts").write(out)
     assert out.read_text() == "old"
     assert list(tmp_path.iterdir()) == [out]
 
@@ -196,23 +204,25 @@ def test_a_file_appears_only_when_it_is_complete(run: Path, tmp_path: Path, monk
 def test_streams_stay_open(run: Path):
     for name in FORMATS:
         out = io.BytesIO()
-        export(run, out, format=name)
+        RunTable(run, "requests").write(out, name)
         assert not out.closed
         assert out.getvalue()
 
 
 def test_what_the_user_is_told(run: Path, tmp_path: Path, monkeypatch):
-    with pytest.raises(UsageError, match="xlsx") as refusal:
-        export(run, tmp_path / "x", format="xlsx")
-    assert "csv, jsonl, parquet" in refusal.value.fix
-    with pytest.raises(UsageError, match="request: is no table"):
-        export(run, tmp_path / "x", table="request")
+    requests = RunTable(run, "requests")
+    for name, chosen in (("x", "xlsx"), ("x.xlsx", None), ("x.XLSX", None)):
+        with pytest.raises(UsageError, match=r"^xlsx is not an export format \(csv, jsonl, parquet\)") as refusal:
+            requests.write(tmp_path / name, chosen)
+        assert "--format csv" in refusal.value.fix
+    with pytest.raises(UsageError, match="request is not a table"):
+        RunTable(run, "request")
     with pytest.raises(UsageError, match="cannot be written"):
-        export(run, tmp_path / "no" / "such" / "folder.csv")
+        requests.write(tmp_path / "no" / "such" / "folder.csv")
     with pytest.raises(StoreError, match="does not exist"):
-        export(tmp_path / "nowhere", tmp_path / "x")
+        RunTable(tmp_path / "nowhere", "requests").write(tmp_path / "x")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match="pyarrow") as refusal:
-        export(run, tmp_path / "x.parquet", format="parquet")
+        requests.write(tmp_path / "x.parquet")
     assert "specmeter[parquet]" in refusal.value.fix
     assert list(tmp_path.iterdir()) == []

@@ -25,7 +25,7 @@ arms:
   - {draft: small, gamma: 4}
   - {target: dense, method: ngram-mod+draft-simple, draft: small, gamma: 6}
 design: {blocks: 2, warmup: short}
-engine: {context: 1024}
+engine: {context: 1024, threads: 1}
 generation: {max_tokens: 300}
 """
 

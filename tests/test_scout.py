@@ -25,7 +25,7 @@ EXPERIMENT: dict[str, Any] = {
     "workloads": [{"source": "bench", "kinds": ["code", "fact"], "per_kind": 1}],
     "arms": [{"draft": "small", "gamma": [2, 5]}, {"method": "ngram-simple", "ngram_n": 3, "gamma": 4}],
     "design": {"blocks": 1, "warmup": "short"},
-    "engine": {"context": 512},
+    "engine": {"context": 512, "threads": 1},
     "generation": {"max_tokens": 48},
 }
 

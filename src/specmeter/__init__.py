@@ -1,3 +1,67 @@
-"""specmeter: a laboratory for speculative decoding of language models."""
+"""specmeter: a laboratory for speculative decoding of language models.
+
+    import specmeter
+
+    run = specmeter.run("demo")           # as `specmeter run demo`; stopped, it goes on where it was
+    run = specmeter.load("latest")        # a run that was measured before
+    run.answers, run.verdict, run.findings
+    run.to_pandas("requests")             # every table of the run as a data frame
+
+Nothing heavy is imported before it is needed. What is listed here is public; everything else may change.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Audit",
+    "Experiment",
+    "Predicted",
+    "Run",
+    "RunComparison",
+    "RunTable",
+    "SpecmeterError",
+    "__version__",
+    "audit",
+    "compare",
+    "errors",
+    "load",
+    "predict",
+    "run",
+    "studies",
+]
+
+if TYPE_CHECKING:
+    from specmeter import errors, studies
+    from specmeter.analysis.comparison import RunComparison
+    from specmeter.analysis.prediction.speedup import Predicted
+    from specmeter.api import Experiment, Run, audit, compare, load, predict, run
+    from specmeter.audit.reading import Audit
+    from specmeter.errors import SpecmeterError
+    from specmeter.show.export.run_table import RunTable
+else:
+    # The package that holds the audit is called like the function. Imported here, where it is a docstring only, and
+    # taken from the names again, it never stands in the function's place, whatever is imported first.
+    import_module("specmeter.audit")
+    del globals()["audit"]
+
+    _HOME = {
+        "Audit": "audit.reading",
+        "Predicted": "analysis.prediction.speedup",
+        "RunComparison": "analysis.comparison",
+        "RunTable": "show.export.run_table",
+        "SpecmeterError": "errors",
+    }
+
+    def __getattr__(name):
+        """A public name, imported when it is first asked for (PEP 562)."""
+        if name not in __all__:
+            raise AttributeError(f"module 'specmeter' has no attribute {name!r}")
+        if name in ("errors", "studies"):
+            return import_module(f"specmeter.{name}")
+        return getattr(import_module(f"specmeter.{_HOME.get(name, 'api')}"), name)
+
+    def __dir__():
+        return __all__

@@ -53,10 +53,10 @@ def test_a_server_that_fails_while_generating(tmp_path: Path, fault: str, kind: 
         started = time.monotonic()
         with pytest.raises(kind) as caught:
             session.generate(prompt(), greedy(8))
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - started < 60, "it gives up by itself, long before the time limit of a whole request"
     assert says in caught.value.message
     assert caught.value.fix
-    assert gone_within(session.facts.pids, 2)
+    assert gone_within(session.facts.pids, 60)
 
 
 @posix

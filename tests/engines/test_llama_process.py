@@ -70,7 +70,7 @@ def test_kill_while_generating(tmp_path: Path, kind: str) -> None:
         pids = family(parent)
         assert len(pids) >= 2
         parent.kill()
-    assert gone_within(pids, 5)
+    assert gone_within(pids, 60)
 
 
 @pytest.mark.parametrize("kind", ["embedded", "native"])
@@ -80,7 +80,7 @@ def test_kill_while_starting(tmp_path: Path, kind: str) -> None:
             time.sleep(moment)
             pids = family(parent)
             parent.kill()
-        assert gone_within(pids, 5), moment
+        assert gone_within(pids, 60), moment
 
 
 @pytest.mark.parametrize("kind", ["embedded", "native"])
@@ -91,9 +91,9 @@ def test_interrupt(tmp_path: Path, kind: str) -> None:
         pids = family(parent)
         time.sleep(0.1)
         parent.send_signal(signal.SIGINT)
-        _, stderr = parent.communicate(timeout=20)
+        _, stderr = parent.communicate(timeout=120)
         assert "KeyboardInterrupt" in stderr
-        assert gone_within(pids, 1)
+        assert gone_within(pids, 60)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a process with its parent")
@@ -101,7 +101,7 @@ def test_kill_of_the_guard(tmp_path: Path) -> None:
     with EmbeddedEngine().start(launch(tmp_path, arm())) as session:
         guard = psutil.Process(session.facts.pids[0]).ppid()
         os.kill(guard, signal.SIGKILL)
-        assert gone_within(session.facts.pids, 2)
+        assert gone_within(session.facts.pids, 60)
 
 
 def run(tmp_path: Path, program: str, stdin: str = "") -> EngineProcess:
@@ -142,4 +142,4 @@ def test_an_engine_that_will_not_end_politely_and_its_children(tmp_path: Path) -
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.close()
-    assert gone_within(pids, 1)
+    assert gone_within(pids, 60)

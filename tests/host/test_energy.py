@@ -352,11 +352,11 @@ def test_a_mac_that_asks_for_a_password_says_what_allows_it(tmp_path: Path, monk
     (tmp_path / "sudo").write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
     (tmp_path / "sudo").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(energy, "_FIRST_BLOCK_S", 20)
+    monkeypatch.setattr(energy, "_FIRST_BLOCK_S", 200)
     monkeypatch.setattr(sys, "platform", "darwin")
     started = time.monotonic()
     sources = find_sources()
-    assert time.monotonic() - started < 5  # it is refused at once
+    assert time.monotonic() - started < 60  # it is refused at once
     assert sources.found == ()
     assert "NOPASSWD: /usr/bin/powermetrics" in sources.unread[0]
 

@@ -187,7 +187,7 @@ def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source
 
 def test_interrupted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
     """Ctrl-C ends the compilers, keeps what there is, and takes nothing half built for a program."""
-    pretend(tmp_path, monkeypatch, each="time.sleep(60)")
+    pretend(tmp_path, monkeypatch, each="time.sleep(600)")
     command = [sys.executable, "-m", "specmeter", "engines", "build", "--source", str(own_source)]
     started = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     log = Order(source=own_source).folder / "log.txt"
@@ -195,7 +195,7 @@ def test_interrupted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     while not (log.is_file() and "Building" in log.read_text(encoding="utf-8")) and time.monotonic() < deadline:
         time.sleep(0.05)
     started.send_signal(signal.SIGINT)
-    _, told = started.communicate(timeout=30)
+    _, told = started.communicate(timeout=120)
     assert started.returncode == 130, told
     assert "the same command goes on" in told
     assert builds() == []

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from engines.llama_fixtures import acting_binary
@@ -138,7 +139,7 @@ def test_two_speeds(tmp_path: Path, clean: Outcome) -> None:
 
 
 def test_more_threads_than_cores(tmp_path: Path, clean: Outcome) -> None:
-    outcome = act(tmp_path, engine={"threads": 1000}, design={"blocks": 1})
+    outcome = act(tmp_path, engine={"threads": psutil.cpu_count() + 1}, design={"blocks": 1})
     caught(outcome, clean, "free-cores", "suspect", SD)
 
 

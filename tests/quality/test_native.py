@@ -55,7 +55,7 @@ def asked(folder: Path) -> tuple[list[str], str]:
 
 
 def run(binary: Path, stride: int = 0, context: int = 512) -> Perplexity:
-    settings = EngineSettings(context=context, threads=2)
+    settings = EngineSettings(context=context, threads=1)
     return native_perplexity(binary, model("bench:draft-small"), short_text(), settings, stride, lambda *_: None)
 
 
@@ -179,7 +179,7 @@ needs_bench = pytest.mark.skipif(native("llama-bench") is None, reason=NO_NATIVE
     ],
 )
 def test_the_real_tool_says_the_same(name: str, context: int, stride: int) -> None:
-    settings = EngineSettings(context=context, threads=2)
+    settings = EngineSettings(context=context, threads=1)
     theirs = native_perplexity(real("llama-perplexity"), model(name), short_text(), settings, stride, lambda *_: None)
     ours = score(Scoring(model=model(name).path, settings=settings, stride=stride, text=short_text()), lambda *_: None)
     means = [total / ours.scored for total in ours.surprise]
@@ -206,7 +206,7 @@ def test_the_real_tool_and_a_text_that_is_too_short() -> None:
 
 @needs_bench
 def test_the_real_llama_bench_measures_every_test() -> None:
-    times, engine = native_times(real("llama-bench"), model("bench:draft-small"), TESTS, EngineSettings(threads=2))
+    times, engine = native_times(real("llama-bench"), model("bench:draft-small"), TESTS, EngineSettings(threads=1))
     assert len(times) == 2
     assert all(ms > 0 for ms in times)
     assert "commit" in engine.version

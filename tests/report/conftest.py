@@ -40,7 +40,7 @@ drafts: {small: bench:draft-small}
 workloads: [{source: bench, kinds: [fact, code], per_kind: 1}]
 arms: [{draft: small, gamma: [2, 4]}]
 design: {blocks: 3, warmup: short}
-engine: {context: 1024}
+engine: {context: 1024, threads: 1}
 generation: {max_tokens: 64}
 """
 

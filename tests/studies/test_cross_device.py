@@ -232,6 +232,8 @@ def test_tables_and_figures_of_measured_data() -> None:
 
 # --- runs of our own -------------------------------------------------------------------------------------------------
 
+SHORT = ["--set", "design.probe=off", "--set", "generation.max_tokens=16", "--set", "engine.threads=1"]
+
 
 def test_the_complete_design_has_the_documents_nine_requests() -> None:
     experiment = load("cross-device", variants=["faithful"]).experiment
@@ -261,8 +263,8 @@ def test_what_keeps_remote_arms_away(changes: list[str], says: str, monkeypatch:
 
 
 def test_without_remote_machines_the_local_draft_is_measured(tmp_path: Path) -> None:
-    order = ["study", "run", "cross-device", "--variant", "bench", "--variant", "quick", "--out", str(tmp_path / "s")]
-    assert invoke(order) == 0
+    order = ["study", "run", "cross-device", "--variant", "bench", "--variant", "quick", *SHORT]
+    assert invoke([*order, "--out", str(tmp_path / "s")]) == 0
     data = StudyFolder(tmp_path / "s").data()
     assert {row.config for row in data.results} == {"9B_Q8/none", "9B_Q8/local"}
     assert [place.config for place in data.places] == ["9B_Q8/local"]
@@ -275,7 +277,7 @@ def test_without_remote_machines_the_local_draft_is_measured(tmp_path: Path) -> 
 def test_with_remote_machines_it_is_told_where_drafts_ran(tmp_path: Path) -> None:
     with far_machine(tmp_path) as far, relayed(far, latency_s=0.001) as near, relayed(far, latency_s=0.004) as slow:
         order = ["study", "run", "cross-device", "--variant", "bench", "--variant", "quick", "--variant", "rpc"]
-        order += ["--set", f"remotes.remote1={near.address}", "--set", f"remotes.remote2={slow.address}"]
+        order += ["--set", f"remotes.remote1={near.address}", "--set", f"remotes.remote2={slow.address}", *SHORT]
         assert invoke([*order, "--out", str(tmp_path / "s")]) == 0
     data = StudyFolder(tmp_path / "s").data()
     local, first, second = backends(data)
@@ -302,7 +304,7 @@ def test_relays_make_other_machines_of_this_one_and_a_latency_model(
 ) -> None:
     """The whole by one command, without root and without another machine; then the model by the next one."""
     order = ["study", "run", "cross-device", "--variant", "bench", "--variant", "quick", "--variant", "relay"]
-    order += ["--set", "design.probe=off", "--set", "generation.max_tokens=16", "--set", "engine.threads=1"]
+    order += SHORT
     assert invoke([*order, "--out", str(tmp_path / "s")]) == 0
     data = StudyFolder(tmp_path / "s").data()
     local, *remote = backends(data)

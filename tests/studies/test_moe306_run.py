@@ -69,7 +69,15 @@ def test_in_the_papers_arrangement_no_speedup_of_b_and_d_can_be_believed(tmp_pat
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> StudyData:
-    return measured(tmp_path_factory.mktemp("moe306") / "run", "--variant", "bench", "--variant", "quick")
+    return measured(
+        tmp_path_factory.mktemp("moe306") / "run",
+        "--variant",
+        "bench",
+        "--variant",
+        "quick",
+        "--set",
+        "engine.threads=1",
+    )
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ def test_controls_give_the_f16_arm_a_baseline_of_its_kind(tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rtx3090") / "study"
-    flags = ["--variant", "bench", "--variant", "quick", "--out", str(folder)]
+    flags = ["--variant", "bench", "--variant", "quick", "--set", "engine.threads=1", "--out", str(folder)]
     assert invoke(["study", "run", "rtx3090-19", *flags]) == 1
     return folder
 

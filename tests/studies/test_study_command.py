@@ -201,6 +201,7 @@ def test_a_dry_run_counts_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(monkeypatch, "demo", "qat-vs-ptq", needs=no_moe)
+    monkeypatch.setattr("specmeter.quality.plan.missing", lambda: "not on this machine")
     assert invoke(["study", "run", NAME, *MOCK[:2], "--set", "qat-vs-ptq.repeats=1", "--dry-run", "--json"]) == 2
     assert "engine" in capsys.readouterr().err, "a quality plan has no engine.kind"
     assert invoke(["study", "run", NAME, "--set", "demo.engine.kind=mock", "--dry-run", "--json", "--offline"]) == 0

@@ -23,12 +23,36 @@ from specmeter.store import RunStore
 from specmeter.studies.amounts import measured
 
 TWO_MODELS = "models={F16: {reference: 'bench:dense', bits: 16}, Q8_0: {made_from: F16, type: Q8_0, bits: 8}}"
-LADDER = ("apple-quant-ladder", "--variant", "bench", "--variant", "quick", "--set", TWO_MODELS, "--set", "windows=1")
+LADDER = (
+    "apple-quant-ladder",
+    "--variant",
+    "bench",
+    "--variant",
+    "quick",
+    "--set",
+    TWO_MODELS,
+    "--set",
+    "windows=1",
+    "--set",
+    "threads=1",
+)
 """One file of a small model is made; both are scored on one window and timed in two blocks."""
 LARGE = ("--set", "models.F16.reference=bench:dense?size=199328384")
 """Its first model takes long enough to be made that Ctrl-C meets it half made."""
 TWO_ARMS = "arms=[{target: 35B_Q4, draft: 0.8B_Q8, gamma: 4}]"
-DRAFTS = ("moe-sd", "--variant", "bench", "--variant", "quick", "--set", TWO_ARMS, "--set", "design.blocks=2")
+DRAFTS = (
+    "moe-sd",
+    "--variant",
+    "bench",
+    "--variant",
+    "quick",
+    "--set",
+    TWO_ARMS,
+    "--set",
+    "design.blocks=2",
+    "--set",
+    "engine.threads=1",
+)
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals a process group")
 

@@ -20,14 +20,19 @@ class RunReport:
     """What a run folder says."""
 
     folder: Path
+    """Where the run lies."""
     name: str
     """Of the experiment."""
     state: RunState
+    """How far the run has come, and how many requests failed."""
     arms: tuple[Arm, ...]
+    """What was asked for, baselines and controls included; what was measured of them is in `summary`."""
     models: tuple[ModelIdentity, ...]
+    """What was really run, by file and hash."""
     summary: RunSummary
     """Without the speedups of arms whose verdict is invalid: such a number is none."""
     answers: tuple[Answer, ...]
+    """One per target, then one per kind of text on which other arms compete."""
     certificate: Certificate | None
     """None for a run that was not checked, because it is running or was interrupted."""
     certificate_sha256: str | None

@@ -107,7 +107,9 @@ class ArmSummary(KindSummary):
 
     arm_id: str
     role: Literal["baseline", "speculative", "control"]
+    """A control tests the measurement itself and is never a result."""
     baseline_id: str | None
+    """The arm that it is compared with; None for baselines."""
     cost_probe: CostProbe | None
     """Why the speedup is that of a cost probe and of no real text; None for a real one."""
     speedup_bootstrap: Estimate | None
@@ -120,14 +122,19 @@ class ArmSummary(KindSummary):
     """About how many blocks (invocations, where there are several) would make the speedup's interval +-2 %; not below
     the number at hand, and None where there is no interval to learn from."""
     drafted: int
+    """Draft tokens in all its answered requests."""
     accepted: int
+    """Those of them that were accepted."""
     requests_ok: int
+    """Requests that were answered."""
     requests_failed: int
+    """Requests whose last attempt failed."""
     requests_missing: int | None
     """Planned and not there yet, or None where the plan is not known."""
     stalls: Stalls | None
     """Requests that were held up; None where none were."""
     kinds: dict[str, KindSummary]
+    """Kind of text -> the same on prompts of this kind."""
     prompts: dict[str, Estimate] | None
     """Prompt -> speedup on it alone, in the order of the prompts; None where that was not asked for."""
     energy: Consumption | None = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specmeter.audit import across
 from specmeter.audit.claim import VERDICTS
@@ -52,17 +53,23 @@ class Given:
 _OF_DRAFTING = frozenset({"baseline_rate", "draft_rate", "gamma", "cheapest_forward"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """A source with its rulings, in its own order."""
 
     source: str
+    """File that was read, or `rows`."""
     format: str
+    """What it was read as, by the names of `specmeter audit --format`."""
     rulings: tuple[Ruling, ...]
+    """One per row of a table, or per run of a log."""
     noise: Noise
     """What timing noise was taken to explain."""
     notes: tuple[str, ...] = ()
     """What stands out in the source as a whole; never a verdict."""
+
+    def __repr__(self) -> str:
+        return f"<Audit of {self.source}, {tally(self.rulings)}>"
 
     def count(self, verdict: str) -> int:
         """How many rulings have that verdict."""
@@ -95,6 +102,19 @@ def read_claims(path: Path, format_name: str | None, options: TableOptions) -> t
 
         return name, read(path, options)
     return name, _any(load(name).read(path), path, name)
+
+
+def read_rows(rows: Iterable[Mapping[str, Any]], options: TableOptions) -> Iterator[Claim]:
+    """Claims of rows that are at hand, read like those of a table in JSON. Raises `UsageError` as `read_claims`."""
+    from specmeter.audit.read.table import read_table
+
+    told = [{str(name): None if value != value else value for name, value in row.items()} for row in rows]  # no nan
+    return read_table(json.dumps(told, default=_plain), Path("rows"), options)
+
+
+def _plain(value: Any) -> Any:
+    """A number of a numeric library as one of Python's; anything else as text."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _any(claims: Iterator[Claim], path: Path, name: str) -> Iterator[Claim]:

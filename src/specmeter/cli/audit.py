@@ -16,7 +16,6 @@ from specmeter.audit.read import FORMATS
 from specmeter.audit.read.columns import COLUMNS
 
 if TYPE_CHECKING:
-    from specmeter.audit.read.table import TableOptions
     from specmeter.audit.reading import Audit, Given
 
 MAX_PIPED = 64 * 2**20
@@ -99,6 +98,7 @@ def command(
     as_json: bool,
 ) -> None:
     from specmeter.audit.given import from_options, noise_share
+    from specmeter.audit.read.headings import table_options
     from specmeter.audit.reading import read_claims, rule
     from specmeter.errors import SpecmeterError, UsageError
     from specmeter.show.terminal.audit import print_audits, print_names
@@ -116,7 +116,7 @@ def command(
         cheapest_forward=cheapest_forward,
     )
     share = noise_share(noise)
-    options = _table_options(percent, fraction, column)
+    options = table_options(percent, fraction, {item.partition("=")[0]: item.partition("=")[2] for item in column})
     audits: list[Audit] = []
     if published is not None:
         names = _published_names()
@@ -147,26 +147,6 @@ def _exit_code(audits: Sequence[Audit]) -> int:
     if any(audit.count("impossible") for audit in audits):
         return 1
     return 4 if any(audit.count("implausible") for audit in audits) else 0
-
-
-def _table_options(percent: tuple[str, ...], fraction: tuple[str, ...], columns: tuple[str, ...]) -> TableOptions:
-    from specmeter.audit.read.columns import column as find_column
-    from specmeter.audit.read.table import TableOptions
-    from specmeter.errors import UsageError
-
-    chosen: dict[str, str] = {}
-    for item in columns:
-        name, separator, heading = item.partition("=")
-        known = find_column(name.strip())
-        if not separator or not heading or known is None:
-            raise UsageError(
-                f"--column {item!r}: not of the form NAME=HEADING with a known NAME",
-                fix=f"NAME is one of {', '.join(column.name for column in COLUMNS)}",
-            )
-        chosen[known.name] = heading
-    if both := set(percent) & set(fraction):
-        raise UsageError(f"--percent and --fraction both name {min(both)!r}", fix="a column is one of the two")
-    return TableOptions(percent, fraction, chosen)
 
 
 @contextmanager

@@ -11,8 +11,6 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from specmeter.analysis.prediction.costs import Costs
-    from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.analysis.prediction.speedup import Predicted, Surface
     from specmeter.probe import Probe
 
@@ -68,22 +66,23 @@ def command(
     \b
     Exit codes: 0 predicted, 2 unknown names, impossible numbers, or no such probe or run.
     """
-    from specmeter.analysis.prediction.sources import doubling
-    from specmeter.analysis.prediction.speedup import predict, surface
-    from specmeter.errors import UsageError
+    from contextlib import nullcontext
 
-    if context < 1:
-        raise UsageError(f"--context {context}: must be at least 1", fix="give the tokens that came before")
-    if no_draft and (draft_model is not None or draft_format is not None):
-        raise UsageError(
-            "--no-draft contradicts --draft-model and --draft-format",
-            fix="leave out one or the other: n-grams need no draft",
-        )
+    from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
+    from specmeter.analysis.prediction.speedup import predict, surface
+    from specmeter.laboratory.run import find_run
+    from specmeter.store import RunStore
+
     wanted = _whole(gammas) if gammas is not None else doubling(16)
     probe = _probe(probe_file)
-    costs = _costs(probe, probe_file, device, model, number_format, draft_model, draft_format, context)
+    named = f"probe {probe_file.name}" if probe_file is not None else ""
+    costs = costs_of(
+        probe, named, device, model, number_format, draft_model, draft_format, context, no_draft=no_draft, flag=_flag
+    )
     by_model = costs.has_draft and not no_draft
-    acceptance = _acceptance(alpha, rates, run, kind, arm_id, by_model, probe)
+    given = _numbers("--rates", rates, "0.8,0.7,0.6") if rates is not None else None
+    with RunStore.open(find_run(run), readonly=True) if run is not None else nullcontext() as store:
+        acceptance = acceptance_of(alpha, given, store, kind, arm_id, by_model=by_model, probe=probe, flag=_flag)
     found = predict(acceptance, costs, wanted, by_model=by_model)
     whole = surface(costs, wanted, _ALPHAS, by_model=by_model)
     if as_json:
@@ -106,6 +105,10 @@ _ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _MOST_VALUES = 128
 
 
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _probe(file: Path | None) -> Probe | None:
     from specmeter.probe.files import load_probe
     from specmeter.show.terminal.probe import warn_of_suspect
@@ -115,69 +118,6 @@ def _probe(file: Path | None) -> Probe | None:
     probe = load_probe(file)
     warn_of_suspect(probe, file.name)
     return probe
-
-
-def _costs(
-    probe: Probe | None,
-    file: Path | None,
-    device: str | None,
-    model: str | None,
-    number_format: str,
-    draft_model: str | None,
-    draft_format: str | None,
-    context: int,
-) -> Costs:
-    from specmeter.analysis.prediction.costs import probed
-    from specmeter.analysis.prediction.sources import catalogued
-    from specmeter.errors import UsageError
-
-    if (probe is None) == (device is None and model is None):
-        raise UsageError(
-            "costs come from a probe or from the catalogue, one of the two",
-            fix="give --probe FILE, or --device NAME --model NAME --format FORMAT",
-        )
-    if probe is not None and file is not None:
-        if draft_model is not None:
-            raise UsageError("--draft-model belongs to the catalogue", fix="probe the target together with its draft")
-        draft = f" with {probe.draft.reference}" if probe.draft is not None else ""
-        return probed(probe, f"probe {file.name}: {probe.target.reference}{draft}")
-    if device is None or model is None:
-        missing = "--device" if device is None else "--model"
-        raise UsageError(f"{missing} is missing", fix="the catalogue needs --device and --model")
-    return catalogued(device, model, number_format, draft_model, draft_format, context)
-
-
-def _acceptance(
-    alpha: float | None,
-    rates: str | None,
-    run: str | None,
-    kind: str | None,
-    arm_id: str | None,
-    by_model: bool,
-    probe: Probe | None,
-) -> Acceptance:
-    from specmeter.analysis.prediction import sources
-    from specmeter.analysis.prediction.drafts import Given
-    from specmeter.errors import UsageError
-    from specmeter.theory.arguments import probabilities
-
-    if sum(source is not None for source in (alpha, rates, run)) > 1:
-        raise UsageError("acceptance is given more than once", fix="give one of --alpha, --rates and --acceptance-from")
-    if run is None and (kind is not None or arm_id is not None):
-        raise UsageError("--kind and --arm choose from a run", fix="give --acceptance-from RUN with them")
-    if alpha is not None:
-        return Given.alpha(probabilities("--alpha", alpha))
-    if rates is not None:
-        values = tuple(float(value) for value in _numbers("--rates", rates, "0.8,0.7,0.6"))
-        probabilities("--rates", values)
-        return Given(values, basis="rates by position, as given")
-    if run is None:
-        return sources.assumed(by_model=by_model)
-    from specmeter.laboratory.run import find_run
-    from specmeter.store import RunStore
-
-    with RunStore.open(find_run(run), readonly=True) as store:
-        return sources.of_run(store, by_model=by_model, kind=kind, arm_id=arm_id, probe=probe)
 
 
 def _whole(text: str) -> list[int]:

@@ -110,17 +110,12 @@ def command(
     from specmeter.show.terminal.progress import model_progress
     from specmeter.show.terminal.run import print_run
     from specmeter.show.terminal.verdicts import print_findings
-    from specmeter.store import RunStore
 
     console = error_console()
     with model_progress(console) as progress:
         prepared = prepare(loaded, offline=offline, progress=progress)
-    if out is None:
-        folder, resumed = choose_folder(loaded.experiment.name, prepared.experiment.model_dump_json(), new=new)
-    else:
-        folder, resumed = out, RunStore.exists(out)
-        if resumed and new:
-            ctx.fail(f"--new: {out} holds a run already; name another folder")
+    asked = prepared.experiment
+    folder, resumed = choose_folder(asked.name, asked.model_dump_json(), out=out, new=new)
     print_findings(console, foresee(prepared), notes=False)
     for warning in too_few(prepared.experiment, list(prepared.work.arms.values())):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)

@@ -7,6 +7,7 @@ the engine loses). While a stream runs, bytes are only stamped and stored; they 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -14,8 +15,10 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
+from specmeter.engines.in_flight import Stop
 from specmeter.errors import EngineProtocolError
 
 LOOPBACK = "127.0.0.1"
@@ -159,10 +162,12 @@ class LoopbackClient:
             raise garbage(path, b"an answer of more than 64 MiB")
         return Answer(response.status, data)
 
-    def stream(self, path: str, body: object, limits: Limits, watch: Watch) -> Stream | Answer:
+    def stream(
+        self, path: str, body: object, limits: Limits, watch: Watch, stop: Stop | None = None
+    ) -> Stream | Answer:
         """POST and collect the answer: a stream of server-sent events, or else an `Answer` in one piece.
 
-        Raises `StreamHungError`, `StreamClosedError` or `StreamEndlessError`.
+        `stop` closes the connection. Raises `StreamHungError`, `StreamClosedError` or `StreamEndlessError`.
         """
         request = _json(body)
         head = "".join(f"{name}: {value}\r\n" for name, value in self._headers(True).items())
@@ -176,6 +181,8 @@ class LoopbackClient:
                     + request
                 )
                 connection.settimeout(min(_TICK_S, limits.idle_s))
+                if stop is not None:
+                    stop.by(partial(_break_off, connection))
                 _receive(connection, stream, limits, watch)
         except OSError as error:
             raise StreamClosedError from error
@@ -185,6 +192,11 @@ class LoopbackClient:
     def _headers(self, with_key: bool) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Connection": "close"}
         return headers | {"Authorization": f"Bearer {self.api_key}"} if with_key else headers
+
+
+def _break_off(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the answer may have ended in the meantime
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _receive(connection: socket.socket, stream: Stream, limits: Limits, watch: Watch) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -115,15 +115,24 @@ def bundled_of(form: Form[Kind]) -> dict[str, Bundled]:
     return dict(sorted(found.items()))
 
 
-def load(reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()) -> LoadedExperiment:
-    """Read a bundled experiment by name, or a file by path; merge `variants` into it, then apply `a.b=c` overrides.
+def load(
+    reference: str | Path | Experiment, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
+) -> LoadedExperiment:
+    """Read a bundled experiment by name, a file by path, or one built in Python; merge `variants` into it, then apply
+    `a.b=c` overrides.
 
     The experiment has no `variants` any more, and says in `applied` which of them it is made of.
 
     Raises `ExperimentError` for a missing file, bad YAML, unknown keys, wrong types, unknown variants and bad
     overrides.
     """
-    found = load_form(_EXPERIMENT, reference, overrides, variants=variants)
+    if isinstance(reference, Experiment):
+        text = yaml.safe_dump(
+            reference.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True
+        )
+        found = _load_text(_EXPERIMENT, text, "Experiment", Path.cwd(), overrides, variants)
+    else:
+        found = load_form(_EXPERIMENT, str(reference), overrides, variants=variants)
     return LoadedExperiment(found.value, found.text, found.source, found.base_dir, found.variants)
 
 
@@ -146,7 +155,12 @@ def load_form(
     form: Form[Kind], reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
 ) -> Loaded[Kind]:
     """As `load`, for any kind of file."""
-    text, source, base_dir = read_form(reference, form)
+    return _load_text(form, *read_form(reference, form), overrides, variants)
+
+
+def _load_text(
+    form: Form[Kind], text: str, source: str, base_dir: Path, overrides: Sequence[str], variants: Sequence[str]
+) -> Loaded[Kind]:
     data = _parse(text, source, form)
     offered = _variants(data, source)
     data.pop("variants", None)
@@ -367,6 +381,11 @@ def _validate(data: dict[str, Any], source: str, form: Form[Kind]) -> Kind:
         raise _refusal(source, _problems(error, data, kind=form.kind), form.keys) from None
 
 
+def refusal(error: ValidationError, keys: Mapping[str, Any], source: str) -> ExperimentError:
+    """What is wrong with the keys of an experiment, in the words of files."""
+    return _refusal(source, _problems(error, keys))
+
+
 def _refusal(source: str, problems: Sequence[str], keys: str = _EXPERIMENT.keys) -> ExperimentError:
     shown = [*problems[:10], *([f"... and {len(problems) - 10} more"] if len(problems) > 10 else [])]
     return ExperimentError(f"{source}:\n" + "\n".join(f"  - {line}" for line in shown), fix=keys)
@@ -412,7 +431,7 @@ def _problem(place: tuple[str, ...], items: Sequence[Any], kind: type[BaseModel]
     where = ".".join(place) or "file"
     item = items[0]
     if item["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(place[-1], _all_keys(kind), n=1)
+        near = difflib.get_close_matches(place[-1], [key for key in _all_keys(kind) if key != place[-1]], n=1)
         return f"{where}: unknown key" + (f"; did you mean {near[0]!r}?" if near else "")
     if item["type"] == "missing":
         return f"{where}: missing"

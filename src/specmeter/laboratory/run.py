@@ -252,11 +252,19 @@ def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Fore
     )
 
 
-def choose_folder(name: str, experiment_json: str, *, new: bool = False, runs: Path = RUNS_FOLDER) -> tuple[Path, bool]:
-    """(folder, whether it is to be resumed): the latest unfinished run of the same experiment, or a new folder.
+def choose_folder(
+    name: str, experiment_json: str, *, out: Path | None = None, new: bool = False, runs: Path = RUNS_FOLDER
+) -> tuple[Path, bool]:
+    """(folder, whether it is to be resumed): `out`, or the latest unfinished run of the experiment, or a new folder.
 
-    One that was stopped after its last request, before it was checked, is unfinished too.
+    One that was stopped after its last request, before it was checked, is unfinished too. Raises `StoreError` where a
+    `new` run is wanted in a folder that holds one.
     """
+    if out is not None:
+        resumed = RunStore.exists(out)
+        if resumed and new:
+            raise StoreError(f"{out}: holds a run already, and a new one is wanted", fix="name another folder")
+        return out, resumed
     if not new:
         for folder in reversed(find_runs(runs, name)):
             try:

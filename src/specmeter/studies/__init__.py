@@ -69,3 +69,22 @@ def find(name: str, *, trusted: bool = False) -> Study:
 def findings(name: str, data: StudyData) -> StudyFindings:
     """Everything a bundled study says about data. Raises `UsageError` for an unknown one."""
     return find(name).findings(data)
+
+
+def published(name: str) -> StudyFindings:
+    """What a document's own numbers say about its claims, with our verdicts on each number.
+
+    Raises `UsageError` for an unknown study, and for one whose document printed no numbers.
+    """
+    data = find(name).published()
+    if data is None:
+        raise UsageError(f"{name}: its document printed no numbers", fix=f"measure it: specmeter study run {name}")
+    return findings(name, data)
+
+
+def load(study: str | Path = "latest") -> StudyFindings:
+    """What a study that was measured here says, finished or not: its folder, the name of one under specmeter-runs/, or
+    `latest`. Raises `StoreError`, and `UsageError` for a damaged one."""
+    from specmeter.studies.folder import find_folder
+
+    return find_folder(str(study)).findings()

@@ -4,24 +4,102 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.prediction.costs import Costs, by_bytes
+import numpy as np
+
+from specmeter.analysis.prediction.costs import Costs, by_bytes, probed
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
 from specmeter.analysis.prediction.forecast import ASSUMED, ASSUMED_HITS, drafting
 from specmeter.errors import UsageError
 from specmeter.text import counted as quantity
-from specmeter.theory.catalogue import named
+from specmeter.theory.arguments import probabilities
+from specmeter.theory.catalogue import named as named_device
 from specmeter.theory.catalogue.models import model
 
 if TYPE_CHECKING:
+    from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.probe import Probe
     from specmeter.record import Arm, ModelIdentity
     from specmeter.store import RunReader
     from specmeter.theory.catalogue import Device
 
 LONGEST_CONTEXT = 10_000_000
+
+
+def costs_of(
+    probe: Probe | None,
+    named: str,
+    device: str | None,
+    model: str | None,
+    number_format: str,
+    draft_model: str | None,
+    draft_format: str | None,
+    context: int,
+    *,
+    no_draft: bool,
+    flag: Callable[[str], str] = str,
+) -> Costs:
+    """Costs from a probe, which is `named` so, or from the catalogue: one of the two. `flag` says how whoever asks
+    writes the name of an argument. Raises `UsageError` for both, neither, or half of one."""
+    if context < 1:
+        raise UsageError(f"{flag('context')} {context}: must be at least 1", fix="give the tokens that came before")
+    if no_draft and (draft_model is not None or draft_format is not None):
+        raise UsageError(
+            f"{flag('no_draft')} contradicts {flag('draft_model')} and {flag('draft_format')}",
+            fix="leave out one or the other: n-grams need no draft",
+        )
+    if (probe is None) == (device is None and model is None):
+        raise UsageError(
+            "give either a probe, or a device with a model",
+            fix=f"{flag('probe')} FILE, or {flag('device')} NAME {flag('model')} NAME {flag('format')} FORMAT",
+        )
+    if probe is not None:
+        if draft_model is not None:
+            raise UsageError(
+                f"{flag('draft_model')} belongs to the catalogue", fix="probe the target together with its draft"
+            )
+        draft = f" with {probe.draft.reference}" if probe.draft is not None else ""
+        return probed(probe, f"{named}: {probe.target.reference}{draft}")
+    if device is None or model is None:
+        missing = flag("device" if device is None else "model")
+        raise UsageError(f"{missing} is missing", fix=f"the catalogue needs {flag('device')} and {flag('model')}")
+    return catalogued(device, model, number_format, draft_model, draft_format, context)
+
+
+def acceptance_of(
+    alpha: float | None,
+    rates: Sequence[float] | None,
+    run: RunReader | None,
+    kind: str | None,
+    arm_id: str | None,
+    *,
+    by_model: bool,
+    probe: Probe | None,
+    flag: Callable[[str], str] = str,
+) -> Acceptance:
+    """Acceptance as given by one number or by position, as a run showed it, or an assumed range where nothing is
+    given. Raises `UsageError` for more than one of these, and for what is not a probability."""
+    if sum(source is not None for source in (alpha, rates, run)) > 1:
+        raise UsageError(
+            "acceptance is given more than once",
+            fix=f"give one of {flag('alpha')}, {flag('rates')} and {flag('acceptance_from')}",
+        )
+    if run is None and (kind is not None or arm_id is not None):
+        raise UsageError(
+            f"{flag('kind')} and {flag('arm')} choose from a run", fix=f"give {flag('acceptance_from')} with them"
+        )
+    if alpha is not None:
+        return Given.alpha(probabilities(flag("alpha"), alpha))
+    if rates is not None:
+        return Given(
+            tuple(np.atleast_1d(probabilities(flag("rates"), list(rates))).tolist()),
+            basis="rates by position, as given",
+        )
+    if run is None:
+        return assumed(by_model=by_model)
+    return of_run(run, by_model=by_model, kind=kind, arm_id=arm_id, probe=probe)
 
 
 def catalogued(
@@ -58,7 +136,7 @@ def _asked(name: str, found: str) -> str:
 
 
 def _one(name: str) -> Device:
-    found = named(name)
+    found = named_device(name)
     if len(found) > 1:
         raise UsageError(
             f"device {name!r} may be {', '.join(device.name for device in found)}", fix="name one of them in full"

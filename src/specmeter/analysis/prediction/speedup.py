@@ -75,6 +75,7 @@ class Predicted:
     """Predictions for several gammas from one source of costs and one of acceptance."""
 
     by_gamma: tuple[AtGamma, ...]
+    """One per draft length, the shortest first."""
     cost: str
     """Where costs are from."""
     acceptance: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -45,6 +45,25 @@ class TableOptions:
     """Headings whose values are fractions."""
     columns: dict[str, str] = field(default_factory=dict[str, str])
     """Name of a column (`decode_rate`) -> heading to read it from."""
+
+
+def table_options(
+    percent: Sequence[str] = (), fraction: Sequence[str] = (), columns: Mapping[str, str] | None = None
+) -> TableOptions:
+    """What was said, with our names of the columns. Raises `UsageError` for an unknown name, and for a heading that is
+    said to be in percent and a fraction."""
+    chosen: dict[str, str] = {}
+    for name, heading in (columns or {}).items():
+        known = column(name.strip())
+        if known is None or not heading:
+            raise UsageError(
+                f"--column {f'{name}={heading}'!r}: not of the form NAME=HEADING with a known NAME",
+                fix=f"NAME is one of {', '.join(column.name for column in COLUMNS)}",
+            )
+        chosen[known.name] = heading
+    if both := set(percent) & set(fraction):
+        raise UsageError(f"--percent and --fraction both name {min(both)!r}", fix="a column is one of the two")
+    return TableOptions(tuple(percent), tuple(fraction), chosen)
 
 
 @dataclass

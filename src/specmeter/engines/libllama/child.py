@@ -19,7 +19,7 @@ from typing import Any
 
 from specmeter.engines.libllama import capi
 from specmeter.engines.libllama.session import Session
-from specmeter.errors import EngineError, SpecmeterError
+from specmeter.errors import EngineError, EngineProtocolError, SpecmeterError
 from specmeter.record import Arm, Generation, Prompt
 
 HEARTBEAT_S = 0.5
@@ -78,6 +78,8 @@ def _serve(session: Session, client: Connection) -> None:
             question: dict[str, Any] = json.loads(client.recv_bytes())
         except (EOFError, OSError):
             return
+        if question["ask"] == "cancel":  # its request has ended
+            continue
         try:
             _send(client, {"answer": _answer(session, question, client)})
         except EngineError as error:
@@ -115,7 +117,7 @@ def _answer(session: Session, question: dict[str, Any], client: Connection) -> A
 
 
 class _Heart:
-    """Tells the client now and then that tokens come."""
+    """Tells the client now and then that tokens come, and listens whether it still wants them."""
 
     def __init__(self, client: Connection) -> None:
         self._client = client
@@ -126,6 +128,9 @@ class _Heart:
         if now - self._told >= HEARTBEAT_S:
             self._told = now
             _send(self._client, {"progress": tokens})
+            if self._client.poll():  # nothing but a cancellation is sent while a request runs
+                self._client.recv_bytes()
+                raise EngineProtocolError("the request was given up", fix="ask again")
 
 
 def _send(client: Connection, message: dict[str, Any]) -> None:

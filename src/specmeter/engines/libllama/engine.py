@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import subprocess
@@ -11,14 +12,15 @@ from functools import cached_property
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from threading import Lock
+from typing import Any
 
 from pydantic import ValidationError
 
 from specmeter.engines import Candidate, Launch, SessionFacts
-from specmeter.engines.http_client import LOOPBACK
+from specmeter.engines.http_client import LOOPBACK, garbage, json_object
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of, wheel_libraries
+from specmeter.engines.in_flight import GivenUpError, Stop, ThreadedSession
 from specmeter.engines.libllama import capi, methods
 from specmeter.engines.libllama.child import at_once
 from specmeter.engines.llama_cpp.log import parse_load
@@ -39,6 +41,8 @@ _CHILD = (sys.executable, "-m", "specmeter.engines.libllama.child")
 _MAX_ANSWER = 256 * 1024 * 1024
 _MAX_LOAD_LOG = 64 * 1024 * 1024
 _POLL_S = 0.1
+_CANCEL = json.dumps({"ask": "cancel"}).encode()
+"""Ends the request at hand with an error; means nothing between two."""
 
 
 class LibllamaEngine:
@@ -121,16 +125,16 @@ class LibllamaEngine:
         return about
 
 
-class LibllamaSession:
-    """The near side of a session: questions to its process, and patience with limits."""
-
-    facts: SessionFacts
+class LibllamaSession(ThreadedSession):
+    """The near side of a session: questions to its process, one at a time, and patience with limits."""
 
     def __init__(self, launch: Launch, process: EngineProcess, client: Connection, argv: tuple[str, ...]) -> None:
+        super().__init__()
         self._launch = launch
         self._process = process
         self._client = client
         self._argv = argv
+        self._turn = Lock()
 
     def wait_until_ready(self, started: float) -> None:
         """Fill `facts` once everything is loaded. Raises `EngineStartError`, or `ExperimentError`."""
@@ -163,12 +167,12 @@ class LibllamaSession:
             pids=self._process.pids(),
         )
 
-    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
+    def answer(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
         """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`."""
         if self._launch.arm.synthetic_rates:
-            self._ask({"ask": "foretell", **_prompt(prompt, generation)})
+            self._ask({"ask": "foretell", **_prompt(prompt, generation)}, stop)
         started = time.perf_counter()
-        answer = self._ask({"ask": "generate", **_prompt(prompt, generation)})
+        answer = self._ask({"ask": "generate", **_prompt(prompt, generation)}, stop)
         try:
             reply = Reply.model_validate(answer)
         except ValidationError as error:
@@ -196,32 +200,45 @@ class LibllamaSession:
         """Text of `token_ids`."""
         return str(self._ask({"ask": "detokenize", "tokens": token_ids}))
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the engine; safe to call twice."""
-        self._client.close()
         self._process.close()
+        with self._turn:  # a file descriptor that another thread waits on is not closed under it
+            self._client.close()
 
-    def __enter__(self) -> Self:
-        return self
+    def _ask(self, question: dict[str, Any], stop: Stop | None = None) -> Any:
+        with self._turn:
+            if stop is not None and stop.asked:
+                raise GivenUpError
+            try:
+                self._client.send_bytes(json.dumps(question).encode())
+            except OSError:
+                raise self._gone() from None
+            if stop is None:
+                return self._answer()
+            stop.by(self._cancel)
+            try:
+                return self._answer()
+            finally:
+                stop.by(None)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _ask(self, question: dict[str, Any]) -> Any:
-        patience = self._launch.idle_timeout_s
-        try:
-            self._client.send_bytes(json.dumps(question).encode())
-        except OSError:
-            raise self._gone() from None
+    def _answer(self) -> Any:
         while True:
-            message = self._receive(patience, "no token")
-            if "answer" in message:
-                return message["answer"]
-            if "error" in message:
-                kind = ExperimentError if message["error"]["usage"] else EngineProtocolError
-                raise kind(f"arm {self._launch.arm.id}: {message['error']['message']}", fix=message["error"]["fix"])
+            message = self._receive(self._launch.idle_timeout_s, "no token")
+            match message:
+                case {"answer": answer}:
+                    return answer
+                case {"progress": _}:
+                    continue
+                case {"error": {"message": str(said), "fix": str(fix), "usage": bool(usage)}}:
+                    kind = ExperimentError if usage else EngineProtocolError
+                    raise kind(f"arm {self._launch.arm.id}: {said}", fix=fix)
+                case _:
+                    raise garbage("a question", message)
+
+    def _cancel(self) -> None:
+        with contextlib.suppress(OSError):  # it may have ended in the meantime
+            self._client.send_bytes(_CANCEL)
 
     def _receive(self, patience_s: float, what: str) -> dict[str, Any]:
         deadline = time.perf_counter() + patience_s
@@ -235,10 +252,10 @@ class LibllamaSession:
                         f"{quoted_log(self._process.log_path)}",
                         fix="raise the idle timeout if the model is merely slow",
                     )
-            message: dict[str, Any] = json.loads(self._client.recv_bytes(_MAX_ANSWER))
+            answer = self._client.recv_bytes(_MAX_ANSWER)
         except (EOFError, OSError):
             raise self._gone() from None
-        return message
+        return json_object(answer, "a question")
 
     def _gone(self) -> EngineError:
         code = self._process.wait(2.0)

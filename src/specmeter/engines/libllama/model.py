@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from specmeter.engines.libllama import capi
+from specmeter.engines.session import utf8
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError
 
 if TYPE_CHECKING:
@@ -140,13 +141,7 @@ class Model:
         the like stand for their tokens. Raises `EngineProtocolError` for a text that is no valid Unicode or too long.
         """
         _ = self.handle
-        try:
-            raw = text.encode()
-        except UnicodeEncodeError as error:
-            raise EngineProtocolError(
-                f"the text is no valid Unicode: a lone surrogate at character {error.start}",
-                fix="give the text as valid UTF-8",
-            ) from None
+        raw = utf8(text)
         if len(raw) > MAX_TEXT_BYTES:
             raise EngineProtocolError(
                 f"the text has {len(raw)} bytes, more than {MAX_TEXT_BYTES}", fix="give it in parts"

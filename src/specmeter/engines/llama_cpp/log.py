@@ -31,6 +31,7 @@ def log_time_ms(line: str) -> float | None:
 _BEGIN = re.compile(r"processing task(?:, |$)")
 _END = re.compile(r"stop processing: ")
 _STEP = re.compile(r"accepted +(\d+)/ *(\d+) draft tokens( \(restore checkpoint\))?\s*$")
+_EVALUATED = re.compile(r"\| task (\d{1,15}) \| +eval time = +([\d.]{1,20}) ms / +(\d{1,15}) tokens")
 _STATISTICS = re.compile(
     r"statistics +([\w-]{1,60}): #calls\(b,g,a\) = +\d+ +(\d{1,15}) "
     r".*dur\(b,g,a\) = *([\d.]{1,20}), *([\d.]{1,20}), *([\d.]{1,20}) ms"
@@ -76,6 +77,17 @@ def parse_request(text: str) -> RequestLog:
         elif _END.search(line):
             complete = True
     return RequestLog(tuple(_steps(rounds)), complete, totals)
+
+
+def task_lines(text: str, predicted_n: int, predicted_ms: float) -> str:
+    """Lines of the request that took so long for so many tokens, of several that the server worked on at once.
+
+    Empty where none says so: the server prints that at a request's end, and older builds without its number.
+    """
+    for task, ms, tokens in _EVALUATED.findall(text):
+        if int(tokens) == predicted_n and ms == f"{predicted_ms:.2f}":
+            return "\n".join(line for line in text.splitlines() if f"| task {task} |" in line)
+    return ""
 
 
 def drafting_between(before: Mapping[str, Drafting], after: Mapping[str, Drafting]) -> tuple[Drafting, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import http.client
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from specmeter.engines import Candidate, Launch, SessionFacts, traffic
 from specmeter.engines.http_client import (
@@ -24,8 +24,9 @@ from specmeter.engines.http_client import (
     garbage,
     json_object,
 )
+from specmeter.engines.in_flight import GivenUpError, Overlaps, Stop, ThreadedSession
 from specmeter.engines.llama_cpp import candidates as llama_candidates
-from specmeter.engines.llama_cpp.log import RequestLog, drafting_between, last_words, parse_request
+from specmeter.engines.llama_cpp.log import RequestLog, drafting_between, last_words, parse_request, task_lines
 from specmeter.engines.llama_cpp.methods import remote_machines
 from specmeter.engines.llama_cpp.metrics import differences, parse_counters
 from specmeter.engines.llama_cpp.reply import (
@@ -37,57 +38,64 @@ from specmeter.engines.llama_cpp.reply import (
     stop_reason,
 )
 from specmeter.engines.process import EngineProcess
+from specmeter.engines.session import utf8
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
-from specmeter.record import Drafting, Generation, Prompt, Reply
+from specmeter.record import Drafting, Generation, Prompt, Reply, Timings
 
+_PROCESSING = re.compile(rb'"is_processing" *: *true')
 _LOG_TAIL = 256 * 1024
 _MAX_REQUEST_LOG = 256 * 1024 * 1024
 _LOG_PATIENCE_S = 1.0
 """How long to wait for the last log lines of a request that is over (seen: below 2 ms)."""
 
 
-class LlamaSession:
+class LlamaSession(ThreadedSession):
     """One running server with its models loaded. Made by an engine's `start`."""
 
     def __init__(self, launch: Launch, process: EngineProcess, client: LoopbackClient, facts: SessionFacts) -> None:
+        super().__init__()
+        self.facts = facts
         self._launch = launch
         self._process = process
         self._client = client
-        self._facts = facts
         self._beside = contextlib.ExitStack()
         """What was started for this session alone and ends with it."""
         self._token_ids_of: dict[str, tuple[int, ...]] = {}
         self._drafted: Mapping[str, Drafting] | None = {}
         """The server's statistics at the end of the last request; None where that was not seen."""
-
-    @property
-    def facts(self) -> SessionFacts:
-        return self._facts
+        self._overlaps = Overlaps()
+        self._broke_off = False
+        """The server may still work on a request that was given up."""
 
     def take_along(self, beside: contextlib.ExitStack, pids: tuple[int, ...]) -> None:
         """End `beside` with the session. Its processes `pids` play other machines, and their load is the session's."""
         self._beside = beside
-        self._facts = dataclasses.replace(self._facts, pids=(*self._facts.pids, *pids))
+        self.facts = dataclasses.replace(self.facts, pids=(*self.facts.pids, *pids))
 
-    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
+    def answer(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
         """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`.
 
         Chat prompts go through the server's own template and then to the same endpoint as completions: that endpoint
-        streams token ids, the chat endpoint does not.
+        streams token ids, the chat endpoint does not. What the server counts for all requests together is left out
+        where another one ran at the same time.
         """
         max_tokens = prompt.max_tokens or generation.max_tokens
-        text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
+        text = self._text(prompt)
         settings = self._launch.arm.engine
         body = request_body(
             text, max_tokens, generation, prompt_cache=settings.prompt_cache, stream=settings.stream_tokens
         )
-        before, sent_before = self._counters(), self._remote_bytes()
-        log_at = self._log_size()
-        started = time.perf_counter()
-        received = self._stream(body, max_tokens, prompt_bytes=len(text.encode()))
-        timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
-        after, sent_after = self._counters(), self._remote_bytes()
-        log = self._log(log_at)
+        with self._overlaps.watch() as alone:
+            if self._broke_off:
+                self._broke_off = not self._is_idle()
+            before, sent_before = self._counters(), self._remote_bytes()
+            log_at = self._log_size()
+            started = time.perf_counter()
+            received = self._stream(body, max_tokens, len(utf8(text)), stop)
+            timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
+            after, sent_after = self._counters(), self._remote_bytes()
+            counted = alone() and not self._broke_off
+            log = self._log(log_at, None if counted else timings)
         shown, reasoning = split_reasoning(received.text, text) if prompt.format == "chat" else (received.text, "")
         return Reply(
             text=shown,
@@ -96,22 +104,22 @@ class LlamaSession:
             stop_reason=stop_reason(received.final),
             timings=timings,
             raw_timings=received.timings,
-            counters=differences(before, after) | traffic.grown(sent_before, sent_after),
+            counters=differences(before, after) | traffic.grown(sent_before, sent_after) if counted else {},
             wall_ms=received.wall_ms(started),
             ttft_ms=(received.first_at - started) * 1e3 if received.first_at is not None else None,
             arrival_ms=received.arrival_ms(timings.predicted_n, started),
             steps=log.steps,
-            drafting=self._drafting(log),
+            drafting=self._drafting(log, counted),
         )
 
     def candidates(
         self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
     ) -> tuple[Candidate, ...]:
         """What the target thinks may follow `prompt` and the tokens `generated`, likeliest first; see the protocol."""
-        text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
+        text = self._text(prompt)
         question = llama_candidates.question(text, generated, count, ignore_eos=generation.ignore_eos)
         # The answer repeats the prompt as text; no token has more bytes than these.
-        size = len(text.encode()) + 64 * len(generated) + 512 * count
+        size = len(utf8(text)) + 64 * len(generated) + 512 * count
         answer = self._stream(question, 1, size).final
         chosen, listed = llama_candidates.read_chosen(answer), llama_candidates.read_listed(answer)
         if not listed:
@@ -124,14 +132,14 @@ class LlamaSession:
 
     def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids that the target processes for `prompt`: `/completion` tokenizes its text in the same way."""
-        text = self._apply_template(prompt.text) if prompt.format == "chat" else prompt.text
-        return self._tokenize(text, special=True)
+        return self._tokenize(self._text(prompt), special=True)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
         """Token ids of `text` without special tokens added."""
         return self._tokenize(text, special=False)
 
     def _tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
+        utf8(text)
         body = {"content": text, "add_special": special, "parse_special": special}
         answer = self._call("POST", "/tokenize", body)
         tokens: Any = answer.get("tokens")
@@ -146,24 +154,16 @@ class LlamaSession:
             raise garbage("/detokenize", content)
         return content
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the server and everything it started; safe to call twice."""
         try:
             self._process.close()
         finally:
             self._beside.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     # --- one request -------------------------------------------------------------------------------------------------
 
-    def _stream(self, body: dict[str, Any], max_tokens: int, prompt_bytes: int) -> Received:
+    def _stream(self, body: dict[str, Any], max_tokens: int, prompt_bytes: int, stop: Stop | None = None) -> Received:
         # The last event repeats the prompt, and each character may be escaped to six.
         limits = Limits(
             idle_s=self._launch.idle_timeout_s,
@@ -171,7 +171,7 @@ class LlamaSession:
             size_bytes=4 * 1024 * 1024 + 8192 * max_tokens + 12 * prompt_bytes,
         )
         try:
-            answer = self._client.stream("/completion", body, limits, self._watch(bool(body["stream"])))
+            answer = self._client.stream("/completion", body, limits, self._watch(bool(body["stream"])), stop)
             ended_at = time.perf_counter()
         except StreamHungError:
             raise self._hung(f"no token for {limits.idle_s:g} s") from None
@@ -181,6 +181,9 @@ class LlamaSession:
                 fix="check that this is an unmodified llama-server; its log is in the run folder",
             ) from None
         except StreamClosedError:
+            if stop is not None and stop.asked:
+                self._broke_off = True
+                raise GivenUpError from None
             raise self._gone("while it was generating") from None
         if isinstance(answer, Stream):
             return read_events(answer.events("/completion"))
@@ -197,12 +200,16 @@ class LlamaSession:
 
         return Watch(is_alive=lambda: self._process.exit_code() is None, progress=None if streamed else progress)
 
-    def _apply_template(self, text: str) -> str:
-        answer = self._call("POST", "/apply-template", {"messages": [{"role": "user", "content": text}]})
-        prompt = answer.get("prompt")
-        if not isinstance(prompt, str):
+    def _text(self, prompt: Prompt) -> str:
+        """What the server is to continue."""
+        utf8(prompt.text)
+        if prompt.format != "chat":
+            return prompt.text
+        answer = self._call("POST", "/apply-template", {"messages": [{"role": "user", "content": prompt.text}]})
+        text = answer.get("prompt")
+        if not isinstance(text, str):
             raise garbage("/apply-template", answer)
-        return prompt
+        return text
 
     def _canonical_ids(self, text: str) -> tuple[int, ...]:
         if text not in self._token_ids_of:
@@ -216,26 +223,31 @@ class LlamaSession:
     def _remote_bytes(self) -> dict[str, float] | None:
         """What was exchanged with remote machines so far, where there are any."""
         addresses = remote_machines(self._launch)
-        return traffic.remote_bytes(self._facts.pids, addresses) if addresses else None
+        return traffic.remote_bytes(self.facts.pids, addresses) if addresses else None
 
     def _log_size(self) -> int:
         return self._process.log_path.stat().st_size
 
-    def _log(self, log_at: int) -> RequestLog:
-        """What the log says about the request whose part of it begins at byte `log_at`."""
-        if not self._launch.arm.engine.trace_steps or self._facts.speculating is False:
+    def _log(self, log_at: int, among: Timings | None) -> RequestLog:
+        """What the log says about the request whose part of it begins at byte `log_at`; `among` others, the one with
+        these timings."""
+        if not self._launch.arm.engine.trace_steps or self.facts.speculating is False:
             return RequestLog((), complete=False)
         deadline = time.perf_counter() + _LOG_PATIENCE_S
         while True:
-            log = parse_request(_read(self._process.log_path, log_at, _MAX_REQUEST_LOG))
+            text = _read(self._process.log_path, log_at, _MAX_REQUEST_LOG)
+            log = parse_request(text if among is None else task_lines(text, among.predicted_n, among.predicted_ms))
             if log.complete or time.perf_counter() > deadline:
                 return log
             time.sleep(0.001)
 
-    def _drafting(self, log: RequestLog) -> tuple[Drafting, ...]:
+    def _drafting(self, log: RequestLog, counted: bool) -> tuple[Drafting, ...]:
         """What drafting took since the last request; nothing where the end of one of the two was not seen."""
-        before, self._drafted = self._drafted, log.totals if log.complete else None
-        return () if before is None or not log.complete else drafting_between(before, log.totals)
+        before, self._drafted = self._drafted, log.totals if log.complete and counted else None
+        return () if before is None or self._drafted is None else drafting_between(before, self._drafted)
+
+    def _is_idle(self) -> bool:
+        return _PROCESSING.search(self._answer("GET", "/slots", None).body) is None
 
     # --- plain calls and failures ------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from specmeter.errors import EngineProtocolError, EngineStartError
 
 _PORT_ATTEMPTS = 5
 _MAX_LOAD_LOG = 64 * 1024 * 1024
+_MOST_SLOTS = 1024
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,10 @@ def _facts(
         load = parse_load(log.read(_MAX_LOAD_LOG).decode("utf-8", "replace"))
     speculating = _speculating(client)
     settings: Any = props.get("default_generation_settings")
+    slots: Any = props.get("total_slots")
     resolved: dict[str, Any] = load.resolved | {
         "methods": sorted(load.resolved["method_parameters"]) if speculating is not False else [],
-        "total_slots": props.get("total_slots"),
+        "total_slots": slots,
         "slot_context": cast("dict[str, Any]", settings).get("n_ctx") if isinstance(settings, dict) else None,
         "build": load.build or props.get("build_info"),
         "system_info": load.system_info,
@@ -179,6 +181,7 @@ def _facts(
         layers_offloaded=load.layers_offloaded,
         draft_layers_offloaded=load.draft_layers_offloaded,
         pids=process.pids(),
+        in_flight=slots if isinstance(slots, int) and 1 <= slots <= _MOST_SLOTS else 1,
     )
 
 

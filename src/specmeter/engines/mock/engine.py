@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-from collections import Counter
-from types import TracebackType
-from typing import Self
+from collections import Counter, deque
+from itertools import count
 
 from specmeter import __version__
 from specmeter.engines import Candidate, Launch, SessionFacts
 from specmeter.engines.mock.play import Player, gamma
 from specmeter.engines.mock.spec import FaultKind, MockSpec
 from specmeter.engines.mock.words import detokenize, tokenize
-from specmeter.errors import EngineDiedError, EngineHungError, EngineProtocolError, EngineStartError
+from specmeter.engines.session import Ended, EngineSession, Ticket
+from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError, EngineStartError
 from specmeter.record import Arm, DeviceUse, EngineIdentity, Generation, Prompt, Reply
 
 EPOCH = 1_767_225_600.0
@@ -21,6 +21,9 @@ EPOCH = 1_767_225_600.0
 BREAKING: frozenset[FaultKind] = frozenset({"dies", "hangs", "garbage", "interrupt"})
 BENDING: frozenset[FaultKind] = frozenset({"truncated"})
 BENDING_SD: frozenset[FaultKind] = frozenset({"truncated", "decode-failed", "acceptance-stuck", "text-differs"})
+
+
+_Result = Reply | EngineError | KeyboardInterrupt
 
 
 class MockEngine:
@@ -68,14 +71,18 @@ class MockEngine:
         return None
 
 
-class MockSession:
-    """Implements `specmeter.engines.EngineSession`."""
+class MockSession(EngineSession):
+    """Runs as many requests at once as the arm has slots. They do not slow one another down."""
 
     def __init__(self, engine: MockEngine, launch: Launch, block: int) -> None:
         arm = launch.arm
         self._engine, self._launch, self._block = engine, launch, block
         self._alive = True
         self._repeats: Counter[str] = Counter()
+        self._numbers = count(1)
+        self._waiting: deque[tuple[Ticket, Prompt, Generation]] = deque()
+        self._running: dict[Ticket, tuple[float, _Result]] = {}
+        """When each ends on the virtual clock, in ms, and how."""
         self._log("mock engine: virtual clock")
         if engine.fault(arm, block, frozenset({"start-fails"})):
             self._log("error: failed to load the model")
@@ -103,24 +110,48 @@ class MockSession:
             speculating=active,
             devices=(DeviceUse(device="MOCK0", model_buffer_bytes=launch.target.size_bytes),),
             draft_devices=tuple(drafts),
+            in_flight=arm.engine.slots,
         )
 
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
         """Generate in virtual time. Raises what planted faults say, `KeyboardInterrupt` included."""
-        engine, arm = self._engine, self._launch.arm
-        if not self._alive:
-            raise self._died()
-        breaking = engine.fault(arm, self._block, BREAKING, prompt.id)
-        bending = BENDING_SD if self.facts.speculating else BENDING
-        bent = engine.fault(arm, self._block, bending, prompt.id)
-        engine.calls += 1
-        self._repeats[prompt.id] += 1
-        reply = self._player.play(prompt, generation, bent, self._block, self._repeats[prompt.id])
-        if breaking is not None:
-            engine.now_ms += reply.wall_ms / 2
-            self._break(breaking)
-        engine.now_ms += reply.wall_ms
-        return reply
+        ms, result = self._play(prompt, generation)
+        self._engine.now_ms += ms
+        return self._told(result)
+
+    def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
+        """Put a request in flight: it runs now, or when a slot is free."""
+        ticket = Ticket(next(self._numbers))
+        self._waiting.append((ticket, prompt, generation))
+        self._fill()
+        return ticket
+
+    def collect(self, timeout_s: float | None = None) -> Ended | None:
+        """Let virtual time pass until a request ends."""
+        if not self._running:
+            return None
+        engine = self._engine
+        ticket = min(self._running, key=lambda it: (self._running[it][0], it))
+        ends_ms = self._running[ticket][0]
+        if timeout_s is not None and ends_ms > engine.now_ms + timeout_s * 1000:
+            engine.now_ms += timeout_s * 1000
+            return None
+        engine.now_ms = max(engine.now_ms, ends_ms)
+        _, result = self._running.pop(ticket)
+        try:
+            return Ended(ticket, self._told(result))
+        except EngineError as error:
+            if not self._alive:  # all the others end with it
+                self._running = dict.fromkeys(self._running, (engine.now_ms, error))
+            return Ended(ticket, error)
+        finally:
+            self._fill()
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Give a request up; its slot is free at once."""
+        self._waiting = deque(it for it in self._waiting if it[0] != ticket)
+        self._running.pop(ticket, None)
+        self._fill()
 
     def candidates(
         self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
@@ -131,7 +162,7 @@ class MockSession:
             raise self._died()
         breaking = engine.fault(self._launch.arm, self._block, BREAKING, prompt.id)
         if breaking is not None:
-            self._break(breaking)
+            self._told(self._broken(breaking))
         engine.now_ms += self._player.prompt_ms(prompt, generated)
         return self._player.candidates(prompt, generation, len(generated), count)
 
@@ -150,32 +181,61 @@ class MockSession:
     def close(self) -> None:
         """End the session; safe to call twice."""
         self._alive = False
+        self._waiting.clear()
+        self._running.clear()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _break(self, fault: FaultKind) -> None:
-        """Raise what the fault is, after the time it takes to show."""
-        arm, patience_s = self._launch.arm, self._launch.idle_timeout_s
-        if fault == "interrupt":
-            raise KeyboardInterrupt
-        if fault == "garbage":
+    def _play(self, prompt: Prompt, generation: Generation) -> tuple[float, _Result]:
+        """(ms that it takes, how it ends). Raises what is refused at once."""
+        engine, arm = self._engine, self._launch.arm
+        if not self._alive:
+            raise self._died()
+        room, wanted = arm.engine.context // arm.engine.slots, len(tokenize(prompt.text))
+        if wanted >= room:
             raise EngineProtocolError(
-                f"{arm.id}: the mock engine answered `<html>` instead of JSON, as planted",
+                f"{arm.id}: the prompt has {wanted} tokens, and the context has room for {room}",
+                fix="raise engine.context, or shorten the prompt",
+            )
+        breaking = engine.fault(arm, self._block, BREAKING, prompt.id)
+        bending = BENDING_SD if self.facts.speculating else BENDING
+        bent = engine.fault(arm, self._block, bending, prompt.id)
+        engine.calls += 1
+        self._repeats[prompt.id] += 1
+        reply = self._player.play(prompt, generation, bent, self._block, self._repeats[prompt.id])
+        if breaking is None:
+            return reply.wall_ms, reply
+        return reply.wall_ms / 2, self._broken(breaking)
+
+    def _fill(self) -> None:
+        """Start what waits in the slots that are free."""
+        while self._waiting and len(self._running) < self.facts.in_flight:
+            ticket, prompt, generation = self._waiting.popleft()
+            try:
+                ms, result = self._play(prompt, generation)
+            except EngineError as refused:
+                ms, result = 0.0, refused
+            self._running[ticket] = (self._engine.now_ms + ms, result)
+
+    def _told(self, result: _Result) -> Reply:
+        if isinstance(result, Reply):
+            return result
+        if isinstance(result, EngineHungError) and self._alive:
+            self._engine.now_ms += self._launch.idle_timeout_s * 1000
+        self._alive = self._alive and not isinstance(result, EngineDiedError | EngineHungError)
+        raise result
+
+    def _broken(self, fault: FaultKind) -> _Result:
+        arm = self._launch.arm.id
+        if fault == "interrupt":
+            return KeyboardInterrupt()
+        if fault == "garbage":
+            return EngineProtocolError(
+                f"{arm}: the mock engine answered `<html>` instead of JSON, as planted",
                 fix="remove the fault `garbage`",
             )
-        self._alive = False
         if fault == "hangs":
-            self._engine.now_ms += patience_s * 1000
-            raise EngineHungError(
-                f"{arm.id}: no token for {patience_s:g} s, as planted", fix="remove the fault `hangs`"
-            )
-        raise self._died()
+            patience_s = self._launch.idle_timeout_s
+            return EngineHungError(f"{arm}: no token for {patience_s:g} s, as planted", fix="remove the fault `hangs`")
+        return self._died()
 
     def _died(self) -> EngineDiedError:
         return EngineDiedError(

@@ -5,15 +5,17 @@ from __future__ import annotations
 from functools import cache
 from itertools import product
 
+from specmeter.engines.session import utf8
+
 BYTES = 256
 WORDS = 256
 WORD_LENGTH = 5
 
 
 def tokenize(text: str) -> tuple[int, ...]:
-    """Ids below 256 are bytes of the UTF-8 text, the others words."""
+    """Ids below 256 are bytes of the UTF-8 text, the others words. Raises `EngineProtocolError`."""
     known = _word_ids()
-    data = text.encode()
+    data = utf8(text)
     ids: list[int] = []
     at = 0
     while at < len(data):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
 from specmeter.files import write_whole
-from specmeter.show.export import export
+from specmeter.show.export.run_table import RunTable
 from specmeter.show.page.figures import figures
 from specmeter.show.page.page import run_page
 from specmeter.show.page.study_page import study_page
@@ -88,7 +88,7 @@ def write_tables(document: Document, folder: Path, languages: Sequence[Language]
     formats = ["jsonl", *(["parquet"] if importlib.util.find_spec("pyarrow") else [])]
     for ending in formats:
         path = folder / f"requests.{ending}"
-        export(document.run.folder, path, format=ending, table="requests")
+        RunTable(document.run.folder, "requests").write(path)
         written.append(path)
     return written
 

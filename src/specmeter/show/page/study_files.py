@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
-from specmeter.show.export import export
+from specmeter.show.export.run_table import RunTable
 from specmeter.show.page.files import explained, write_text
 from specmeter.show.page.study_document import study_document
 from specmeter.show.page.table_text import csv_text
@@ -41,7 +41,7 @@ def write_data(folder: StudyFolder, out: Path) -> list[Path]:
         requests, environment = (
             out / (name if len(parts) == 1 else f"{part.name}.{name}") for name in ("requests.jsonl", ENVIRONMENT_NAME)
         )
-        export(run, requests, format="jsonl", table="requests")
+        RunTable(run, "requests").write(requests)
         written.append(requests)
         if (run / ENVIRONMENT_NAME).is_file():
             with explained(environment):

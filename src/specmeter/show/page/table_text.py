@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from specmeter.show.export import FORMULA_STARTS
+from specmeter.show.export.formats import FORMULA_STARTS
 from specmeter.show.table import Cell, Phrase, Table
 from specmeter.store.environment import code, escape
 from specmeter.text import printable

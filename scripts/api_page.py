@@ -1,0 +1,140 @@
+"""The reference of the Python face, as Markdown, from signatures and docstrings: docs/reference/api.md."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any, cast
+
+import specmeter
+from specmeter import errors
+from specmeter.analysis.answer import Answer, OfKind
+from specmeter.analysis.comparison import ArmComparison, Difference, RunComparison
+from specmeter.analysis.gain import Gain
+from specmeter.analysis.prediction.outcomes import Outcome
+from specmeter.analysis.prediction.speedup import AtGamma, Parts
+from specmeter.analysis.summary import ArmSummary, KindSummary, RunSummary
+from specmeter.audit.claim import Assumption, Claim, Ruling
+from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Prompt, Reply, Request, Step, Timings
+from specmeter.show.export.columns import Column
+from specmeter.store.reader import RunState
+from specmeter.studies.study import ClaimRuling, StudyFindings
+
+FUNCTIONS = (specmeter.load, specmeter.run, specmeter.compare, specmeter.audit, specmeter.predict)
+CLASSES = (specmeter.Run, specmeter.Experiment, specmeter.RunTable, specmeter.Audit, specmeter.Predicted)
+STUDIES = (specmeter.studies.names, specmeter.studies.published, specmeter.studies.load)
+RECORDS = (
+    *(Estimate, Answer, OfKind, Gain, RunSummary, ArmSummary, KindSummary, RunState, Arm, ModelIdentity),
+    *(Certificate, Finding, Outcome, Request, Prompt, Reply, Timings, Step, Column),
+    *(RunComparison, ArmComparison, Difference, Ruling, Assumption, Claim, AtGamma, Parts, StudyFindings, ClaimRuling),
+)
+"""What the objects above consist of."""
+
+
+def api_page() -> str:
+    """The whole page."""
+    parts = [
+        "# Python\n",
+        "`import specmeter`. A worked example stands in [specmeter in a notebook](../notebook-api.md), and what is "
+        "stable in [What is public](../public.md).\n",
+        "## Functions\n",
+        *(_function(function) for function in FUNCTIONS),
+        "## Objects\n",
+        *(_class(cls, level=3) for cls in CLASSES),
+        "## Studies\n\nIn the module `specmeter.studies`.\n",
+        *(_function(function) for function in STUDIES),
+        "## Errors\n\nIn the module `specmeter.errors`; `specmeter.SpecmeterError` is the base of all.\n",
+        *_errors(),
+        "## Records\n\nWhat these objects consist of. All are frozen; those that are pydantic models become plain data "
+        "by `model_dump()`.\n",
+        *(_class(cls, level=3) for cls in RECORDS),
+    ]
+    return "\n".join(parts)
+
+
+def _function(function: FunctionType, owner: str = "specmeter", level: int = 3) -> str:
+    owner = "specmeter.studies" if function in STUDIES else owner
+    return f"{'#' * level} `{function.__name__}`\n\n```text\n{_signature(function, owner)}\n```\n\n{_doc(function)}\n"
+
+
+def _signature(function: FunctionType, owner: str) -> str:
+    """One line where it fits, else an argument per line."""
+    signature = inspect.signature(function)
+    arguments: list[str] = []
+    for it in signature.parameters.values():
+        if it.kind is it.KEYWORD_ONLY and not any(argument.startswith("*") for argument in arguments):
+            arguments.append("*")
+        default = "" if it.default is it.empty else f" = {it.default!r}"
+        if it.name != "self":
+            arguments.append(f"{'*' if it.kind is it.VAR_POSITIONAL else ''}{it.name}: {it.annotation}{default}")
+    name, end = f"{owner}.{function.__name__}", f" -> {signature.return_annotation}"
+    line = f"{name}({', '.join(arguments)}){end}"
+    return line if len(line) <= 100 else f"{name}(\n" + "".join(f"    {it},\n" for it in arguments) + f"){end}"
+
+
+def _doc(thing: Any) -> str:
+    """A docstring as Markdown: examples become code blocks, lists and paragraphs stay."""
+    text = inspect.getdoc(thing) or ""
+    return re.sub(
+        r"(?m)^>>> .*(?:\n(?!\s*$).*)*", lambda found: f"```pycon\n{found[0]}\n```", textwrap.dedent(text)
+    ).strip()
+
+
+def _class(cls: type, level: int) -> str:
+    parts = [f"{'#' * level} `{cls.__name__}`\n", f"{_doc(cls)}\n"]
+    fields = list(_fields(cls)) if cls is not specmeter.Experiment else []
+    properties = [
+        (name, str(inspect.signature(cast("FunctionType", it.fget)).return_annotation), inspect.getdoc(it) or "")
+        for name, it in _members(cls)
+        if isinstance(it, property)
+    ]
+    if fields or properties:
+        rows = (
+            f"| `{name}` | `{_cell(kind)}` | {_cell(' '.join(text.split()))} |"
+            for name, kind, text in (*fields, *properties)
+        )
+        parts.append("\n".join(["| attribute | type | meaning |\n|---|---|---|", *rows]) + "\n")
+    methods = [it for _, it in _members(cls) if isinstance(it, FunctionType)] if cls in CLASSES else []
+    parts += [
+        _function(it, cls.__name__, level + 1).replace(f"# `{it.__name__}`", f"# `{cls.__name__}.{it.__name__}`")
+        for it in methods
+    ]
+    return "\n".join(parts)
+
+
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Public properties and methods that the project wrote, inherited ones first."""
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("specmeter"):
+            yield from ((name, it) for name, it in vars(base).items() if not name.startswith("_"))
+
+
+def _fields(cls: type) -> Iterator[tuple[str, str, str]]:
+    """(name, type, docstring) of every field, inherited ones first, as the source has them."""
+    for base in reversed(cls.__mro__):
+        if not base.__module__.startswith("specmeter"):
+            continue
+        body = cast("ast.ClassDef", ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
+        for line, following in zip(body, [*body[1:], None], strict=True):
+            if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
+                continue
+            told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            text = str(cast("ast.Constant", cast("ast.Expr", following).value).value) if told else ""
+            yield line.target.id, re.sub(r"Annotated\[([^,]+), .*?\)\]", r"\1", ast.unparse(line.annotation)), text
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _errors() -> Iterator[str]:
+    rows = (
+        f"| `{cls.__name__}` | `{cls.__base__.__name__}` | {' '.join((inspect.getdoc(cls) or '').split())} |"
+        for cls in vars(errors).values()
+        if isinstance(cls, type) and cls.__base__ is not None
+    )
+    yield "\n".join(["| error | is a | when |\n|---|---|---|", *rows]) + "\n"

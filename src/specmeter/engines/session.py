@@ -1,0 +1,129 @@
+"""A running engine with its models loaded: what it says about itself, and what it can be asked.
+
+One request is `generate`. Several in flight are submitted, and collected as they end:
+
+    tickets = [session.submit(prompt, generation) for prompt in prompts]
+    while ended := session.collect():
+        print(ended.ticket, ended.result)
+
+`SessionFacts.in_flight` says how many of them run at once; the others wait their turn, in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, NewType, Protocol, Self
+
+from specmeter.errors import EngineProtocolError, SpecmeterError
+
+if TYPE_CHECKING:
+    from specmeter.record import DeviceUse, Generation, Prompt, Reply
+
+
+@dataclass(frozen=True)
+class SessionFacts:
+    """What a session says about itself once it is ready; `measure` turns it into a `Session` record."""
+
+    argv: tuple[str, ...]
+    ready_ms: float
+    resolved: dict[str, Any]
+    speculating: bool | None = None
+    devices: tuple[DeviceUse, ...] = ()
+    draft_devices: tuple[DeviceUse, ...] = ()
+    layers_offloaded: tuple[int, int] | None = None
+    draft_layers_offloaded: tuple[int, int] | None = None
+    pids: tuple[int, ...] = ()
+    """Processes of the engine, for telemetry."""
+    in_flight: int = 1
+    """Requests that run at the same time; more wait their turn."""
+
+
+Ticket = NewType("Ticket", int)
+"""A request in flight, by a number that its session gives out once."""
+
+
+class Ended(NamedTuple):
+    """A request that is over."""
+
+    ticket: Ticket
+    result: Reply | SpecmeterError
+    """What `generate` would have returned or raised."""
+
+
+class Candidate(NamedTuple):
+    """A token that may come next."""
+
+    token: int
+    logprob: float
+    """Natural logarithm of the target's probability, before any sampling."""
+
+
+class EngineSession(Protocol):
+    """One running engine with one target (and draft) loaded."""
+
+    facts: SessionFacts
+
+    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
+        """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`."""
+        ...
+
+    def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
+        """Put a request in flight and return at once. One thread submits, collects and cancels.
+
+        A request that fails, fails alone: its error is collected. An engine that dies fails all that are in flight.
+        """
+        ...
+
+    def collect(self, timeout_s: float | None = None) -> Ended | None:
+        """The next request that ends; None when nothing is in flight, or nothing ended within `timeout_s` seconds."""
+        ...
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Give a request up: it is never collected, and the engine stops working on it. Nothing, if it has ended."""
+        ...
+
+    def candidates(
+        self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
+    ) -> tuple[Candidate, ...]:
+        """What the target thinks may follow `prompt` and the tokens `generated` after it, likeliest first.
+
+        At least one, at most `count`. The first is what greedy decoding says: likelier tokens that `generation` rules
+        out (the end, with `ignore_eos`) are not listed. Raises what `generate` raises.
+        """
+        ...
+
+    def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids that the target processes for `prompt`: its template and what the model adds are part of it."""
+        ...
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Token ids of `text` without special tokens added, for length-controlled prompts."""
+        ...
+
+    def detokenize(self, token_ids: tuple[int, ...]) -> str:
+        """Text of `token_ids`."""
+        ...
+
+    def close(self) -> None:
+        """Give up what is in flight, and end the engine and everything it started; safe to call twice."""
+        ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def utf8(text: str) -> bytes:
+    """The text as engines are told it. Raises `EngineProtocolError` where UTF-8 cannot say it."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise EngineProtocolError(
+            f"the text is not valid Unicode: a lone surrogate at character {error.start}",
+            fix="give the text as valid UTF-8",
+        ) from None

@@ -1,0 +1,119 @@
+"""A table of one run: to be read row by row, written to a file, or turned into a data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from specmeter.errors import UsageError
+from specmeter.files import whole_file
+from specmeter.show.export.formats import FORMATS, arrow, library
+from specmeter.show.export.tables import find
+from specmeter.store import RunReader, RunStore
+
+if TYPE_CHECKING:
+    import pandas  # pyright: ignore[reportMissingTypeStubs]
+    import polars
+
+    from specmeter.show.export.columns import Column
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """One of a run's tables, read from the run folder whenever it is asked for.
+
+    `for row in table` gives dicts, one in memory at a time. Of requests that were tried several times the last attempt
+    counts. Reading raises `StoreError` for the run folder.
+    """
+
+    folder: Path
+    """Of the run."""
+    name: str
+    """`requests`, `steps`, ...; `Run.tables` lists them. Raises `UsageError` for an unknown one."""
+
+    def __post_init__(self) -> None:
+        find(self.name)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Name, type and description of each column, in order."""
+        return find(self.name).columns
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        names = [column.name for column in self.columns]
+        with RunStore.open(self.folder, readonly=True) as store:
+            for values in self._values(store):
+                yield dict(zip(names, values, strict=True))
+
+    def write(self, out: str | Path | IO[bytes], format: str | None = None) -> int:  # noqa: A002
+        """Write the table; returns the number of rows.
+
+        `out` is a file, which appears when it is complete, or a binary stream, which is left open. The format is
+        `csv`, `jsonl` or `parquet`; where it is not given, the file's ending says it, and without one it is `csv`.
+        Raises `UsageError` for another format, a file that cannot be written or a missing pyarrow.
+        """
+        out = Path(out) if isinstance(out, str) else out
+        chosen = format or (out.suffix[1:].lower() if isinstance(out, Path) else "") or "csv"
+        if chosen not in FORMATS:
+            raise UsageError(
+                f"{chosen} is not an export format ({', '.join(FORMATS)})",
+                fix="name a file that ends in .csv, .jsonl or .parquet, or choose the format: --format csv",
+            )
+        count = 0
+
+        def counted(store: RunReader) -> Iterator[list[Any]]:
+            nonlocal count
+            for values in self._values(store):
+                count += 1
+                yield values
+
+        with RunStore.open(self.folder, readonly=True) as store, _opened(out) as file:
+            FORMATS[chosen](self.columns, counted(store), file)
+        return count
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`. Columns of the type `json` hold JSON as text. Raises `UsageError` without pyarrow."""
+        pa = library("pyarrow", "parquet", needed_for="to_arrow()")
+        with RunStore.open(self.folder, readonly=True) as store:
+            schema, batches = arrow(self.columns, self._values(store))
+            return pa.Table.from_batches(batches, schema=schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A `pandas.DataFrame` in types that know missing values, so that whole numbers stay whole.
+
+        Raises `UsageError` without pandas.
+        """
+        pd = library("pandas", "pandas", needed_for="to_pandas()")
+        pa = library("pyarrow", "pandas", needed_for="to_pandas()")
+        types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype()}
+        return self.to_arrow().to_pandas(types_mapper=types.get)
+
+    def to_polars(self) -> polars.DataFrame:
+        """A `polars.DataFrame`. Raises `UsageError` without polars."""
+        pl = library("polars", "polars", needed_for="to_polars()")
+        library("pyarrow", "polars", needed_for="to_polars()")
+        return pl.from_arrow(self.to_arrow())
+
+    def _values(self, store: RunReader) -> Iterator[list[Any]]:
+        columns, rows = find(self.name)
+        return ([column.read(source) for column in columns] for source in rows(store))
+
+
+@contextmanager
+def _opened(out: Path | IO[bytes]) -> Generator[IO[bytes]]:
+    """A stream to write to; a file replaces its predecessor only when all of it is written."""
+    if not isinstance(out, Path):
+        yield out
+        out.flush()
+        return
+    try:
+        with whole_file(out) as file:
+            yield file
+    except OSError as error:
+        raise UsageError(
+            f"{out}: cannot be written ({error.strerror or error})",
+            fix="check the path, its permissions and disk space",
+        ) from None

@@ -1,0 +1,306 @@
+"""Every table of a run: its columns, and where its rows are found.
+
+Rates are computed by `specmeter.numbers.rates`, never taken from the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
+from specmeter.analysis.prediction.outcomes import Outcome
+from specmeter.errors import UsageError
+from specmeter.numbers import rates
+from specmeter.profile.figures import DraftLength, draft_lengths
+from specmeter.record import (
+    EngineIdentity,
+    Estimate,
+    ExpertUnion,
+    Finding,
+    Margin,
+    Prediction,
+    Prompt,
+    Reply,
+    Request,
+    RequestEnergy,
+    Session,
+    Step,
+    Telemetry,
+    TextRouting,
+    Timings,
+    Verdict,
+)
+from specmeter.show.export import TableName
+from specmeter.show.export.columns import Column, ColumnType, columns_of, estimated
+from specmeter.store import RunReader
+from specmeter.theory.experts import expected_union
+from specmeter.verdicts import request_verdicts, worst
+
+
+class _Attempt(NamedTuple):
+    """Source of a row of `requests`."""
+
+    attempt: int
+    request: Request
+    verdict: Verdict | None
+
+
+class _StepOf(NamedTuple):
+    """Source of a row of `steps`."""
+
+    attempt: int
+    request: Request
+    number: int
+    step: Step
+
+
+class _EnergyOf(NamedTuple):
+    """Source of a row of `energy`."""
+
+    energy: RequestEnergy
+    joules: float
+    tokens: int | None
+
+
+class _Placed(NamedTuple):
+    """Source of a row of `positions` or `accepted_lengths`; without an item where the engine shows no steps."""
+
+    arm: ArmPositions
+    item: PositionRate | AcceptedLength | None
+
+
+class _Union(NamedTuple):
+    """Source of a row of `routing`; without an estimate where it was not read."""
+
+    routing: TextRouting
+    layer: int | None
+    tokens: int | None
+    union: Estimate | None
+
+    @property
+    def of(self) -> ExpertUnion | None:
+        return self.routing.union
+
+    @property
+    def uniform(self) -> float | None:
+        if self.of is None or self.tokens is None:
+            return None
+        return expected_union(float(self.tokens), self.of.experts, self.of.used)
+
+
+class Table(NamedTuple):
+    """A kind of table."""
+
+    columns: tuple[Column, ...]
+    rows: Callable[[RunReader], Iterator[Any]]
+    """Sources of its rows, one at a time."""
+
+
+def _reply(source: _Attempt) -> Reply | None:
+    return source.request.reply
+
+
+def _timings(source: _Attempt) -> Timings | None:
+    return source.request.reply.timings if source.request.reply else None
+
+
+def _derived(name: str, kind: ColumnType, description: str, rule: Callable[[Reply], int | float | None]) -> Column:
+    def read(source: _Attempt) -> int | float | None:
+        return rule(source.request.reply) if source.request.reply else None
+
+    return Column(name, kind, description, read)
+
+
+_ATTEMPT = Column(
+    "attempt",
+    "integer",
+    "1 for the first try; failed tries before it are kept in the run folder.",
+    lambda source: source.attempt,
+)
+
+_REQUESTS = (
+    *columns_of(Request, lambda source: source.request, leave={"reply"}),
+    _ATTEMPT,
+    Column(
+        "verdict",
+        "text",
+        "`valid`, `suspect` or `invalid`, the worst of the request and its arm; empty for a run not checked yet.",
+        lambda source: source.verdict,
+    ),
+    *columns_of(Timings, _timings),
+    _derived(
+        "decode_tok_s",
+        "number",
+        "(predicted_n - 1) / predicted_ms, per second.",
+        lambda reply: rates.decode_rate(reply.timings),
+    ),
+    _derived(
+        "prompt_tok_s", "number", "prompt_n / prompt_ms, per second.", lambda reply: rates.prompt_rate(reply.timings)
+    ),
+    _derived("acceptance", "number", "draft_n_accepted / draft_n.", lambda reply: rates.acceptance_rate(reply.timings)),
+    _derived(
+        "tau", "number", "Tokens emitted per target forward.", lambda reply: rates.tau(reply.timings, reply.steps)
+    ),
+    _derived(
+        "target_forwards",
+        "integer",
+        "Forwards of the target after the prompt.",
+        lambda reply: rates.target_forwards(reply.timings, reply.steps),
+    ),
+    _derived("step_n", "integer", "Steps recorded; see the table `steps`.", lambda reply: len(reply.steps)),
+    *columns_of(Reply, _reply, leave={"timings", "steps"}),
+)
+
+_STEP_KEYS = ("invocation", "block", "arm_id", "prompt_id")
+_STEPS = (
+    *columns_of(Request, lambda source: source.request, leave=Request.model_fields.keys() - set(_STEP_KEYS)),
+    _ATTEMPT,
+    Column("step", "integer", "Number of the step in its request, from 0.", lambda source: source.number),
+    *columns_of(Step, lambda source: source.step),
+)
+
+
+def _attempts(store: RunReader) -> Iterator[_Attempt]:
+    certificate = store.certificate()
+    own = request_verdicts(store.findings())
+    for attempt, request in store.attempts(superseded=False):
+        verdict: Verdict | None = None
+        if certificate is not None:
+            key = (request.invocation, request.block, request.arm_id, request.prompt_id)
+            verdict = worst((own.get(key, "valid"), certificate.arms.get(request.arm_id, "invalid")))
+        yield _Attempt(attempt, request, verdict)
+
+
+def _steps(store: RunReader) -> Iterator[_StepOf]:
+    for attempt, request, _ in _attempts(store):
+        for number, step in enumerate(request.reply.steps if request.reply else ()):
+            yield _StepOf(attempt, request, number, step)
+
+
+def _energies(store: RunReader) -> Iterator[_EnergyOf]:
+    tokens: dict[tuple[int, int, str, str], int | None] = {row.key: row.predicted_n for row in store.rows()}
+    for it in store.energies():
+        key = (it.invocation, it.block, it.arm_id, it.prompt_id)
+        yield _EnergyOf(it, sum(it.joules.values()), tokens.get(key))
+
+
+def _outcomes(store: RunReader) -> Iterator[Outcome]:
+    from specmeter.analysis.reading import read_run
+
+    return iter(read_run(store.folder).predictions if store.predictions() else ())
+
+
+def _margins(store: RunReader) -> Iterator[Margin]:
+    return iter(store.margins())
+
+
+def _lengths(store: RunReader) -> Iterator[DraftLength]:
+    return iter(draft_lengths(store))
+
+
+def _placed(store: RunReader) -> Iterator[_Placed]:
+    for arm in positions(store):
+        yield from (_Placed(arm, place) for place in arm.positions or (None,))
+
+
+def _accepted_lengths(store: RunReader) -> Iterator[_Placed]:
+    for arm in positions(store):
+        yield from (_Placed(arm, length) for length in arm.lengths or (None,))
+
+
+def _unions(store: RunReader) -> Iterator[_Union]:
+    for routing in store.routing():
+        if routing.union is None:
+            yield _Union(routing, None, None, None)
+            continue
+        for place, point in enumerate(routing.union.points):
+            yield _Union(routing, None, point.tokens, point.union)
+            for layer, unions in routing.layers.items():
+                mean = Estimate(point=unions[place], n=point.union.n, unit="experts", method="mean over texts")
+                yield _Union(routing, layer, point.tokens, mean)
+
+
+_PREDICTIONS = (
+    *columns_of(Prediction, lambda outcome: outcome.prediction, leave={"speedup"}),
+    *estimated("predicted", "Predicted speedup.", lambda it: it.prediction.speedup),
+    *estimated("measured", "Measured speedup; empty where there is none that can be believed.", lambda it: it.measured),
+    Column("error", "number", "predicted / measured - 1.", lambda it: it.error),
+    Column("inside", "boolean", "Whether what was measured lies in the predicted interval.", lambda it: it.inside),
+)
+
+_POSITIONS = (
+    *columns_of(ArmPositions, lambda it: it.arm, leave={"positions", "lengths"}),
+    *columns_of(PositionRate, lambda it: it.item, leave={"conditional", "unconditional"}),
+    *estimated(
+        "conditional",
+        "Accepted / reached, interval over prompts; empty where no step got so far.",
+        lambda it: it.item and it.item.conditional,
+    ),
+    *estimated(
+        "unconditional",
+        "Accepted / drafts, too short ones included; interval over prompts.",
+        lambda it: it.item and it.item.unconditional,
+    ),
+)
+
+_ACCEPTED_LENGTHS = (
+    *columns_of(ArmPositions, lambda it: it.arm, leave={"positions", "lengths"}),
+    *columns_of(AcceptedLength, lambda it: it.item, leave={"share"}),
+    *estimated("share", "Of the steps that had a draft, interval over prompts.", lambda it: it.item and it.item.share),
+)
+
+_ROUTING = (
+    *columns_of(TextRouting, lambda it: it.routing, leave={"tokens", "union", "layers"}),
+    Column("read_tokens", "integer", "Tokens of these texts.", lambda it: it.routing.tokens),
+    Column("layer", "integer", "Number of the layer; empty for the mean over all.", lambda it: it.layer),
+    Column("tokens", "integer", "n: consecutive tokens.", lambda it: it.tokens),
+    *estimated("union", "Distinct experts of a layer that n tokens choose.", lambda it: it.union),
+    Column("uniform", "number", "The same if routing were uniform.", lambda it: it.uniform),
+    Column("experts", "integer", "Experts of a layer to choose from.", lambda it: it.of and it.of.experts),
+    Column("used", "integer", "Experts chosen for a token.", lambda it: it.of and it.of.used),
+)
+
+
+TABLES: dict[TableName, Table] = {
+    "requests": Table(_REQUESTS, _attempts),
+    "sessions": Table(
+        (
+            *columns_of(Session, leave={"engine"}),
+            *columns_of(EngineIdentity, lambda session: session.engine, prefix="engine_"),
+        ),
+        RunReader.sessions,
+    ),
+    "steps": Table(_STEPS, _steps),
+    "telemetry": Table(tuple(columns_of(Telemetry)), RunReader.telemetry),
+    "prompts": Table(tuple(columns_of(Prompt)), RunReader.prompts),
+    "findings": Table(tuple(columns_of(Finding)), RunReader.findings),
+    "energy": Table(
+        (
+            *columns_of(RequestEnergy, lambda source: source.energy),
+            Column("energy_j", "number", "Joules of all sources together.", lambda source: source.joules),
+            Column("tokens", "integer", "Tokens generated, the first included.", lambda source: source.tokens),
+            Column(
+                "j_per_token",
+                "number",
+                "energy_j / tokens; empty where nothing was generated.",
+                lambda source: source.joules / source.tokens if source.tokens else None,
+            ),
+        ),
+        _energies,
+    ),
+    "margins": Table(tuple(columns_of(Margin)), _margins),
+    "predictions": Table(_PREDICTIONS, _outcomes),
+    "profiles": Table(tuple(columns_of(DraftLength)), _lengths),
+    "positions": Table(_POSITIONS, _placed),
+    "accepted_lengths": Table(_ACCEPTED_LENGTHS, _accepted_lengths),
+    "routing": Table(_ROUTING, _unions),
+}
+
+
+def find(name: str) -> Table:
+    """A table by its name. Raises `UsageError` for an unknown one."""
+    for known, table in TABLES.items():
+        if known == name:
+            return table
+    raise UsageError(f"{name} is not a table of a run", fix=f"choose one of {', '.join(TABLES)}")

@@ -1,0 +1,70 @@
+"""Tests run in two processes, file by file; what kills, interrupts or counts processes runs while nothing else does.
+
+Two, since engines decode on one thread and the suite is made for two cores; `-n 0` runs it in one process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from filelock import FileLock
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # So a shell starts what it puts into the background; programs under test would never hear of Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+ONE_WORKER = ("report",)
+"""Folders whose tests share fixtures that take seconds to make: they go to one process."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that neither process waits long for the other; those that run alone last."""
+    files: dict[Path, int] = {}
+    for item in items:
+        rank = 2 if item.get_closest_marker("alone") else 0 if item.get_closest_marker("slow") else 1
+        files[item.path] = min(rank, files.get(item.path, 2))
+    items.sort(key=lambda item: files[item.path])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
+    """By file, or by folder where its tests share what is dear."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return next((folder for folder in ONE_WORKER if file.startswith(f"tests/{folder}/")), file)
+
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Before anything is timed: wait until this test may run beside what other processes test."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers == 1:
+        return (yield)
+    own = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    places: Sequence[int] = range(workers) if item.get_closest_marker("alone") else (own,)
+    shared = item.config._tmp_path_factory.getbasetemp().parent  # pyright: ignore[reportAttributeAccessIssue]
+    with _held(shared, places):
+        return (yield)
+
+
+@contextmanager
+def _held(shared: Path, places: Sequence[int]) -> Iterator[None]:
+    """Hold the places of these processes. A gate lets a test that wants all of them go first."""
+    with ExitStack() as stack:
+        with FileLock(shared / "gate.lock", poll_interval=0.01):
+            for place in places:
+                stack.enter_context(FileLock(shared / f"{place}.lock", poll_interval=0.01))
+        yield

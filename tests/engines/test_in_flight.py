@@ -1,0 +1,197 @@
+"""Several requests in flight: they run at once, end apart, and are given up, each by itself."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from llama_fixtures import NATIVE, NO_NATIVE, TEXT, arm, gone_within, greedy, launch, prompt
+
+from specmeter.engines import Engine, EngineSession, load_engine
+from specmeter.engines.llama_cpp.server import LlamaSession
+from specmeter.engines.mock import Fault, MockEngine, MockSession, MockSpec, mock_model
+from specmeter.engines.session import Ticket
+from specmeter.errors import EngineDiedError, EngineHungError, EngineProtocolError
+from specmeter.record import Arm, Reply
+
+OTHER = "Anna has 12 apples. Then "
+TWO = {"slots": 2, "context": 2048}
+DRAFTS = arm(methods=("draft-simple",), draft="d", gamma=4, engine=TWO)
+
+
+@pytest.fixture(params=["embedded", pytest.param("native", marks=pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE))])
+def server(request: pytest.FixtureRequest) -> Engine:
+    return load_engine(request.param)
+
+
+def collected(session: EngineSession) -> dict[Ticket, Reply]:
+    found: dict[Ticket, Reply] = {}
+    while ended := session.collect():
+        assert isinstance(ended.result, Reply), ended.result
+        assert ended.ticket not in found
+        found[ended.ticket] = ended.result
+    return found
+
+
+def test_two_replies_overlap_and_say_what_each_says_alone(server: Engine, tmp_path: Path) -> None:
+    with server.start(launch(tmp_path, DRAFTS, draft="draft-small")) as session:
+        assert session.facts.in_flight == 2
+        alone = [session.generate(prompt(text), greedy(200)) for text in (TEXT, OTHER)]
+        started = time.perf_counter()
+        tickets = [session.submit(prompt(text), greedy(200)) for text in (TEXT, OTHER)]
+        ended: dict[Ticket, tuple[float, Reply]] = {}
+        while it := session.collect():
+            assert isinstance(it.result, Reply)
+            ended[it.ticket] = ((time.perf_counter() - started) * 1e3, it.result)
+        again = session.generate(prompt(), greedy(200))
+    (first_at, first), (second_at, second) = (ended[ticket] for ticket in tickets)
+    assert [first.token_ids, second.token_ids] == [it.token_ids for it in alone]
+    # Each had its first token before the other one had its last.
+    assert first_at - first.wall_ms + first.arrival_ms[0] < second_at
+    assert second_at - second.wall_ms + second.arrival_ms[0] < first_at
+    for reply in (first, second):
+        # Counters and statistics are the server's as a whole; steps are each request's own.
+        assert (reply.counters, reply.drafting) == ({}, ())
+        assert sum(step.drafted for step in reply.steps) == reply.timings.draft_n > 0
+        assert sum(step.accepted for step in reply.steps) == reply.timings.draft_n_accepted
+    assert again.counters["spec_decode_num_draft_tokens_total"] == again.timings.draft_n
+
+
+def test_more_than_there_is_room_for_wait_their_turn(server: Engine, tmp_path: Path) -> None:
+    with server.start(launch(tmp_path, arm(engine=TWO))) as session:
+        tickets = [session.submit(prompt(), greedy(tokens)) for tokens in (5, 6, 7, 8, 9)]
+        replies = collected(session)
+        assert [replies[ticket].timings.predicted_n for ticket in tickets] == [5, 6, 7, 8, 9]
+        assert session.collect() is None
+
+
+def test_a_request_that_fails_fails_alone(server: Engine, tmp_path: Path) -> None:
+    with server.start(launch(tmp_path, arm(engine=TWO))) as session:
+        good, bad, odd = (session.submit(prompt(text), greedy(20)) for text in (TEXT, TEXT * 200, "\ud800"))
+        ended = {it.ticket: it.result for it in iter(session.collect, None)}
+    assert isinstance(ended[good], Reply)
+    assert isinstance(ended[bad], EngineProtocolError)
+    assert "engine.context" in str(ended[bad])
+    assert isinstance(ended[odd], EngineProtocolError)
+    assert "surrogate" in str(ended[odd])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_is_cancelled_is_not_collected_and_its_slot_is_free(tmp_path: Path, stream: bool) -> None:
+    roomy = arm(engine={"context": 65_536, "stream_tokens": stream})
+    with load_engine("embedded").start(launch(tmp_path, roomy)) as session:
+        assert isinstance(session, LlamaSession)
+        before = session.generate(prompt(), greedy(24))
+        endless = session.submit(prompt(), greedy(60_000))
+        while session._is_idle():
+            time.sleep(0.01)
+        queued = session.submit(prompt(), greedy(60_000))
+        wanted = session.submit(prompt(), greedy(24))
+        session.cancel(endless)
+        session.cancel(queued)
+        session.cancel(endless)
+        replies = collected(session)
+        assert list(replies) == [wanted]
+        assert replies[wanted].token_ids == before.token_ids
+        assert session._is_idle()
+        # What the server still computed for the cancelled one is not counted as the next one's.
+        for reply in (replies[wanted], session.generate(prompt(), greedy(24))):
+            assert reply.counters.get("n_decode_total", 24) == before.counters["n_decode_total"]
+        assert reply.counters
+
+
+def test_the_instrumented_engine_takes_one_at_a_time(tmp_path: Path) -> None:
+    with load_engine("libllama").start(launch(tmp_path, arm(engine={"context": 65_536}))) as session:
+        assert session.facts.in_flight == 1
+        alone = [session.generate(prompt(text), greedy(24)).token_ids for text in (TEXT, OTHER)]
+        tickets = [session.submit(prompt(text), greedy(24)) for text in (TEXT, OTHER)]
+        assert session.tokenize(TEXT), "other questions find their turn"
+        replies = collected(session)
+        assert [replies[ticket].token_ids for ticket in tickets] == alone
+        assert list(replies) == tickets
+        endless = session.submit(prompt(), greedy(60_000))
+        assert session.collect(0.2) is None
+        session.cancel(endless)
+        wanted = session.submit(prompt(), greedy(24))
+        assert collected(session)[wanted].token_ids == alone[0]
+
+
+@pytest.mark.parametrize("kind", ["embedded", "libllama"])
+def test_close_gives_up_what_is_in_flight(tmp_path: Path, kind: str) -> None:
+    with load_engine(kind).start(launch(tmp_path, arm(engine={"context": 65_536}))) as session:
+        for _ in range(3):
+            session.submit(prompt(), greedy(60_000))
+        assert session.collect(0.3) is None
+    assert session.collect() is None
+    assert gone_within(session.facts.pids, 2)
+    session.submit(prompt(), greedy(4))
+    ended = session.collect()
+    assert ended is not None
+    assert isinstance(ended.result, EngineDiedError)
+    session.close()
+
+
+# --- in virtual time -------------------------------------------------------------------------------------------------
+
+MOCK = Arm(id="dense/none", target="dense", role="baseline").model_copy(update={"engine": arm(engine=TWO).engine})
+
+
+def mock(folder: Path, **fault: object) -> tuple[MockEngine, MockSession]:
+    faults = (Fault.model_validate(fault),) if fault else ()
+    engine = MockEngine(MockSpec(noise=0, request_overhead_ms=0, faults=faults))
+    order = launch(folder, MOCK)
+    model = mock_model("dense", "mock:dense", engine.spec)
+    return engine, engine.start(type(order)(MOCK, model, None, log_path=order.log_path))
+
+
+def test_the_mock_has_as_many_slots_as_the_arm(tmp_path: Path) -> None:
+    engine, session = mock(tmp_path)
+    ms = [session.generate(prompt(), greedy(tokens)).wall_ms for tokens in (30, 10, 5)]
+    started = engine.now_ms
+    tickets = [session.submit(prompt(), greedy(tokens)) for tokens in (30, 10, 5)]
+    assert session.collect(0.001) is None
+    assert engine.now_ms == started + 1
+    ended = [(it.ticket, engine.now_ms - started) for it in iter(session.collect, None)]
+    # The third begins where the second ends; all that before the first is done.
+    assert [ticket for ticket, _ in ended] == [tickets[1], tickets[2], tickets[0]]
+    assert [at for _, at in ended] == pytest.approx([ms[1], ms[1] + ms[2], ms[0]])
+
+
+def test_a_slot_of_the_mock_is_free_when_its_request_is_cancelled(tmp_path: Path) -> None:
+    engine, session = mock(tmp_path)
+    one = session.generate(prompt(), greedy(5)).wall_ms
+    started = engine.now_ms
+    long, longer, short = (session.submit(prompt(), greedy(tokens)) for tokens in (300, 400, 5))
+    session.cancel(long)
+    ended = session.collect()
+    assert ended is not None
+    assert ended.ticket == short
+    assert engine.now_ms - started == pytest.approx(one)
+    session.cancel(longer)
+    assert session.collect() is None
+
+
+@pytest.mark.parametrize(("kind", "error"), [("dies", EngineDiedError), ("hangs", EngineHungError)])
+def test_a_mock_that_dies_takes_all_in_flight_with_it(tmp_path: Path, kind: str, error: type[Exception]) -> None:
+    _, session = mock(tmp_path, kind=kind, prompt="p", call=1)
+    for tokens in (5, 20, 20, 20):
+        session.submit(prompt(), greedy(tokens))
+    results = [it.result for it in iter(session.collect, None)]
+    assert len(results) == 4
+    assert isinstance(results[0], Reply), "it ended before"
+    assert isinstance(results[1], error)
+    assert all(isinstance(it, error | EngineDiedError) for it in results[2:])
+
+
+def test_garbage_and_ctrl_c_meet_one_request(tmp_path: Path) -> None:
+    _, session = mock(tmp_path, kind="garbage", call=0)
+    session.submit(prompt(), greedy(20))
+    session.submit(prompt(), greedy(20))
+    results = [it.result for it in iter(session.collect, None)]
+    assert isinstance(results[0], EngineProtocolError)
+    assert isinstance(results[1], Reply)
+    _, session = mock(tmp_path, kind="interrupt")
+    session.submit(prompt(), greedy(20))
+    with pytest.raises(KeyboardInterrupt):
+        session.collect()
