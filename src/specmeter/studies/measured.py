@@ -12,8 +12,7 @@ from specmeter.analysis.reading import read_run
 from specmeter.quality import QualityReport
 from specmeter.store import RunState, RunStore
 from specmeter.studies import find, setting
-from specmeter.studies.draft_places import draft_places
-from specmeter.studies.rows import RunRows
+from specmeter.studies.rows import RunRows, draft_places
 from specmeter.studies.study import ModelUsed, Ran, StudyData
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ A draft runs on another machine by llama.cpp's RPC; the document's first result 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -15,13 +14,12 @@ from specmeter.errors import EngineError, UsageError
 from specmeter.numbers.estimates import above, below
 from specmeter.studies.library.cross_device.costs import Backend, backends, shared_acceptance
 from specmeter.studies.library.cross_device.latency import Fitted, fitted
-from specmeter.studies.study import ArmResult, Result
 from specmeter.studies.telling import by_counts, by_values, fallen, quoted, share
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
-    from specmeter.record import Arm, Estimate, Network, Standing
-    from specmeter.studies.study import StudyData
+    from specmeter.record import Arm, Estimate, Network
+    from specmeter.studies.study import Standing, StudyData
     from specmeter.studies.telling import Found
     from specmeter.theory.latency import LatencyModel
 
@@ -265,32 +263,15 @@ def proven(data: StudyData) -> tuple[Backend, ...]:
     return found if known else ()
 
 
-@dataclass(frozen=True)
-class Costs:
-    """A network, what a drafted token took through it, and what the fitted model says."""
-
-    line: ArmResult
-    name: str
-    network: Network
-    overhead_ms: Estimate | None
-    by_model: Estimate
-
-
-def networks(data: StudyData) -> list[Costs]:
+def networks(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Every network that the model is fitted to; none where they are not known, or too few."""
     model = _model(data)
-    by_name = {backend.name: backend for backend in backends(data)}
-    return [
-        Costs(
-            line=by_name[point.name].line,
-            name=point.name,
-            network=point.network,
-            overhead_ms=by_name[point.name].overhead_ms,
-            by_model=model.estimate(_through(point.network), "ms"),
-        )
-        for point in (model.points if model else ())
-        if model
-    ]
+    places = {backend.name: backend for backend in backends(data)}
+    for point in model.points if model else ():
+        place = places[point.name]
+        by_model = model.estimate(_through(point.network), "ms") if model else None
+        numbers = {"overhead_ms": place.overhead_ms, "by_model": by_model}
+        yield {"line": place.line, "name": point.name, "network": point.network, **numbers}
 
 
 def fit(data: StudyData) -> dict[str, str]:
@@ -315,52 +296,26 @@ def _through(network: Network) -> Callable[[LatencyModel], float]:
     return lambda model: model.overhead_ms(network.rtt_ms, network.mbit_per_s)
 
 
-@dataclass(frozen=True)
-class Withdrawn:
-    """A request of the runs that the document withdrew."""
-
-    place: str
-    result: Result
-
-    @property
-    def is_false(self) -> bool:
-        return self.result.verdict == "invalid"
+def withdrawn(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Requests of the runs that the document withdrew."""
+    for it in backends(data, withdrawn=True):
+        for row in it.rows:
+            yield {"place": it.name.partition(" (")[0], "result": row, "is_false": row.verdict == "invalid"}
 
 
-def withdrawn(data: StudyData) -> list[Withdrawn]:
-    """All of them."""
-    found = backends(data, withdrawn=True)
-    return [Withdrawn(it.name.partition(" (")[0], row) for it in found for row in it.rows]
+_WORSE: tuple[Standing | None, ...] = (None, "valid", "suspect", "implausible", "invalid")
+"""A mean is as good as the worst of what it is a mean of."""
 
 
-@dataclass(frozen=True)
-class Mean:
-    """The mean over repeats of one prompt in one place."""
-
-    place: str
-    prompt: str
-    rows: tuple[Result, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.place}, {self.prompt}: mean of {len(self.rows)}"
-
-    @property
-    def rate(self) -> float | None:
-        """tok/s; None where no request was answered."""
-        return fmean(row.decode_rate or 0.0 for row in self.rows) if self.rows else None
-
-    @property
-    def verdict(self) -> Standing | None:
-        """A mean is as good as the worst of what it is a mean of."""
-        worse: tuple[Standing | None, ...] = (None, "valid", "suspect", "implausible", "invalid")
-        return worse[max((worse.index(row.verdict) for row in self.rows), default=0)]
-
-
-def means(data: StudyData) -> list[Mean]:
-    """Every prompt in every place."""
-    return [
-        Mean(it.name, prompt, tuple(row for row in it.rows if row.prompt == prompt and row.decode_rate is not None))
-        for it in backends(data)
-        for prompt in dict.fromkeys(row.prompt for row in it.rows) or ("",)
-    ]
+def means(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """The mean over repeats of every prompt in every place."""
+    for it in backends(data):
+        for prompt in dict.fromkeys(row.prompt for row in it.rows) or ("",):
+            rows = [row for row in it.rows if row.prompt == prompt and row.decode_rate is not None]
+            yield {
+                "place": it.name,
+                "prompt": prompt,
+                "name": f"{it.name}, {prompt}: mean of {len(rows)}",
+                "rate": fmean(row.decode_rate or 0.0 for row in rows) if rows else None,
+                "verdict": _WORSE[max((_WORSE.index(row.verdict) for row in rows), default=0)],
+            }

@@ -5,21 +5,13 @@ What is drawn of a false speedup is what was claimed, marked as such.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from specmeter.numbers.estimates import exceeds, scaled
 from specmeter.record import Estimate
 from specmeter.studies.apple_published import RawLog, raw_logs
-from specmeter.studies.library.moe_306.equations import (
-    Equations,
-    Rounds,
-    Traffic,
-    equations,
-    rounds,
-    tokens_generated,
-    traffic,
-)
+from specmeter.studies.library.moe_306.equations import equations, rounds, tokens_generated, traffic
 from specmeter.studies.library.moe_306.lines import (
     DENSE,
     GAMMAS,
@@ -121,58 +113,31 @@ def _made(data: StudyData, line: ArmResult) -> Configuration:
     return Configuration(line, model(data, line.target), drawn)
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model and what it is for."""
-
-    used: ModelUsed
-    role: str
-
-    @property
-    def active(self) -> StudyCell:
-        return _billions(self.used.active_parameters)
-
-    @property
-    def total(self) -> StudyCell:
-        return _billions(self.used.parameters)
-
-    @property
-    def size(self) -> StudyCell:
-        return _gigabytes(self.used.size_bytes)
-
-    @property
-    def per_token(self) -> StudyCell:
-        return _gigabytes(self.used.bytes_per_token)
-
-
-def models(data: StudyData) -> list[Model]:
+def models(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Table 2."""
     drafted = {line.draft for line in speculative(data, "B", "D", "E", "F")}
     targets = {line.target for line in overall(data) if line.speculates}
-
-    def role(used: ModelUsed) -> str:
-        kind = "MoE" if used.experts else "dense"
-        return "draft" if used.name in drafted else f"{kind} {'target' if used.name in targets else 'baseline'}"
-
-    return [Model(used, role(used)) for used in data.models]
-
-
-@dataclass(frozen=True)
-class Suite:
-    """A suite and its requests."""
-
-    name: str
-    what: str
-    requests: int
+    for used in data.models:
+        kind = f"{'MoE' if used.experts else 'dense'} {'target' if used.name in targets else 'baseline'}"
+        yield {
+            "used": used,
+            "active": _billions(used.active_parameters),
+            "total": _billions(used.parameters),
+            "size": _gigabytes(used.size_bytes),
+            "per_token": _gigabytes(used.bytes_per_token),
+            "role": "draft" if used.name in drafted else kind,
+        }
 
 
-def suites(data: StudyData) -> list[Suite]:
+def suites(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Table 3."""
     counts: dict[str, int] = {}
     for line in overall(data):
         counts[line.suite] = counts.get(line.suite, 0) + line.requests
-    rows = [Suite(name, SUITES.get(name, ""), counts[name]) for name in sorted(counts)]
-    return [*rows, Suite("total", "", sum(counts.values()))] if rows else []
+    for name in sorted(counts):
+        yield {"name": name, "what": SUITES.get(name, ""), "requests": counts[name]}
+    if counts:
+        yield {"name": "total", "what": "", "requests": sum(counts.values())}
 
 
 def baselines(data: StudyData) -> list[Configuration]:
@@ -185,54 +150,29 @@ def drafting(data: StudyData) -> list[Configuration]:
     return [_made(data, line) for line in (*speculative(data), *speculative(data, "E"))]
 
 
-@dataclass(frozen=True)
-class Drafts:
-    """The two drafts on one target."""
-
-    name: str
-    small: Configuration
-    large: Configuration
-
-    @property
-    def faster(self) -> str:
-        """Where the two intervals do not overlap."""
-        small, large = self.small.line.speedup, self.large.line.speedup
-        if small is None or large is None:
-            return "no valid pair"
-        if exceeds(small, large):
-            return label(SMALL)
-        return label(LARGE) if exceeds(large, small) else "not told apart"
-
-
-def drafts(data: StudyData) -> Iterator[Drafts]:
-    """Table 6."""
+def drafts(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Table 6: the faster draft is named where the two intervals do not overlap."""
     for target in MOE:
         for gamma in GAMMAS:
             small, large = at(data, target, SMALL, gamma), at(data, target, LARGE, gamma)
-            if small is not None and large is not None:
-                yield Drafts(f"{label(target)} / gamma {gamma}", _made(data, small), _made(data, large))
+            if small is None or large is None:
+                continue
+            faster = "not told apart"
+            if small.speedup is None or large.speedup is None:
+                faster = "no valid pair"
+            elif exceeds(small.speedup, large.speedup):
+                faster = label(SMALL)
+            elif exceeds(large.speedup, small.speedup):
+                faster = label(LARGE)
+            name = f"{label(target)} / gamma {gamma}"
+            yield {"name": name, "small": _made(data, small), "large": _made(data, large), "faster": faster}
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Both equations of a configuration."""
-
-    row: Equations
-    own: Configuration
-
-    @property
-    def claimed(self) -> StudyCell:
-        """Eq. 2; false where its speedup is."""
-        return StudyCell(value=self.row.claimed, text="-", struck=not isinstance(self.row.claimed, Estimate))
-
-    @property
-    def rejected(self) -> float:
-        return max(0.0, self.row.rejected)
-
-
-def evaluated(data: StudyData) -> list[Evaluated]:
-    """Eq. 1 and 2 of all configurations."""
-    return [Evaluated(row, _made(data, row.line)) for row in equations(data)]
+def evaluated(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Eq. 1 and 2 of all configurations; Eq. 2 is false where its speedup is."""
+    for row in equations(data):
+        claimed = StudyCell(value=row.claimed, text="-", struck=not isinstance(row.claimed, Estimate))
+        yield {"row": row, "own": _made(data, row.line), "claimed": claimed, "rejected": max(0.0, row.rejected)}
 
 
 def formats(data: StudyData) -> dict[str, str]:
@@ -243,45 +183,20 @@ def formats(data: StudyData) -> dict[str, str]:
     return {"formats": "".join(f" Draft {one}." for one in told) + tau}
 
 
-@dataclass(frozen=True)
-class Read:
-    """What a configuration reads from memory."""
-
-    row: Traffic
-    peak: float | None
-
-    @property
-    def name(self) -> str:
-        return named(self.row.line)
-
-    @property
-    def whole(self) -> StudyCell:
-        """By all bytes: false of a mixture."""
-        whole = None if self.row.whole is None else scaled(self.row.whole, 1e-9, unit="GB/s")
-        return StudyCell(value=whole, digits=1, text="-", struck=bool(self.row.model.experts))
-
-    @property
-    def file(self) -> StudyCell:
-        return _gigabytes(self.row.model.size_bytes)
-
-    @property
-    def per_token(self) -> StudyCell:
-        return _gigabytes(self.row.model.bytes_per_token)
-
-    @property
-    def per_forward(self) -> StudyCell:
-        return _gigabytes(self.row.bytes_most)
-
-    @property
-    def share(self) -> Estimate | None:
-        """Of the bandwidth, in percent."""
-        least = self.row.least
-        return None if least is None or not self.peak else scaled(least, 100 / self.peak, unit="%")
-
-
-def read(data: StudyData) -> list[Read]:
-    """Section 5.2."""
-    return [Read(row, data.bandwidth_bytes_per_s) for row in traffic(data)]
+def read(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Section 5.2: traffic by all bytes, which is false of a mixture, and by those that are read."""
+    peak = data.bandwidth_bytes_per_s
+    for row in traffic(data):
+        whole = None if row.whole is None else scaled(row.whole, 1e-9, unit="GB/s")
+        yield {
+            "row": row,
+            "name": named(row.line),
+            "file": _gigabytes(row.model.size_bytes),
+            "whole": StudyCell(value=whole, digits=1, text="-", struck=bool(row.model.experts)),
+            "per_token": _gigabytes(row.model.bytes_per_token),
+            "per_forward": _gigabytes(row.bytes_most),
+            "share": None if row.least is None or not peak else scaled(row.least, 100 / peak, unit="%"),
+        }
 
 
 def limit(data: StudyData) -> dict[str, str]:
@@ -291,25 +206,11 @@ def limit(data: StudyData) -> dict[str, str]:
     return {"limit": told}
 
 
-@dataclass(frozen=True)
-class Round:
-    """A verification round by the paper and by tau."""
-
-    row: Rounds
-
-    @property
-    def name(self) -> str:
-        return named(self.row.line)
-
-    @property
-    def paper_ms(self) -> StudyCell:
-        return StudyCell(value=self.row.paper_ms, digits=1, struck=True)
-
-
-def rounds_of(data: StudyData) -> list[Round]:
+def rounds_of(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Section 5.2's reckoning of rounds; none where requests were given different limits."""
-    tokens = tokens_generated(data)
-    return [Round(row) for row in (rounds(data, tokens) if tokens else ())]
+    count = tokens_generated(data)
+    for row in rounds(data, count) if count else ():
+        yield {"row": row, "name": named(row.line), "paper_ms": StudyCell(value=row.paper_ms, digits=1, struck=True)}
 
 
 def tokens(data: StudyData) -> dict[str, str]:

@@ -13,20 +13,15 @@ intervals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate
-from specmeter.studies.library.moe_306.blocks import faster
+from specmeter.studies.library.moe_306.blocks import acceptances, any_against, best_first, faster, together, unanimous
 from specmeter.studies.library.moe_306.lines import LEAST_EXACT, SMALL, believable, label, listed, named
-from specmeter.studies.library.moe_306.rules import acceptances, any_against, best_first, together, unanimous
 from specmeter.studies.study import ArmResult, Finding, StudyCell, StudyData
 from specmeter.studies.telling import Found, by_counts, quoted
-
-if TYPE_CHECKING:
-    from specmeter.analysis.explain.memory import MemoryPrice
 
 GAMMA, CONTEXTS, GREEDY, SAMPLED, MIXTURES = (
     "open-gamma",
@@ -265,118 +260,75 @@ def _mb(size_bytes: float) -> str:
 # --- rows of tables and figures --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Arm:
-    """An arm of one part."""
-
-    line: ArmResult
-
-    @property
-    def name(self) -> str:
-        return self.line.config
-
-    @property
-    def target(self) -> str:
-        return label(self.line.target)
-
-    @property
-    def draft(self) -> str:
-        return label(self.line.draft or "-")
-
-    @property
-    def tokens(self) -> str:
-        return f"{self.line.prompt_tokens:,}" if self.line.prompt_tokens else "-"
-
-    @property
-    def speedup(self) -> StudyCell:
-        return StudyCell(text="-" if self.line.speculates else "baseline", value=self.line.speedup)
-
-    @property
-    def is_false(self) -> bool:
-        return self.line.of_rate == "invalid"
-
-    @property
-    def energy_ratio(self) -> StudyCell:
-        ratio = self.line.energy.ratio if self.line.energy else None
-        text = "-" if self.line.speculates else "baseline"
-        return StudyCell(text=text, value=ratio, struck=self.line.comparison_only)
+def _row(line: ArmResult) -> Mapping[str, object]:
+    ratio = line.energy.ratio if line.energy else None
+    plain = "-" if line.speculates else "baseline"
+    return {
+        "line": line,
+        "name": line.config,
+        "target": label(line.target),
+        "draft": label(line.draft or "-"),
+        "tokens": f"{line.prompt_tokens:,}" if line.prompt_tokens else "-",
+        "speedup": StudyCell(text=plain, value=line.speedup),
+        "is_false": line.of_rate == "invalid",
+        "energy_ratio": StudyCell(text=plain, value=ratio, struck=line.comparison_only),
+    }
 
 
-def _sorted(lines: Iterable[ArmResult]) -> list[Arm]:
-    return [
-        Arm(line)
-        for line in sorted(lines, key=lambda it: (it.target, it.draft or "", it.prompt_tokens or 0, it.gamma or 0))
-    ]
+def _whole(data: StudyData, name: str) -> list[Mapping[str, object]]:
+    lines = (it for it in part(data, name).arms if it.prompt is None and it.prompt_tokens is None)
+    return [_row(line) for line in sorted(lines, key=_by_models)]
 
 
-def _whole(data: StudyData, name: str) -> list[Arm]:
-    return _sorted(it for it in part(data, name).arms if it.prompt is None and it.prompt_tokens is None)
+def _by_models(line: ArmResult) -> tuple[str, str, int, int]:
+    return line.target, line.draft or "", line.prompt_tokens or 0, line.gamma or 0
 
 
-def gammas(data: StudyData) -> list[Arm]:
+def gammas(data: StudyData) -> list[Mapping[str, object]]:
     return _whole(data, GAMMA)
 
 
-def contexts(data: StudyData) -> list[Arm]:
-    return _sorted(it for it in part(data, CONTEXTS).arms if it.prompt_tokens is not None)
+def contexts(data: StudyData) -> list[Mapping[str, object]]:
+    lines = (it for it in part(data, CONTEXTS).arms if it.prompt_tokens is not None)
+    return [_row(line) for line in sorted(lines, key=_by_models)]
 
 
-def greedy(data: StudyData) -> list[Arm]:
+def greedy(data: StudyData) -> list[Mapping[str, object]]:
     return _whole(data, GREEDY)
 
 
-def sampled(data: StudyData) -> list[Arm]:
+def sampled(data: StudyData) -> list[Mapping[str, object]]:
     return _whole(data, SAMPLED)
 
 
-def mixed(data: StudyData) -> list[Arm]:
+def mixed(data: StudyData) -> list[Mapping[str, object]]:
     return _whole(data, MIXTURES)
 
 
-def drafting_gammas(data: StudyData) -> list[Arm]:
+def drafting_gammas(data: StudyData) -> list[Mapping[str, object]]:
     """In the order of the data, for the figure."""
-    return [Arm(line) for line in drafting(part(data, GAMMA))]
+    return [_row(line) for line in drafting(part(data, GAMMA))]
 
 
-def drafting_contexts(data: StudyData) -> list[Arm]:
+def drafting_contexts(data: StudyData) -> list[Mapping[str, object]]:
     """The shortest prompts first."""
     lines = sorted(part(data, CONTEXTS).arms, key=lambda line: line.prompt_tokens or 0)
-    return [Arm(line) for line in lines if line.speculates and line.prompt_tokens is not None]
+    return [_row(line) for line in lines if line.speculates and line.prompt_tokens is not None]
 
 
-def energy(data: StudyData) -> list[Arm]:
+def energy(data: StudyData) -> list[Mapping[str, object]]:
     """Arms of all parts whose energy was read."""
     whole = (line for line in data.arms if line.prompt is None and line.prompt_tokens is None)
-    return [Arm(line) for line in whole if line.energy is not None and line.energy.per_token]
+    return [_row(line) for line in whole if line.energy is not None and line.energy.per_token]
 
 
-@dataclass(frozen=True)
-class Price:
-    """What a draft takes."""
-
-    part: str
-    price: MemoryPrice
-    gamma: int | None
-
-    @property
-    def target(self) -> str:
-        return label(self.price.target)
-
-    @property
-    def draft(self) -> str:
-        return label(self.price.draft)
-
-    @property
-    def buys(self) -> str:
-        """What the same bytes would buy."""
-        it = self.price
-        if it.bits_now is None or it.bits_for_it is None:
-            return "-"
-        name = it.buys.name if it.buys else "no better type fits"
-        return f"{it.bits_now:.2f} to {it.bits_for_it:.2f} bits per weight: {name}"
-
-
-def prices(data: StudyData) -> list[Price]:
-    """Of all parts."""
+def prices(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """What drafts of all parts take, and what the same bytes would buy."""
     lengths = {(line.suite, line.config): line.gamma for line in drafting(data)}
-    return [Price(name, price, lengths.get((name, price.arm_id))) for name, price in data.memory]
+    for name, it in data.memory:
+        buys = "-"
+        if it.bits_now is not None and it.bits_for_it is not None:
+            better = it.buys.name if it.buys else "no better type fits"
+            buys = f"{it.bits_now:.2f} to {it.bits_for_it:.2f} bits per weight: {better}"
+        models = {"target": label(it.target), "draft": label(it.draft)}
+        yield {"part": name, "price": it, "gamma": lengths.get((name, it.arm_id)), "buys": buys, **models}
