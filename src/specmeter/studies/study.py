@@ -208,7 +208,7 @@ class ModelUsed(Record):
     experts: int | None = None
     experts_used: int | None = None
     union: ExpertUnion | None = None
-    """Experts that consecutive tokens of the run's texts choose (`studies.experts`); None where they were not read."""
+    """Experts that consecutive tokens of the run's texts choose; None where they were not read."""
     quantization: str = ""
     stand_in: bool = False
     """One of specmeter's bench models, or simulated: not a model that the document names."""
