@@ -19,12 +19,14 @@ from api_page import api_page
 
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
+from specmeter.record import TRUTHS, EngineTraits, MethodTraits, Record
 from specmeter.show.export.tables import TABLES
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 VALIDITY = "explanation/validity.md"
+ENGINES = "reference/engines.md"
 BEGIN, END = "<!-- Written by scripts/make_reference.py; do not edit. -->\n", "<!-- Up to here. -->\n"
 NOTE = "<!-- Written by scripts/make_reference.py; do not edit. -->\n\n"
 
@@ -146,9 +148,30 @@ def _assumptions(checks: Iterable[Check]) -> str:
 
 def validity_page() -> str:
     """The explanation of validity with its table of the checks that can find a number false."""
-    page = (DOCS / VALIDITY).read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    table = _assumptions(check for check in CHECKS if check.severity == "invalid")
+    return _filled(VALIDITY, _assumptions(check for check in CHECKS if check.severity == "invalid"))
+
+
+def engines_page() -> str:
+    """What engines state about themselves, in the middle of its page."""
+    tables = [f"{_fields(EngineTraits)}\n\nEach of `methods` has\n\n{_fields(MethodTraits)}\n\n`tells` names these:\n"]
+    tables += [
+        "| truth | it tells |",
+        "|---|---|",
+        *(f"| `{truth}` | {meaning} |" for truth, meaning in TRUTHS.items()),
+    ]
+    return _filled(ENGINES, "\n".join(tables))
+
+
+def _fields(record: type[Record]) -> str:
+    rows = ["| trait | default | meaning |", "|---|---|---|"]
+    for name, field in record.model_fields.items():
+        default = "required" if field.is_required() else f"`{_json(field.default)}`"
+        rows.append(f"| `{name}` | {default} | {' '.join((field.description or '').split())} |")
+    return "\n".join(rows)
+
+
+def _filled(name: str, table: str) -> str:
+    before, rest = (DOCS / name).read_text(encoding="utf-8").split(BEGIN)
     return f"{before}{BEGIN}\n{table}\n\n{END}{rest.split(END)[1]}"
 
 
@@ -159,6 +182,7 @@ PAGES = {
     "reference/columns.md": columns_page,
     "reference/api.md": lambda: NOTE + api_page(),
     VALIDITY: validity_page,
+    ENGINES: engines_page,
 }
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from specmeter.audit.across import notes
 from specmeter.audit.claim import Claim
+from specmeter.audit.given import Given
 from specmeter.audit.noise import LEAST, MOST, USUAL, noise_of, of_row
-from specmeter.audit.reading import Given, rule
-from specmeter.audit.units import settle
+from specmeter.audit.reading import rule, settle
 
 
 def row(number: int, **fields: Any) -> Claim:

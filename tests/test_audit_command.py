@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from specmeter.audit.given import Given
 from specmeter.audit.laws import table_of_assumptions, table_of_laws
 from specmeter.audit.read.columns import table_of_columns
-from specmeter.audit.read.table import TableOptions
-from specmeter.audit.reading import Given, read_claims, rule
+from specmeter.audit.read.options import TableOptions
+from specmeter.audit.reading import read_claims, rule
 from specmeter.cli import audit, invoke
 from specmeter.show.terminal import audit as audit_view
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from specmeter.engines import check_arm
 from specmeter.errors import ExperimentError
-from specmeter.experiments.experiment import Experiment, split_methods
+from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.spec import split_methods
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -145,7 +146,7 @@ def test_controls_are_marked_and_compared_with_their_baseline() -> None:
         ({"arms": [{"draft": "small", "workloads": "nope"}]}, "'nope' is not defined"),
         ({"arms": [{"method": "draft-simpel", "draft": "small"}]}, "did you mean draft-simple"),
         ({"arms": [{"method": "none+ngram-mod"}]}, "none alone"),
-        ({"engine": {"kind": "embedded", "binary": "/bin/true"}}, "only a native engine"),
+        ({"engine": {"kind": "embedded", "binary": "/bin/true"}}, "engine.binary: the engine embedded has no options"),
         ({"workloads": [{"source": "bench"}, {"source": "bench"}]}, "used twice"),
     ],
 )

@@ -286,8 +286,8 @@ def test_long_lines_of_one_piece_take_no_more_than_linear_time(piece: str, end: 
     path = tmp_path / "unkind.log"
     path.write_text(((piece * MAX_LINE)[: MAX_LINE - 40] + end + "\n") * 3, encoding="utf-8")
     scan(log_lines(path))
-    assert list(llama_speculative.read_runs(path))
-    assert list(llama_server_log.read_requests(path))
+    assert list(llama_speculative.read(path))
+    assert list(llama_server_log.read(path))
 
 
 def test_a_large_log_streams_in_bounded_memory(tmp_path: Path) -> None:

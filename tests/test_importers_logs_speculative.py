@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refused_batches import excerpt
+from specmeter.audit import read as importers
 from specmeter.audit.claim import Claim
 from specmeter.audit.read import llama_server_log, llama_speculative
 from specmeter.errors import SpecmeterError, UsageError
@@ -212,7 +213,8 @@ def test_a_run_that_breaks_off_after_a_finished_one(tmp_path: Path) -> None:
 
 def test_a_log_of_the_server_is_read_as_one(tmp_path: Path) -> None:
     text = "slot print_timing: id  0 | task 5 | \nprompt eval time = 1 ms / 2 tokens\n  eval time = 9 ms / 3 tokens\n"
-    (claim,) = claims_of(text, tmp_path)
+    (tmp_path / "log.txt").write_text(text, encoding="utf-8")
+    (claim,) = importers.read(tmp_path / "log.txt", "llama-speculative")
     assert claim.row == "request 1, slot 0, task 5"
 
 

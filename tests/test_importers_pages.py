@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
 from specmeter.audit.read import detect
-from specmeter.audit.read.grid import known_headings
-from specmeter.audit.read.table import TableOptions, read_table
+from specmeter.audit.read.options import TableOptions
+from specmeter.audit.read.pages import known_headings
+from specmeter.audit.read.table import read_table
 from specmeter.errors import UsageError
 
 

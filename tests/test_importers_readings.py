@@ -10,7 +10,8 @@ from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
 from specmeter.audit.read import llama_bench, llama_server_log, vllm_log
 from specmeter.audit.read.numbers import parse
-from specmeter.audit.read.table import TableOptions, read_table
+from specmeter.audit.read.options import TableOptions
+from specmeter.audit.read.table import read_table
 
 
 def claims(text: str, options: TableOptions | None = None) -> list[Claim]:

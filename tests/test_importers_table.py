@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import judge
-from specmeter.audit.read import baselines, detect
-from specmeter.audit.read.table import TableOptions, read, read_table
+from specmeter.audit.read import baselines, detect, document, grid
+from specmeter.audit.read.options import TableOptions
+from specmeter.audit.read.table import read, read_table
 from specmeter.errors import UsageError
 
 CSV = """target,draft,gamma,tok/s,Speedup,Acceptance
@@ -290,11 +291,11 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_too_large_a_file_is_refused_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specmeter.audit.read.document.MAX_BYTES", 100)
+    monkeypatch.setattr(document, "MAX_BYTES", 100)
     with pytest.raises(UsageError, match="more than"):
         claims(CSV + CSV, tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr("specmeter.audit.read.grid.MAX_ROWS", 2)
+    monkeypatch.setattr(grid, "MAX_ROWS", 2)
     with pytest.raises(UsageError, match="rows"):
         claims(CSV, tmp_path)
 

@@ -58,7 +58,7 @@ def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> Non
     ("overrides", "message"),
     [
         (["arms.0.policy=utility"], "policy: llama.cpp's server has nothing of the kind"),
-        (["engine.kind=libllama", "engine.slots=4"], "engine.slots: the instrumented engine has nothing of the kind"),
+        (["engine.kind=libllama", "engine.slots=4"], "engine.slots: the engine has nothing of the kind"),
         (
             ["engine.context=200"],
             "engine.context: prompts of workload 'long' have 128 tokens and 100 are to",

@@ -258,7 +258,7 @@ def audit(
     'implausible'
     """
     from specmeter.audit.given import from_options
-    from specmeter.audit.read.headings import table_options
+    from specmeter.audit.read.options import table_options
     from specmeter.audit.reading import read_claims, read_rows, rule
 
     given = from_options(

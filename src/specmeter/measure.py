@@ -21,6 +21,7 @@ from specmeter.experiments.schedule import Cell, item_order
 from specmeter.host.telemetry import TelemetrySampler
 from specmeter.record import (
     Arm,
+    EngineTraits,
     Generation,
     ModelIdentity,
     Prediction,
@@ -89,8 +90,13 @@ class Work:
     prompts: Mapping[str, tuple[Prompt, ...]]
     """Arm id -> its prompts, in the order of the workloads."""
     cells: Sequence[Cell]
-    simulated: bool = False
-    """Time is virtual: there is no machine to watch."""
+    traits: EngineTraits = field(default_factory=EngineTraits)
+    """What the engine states about itself."""
+
+    @property
+    def simulated(self) -> bool:
+        """Time is virtual: there is no machine to watch."""
+        return self.traits.simulated
 
     def keys(self) -> Iterator[tuple[int, int, str, str]]:
         """Every (invocation, block, arm id, prompt id) that makes the run complete."""
@@ -270,7 +276,7 @@ class _Bench:
         from specmeter.models.reference import refuse_changes
 
         for model in (launch.target, launch.draft):
-            if model is not None and not self.work.simulated:
+            if model is not None:
                 refuse_changes(model)
 
     def _refuse_too_long(self, session: EngineSession, arm: Arm) -> None:
@@ -278,7 +284,7 @@ class _Bench:
 
         Every prompt is tokenized once for each target, and what comes out is kept.
         """
-        if arm.id in self.fitting:
+        if arm.id in self.fitting or "tokens" not in self.work.traits.tells:
             return
         self._tokenize(session, arm)
         for prompt in self.work.prompts[arm.id]:
@@ -313,7 +319,7 @@ class _Bench:
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
         prompt = first.model_copy(update={"id": "warm-up", "text": _reversed_words(first.text), "max_tokens": None})
-        prompt = self._with_room(session, arm, prompt, tokens, self.lengths[arm.target, first.id])
+        prompt = self._with_room(session, arm, prompt, tokens, self.lengths.get((arm.target, first.id), 0))
         session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
         single = session.generate(prompt, generation.model_copy(update={"max_tokens": 1}))
         forwards = single.counters.get("n_decode_total")

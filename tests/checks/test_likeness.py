@@ -46,7 +46,7 @@ def test_automatic_baselines_are_alike(data: RunData) -> None:
 
 
 def test_every_setting_is_known() -> None:
-    assert {*OTHERS, *DRAFT_ONLY, "extra_flags"} == set(EngineSettings.model_fields)
+    assert {*OTHERS, *DRAFT_ONLY, "extra_flags", "options"} == set(EngineSettings.model_fields)
 
 
 @pytest.mark.parametrize("name", OTHERS)

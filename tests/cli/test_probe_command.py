@@ -55,7 +55,21 @@ def test_json_is_alone_on_stdout_and_one_token_is_always_measured(
     capsys: pytest.CaptureFixture[str], text: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "mine" / "probe.json"
-    options = ["--tokens", "3", "--depth", "16", "--repeats", "1", "--text", text, "--out", str(out), "--json"]
+    options = [
+        "--tokens",
+        "3",
+        "--depth",
+        "16",
+        "--repeats",
+        "1",
+        "--threads",
+        "1",
+        "--text",
+        text,
+        "--out",
+        str(out),
+        "--json",
+    ]
     assert invoke(["probe", core("moe").path, *options]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["file"] == str(out)
@@ -79,14 +93,27 @@ def test_a_busy_machine_is_warned_of(
 
 
 def test_through_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    options = ["--source", "server", "--tokens", "1,3", "--depth", "64", "--repeats", "1", "--out", "it.json"]
+    options = [
+        "--source",
+        "server",
+        "--tokens",
+        "1,3",
+        "--depth",
+        "64",
+        "--repeats",
+        "1",
+        "--threads",
+        "1",
+        "--out",
+        "it.json",
+    ]
     assert invoke(["probe", "bench:dense", *options]) == 0
     assert "estimated through a server" in capsys.readouterr().out
     assert load_probe(tmp_path / "it.json").source == "server"
 
 
 def test_routing_is_read_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    options = ["--routing", "--routing-tokens", "1024", "--out", "experts.npz"]
+    options = ["--routing", "--routing-tokens", "1024", "--threads", "1", "--out", "experts.npz"]
     assert invoke(["probe", "bench:moe", *options]) == 0
     shown = capsys.readouterr().out
     assert "32 experts, 4 per token" in shown

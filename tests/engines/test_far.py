@@ -122,10 +122,10 @@ def test_a_draft_behind_a_relay(tmp_path: Path) -> None:
         reply = session.generate(prompt(), greedy(12))
         pids = session.facts.pids
     (drafting,) = reply.drafting
-    assert reply.timings.draft_n > 0
-    assert drafting.generate_ms >= reply.timings.draft_n * RTT_MS
+    assert (reply.timings.draft_n or 0) > 0
+    assert drafting.generate_ms >= (reply.timings.draft_n or 0) * RTT_MS
     assert any(use.device.startswith("RPC0[127.0.0.1:") for use in session.facts.draft_devices)
     if sys.platform == "linux":
-        assert reply.counters[RECEIVED] >= (reply.timings.draft_n - 1) * 4 * 2048
+        assert reply.counters[RECEIVED] >= ((reply.timings.draft_n or 0) - 1) * 4 * 2048
     assert len(pids) >= 3, "the server, the other end, the relay"
     assert gone_within(pids, 60)

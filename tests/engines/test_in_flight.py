@@ -53,7 +53,7 @@ def test_two_replies_overlap_and_say_what_each_says_alone(server: Engine, tmp_pa
     for reply in (first, second):
         # Counters and statistics are the server's as a whole; steps are each request's own.
         assert (reply.counters, reply.drafting) == ({}, ())
-        assert sum(step.drafted for step in reply.steps) == reply.timings.draft_n > 0
+        assert sum(step.drafted for step in reply.steps) == (reply.timings.draft_n or 0) > 0
         assert sum(step.accepted for step in reply.steps) == reply.timings.draft_n_accepted
     assert again.counters["spec_decode_num_draft_tokens_total"] == again.timings.draft_n
 

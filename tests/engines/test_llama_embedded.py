@@ -66,7 +66,7 @@ def test_counters_and_steps_add_up(engine: EmbeddedEngine, tmp_path: Path, specu
         again = generated(session)
         target_forwards = forwards(session, reply)
     timings = reply.timings
-    assert timings.predicted_n - 1 == timings.draft_n_accepted + target_forwards
+    assert timings.predicted_n - 1 == (timings.draft_n_accepted or 0) + target_forwards
     assert sum(step.drafted for step in reply.steps) == timings.draft_n
     assert sum(step.accepted for step in reply.steps) == timings.draft_n_accepted
     assert len(reply.steps) == reply.counters.get("spec_decode_num_drafts_total", 0)
@@ -74,13 +74,13 @@ def test_counters_and_steps_add_up(engine: EmbeddedEngine, tmp_path: Path, specu
     # The server's own statistics are there for each method, of this request alone.
     assert {drafting.method for drafting in reply.drafting} == set(speculating.methods)
     for drafting in again.drafting:
-        assert 0 < drafting.calls <= again.timings.predicted_n - again.timings.draft_n_accepted
+        assert 0 < drafting.calls <= again.timings.predicted_n - (again.timings.draft_n_accepted or 0)
         assert 0 < drafting.generate_ms < again.timings.predicted_ms
     times = [step.at_ms for step in reply.steps]
     assert times == sorted(times)
     assert all(0 < at <= reply.wall_ms for at in times)
     if speculating.methods == ("draft-simple",) and speculating.p_min is None:
-        assert timings.draft_n > 0
+        assert (timings.draft_n or 0) > 0
         assert again.steps, "the second request has its own steps"
     if speculating.synthetic_rates:
         expected = timings.draft_n if speculating.synthetic_rates[0] else 0
@@ -96,8 +96,8 @@ def test_restores_on_a_hybrid_target_add_up(engine: EmbeddedEngine, tmp_path: Pa
         target_forwards = forwards(session, reply)
     timings = reply.timings
     assert any(step.restored for step in reply.steps)
-    assert 0 < timings.draft_n_accepted < timings.draft_n
-    assert timings.predicted_n - 1 == timings.draft_n_accepted + target_forwards
+    assert 0 < (timings.draft_n_accepted or 0) < (timings.draft_n or 0)
+    assert timings.predicted_n - 1 == (timings.draft_n_accepted or 0) + target_forwards
     assert sum(step.drafted for step in reply.steps) == timings.draft_n
     assert rates.target_forwards(timings, reply.steps) == target_forwards
     assert sum(step.accepted for step in reply.steps) == timings.draft_n_accepted

@@ -37,7 +37,7 @@ def probe(**changes: Any) -> Probe:
         "source": "libllama",
         "host": HOST,
         "engine": ENGINE,
-        "settings": EngineSettings(threads=2, context=512),
+        "settings": EngineSettings(threads=1, context=512),
         "target": model(),
         "depth": 128,
         "target_ms": curve(lambda n: 10.0 + n),

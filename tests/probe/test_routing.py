@@ -150,7 +150,7 @@ def test_the_experts_of_the_moe_core() -> None:
     parts: list[int] = []
     order = RoutingOrder(
         target=core("moe").path,
-        settings=EngineSettings(threads=2, context=512),
+        settings=EngineSettings(threads=1, context=512),
         experts=32,
         text=held_out_text(),
         most_tokens=1300,

@@ -40,7 +40,7 @@ def measured(**changes: Any) -> Any:
     done: list[int] = []
     values: dict[str, Any] = {
         "draft": None,
-        "settings": EngineSettings(context=512, threads=2, stream_tokens=False),
+        "settings": EngineSettings(context=512, threads=1, stream_tokens=False),
         "tokens": (1, 3),
         "depth": 64,
         "rounds": 1,
@@ -64,7 +64,7 @@ def test_the_embedded_server_shows_forwards_of_exactly_n_tokens() -> None:
 
 def test_a_server_that_shows_no_steps_is_refused() -> None:
     with pytest.raises(EngineProtocolError, match="no step of any draft"):
-        measured(settings=EngineSettings(context=512, threads=2, trace_steps=False))
+        measured(settings=EngineSettings(context=512, threads=1, trace_steps=False))
 
 
 def test_what_a_server_cannot_show_is_refused() -> None:

@@ -58,7 +58,7 @@ def test_an_arm_is_priced_by_one_that_accepts_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["embedded", "libllama"])
 def test_real_engines_show_steps_of_every_length(kind: str, tmp_path: Path) -> None:
-    settings = EngineSettings(context=512, threads=2)
+    settings = EngineSettings(context=512, threads=1)
     plain = Arm(id="plain", target="target", engine=settings, role="baseline")
     ways = [
         pricing(ARM.model_copy(update={"engine": settings}), 6),

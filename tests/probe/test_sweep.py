@@ -21,7 +21,7 @@ from specmeter.workloads.packaged import held_out_text
 def order(**changes: Any) -> Sweep:
     values: dict[str, Any] = {
         "target": core("dense").path,
-        "settings": EngineSettings(threads=2, context=256),
+        "settings": EngineSettings(threads=1, context=256),
         "tokens": (1, 2, 5),
         "depth": 24,
         "rounds": 3,

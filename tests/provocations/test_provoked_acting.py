@@ -139,7 +139,7 @@ def test_two_speeds(tmp_path: Path, clean: Outcome) -> None:
 
 
 def test_more_threads_than_cores(tmp_path: Path, clean: Outcome) -> None:
-    outcome = act(tmp_path, engine={"threads": psutil.cpu_count() + 1}, design={"blocks": 1})
+    outcome = act(tmp_path, engine={"threads": (psutil.cpu_count() or 1) + 1}, design={"blocks": 1})
     caught(outcome, clean, "free-cores", "suspect", SD)
 
 

@@ -107,7 +107,7 @@ def test_a_refused_draft_has_to_be_asked_for_by_every_arm_that_has_it(tmp_path: 
     assert not RunStore.exists(tmp_path / "run")
 
 
-def test_the_instrumented_engine_refuses_such_a_draft_itself(
+def test_such_a_draft_never_reaches_an_engine_that_does_not_compare_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arms = [arm | {"refused_draft": "measure"} for arm in EXPERIMENT["arms"]]

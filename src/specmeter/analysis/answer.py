@@ -235,7 +235,7 @@ def _fails(arm: ArmSummary) -> bool:
 
 
 def _is_idle(arm: ArmSummary, baseline_id: str) -> bool:
-    return arm.baseline_id == baseline_id and arm.cost_probe is None and arm.requests_ok > 0 and not arm.drafted
+    return arm.baseline_id == baseline_id and arm.cost_probe is None and arm.requests_ok > 0 and arm.drafted == 0
 
 
 def _best(choices: Mapping[str, Choice], failing: Collection[str] = ()) -> tuple[str, Choice]:

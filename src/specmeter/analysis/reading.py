@@ -30,7 +30,7 @@ class RunReport:
     models: tuple[ModelIdentity, ...]
     """What was really run, by file and hash."""
     summary: RunSummary
-    """Without the speedups of arms whose verdict is invalid: such a number is none."""
+    """Without the speedups of arms whose verdict is invalid."""
     answers: tuple[Answer, ...]
     """One per target, then one per kind of text on which other arms compete."""
     certificate: Certificate | None

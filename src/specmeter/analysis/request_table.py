@@ -71,6 +71,8 @@ class RequestTable:
         cells: dict[tuple[int, int], int] = {}
         prompts: dict[str, int] = {}
         self.kinds: dict[str, int] = {}
+        self.uncounted: set[int] = set()
+        """Arms with answers whose drafted tokens the engine did not count."""
         whole, real, read = array("q"), array("d"), array("d")
         for row in rows:
             arm = arms.get(row.arm_id)
@@ -81,6 +83,8 @@ class RequestTable:
             cell = cells.setdefault((row.invocation, row.block), len(cells))
             prompt = prompts.setdefault(row.prompt_id, len(prompts))
             kind = self.kinds.setdefault(row.kind, len(self.kinds))
+            if row.draft_n is None and row.status == "ok":
+                self.uncounted.add(arm)
             tokens = max(0, (row.predicted_n or 0) - 1)
             whole.extend((arm, row.invocation, cell, prompt, kind, row.status == "ok", row.prompt_n or 0, tokens))
             whole.extend((row.draft_n or 0, row.draft_n_accepted or 0, row.target_forwards or 0))

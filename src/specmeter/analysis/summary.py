@@ -121,10 +121,10 @@ class ArmSummary(KindSummary):
     units_advised: int | None
     """About how many blocks (invocations, where there are several) would make the speedup's interval +-2 %; not below
     the number at hand, and None where there is no interval to learn from."""
-    drafted: int
-    """Draft tokens in all its answered requests."""
-    accepted: int
-    """Those of them that were accepted."""
+    drafted: int | None
+    """Draft tokens in all its answered requests; None where the engine does not count them."""
+    accepted: int | None
+    """Those of them that were accepted; None where the engine does not count them."""
     requests_ok: int
     """Requests that were answered."""
     requests_failed: int
@@ -251,8 +251,8 @@ def _summarize_arm(
         speedup_range=(across.lowest, across.highest) if across else None,
         comparison=compare(speedup) if speedup else None,
         units_advised=units_for(speedup) if speedup else None,
-        drafted=int(table.drafted[ok].sum()),
-        accepted=int(table.accepted[ok].sum()),
+        drafted=None if number in table.uncounted else int(table.drafted[ok].sum()),
+        accepted=None if number in table.uncounted else int(table.accepted[ok].sum()),
         requests_ok=len(ok),
         requests_failed=len(rows) - len(ok),
         requests_missing=None if planned is None else max(0, planned - len(np.unique(table.key[rows]))),
@@ -341,7 +341,9 @@ def _is_choice(arm: Arm, timing_only: Collection[str]) -> bool:
 def _that_drafted(choices: Sequence[Arm], table: RequestTable, ids: Mapping[str, int]) -> list[Arm]:
     """Without arms that drafted nothing at all: such an arm is its baseline under another name. Where no arm of a
     baseline drafted anything, all of them stay, for the answer to say so."""
-    drafting = {arm.id for arm in choices if table.drafted[table.of_arm(ids[arm.id])].any()}
+    drafting = {
+        arm.id for arm in choices if ids[arm.id] in table.uncounted or table.drafted[table.of_arm(ids[arm.id])].any()
+    }
     rivals = {arm.baseline_id for arm in choices if arm.id in drafting}
     return [arm for arm in choices if arm.id in drafting or arm.baseline_id not in rivals]
 

@@ -6,9 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.audit.bound import number
 from specmeter.audit.noise import Key, configuration
-from specmeter.audit.outcome import drafted_nothing
-from specmeter.audit.printed import number
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
@@ -36,7 +35,7 @@ def _copies(claims: Sequence[Claim]) -> Iterator[str]:
     for claim in claims:
         field = "predicted_ms" if claim.predicted_ms is not None else "decode_rate"
         value = getattr(claim, field)
-        if value is not None and not (field == "decode_rate" and drafted_nothing(claim)):
+        if value is not None and not (field == "decode_rate" and claim.drafted_nothing):
             timings.setdefault((claim.source, field), []).append((value, claim))
             repeats.setdefault((field, configuration(claim)), []).append((value, claim))
     found: dict[tuple[str, float], list[str]] = {}

@@ -156,6 +156,32 @@ class Claim(Record):
     problem: str | None = None
     """Why this row could not be read; such a claim carries no numbers and is ruled `cannot tell`."""
 
+    @property
+    def is_baseline(self) -> bool:
+        """Plain decoding, said so."""
+        return self.method == "none"
+
+    @property
+    def drafted_nothing(self) -> bool:
+        """Plain decoding, whatever it is called: nothing was drafted, or could be."""
+        return self.is_baseline or self.gamma == 0 or self.drafted == 0
+
+    @property
+    def speculates(self) -> bool:
+        """Whether anything in the claim says that tokens were drafted."""
+        if self.method is not None:
+            return not self.is_baseline
+        signs = (self.gamma, self.acceptance, self.tau, self.drafted, self.accepted, self.steps, self.draft_rate)
+        return any(sign is not None for sign in (*signs, self.speed_ratio))
+
+    @property
+    def decoded_tokens(self) -> int | None:
+        """Tokens after the first of each generation, which the prompt's own forward gives; None below 1."""
+        if self.predicted_n is None:
+            return None
+        decoded = self.predicted_n - (self.runs or 1)
+        return decoded if decoded > 0 else None
+
 
 Verdict = Literal["impossible", "implausible", "possible", "cannot tell"]
 VERDICTS: tuple[Verdict, ...] = ("impossible", "implausible", "possible", "cannot tell")

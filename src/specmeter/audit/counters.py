@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from specmeter.audit.bound import BoundOutcome, number, printed
 from specmeter.audit.claim import Assumption
 from specmeter.audit.methods import family_of, length_binds
-from specmeter.audit.outcome import Outcome, decoded_tokens, is_baseline
-from specmeter.audit.printed import number, printed
 from specmeter.audit.speedup import COUNTED, disagreement, speedup_range
 from specmeter.theory import bounds
 
@@ -28,18 +27,18 @@ MANY_DRAFTS = 50
 """Fewer drafted tokens than this can all be accepted by luck."""
 
 
-def check_failed_forwards(claim: Claim) -> Outcome | None:
+def check_failed_forwards(claim: Claim) -> BoundOutcome | None:
     """Whether the target's verifications succeeded; None where none is known to have failed."""
     failed = claim.failed_forwards
     if not failed:
         return None
     attempts = _attempts(claim, failed)
     if attempts is None:
-        return Outcome(FAILED, "doubtful", f"{failed} target forwards failed, of an unknown number")
+        return BoundOutcome(FAILED, "doubtful", f"{failed} target forwards failed, of an unknown number")
     share = (
         f"{failed} of {attempts} target forwards failed, {attempts - failed} succeeded ({1 - failed / attempts:.1%})"
     )
-    return Outcome(FAILED, "broken" if failed > FEW_FAILURES * attempts else "doubtful", share)
+    return BoundOutcome(FAILED, "broken" if failed > FEW_FAILURES * attempts else "doubtful", share)
 
 
 def _attempts(claim: Claim, failed: int) -> int | None:
@@ -49,36 +48,36 @@ def _attempts(claim: Claim, failed: int) -> int | None:
         return max(claim.steps, failed)
     if claim.drafted and claim.gamma:
         return max(-(-claim.drafted // claim.gamma), failed)
-    decoded = decoded_tokens(claim)
+    decoded = claim.decoded_tokens
     if decoded is not None and claim.accepted is not None:
         return max(decoded - claim.accepted, failed)
     return None
 
 
-def check_conservation(claim: Claim) -> Iterator[Outcome]:
+def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
     """Every contradiction between counters, or that the law closes."""
     accepted, drafted, steps, gamma = claim.accepted, claim.drafted, claim.steps, claim.gamma
     if accepted is not None and drafted is not None and accepted > drafted:
-        yield Outcome(CONSERVATION, "broken", f"{accepted} accepted > {drafted} drafted")
+        yield BoundOutcome(CONSERVATION, "broken", f"{accepted} accepted > {drafted} drafted")
     share = printed(claim, "acceptance")
     if share is not None and share.low > 1 + 1e-9:
-        yield Outcome(CONSERVATION, "broken", f"an acceptance of {number(100 * share.value)} % > 100 %")
+        yield BoundOutcome(CONSERVATION, "broken", f"an acceptance of {number(100 * share.value)} % > 100 %")
     own = _share_of_counts(claim)
     if own is not None and claim.runs == 1:
-        yield Outcome(CONSERVATION, "broken", own)
+        yield BoundOutcome(CONSERVATION, "broken", own)
     if drafted and steps and gamma is not None and drafted > gamma * steps and length_binds(claim):
         line = f"{drafted} drafted > gamma x steps = {gamma} x {steps} = {gamma * steps}"
-        yield Outcome(CONSERVATION, "broken", line, tuple(_several_at_once(claim, drafted / (gamma * steps or 1))))
+        yield BoundOutcome(CONSERVATION, "broken", line, tuple(_several_at_once(claim, drafted / (gamma * steps or 1))))
     tau = printed(claim, "tau")
     if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9):
         line = f"tau = {number(tau.value)} > 1 + gamma = {1 + gamma}"
         if length_binds(claim):
-            yield Outcome(CONSERVATION, "broken", line)
+            yield BoundOutcome(CONSERVATION, "broken", line)
         elif family_of(claim) != "tree":
-            yield Outcome(CONSERVATION, "doubtful", f"{line}, unless drafts are trees, or longer than is said")
+            yield BoundOutcome(CONSERVATION, "doubtful", f"{line}, unless drafts are trees, or longer than is said")
     made = _steps_of_counts(claim)
     if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
-        yield Outcome(CONSERVATION, "broken", made)
+        yield BoundOutcome(CONSERVATION, "broken", made)
     yield from _times(claim)
     yield from _law(claim)
 
@@ -100,7 +99,7 @@ def _steps_of_counts(claim: Claim) -> str | None:
         return None
     made = bounds.tau_from_counts(claim.accepted, claim.steps)
     found = [made]
-    decoded = decoded_tokens(claim)
+    decoded = claim.decoded_tokens
     if decoded is not None and claim.target_forwards:
         found.append(decoded / claim.target_forwards)  # forwards that had nothing to verify among the steps
     # At the end of each generation a draft may be cut off, which some sources count and others do not.
@@ -112,17 +111,17 @@ def _steps_of_counts(claim: Claim) -> str | None:
     return f"tau = {number(tau.value)}, but its counts give 1 + {claim.accepted} / {claim.steps} = {number(made)}"
 
 
-def _times(claim: Claim) -> Iterator[Outcome]:
+def _times(claim: Claim) -> Iterator[BoundOutcome]:
     """The time of a whole run beside that of its decoding."""
     decode, wall = printed(claim, "predicted_ms"), printed(claim, "wall_ms")
     if decode is None or wall is None or claim.runs != 1 or decode.low <= wall.high * (1 + TOLERANCE):
         return
     line = f"{number(decode.value / 1e3)} s of decoding in a run of {number(wall.value / 1e3)} s"
-    yield Outcome(CONSERVATION, "broken", line)
+    yield BoundOutcome(CONSERVATION, "broken", line)
 
 
-def _law(claim: Claim) -> Iterator[Outcome]:
-    decoded, accepted, gamma = decoded_tokens(claim), claim.accepted, claim.gamma
+def _law(claim: Claim) -> Iterator[BoundOutcome]:
+    decoded, accepted, gamma = claim.decoded_tokens, claim.accepted, claim.gamma
     if decoded is None or accepted is None or (claim.concurrency or 1) > 1:
         return  # a forward that serves several requests emits a token for each
     # A source that does not say how many generations it sums up may sum up many, each with a first token of its own.
@@ -138,21 +137,21 @@ def _law(claim: Claim) -> Iterator[Outcome]:
         if gap > (0 if claim.runs else runs - 1):
             served = (decoded - accepted) / forwards if forwards else 1.0
             line = f"{sides}: {gap} tokens without a successful forward"
-            yield Outcome(CONSERVATION, "broken", line, tuple(_several_at_once(claim, served)))
+            yield BoundOutcome(CONSERVATION, "broken", line, tuple(_several_at_once(claim, served)))
         elif gap > 0:
             line = (
                 f"{sides}: {gap} tokens without a successful forward, unless they are the first of as many generations"
             )
-            yield Outcome(CONSERVATION, "doubtful", line)
+            yield BoundOutcome(CONSERVATION, "doubtful", line)
         elif -gap > cut:
-            yield Outcome(CONSERVATION, "broken", f"{sides}: {-gap} too many, more than a cut draft explains")
+            yield BoundOutcome(CONSERVATION, "broken", f"{sides}: {-gap} too many, more than a cut draft explains")
         else:
-            yield Outcome(CONSERVATION, "holds", sides)
+            yield BoundOutcome(CONSERVATION, "holds", sides)
     else:
         least = accepted + (claim.steps or 0)
         if least - decoded > cut:
             steps = f" + {claim.steps} steps" if claim.steps else ""
-            yield Outcome(CONSERVATION, "broken", f"{accepted} accepted{steps} > {decoded} tokens after the first")
+            yield BoundOutcome(CONSERVATION, "broken", f"{accepted} accepted{steps} > {decoded} tokens after the first")
 
 
 def _share_of_counts(claim: Claim) -> str | None:
@@ -166,7 +165,7 @@ def _share_of_counts(claim: Claim) -> str | None:
     return f"acceptance {number(said.value)} is printed, its counts give {number(share)}"
 
 
-def check_window(claim: Claim) -> Outcome | None:
+def check_window(claim: Claim) -> BoundOutcome | None:
     """Whether the row's own count and time give its rate; None where one of them is missing.
 
     The time of a whole run holds more than decoding, so that a rate above what it gives is nothing to wonder about.
@@ -188,22 +187,22 @@ def check_window(claim: Claim) -> Outcome | None:
     nominal = {name: rate for name, rate in nominal.items() if not defined or name in defined}
     for name in nominal:
         if slowest[name] * (1 - TOLERANCE) <= rate.high and rate.low <= fastest[name] * (1 + TOLERANCE):
-            return Outcome(WINDOW, "weak", f"{number(rate.value)} tok/s = {name}")
+            return BoundOutcome(WINDOW, "weak", f"{number(rate.value)} tok/s = {name}")
     ways = ", ".join(f"{name} = {number(value)}" for name, value in nominal.items() if value > 0)
     line = f"{number(rate.value)} tok/s is none of: {ways}"
     if defined:
-        return Outcome(WINDOW, "broken", f"{line}, as its source computes it")
+        return BoundOutcome(WINDOW, "broken", f"{line}, as its source computes it")
     factor = max(rate.low / max(fastest.values()), min(slowest.values()) / rate.high)
     if factor <= 1 or (times["predicted_ms"] is None and rate.low > max(fastest.values())):
-        return Outcome(WINDOW, "undecided", f"{line}; it may be of another part of the run")
+        return BoundOutcome(WINDOW, "undecided", f"{line}; it may be of another part of the run")
     if claim.runs == 1:
-        return Outcome(WINDOW, "broken", line)
+        return BoundOutcome(WINDOW, "broken", line)
     if factor <= _most_by_averaging(claim) or (claim.runs or 1) > 1 or (claim.concurrency or 1) > 1:
-        return Outcome(WINDOW, "undecided", f"{line}; a mean of several rates may lie beside them")
+        return BoundOutcome(WINDOW, "undecided", f"{line}; a mean of several rates may lie beside them")
     spread = f"rates that vary by {math.sqrt(factor - 1):.0%} behind this mean, or another count or time than the row's"
     served = min(slowest.values()) / rate.high
     rests_on = (*_several_at_once(claim, served), Assumption(name="one-window", needs=spread))
-    return Outcome(WINDOW, "broken", line, rests_on)
+    return BoundOutcome(WINDOW, "broken", line, rests_on)
 
 
 def _defined(claim: Claim, names: Iterable[str]) -> frozenset[str]:
@@ -243,7 +242,7 @@ def remarks(claim: Claim) -> Iterator[str]:
     speedup = speedup_range(claim)
     slower = speedup is not None and speedup.high < 1
     counted = claim.drafted is not None and claim.drafted >= MANY_DRAFTS and claim.accepted == claim.drafted
-    if counted and slower and not is_baseline(claim):
+    if counted and slower and not claim.is_baseline:
         yield (
             f"acceptance-by-construction: all {claim.drafted} drafted tokens accepted, yet slower than the baseline: "
             f"{_SLOW_AND_RIGHT}"

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
 from specmeter.audit.read import numbers
-from specmeter.audit.read.units import BYTES, RATES
-from specmeter.audit.reading import Given
+from specmeter.audit.read.numbers import BYTES, RATES
 from specmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from specmeter.audit.claim import Claim
 
 _SPEEDS = {"": 1e9, **{f"{unit}/s": factor for unit, factor in BYTES.items()}}
 """A bandwidth without a unit is in GB/s, as data sheets have it."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user says about rows that do not say it themselves; field of a claim -> value."""
+
+    values: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
+    rounding: dict[str, float] = field(default_factory=dict[str, float])
+
+    def complete(self, claim: Claim) -> Claim:
+        """The claim with what it lacked. A baseline is given nothing about drafting."""
+        if claim.problem is not None:
+            return claim
+        plain = claim.method == "none"
+        missing = {
+            name: value
+            for name, value in self.values.items()
+            if getattr(claim, name) is None and not (plain and name in _OF_DRAFTING)
+        }
+        if not missing:
+            return claim
+        rounding = claim.rounding | {name: half for name, half in self.rounding.items() if name in missing}
+        update: dict[str, object] = {**missing, "rounding": rounding}
+        if "baseline_rate" in missing:
+            update["baseline_from"] = "--baseline-rate"
+        return claim.model_copy(update=update)
+
+
+_OF_DRAFTING = frozenset({"baseline_rate", "draft_rate", "gamma", "cheapest_forward"})
 
 
 def from_options(
@@ -23,14 +57,14 @@ def from_options(
 ) -> Given:
     """What was given. Raises `UsageError` naming the option for a number that is none, or has the wrong unit."""
     given = Given()
-    for field, option, text, units in (
+    for name, option, text, units in (
         ("baseline_rate", "--baseline-rate", baseline_rate, RATES),
         ("draft_rate", "--draft-rate", draft_rate, RATES),
         ("bandwidth_bytes_per_s", "--bandwidth", bandwidth, _SPEEDS),
         ("bytes_per_token", "--bytes-per-token", bytes_per_token, BYTES),
     ):
         if text is not None:
-            given.values[field], given.rounding[field] = _quantity(option, text, units)
+            given.values[name], given.rounding[name] = _quantity(option, text, units)
     if cheapest_forward is not None:
         if not 0 < cheapest_forward <= 1:  # nan passes through every comparison that refuses
             raise UsageError(

@@ -18,14 +18,12 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
+from specmeter.audit.bound import BoundOutcome, number
 from specmeter.audit.claim import VERDICTS, Claim, Ruling, Verdict
 from specmeter.audit.counters import check_conservation, check_failed_forwards, check_window, contradictions, remarks
 from specmeter.audit.laws import STRENGTH
-from specmeter.audit.memory import check_bandwidth
 from specmeter.audit.methods import may_be_tree
 from specmeter.audit.noise import USUAL, of_row
-from specmeter.audit.outcome import Outcome, decoded_tokens, drafted_nothing, is_baseline, speculates
-from specmeter.audit.printed import number
 from specmeter.audit.speedup import (
     acceptance_range,
     check_cost,
@@ -35,6 +33,7 @@ from specmeter.audit.speedup import (
     check_tau,
     speedup_range,
 )
+from specmeter.audit.traffic import check_bandwidth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +54,11 @@ def judge(claim: Claim, *, noise: float = USUAL) -> Ruling:
     if len(readings) == 1:
         return readings[0][1]
     # A reading that contradicts its own row is none, as long as another does not.
-    sound = [item for item in readings if not _contradicts_itself(item[1])] or readings
+    sound = [
+        (words, ruling)
+        for words, ruling in readings
+        if ruling.verdict != "impossible" and "tau-not-its-acceptance" not in (ruling.bound, *ruling.also_broken)
+    ] or readings
     rulings = [ruling for _, ruling in sound]
     if len({ruling.broken for ruling in rulings}) == 1 and (
         rulings[0].broken or len({ruling.verdict for ruling in rulings}) == 1
@@ -72,10 +75,6 @@ def judge(claim: Claim, *, noise: float = USUAL) -> Ruling:
         contradictions=rulings[0].contradictions,
         others=(*lines, *rulings[0].others),
     )
-
-
-def _contradicts_itself(ruling: Ruling) -> bool:
-    return ruling.verdict == "impossible" or "tau-not-its-acceptance" in (ruling.bound, *ruling.also_broken)
 
 
 def _readings(claim: Claim) -> Iterator[tuple[str, Claim]]:
@@ -115,7 +114,7 @@ def _without_own(claim: Claim) -> tuple[str, dict[str, float], dict[str, float]]
     accepted, drafted, steps = claim.accepted, claim.drafted, claim.steps or claim.target_forwards
     if accepted is None or not drafted or not steps or not drafted < accepted <= drafted + steps or accepted < steps:
         return None
-    decoded = decoded_tokens(claim)
+    decoded = claim.decoded_tokens
     if decoded is not None and abs(accepted / decoded - 1) > FIRST_AND_LAST:
         return None
     drafts = accepted - steps
@@ -138,7 +137,7 @@ def _rule(claim: Claim, noise: float) -> Ruling:
         return _ruling(claim, "implausible", broken[0], outcomes)
     if doubtful:
         return _ruling(claim, "cannot tell", doubtful[0], outcomes)
-    if drafted_nothing(claim) and (plain := _plain_against_plain(claim, noise)) is not None:
+    if claim.drafted_nothing and (plain := _plain_against_plain(claim, noise)) is not None:
         verdict, outcome = plain
         return _ruling(claim, verdict, outcome, outcomes)
     held = _deciding(claim, outcomes, noise)
@@ -147,20 +146,22 @@ def _rule(claim: Claim, noise: float) -> Ruling:
     return _ruling(claim, "cannot tell", _missing(claim, outcomes), outcomes)
 
 
-def _plain_against_plain(claim: Claim, noise: float) -> tuple[Verdict, Outcome] | None:
+def _plain_against_plain(claim: Claim, noise: float) -> tuple[Verdict, BoundOutcome] | None:
     """A speedup without drafts: noise, or two things that are not alike; None where there is no speedup."""
     speedup = speedup_range(claim)
     if speedup is None:
         return None
     line = f"S = {number(speedup.value)}, and nothing was drafted: plain decoding against itself"
     if speedup.low <= 1 + noise and speedup.high >= 1 / (1 + noise):
-        return "possible", Outcome(NOTHING_DRAFTED, "holds", f"{line}, within a noise of {noise:.1%}")
-    return "cannot tell", Outcome(NOTHING_DRAFTED, "undecided", f"{line}, further apart than a noise of {noise:.1%}")
+        return "possible", BoundOutcome(NOTHING_DRAFTED, "holds", f"{line}, within a noise of {noise:.1%}")
+    return "cannot tell", BoundOutcome(
+        NOTHING_DRAFTED, "undecided", f"{line}, further apart than a noise of {noise:.1%}"
+    )
 
 
-def _outcomes(claim: Claim, noise: float) -> Iterator[Outcome]:
+def _outcomes(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
     if claim.synthetic:
-        yield Outcome(
+        yield BoundOutcome(
             "synthetic-on", "broken", "acceptance was decided by dice: a cost probe, not a speedup of any model"
         )
     for outcome in (
@@ -178,11 +179,11 @@ def _outcomes(claim: Claim, noise: float) -> Iterator[Outcome]:
     yield from check_bandwidth(claim, noise)
 
 
-def _deciding(claim: Claim, outcomes: list[Outcome], noise: float) -> Outcome | None:
+def _deciding(claim: Claim, outcomes: list[BoundOutcome], noise: float) -> BoundOutcome | None:
     """The outcome that makes a claim possible: for a claimed gain, one that is about gains."""
     held = [outcome for outcome in outcomes if outcome.result == "holds"]
     speedup = speedup_range(claim)
-    if speedup is not None and speedup.low > 1 + noise and not is_baseline(claim):
+    if speedup is not None and speedup.low > 1 + noise and not claim.is_baseline:
         held = [outcome for outcome in held if outcome.bound in {"speedup-above-tau", "speedup-above-cost-bound"}]
     return max(held, key=lambda outcome: _RELEVANCE.index(outcome.bound), default=None)
 
@@ -191,13 +192,13 @@ _RELEVANCE = ("conservation", "bandwidth-bound", "speedup-above-tau", "speedup-a
 """Of bounds that hold: the sharpest last."""
 
 
-def _missing(claim: Claim, outcomes: list[Outcome]) -> Outcome:
+def _missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome:
     """What would have to be known to say more, as the reason for saying nothing."""
     memory = [outcome for outcome in outcomes if outcome.bound == "bandwidth-bound" and outcome.result == "undecided"]
-    if drafted_nothing(claim) or not (speculates(claim) or speedup_range(claim)):
+    if claim.drafted_nothing or not (claim.speculates or speedup_range(claim)):
         if claim.decode_rate is None and claim.token_interval_ms is None:
-            return Outcome("bandwidth-bound", "undecided", "no decode rate")
-        return memory[0] if memory else Outcome("bandwidth-bound", "undecided", "nothing to hold the rate against")
+            return BoundOutcome("bandwidth-bound", "undecided", "no decode rate")
+        return memory[0] if memory else BoundOutcome("bandwidth-bound", "undecided", "nothing to hold the rate against")
     tau = [outcome for outcome in outcomes if outcome.bound == "speedup-above-tau"]
     if tau:
         line = tau[0].line
@@ -205,16 +206,16 @@ def _missing(claim: Claim, outcomes: list[Outcome]) -> Outcome:
             tree = claim.acceptance is not None and may_be_tree(claim)
             lacking = "its acceptance may be a share of a tree's nodes" if tree else "the acceptance is missing"
             line += f": gamma alone permits nearly anything, {lacking}"
-        return Outcome("speedup-above-tau", "undecided", line)
+        return BoundOutcome("speedup-above-tau", "undecided", line)
     lacking = ["no speedup or baseline rate"]
     if acceptance_range(claim) is None and claim.tau is None:
         lacking.append("no acceptance")
     elif claim.gamma is None and claim.tau is None:
         lacking.append("no gamma")
-    return Outcome("speedup-above-tau", "undecided", "; ".join(lacking))
+    return BoundOutcome("speedup-above-tau", "undecided", "; ".join(lacking))
 
 
-def _ruling(claim: Claim, verdict: Verdict, decides: Outcome, outcomes: list[Outcome]) -> Ruling:
+def _ruling(claim: Claim, verdict: Verdict, decides: BoundOutcome, outcomes: list[BoundOutcome]) -> Ruling:
     order = ("broken", "doubtful", "holds", "undecided", "weak")
     rest = sorted(
         (o for o in outcomes if o is not decides and o.line != decides.line), key=lambda o: order.index(o.result)
@@ -233,7 +234,7 @@ def _ruling(claim: Claim, verdict: Verdict, decides: Outcome, outcomes: list[Out
     )
 
 
-def _needs(outcome: Outcome) -> str:
+def _needs(outcome: BoundOutcome) -> str:
     return f"; needs {', or '.join(item.needs for item in outcome.rests_on)}" if outcome.rests_on else ""
 
 

@@ -83,3 +83,39 @@ def length_binds(claim: Claim) -> bool:
 
 
 _OPEN_LENGTH = re.compile(r"adapt|dynamic|\bpearl\b|\bsvip\b|suffix|look-?ahead|\bsam\b|specdec\+\+")
+
+
+_SETTINGS = (
+    ("gamma", re.compile(r"(?:\bn[-_ ]?max|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max)\s*[=:]?\s*(\d{1,3})\b", re.I)),
+    ("p_min", re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)),
+)
+
+
+def read_settings(text: str) -> dict[str, float]:
+    """Draft length and least certainty that a name says: `n-max 4, p-min 0.6`, `EAGLE-3, k=3`."""
+    found: dict[str, float] = {}
+    for name, pattern in _SETTINGS:
+        if (match := pattern.search(text[:200])) is not None:
+            found[name] = float(match.group(1))
+    return found
+
+
+# --- models by their names --------------------------------------------------------------------------------------------
+
+_EXPERTS = re.compile(
+    r"moe|(?<![a-z0-9])a[0-9]+(?:\.[0-9]+)?b(?![a-z0-9])|[0-9]x[0-9]+(?:\.[0-9]+)?b|mixtral|gpt-?oss|dbrx|grok|kimi-?k2"
+    r"|deepseek-?(?:v[23]|r1(?!-distill)|2)|llama-?4|qwen3-?next|glm-?4\.[5-9]|minimax|ling-|hunyuan-?a"
+)
+_DENSE = re.compile(
+    r"\bdense\b|(?<![a-z0-9])(?:qwen(?:2|2\.5|3|3\.5|35|3\.6)?|llama(?:-?[23](?:\.[0-9])?)?|tinyllama|gemma-?[23]?|"
+    r"mistral|phi-?[234]?|falcon|vicuna|smollm[23]?|starcoder2?|olmo2?)"
+    r"[-_ :]+(?:instruct|it|v?[0-9.]+)?[-_ :]*[0-9]+(?:\.[0-9]+)?[bm](?![a-z0-9])"
+)
+
+
+def mixture_of_experts(name: str) -> bool | None:
+    """True or False where the name of a model says so, None where it does not."""
+    plain = name[:500].lower()
+    if _EXPERTS.search(plain):
+        return True
+    return False if _DENSE.search(plain) else None

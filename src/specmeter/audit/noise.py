@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from specmeter.audit.outcome import drafted_nothing
 from specmeter.numbers.stats import t_critical
 
 if TYPE_CHECKING:
@@ -100,11 +99,11 @@ def _groups(claims: Sequence[Claim]) -> Iterator[tuple[tuple[Key, ...], Sequence
         if claim.decode_rate is None or claim.problem is not None:
             continue
         key = configuration(claim)
-        keys[key] = (key, _place(claim)) if drafted_nothing(claim) else (key,)
+        keys[key] = (key, _place(claim)) if claim.drafted_nothing else (key,)
         if len(claim.samples) > 1:
             yield keys[key], claim.samples
         alike.setdefault(key, []).append(claim.decode_rate)
-        if drafted_nothing(claim) and claim.method != "none" and claim.baseline_rate is not None:
+        if claim.drafted_nothing and claim.method != "none" and claim.baseline_rate is not None:
             yield keys[key], (claim.decode_rate, claim.baseline_rate)
     for key, rates in alike.items():
         if len(rates) > 1:
@@ -114,7 +113,7 @@ def _groups(claims: Sequence[Claim]) -> Iterator[tuple[tuple[Key, ...], Sequence
 def configuration(claim: Claim) -> Key:
     """All that says what was run and how; drafts that were accepted alike are of the same text."""
     where = (*_place(claim), claim.concurrency, claim.window, claim.size_bytes, claim.runs, claim.prompt_n)
-    if drafted_nothing(claim):
+    if claim.drafted_nothing:
         return ("plain", *where, "" if claim.target else claim.label)
     share = None if claim.acceptance is None else round(claim.acceptance, 2)
     drafts = (claim.draft, claim.method, claim.gamma, claim.p_min, claim.tree, claim.synthetic)

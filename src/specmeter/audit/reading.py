@@ -4,53 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmeter.audit import across
+from specmeter.audit import read as importers
 from specmeter.audit.claim import VERDICTS
+from specmeter.audit.given import Given
 from specmeter.audit.judge import judge
 from specmeter.audit.noise import Noise, noise_of
-from specmeter.audit.read import detect, load
 from specmeter.audit.read.document import refuse_binary
-from specmeter.audit.units import settle
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim, Ruling
-    from specmeter.audit.read.table import TableOptions
-
-
-@dataclass(frozen=True)
-class Given:
-    """What the user says about rows that do not say it themselves; field of a claim -> value."""
-
-    values: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
-    rounding: dict[str, float] = field(default_factory=dict[str, float])
-
-    def complete(self, claim: Claim) -> Claim:
-        """The claim with what it lacked. A baseline is given nothing about drafting."""
-        if claim.problem is not None:
-            return claim
-        plain = claim.method == "none"
-        missing = {
-            name: value
-            for name, value in self.values.items()
-            if getattr(claim, name) is None and not (plain and name in _OF_DRAFTING)
-        }
-        if not missing:
-            return claim
-        rounding = claim.rounding | {name: half for name, half in self.rounding.items() if name in missing}
-        update: dict[str, object] = {**missing, "rounding": rounding}
-        if "baseline_rate" in missing:
-            update["baseline_from"] = "--baseline-rate"
-        return claim.model_copy(update=update)
-
-
-_OF_DRAFTING = frozenset({"baseline_rate", "draft_rate", "gamma", "cheapest_forward"})
+    from specmeter.audit.read.options import TableOptions
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,12 +67,12 @@ def read_claims(path: Path, format_name: str | None, options: TableOptions) -> t
     Raises `UsageError`, here or while the claims are read, for a file that cannot be read.
     """
     refuse_binary(path)
-    name = format_name or detect(path)
+    name = format_name or importers.detect(path)
     if name == "table":
         from specmeter.audit.read.table import read
 
         return name, read(path, options)
-    return name, _any(load(name).read(path), path, name)
+    return name, _any(importers.read(path, name), path, name)
 
 
 def read_rows(rows: Iterable[Mapping[str, Any]], options: TableOptions) -> Iterator[Claim]:
@@ -137,6 +108,44 @@ def rule(
     whole = settle(whole, told)
     rulings = tuple(judge(claim, noise=told.of(claim)) for claim in whole)
     return Audit(source, format_name, rulings, told, across.notes(whole))
+
+
+# --- percent or fraction, where a table does not say -----------------------------------------------------------------
+#
+# The reading that does not accuse the table. An acceptance of 0.59 may be 59 % or 0.59 %. As percent it permits far
+# less, so every row that is false as a fraction is false as percent. Where several rows would be false as percent
+# alone, the column is fractions: one false row is an error, a column of them is a misreading.
+
+FALSE = frozenset({"impossible", "implausible"})
+SEVERAL = 2
+"""Rows, at least, that a wrong unit must make false."""
+
+
+def settle(claims: Sequence[Claim], noise: Noise) -> list[Claim]:
+    """The claims, those with an acceptance of unsaid unit settled where their table shows which it is."""
+    unsaid = [claim for claim in claims if _is_open(claim)]
+    as_fraction = sum(_is_false(claim, 1.0, noise) for claim in unsaid)
+    as_percent = sum(_is_false(claim, 0.01, noise) for claim in unsaid)
+    if as_percent - as_fraction < SEVERAL or 2 * as_fraction > as_percent:
+        return list(claims)
+    note = f"acceptance is read as a fraction: as percent, {as_percent} rows would be false"
+    return [_said(claim, {"notes": (*claim.notes, note)}) if _is_open(claim) else claim for claim in claims]
+
+
+def _is_open(claim: Claim) -> bool:
+    """Whether it has an acceptance that may be in percent or a fraction."""
+    return "acceptance" in claim.unit_unsaid and claim.acceptance is not None
+
+
+def _is_false(claim: Claim, factor: float, noise: Noise) -> bool:
+    share = {"acceptance": (claim.acceptance or 0.0) * factor}
+    rounding = claim.rounding | {"acceptance": claim.rounding.get("acceptance", 0.0) * factor}
+    return judge(_said(claim, share | {"rounding": rounding}), noise=noise.of(claim)).verdict in FALSE
+
+
+def _said(claim: Claim, update: Mapping[str, object]) -> Claim:
+    unsaid = tuple(name for name in claim.unit_unsaid if name != "acceptance")
+    return claim.model_copy(update={**update, "unit_unsaid": unsaid})
 
 
 @cache

@@ -6,12 +6,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmeter.audit.assumptions import MEAN_OF_ACCEPTANCE, Limit, explained, needs
+from specmeter.audit.bound import BoundOutcome, Range, number, printed
 from specmeter.audit.claim import Assumption
 from specmeter.audit.methods import drafts_one_by_one, family_of, length_binds, may_be_tree
-from specmeter.audit.needs import MEAN_OF_ACCEPTANCE, Limit, explained, needs
 from specmeter.audit.noise import MOST
-from specmeter.audit.outcome import Outcome, decoded_tokens, drafted_nothing
-from specmeter.audit.printed import Range, number, printed
 from specmeter.theory import bounds
 
 if TYPE_CHECKING:
@@ -46,17 +45,17 @@ def speedup_range(claim: Claim) -> Range | None:
     return Range(low, value, max(said.high, rates.high))
 
 
-def check_ratio(claim: Claim) -> Outcome | None:
+def check_ratio(claim: Claim) -> BoundOutcome | None:
     """Whether a printed speedup is what its rates give; None where both are not there, or where it is nearly so."""
     whole = _end_to_end(claim)
     if whole is not None:
-        return Outcome(RATES, "weak", whole)
+        return BoundOutcome(RATES, "weak", whole)
     factor = _disagreement(claim)
     if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
     line = disagreement(claim) or ""
     if (claim.concurrency or 1) > 1:
-        return Outcome(RATES, "undecided", line)
+        return BoundOutcome(RATES, "undecided", line)
     means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
     if claim.window == "with prompt":
         means = frozenset[str]()  # benchmarks that time whole runs print the ratio of their means
@@ -72,7 +71,7 @@ def check_ratio(claim: Claim) -> Outcome | None:
     if prompt is not None:
         words = f"a speedup end to end, with prompts that take {number(prompt)} times as long as plain decoding"
         rests_on = (Assumption(name="one-window", needs=words), *rests_on)
-    return Outcome(RATES, "broken", line, rests_on)
+    return BoundOutcome(RATES, "broken", line, rests_on)
 
 
 def _prompt_needed(claim: Claim) -> float | None:
@@ -133,7 +132,7 @@ def _disagreement(claim: Claim) -> float:
 def most_tau(claim: Claim) -> Limit | None:
     """Most tokens per target forward that anything in the claim permits, by the sharpest of its numbers."""
     found: list[Limit] = []
-    decoded = decoded_tokens(claim)
+    decoded = claim.decoded_tokens
     if decoded is not None and claim.target_forwards and (claim.concurrency or 1) <= 1:
         found.append(_tau(decoded / claim.target_forwards, f"{decoded} / {claim.target_forwards}"))
     if claim.accepted is not None and claim.steps:
@@ -187,7 +186,7 @@ def acceptance_range(claim: Claim) -> Range | None:
     return printed(claim, "acceptance")
 
 
-def check_share(claim: Claim) -> Outcome | None:
+def check_share(claim: Claim) -> BoundOutcome | None:
     """tau <= 1 + a gamma, where drafts are chains for sure; None where they may be trees, or a number is missing."""
     tau, share = printed(claim, "tau"), acceptance_range(claim)
     chain = claim.tree is False or family_of(claim) == "model"
@@ -198,22 +197,22 @@ def check_share(claim: Claim) -> Outcome | None:
     if tau.low <= most or (claim.accepted is not None and tau.low <= most * (1 + COUNTED)):
         return None
     if "acceptance" in claim.averaged and tau.low <= most * MEAN_OF_ACCEPTANCE:
-        return Outcome(SHARE, "doubtful", f"{line}, but this is a mean of acceptance over prompts")
+        return BoundOutcome(SHARE, "doubtful", f"{line}, but this is a mean of acceptance over prompts")
     pooled = f"a pooled acceptance of {number((tau.low - 1) / claim.gamma)} where {number(share.value)} is printed"
     other = Assumption(name="acceptance", needs="an acceptance that is not of the drafted tokens")
-    return Outcome(SHARE, "broken", line, (Assumption(name="pooled", needs=pooled), other))
+    return BoundOutcome(SHARE, "broken", line, (Assumption(name="pooled", needs=pooled), other))
 
 
-def check_tau(claim: Claim, noise: float) -> Outcome | None:
+def check_tau(claim: Claim, noise: float) -> BoundOutcome | None:
     """S <= tau / m; None where no speedup is claimed, or nothing was drafted."""
     speedup = speedup_range(claim)
-    if speedup is None or drafted_nothing(claim):
+    if speedup is None or claim.drafted_nothing:
         return None
     limit = most_tau(claim)
     if limit is None:
         if speedup.low <= 1 + noise:
-            return Outcome(TAU, "holds", f"{_said(claim, speedup)} <= 1 <= tau" + _slack(speedup, 1.0))
-        return Outcome(TAU, "undecided", f"{_said(claim, speedup)}: {_gamma_needed(claim, speedup)}")
+            return BoundOutcome(TAU, "holds", f"{_said(claim, speedup)} <= 1 <= tau" + _slack(speedup, 1.0))
+        return BoundOutcome(TAU, "undecided", f"{_said(claim, speedup)}: {_gamma_needed(claim, speedup)}")
     return _compare(TAU, claim, speedup, _with_cheap_forwards(claim, limit, "tau"), noise)
 
 
@@ -243,11 +242,11 @@ def _gamma_needed(claim: Claim, speedup: Range) -> str:
     return f"no gamma; at an acceptance of {number(share.high)} it needs a gamma of at least {gamma:,}"
 
 
-def check_cost(claim: Claim, noise: float) -> Outcome | None:
+def check_cost(claim: Claim, noise: float) -> BoundOutcome | None:
     """S <= tau / (m + g c); None where no speedup is claimed, or drafting is not known to cost time in a row."""
     speedup = speedup_range(claim)
     cost = draft_cost(claim)
-    if speedup is None or cost is None or drafted_nothing(claim) or not _drafts_cost(claim):
+    if speedup is None or cost is None or claim.drafted_nothing or not _drafts_cost(claim):
         return None
     limit = _cost_limit(claim, cost)
     return None if limit is None else _compare(COST, claim, speedup, limit, noise)
@@ -257,7 +256,7 @@ def _drafts_cost(claim: Claim) -> bool:
     return drafts_one_by_one(claim) and not claim.draft_elsewhere
 
 
-def check_drafting_time(claim: Claim, noise: float) -> Outcome | None:
+def check_drafting_time(claim: Claim, noise: float) -> BoundOutcome | None:
     """Drafting alone takes no longer than the run; None where counts, time or the draft's rate are missing."""
     rate = printed(claim, "draft_rate")
     if rate is None or not claim.drafted or not drafts_one_by_one(claim) or (claim.concurrency or 1) > 1:
@@ -276,9 +275,9 @@ def check_drafting_time(claim: Claim, noise: float) -> Outcome | None:
         f"{'>' if broken else '<='} {number(time.value / 1e3)} s of the run"
     )
     if not broken:
-        return Outcome(TIME, "weak", line)
+        return BoundOutcome(TIME, "weak", line)
     faster = f"a draft {least / time.high:.3g} times as fast as its own printed rate"
-    return Outcome(TIME, "broken", line, (Assumption(name="draft-rate", needs=faster),))
+    return BoundOutcome(TIME, "broken", line, (Assumption(name="draft-rate", needs=faster),))
 
 
 def draft_cost(claim: Claim) -> Range | None:
@@ -297,7 +296,7 @@ def draft_cost(claim: Claim) -> Range | None:
 def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
     m = claim.cheapest_forward or 1.0
     one, c = number(m), number(cost.low)
-    decoded = decoded_tokens(claim)
+    decoded = claim.decoded_tokens
     if claim.accepted is not None and claim.drafted is not None:
         forwards = None
         if decoded is not None:
@@ -331,21 +330,21 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
     return Limit(value, f"max(1, {at_full_length}) = {number(value)}", tau, ("acceptance",), claim.gamma, cost.low)
 
 
-def _compare(bound: str, claim: Claim, speedup: Range, limit: Limit, noise: float) -> Outcome:
+def _compare(bound: str, claim: Claim, speedup: Range, limit: Limit, noise: float) -> BoundOutcome:
     said = _said(claim, speedup)
     if speedup.low > limit.value * (1 + noise):
         line = f"{said} > {limit.text}"
         excuse = explained(claim, speedup.low, limit)
         if excuse is not None:
-            return Outcome(bound, "doubtful", f"{line}, but {excuse}")
-        return Outcome(bound, "broken", line, tuple(needs(claim, speedup.low, limit)))
+            return BoundOutcome(bound, "doubtful", f"{line}, but {excuse}")
+        return BoundOutcome(bound, "broken", line, tuple(needs(claim, speedup.low, limit)))
     if speedup.low > limit.value and speedup.low > 1 + min(noise, MOST):
         excess = speedup.low / limit.value - 1
         line = f"{said} > {limit.text}, but by {excess:.2%} only: timing noise may be {noise:.1%}"
-        return Outcome(bound, "doubtful", line)
+        return BoundOutcome(bound, "doubtful", line)
     slow = speedup.high <= 1
     result = "weak" if limit.weak and not slow else "holds"
-    return Outcome(bound, result, f"{said} <= {limit.text}" + _slack(speedup, limit.value))
+    return BoundOutcome(bound, result, f"{said} <= {limit.text}" + _slack(speedup, limit.value))
 
 
 def _slack(speedup: Range, limit: float) -> str:

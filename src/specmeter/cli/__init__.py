@@ -34,7 +34,7 @@ COMMANDS = {
     "models": "List, build, inspect and compare models.",
     "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
     "quality": "Perplexity and rates of models: what a ladder of quantizations needs.",
-    "engines": "Build llama.cpp's own programs, and list what is built.",
+    "engines": "List installed engines and what they can tell; build llama.cpp's programs.",
     "devices": "Measure this machine's memory bandwidth; show it beside the catalogue.",
     "schema": "Print the JSON Schema of experiment files.",
     "doctor": "Say what this machine can measure, and what is missing.",

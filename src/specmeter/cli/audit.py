@@ -16,7 +16,8 @@ from specmeter.audit.read import FORMATS
 from specmeter.audit.read.columns import COLUMNS
 
 if TYPE_CHECKING:
-    from specmeter.audit.reading import Audit, Given
+    from specmeter.audit.given import Given
+    from specmeter.audit.reading import Audit
 
 MAX_PIPED = 64 * 2**20
 SILENCE_S = 60
@@ -98,7 +99,7 @@ def command(
     as_json: bool,
 ) -> None:
     from specmeter.audit.given import from_options, noise_share
-    from specmeter.audit.read.headings import table_options
+    from specmeter.audit.read.options import table_options
     from specmeter.audit.reading import read_claims, rule
     from specmeter.errors import SpecmeterError, UsageError
     from specmeter.show.terminal.audit import print_audits, print_names

@@ -1,4 +1,4 @@
-"""`specmeter engines`: engines that need building, and what is built of them."""
+"""`specmeter engines`: which there are, which need building, and what is built of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from specmeter.native_build.build import Heard
 
 
-@click.group(name="engines")
-def command() -> None:
-    """Build llama.cpp's own programs, and list what is built.
+@click.group(name="engines", invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.pass_context
+def command(context: click.Context, as_json: bool) -> None:
+    """List the engines that are installed, and what each can tell; build llama.cpp's own programs.
+
+    An engine is what generates tokens. Each states what it can tell about a measurement: of what it cannot, no check is
+    passed. Others than specmeter's own come as packages (docs/how-to/write-an-engine.md).
 
     specmeter measures with the engine that comes with it. Some things need llama.cpp's own programs: a GPU that the
     installed wheel does not drive (llama-server), K-quants (llama-quantize), a second opinion on perplexity and rates
@@ -28,10 +33,25 @@ def command() -> None:
 
     \b
     Examples:
+      specmeter engines
+      specmeter engines --json
       specmeter engines build
       specmeter engines build --cuda
       specmeter engines list
     """
+    if context.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError(f"give --json after {context.invoked_subcommand}", context)
+        return
+    from specmeter.engines.survey import survey
+
+    reports = survey()
+    if as_json:
+        click.echo(json.dumps({"engines": [it.model_dump(mode="json") for it in reports]}, indent=2))
+        return
+    from specmeter.show.terminal.engines import print_engines
+
+    print_engines(reports)
 
 
 @command.command()

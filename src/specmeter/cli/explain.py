@@ -110,7 +110,7 @@ def _probes(named: tuple[Path, ...], store: RunReader, report: RunReport) -> tup
     names: set[str] = set()
     engine = next((session.engine for session in store.sessions()), None)
     hosts = store.hosts()
-    if engine is None or engine.kind == "mock" or not hosts:
+    if engine is None or store.traits().simulated or not hosts:
         return {}, None
     by_pair: dict[tuple[str, str | None], tuple[Path, Probe] | None] = {}
     for arm in report.arms:

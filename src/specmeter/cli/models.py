@@ -126,17 +126,15 @@ def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: 
       specmeter models inspect qwen3-30b-a3b.gguf --kv-type-k q8_0 --kv-type-v q8_0
       specmeter models inspect model.gguf --json | jq .weights
     """
-    from typing import get_args
-
+    from specmeter.engines.llama_cpp.kinds import KV_TYPES
     from specmeter.errors import UsageError
     from specmeter.models.facts import read_facts
-    from specmeter.record import KvType
 
     for flag, kind in (("--kv-type-k", kv_type_k), ("--kv-type-v", kv_type_v)):
-        if kind not in get_args(KvType):
-            raise UsageError(f"{flag}: unknown type {kind!r}", fix=f"use one of {', '.join(get_args(KvType))}")
+        if kind not in KV_TYPES:
+            raise UsageError(f"{flag}: unknown type {kind!r}", fix=f"use one of {', '.join(KV_TYPES)}")
     facts = read_facts(_located(model, offline))
-    kv_bytes = facts.kv_bytes_per_token(kv_type_k, kv_type_v)  # pyright: ignore[reportArgumentType]
+    kv_bytes = facts.kv_bytes_per_token(kv_type_k, kv_type_v)
     if as_json:
         derived = {"weight_bytes_per_token": facts.weights.bytes_per_token, "kv_bytes_per_token": kv_bytes}
         click.echo(json.dumps({**facts.model_dump(mode="json"), **derived}, indent=2))

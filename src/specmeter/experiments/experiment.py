@@ -12,34 +12,38 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
-    field_serializer,
-    field_validator,
-    model_serializer,
+    ValidationInfo,
     model_validator,
 )
 
+from specmeter.engines.kinds import KV_FIELDS, kind_of, own_options, unknown_method
 from specmeter.engines.llama_cpp.devices import any_remote
-from specmeter.engines.mock import MockSpec
 from specmeter.errors import ExperimentError
-from specmeter.experiments.schedule import Order, in_turn
+from specmeter.experiments.schedule import in_turn
+from specmeter.experiments.spec import (
+    DRAFTING_AXES,
+    ArmSpec,
+    Constraint,
+    Design,
+    EngineSpec,
+    Exclusion,
+    as_tuple,
+    split_methods,
+)
 from specmeter.record import (
-    DRAFT_MODEL_METHODS,
+    PLAIN,
     Address,
     Arm,
     EngineSettings,
+    EngineTraits,
     Generation,
     MethodName,
-    PolicyName,
-    ProbeSetting,
     Prompt,
     Record,
-    RefusedDraft,
-    RuleName,
 )
 from specmeter.workloads.spec import Name, WorkloadSpec
 
@@ -49,29 +53,10 @@ MAX_ARMS = 2_000
 
 MAX_VARIANTS = 64
 
+ON_RECORD = "on record"
+"""The context in which a stored run's experiment is validated: its engine may not be installed here."""
+
 Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
-
-
-class EngineSpec(EngineSettings):
-    """The engine of the experiment and its settings, which arms may override."""
-
-    kind: Literal["embedded", "native", "libllama", "mock"] = "embedded"
-    """`embedded`: llama.cpp's server from the installed wheel; `native`: a llama-server binary; `libllama`: specmeter's
-    own loop on the wheel's library, every step timed; `mock`: simulated."""
-    binary: str | None = None
-    """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then what
-    `specmeter engines build` made, then the PATH."""
-    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    """Longest time a model may take to load."""
-    idle_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0
-    """No token for this long means that the engine hangs."""
-    mock: MockSpec | None = None
-    """Costs, acceptance and faults of the simulated engine."""
-
-    @property
-    def settings(self) -> EngineSettings:
-        """The settings alone, without the choice of engine."""
-        return EngineSettings(**{name: getattr(self, name) for name in EngineSettings.model_fields})
 
 
 DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
@@ -80,127 +65,6 @@ none where the target stays here; where it does not, its baseline goes to the sa
 
 REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
-
-
-class ArmSpec(Record):
-    """One line of arms: every list is expanded, and all combinations become arms."""
-
-    name: Name | None = None
-    """Names the arm: its id is `TARGET/NAME`. A named arm has single values, except for its targets."""
-    target: Name | tuple[Name, ...] | None = None
-    """Targets by name; default: all of them."""
-    method: str | tuple[str, ...] = "draft-simple"
-    """llama.cpp's name of the drafting method; combine with `+`, for example `ngram-mod+draft-simple`."""
-    draft: Name | tuple[Name, ...] | None = None
-    """Draft models by name, for methods that need one."""
-    gamma: int | tuple[int, ...] | None = None
-    """Most draft tokens per step."""
-    gamma_min: int | tuple[int, ...] | None = None
-    """Drafts shorter than this are thrown away."""
-    p_min: float | tuple[float, ...] | None = None
-    """Drafting stops when the draft model's best probability falls below this."""
-    ngram_n: int | tuple[int, ...] | None = None
-    """Length of the n-gram looked up."""
-    ngram_min_hits: int | tuple[int, ...] | None = None
-    """How often an n-gram must have been seen."""
-    synthetic_rates: tuple[float, ...] = ()
-    """Acceptance by dice with these rates per position: a cost probe, never a result."""
-    refused_draft: RefusedDraft = "refuse"
-    """What becomes of a draft that llama.cpp would refuse: `refuse` stops before anything is measured; `measure` lets
-    the server do what it does then (decode plainly), to show it: such an arm's verdict is invalid."""
-    policy: PolicyName | tuple[PolicyName | None, ...] | None = None
-    """Who decides how long drafts are, up to gamma (engine `libllama` only)."""
-    rule: RuleName | tuple[RuleName | None, ...] | None = None
-    """How drafts are verified at temperature > 0 (engine `libllama` only)."""
-    remote: Name | None = None
-    """The draft lies on this machine (a name from `remotes`), on the first device that it offers."""
-    engine: EngineSettings = EngineSettings()
-    """Settings of the engine that these arms change; what is not named stays as it is for the whole experiment."""
-    workloads: Name | tuple[Name, ...] | None = None
-    """Run only these workloads; default: all."""
-    baseline: Name | None = None
-    """Compare with the plain arm of this name instead of an automatic baseline. A plain arm that has one itself is a
-    control."""
-
-    @field_serializer("engine")
-    def _only_what_is_changed(self, value: EngineSettings) -> dict[str, Any]:
-        """A default must not come back from JSON as a change."""
-        return value.model_dump(exclude_unset=True)
-
-    @field_validator("method")
-    @classmethod
-    def _known_methods(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        for method in _as_tuple(value):
-            split_methods(method)
-        return value
-
-    @model_validator(mode="after")
-    def _one_arm_per_name(self) -> ArmSpec:
-        for field in ("method", "draft", *_DRAFTING_AXES):
-            if self.name is not None and len(_as_tuple(getattr(self, field))) > 1:
-                raise ValueError(
-                    f"{self.name!r} names one arm per target, but {field} is a list; leave the name out, "
-                    "or write an arm for each value"
-                )
-        if self.baseline is not None and self.name is None and "none" in _as_tuple(self.method):
-            raise ValueError("a plain arm with a baseline is a control, and needs a `name`")
-        return self
-
-
-class Exclusion(Record):
-    """Arms for which every given field matches are left out; a list matches any of its values."""
-
-    target: str | tuple[str, ...] | None = None
-    method: str | tuple[str, ...] | None = None
-    draft: str | tuple[str, ...] | None = None
-    gamma: int | tuple[int, ...] | None = None
-    gamma_min: int | tuple[int, ...] | None = None
-    p_min: float | tuple[float, ...] | None = None
-    ngram_n: int | tuple[int, ...] | None = None
-    ngram_min_hits: int | tuple[int, ...] | None = None
-    policy: str | tuple[str, ...] | None = None
-    rule: str | tuple[str, ...] | None = None
-
-    def matches(self, arm: Arm) -> bool:
-        """Whether every field that is set agrees with the arm."""
-        given = {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name) is not None}
-        return bool(given) and all(_arm_value(arm, name) in _as_tuple(value) for name, value in given.items())
-
-
-class Constraint(Record):
-    """Where `when` matches an arm, `require` must match too; arms that fail are left out."""
-
-    when: Exclusion
-    require: Exclusion
-
-
-class Design(Record):
-    """How measurements are arranged in time."""
-
-    blocks: Annotated[int, Field(ge=1, le=1_000)] = 3
-    """Passes over all arms; each block holds its own baselines. At least 3 for an interval worth having."""
-    order: Order = "latin"
-    """Order of arms within blocks: `latin` balances position, `williams` also which arm runs before which, `random`
-    shuffles, `as-written` keeps the file's order. `grouped` measures all blocks of an arm before those of the next, as
-    scripts do: that confounds arms with time."""
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
-    """Of the order; the same seed gives the same schedule everywhere."""
-    invocations: Annotated[int, Field(ge=1, le=100)] = 1
-    """Repetitions of all blocks, each with an order of its own."""
-    warmup: Literal["full", "short", "none"] = "full"
-    """One excluded request per session: of the measured shape (`full`), of 8 tokens (`short`), or none."""
-    session: Literal["arm", "request"] = "arm"
-    """A fresh server per arm and block (`arm`), or for every single request (`request`)."""
-    controls: bool = False
-    """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
-    probe: ProbeSetting = "auto"
-    """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
-    (`auto`; never where the engine is simulated), or not (`off`)."""
-
-    @model_serializer(mode="wrap")
-    def _without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Runs that were begun before there was a probe are the same experiment as with it."""
-        return {name: value for name, value in handler(self).items() if name != "probe" or value != "auto"}
 
 
 class Experiment(Record):
@@ -241,7 +105,7 @@ class Experiment(Record):
     """Variants that made this experiment what it is, in their order; written by specmeter."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Experiment:
+    def _consistent(self, info: ValidationInfo) -> Experiment:
         names = [workload.name for workload in self.workloads]
         for name in names:
             if names.count(name) > 1:
@@ -256,26 +120,54 @@ class Experiment(Record):
                 ("remote", self.remotes),
                 ("workloads", names),
             ):
-                for name in _as_tuple(getattr(spec, field)):
+                for name in as_tuple(getattr(spec, field)):
                     if name is not None and name not in known:
                         raise ValueError(
                             f"arms.{index}.{field}: {name!r} is not defined; "
                             f"known: {', '.join(sorted(known)) or 'none (add it under drafts:)'}"
                         )
-        if self.engine.kind != "native" and self.engine.binary is not None:
-            raise ValueError("engine.binary: only a native engine has one; set engine.kind: native")
+        if info.context != ON_RECORD:
+            self._refuse_unknown()
         return self
 
-    def expand(self) -> tuple[Arm, ...]:
+    def _refuse_unknown(self) -> None:
+        """Raise `ValueError` for what the engine does not know by its own statement."""
+        try:
+            traits = kind_of(self.engine.kind).traits
+            own_options(self.engine.kind, self.engine.own_options)
+            for spec in self.arms:
+                if spec.engine.options:
+                    own_options(self.engine.kind, self.engine.own_options | spec.engine.options)
+        except ExperimentError as error:
+            raise ValueError(f"{error.message}; {error.fix}") from None
+        named = [(f"engine.{field}", getattr(self.engine, field), traits.kv_types) for field in KV_FIELDS]
+        for index, spec in enumerate(self.arms):
+            for method in as_tuple(spec.method):
+                for part in split_methods(method):
+                    if (problem := unknown_method(self.engine.kind, traits, part)) is not None:
+                        raise ValueError(f"arms.{index}.method: {problem}")
+            named += [(f"arms.{index}.policy", value, traits.policies) for value in as_tuple(spec.policy)]
+            named += [(f"arms.{index}.rule", value, traits.rules) for value in as_tuple(spec.rule)]
+            named += [
+                (f"arms.{index}.engine.{field}", getattr(spec.engine, field), traits.kv_types) for field in KV_FIELDS
+            ]
+        for field, value, known in named:
+            if known and value not in (None, *known):
+                raise ValueError(f"{field}: {value!r} is unknown to the engine {self.engine.kind}: {', '.join(known)}")
+
+    def expand(self, traits: EngineTraits | None = None) -> tuple[Arm, ...]:
         """All arms, baselines first per target; in the order of the file where the design is `grouped`.
 
-        Raises `ExperimentError` when the matrix is too large, empty, or an arm asks for the impossible.
+        `traits` are those of the engine that a run has on record; without, the engine has to be installed here. Raises
+        `ExperimentError` when it is not, when the matrix is too large, empty, or an arm asks for the impossible.
         """
+        if traits is None:
+            traits = kind_of(self.engine.kind).traits
         listed: list[Arm] = []
         known: dict[str, Arm] = {}
         named: set[str] = set()
         for index, spec in enumerate(self.arms):
-            for arm in self._expand_spec(index, spec):
+            for arm in self._expand_spec(index, spec, traits):
                 other = known.get(arm.id)
                 if other is not None and (other != arm if arm.speculates else arm.id in named or spec.name is not None):
                     raise ExperimentError(
@@ -293,7 +185,7 @@ class Experiment(Record):
         if not listed:
             raise ExperimentError("arms: nothing is left after exclusions and constraints", fix="loosen them")
         _refuse_other_baselines(known, named)
-        return self._with_baselines(listed, named)
+        return self._with_baselines(listed, named, traits)
 
     def due(self, arm: Arm, prompts: Sequence[Prompt], invocation: int, block: int) -> tuple[Prompt, ...]:
         """Those of an arm's prompts that it is to be measured on in a block, in their own order.
@@ -310,38 +202,40 @@ class Experiment(Record):
             out.update(set(ids).difference(in_turn(ids, count, turn, self.design.seed)))
         return tuple(prompt for prompt in prompts if prompt.id not in out)
 
-    def _expand_spec(self, index: int, spec: ArmSpec) -> Iterator[Arm]:
+    def _expand_spec(self, index: int, spec: ArmSpec, traits: EngineTraits) -> Iterator[Arm]:
         axes: dict[str, tuple[Any, ...]] = {
-            "target": _as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
-            "method": _as_tuple(spec.method),
-            "draft": _as_tuple(spec.draft),
-            **{name: _as_tuple(getattr(spec, name)) for name in _DRAFTING_AXES},
+            "target": as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
+            "method": as_tuple(spec.method),
+            "draft": as_tuple(spec.draft),
+            **{name: as_tuple(getattr(spec, name)) for name in DRAFTING_AXES},
         }
         for values in itertools.product(*axes.values()):
             choice = dict(zip(axes, values, strict=True))
             methods = split_methods(choice.pop("method"))
-            settings = self.engine.settings.model_copy(
-                update={name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
-            )
+            changes = {name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
+            if spec.engine.options:
+                changes["options"] = {**self.engine.options, **spec.engine.options}
+            settings = self.engine.settings.model_copy(update=changes)
             if spec.remote is not None:
                 settings = self._placed(settings, spec.remote)
             draft = choice["draft"]
-            if methods == ("none",):
-                choice |= dict.fromkeys((*_DRAFTING_AXES, "draft"))
-            elif (needs := DRAFT_MODEL_METHODS & set(methods)) and draft is None:
+            known = [found for name in methods if (found := traits.method(name)) is not None]
+            if methods == (PLAIN,):
+                choice |= dict.fromkeys((*DRAFTING_AXES, "draft"))
+            elif (needs := [it.name for it in known if it.draft_model == "needed"]) and draft is None:
                 raise ExperimentError(
-                    f"arms.{index}: method {sorted(needs)[0]} needs a draft model",
+                    f"arms.{index}: method {min(needs)} needs a draft model",
                     fix=f"add `draft: NAME` with a name from drafts: ({', '.join(sorted(self.drafts)) or 'none yet'})",
                 )
-            elif not needs and draft is not None and "draft-mtp" not in methods:
+            elif known and all(it.draft_model == "none" for it in known):
                 choice["draft"] = None
             fields = {
                 **choice,
                 "methods": methods,
                 "engine": settings,
-                "synthetic_rates": () if methods == ("none",) else spec.synthetic_rates,
+                "synthetic_rates": () if methods == (PLAIN,) else spec.synthetic_rates,
                 "refused_draft": "refuse" if choice["draft"] is None else spec.refused_draft,
-                "workloads": tuple(name for name in _as_tuple(spec.workloads) if name is not None),
+                "workloads": tuple(name for name in as_tuple(spec.workloads) if name is not None),
                 "role": _role(methods, spec.baseline),
                 "baseline_id": None if spec.baseline is None else f"{choice['target']}/{spec.baseline}",
             }
@@ -354,7 +248,7 @@ class Experiment(Record):
                 continue
             yield arm
 
-    def _with_baselines(self, listed: Sequence[Arm], named: Collection[str]) -> tuple[Arm, ...]:
+    def _with_baselines(self, listed: Sequence[Arm], named: Collection[str], traits: EngineTraits) -> tuple[Arm, ...]:
         """`listed` with the baselines that are not named, each made of all arms that need it."""
         shared: dict[str, Arm] = {}
         standing: set[str] = set()
@@ -365,7 +259,7 @@ class Experiment(Record):
             if arm.baseline_id is not None or (arm.id in named and not arm.speculates):
                 needed.append(None)
                 continue
-            baseline = self._baseline_for(arm)
+            baseline = self._baseline_for(arm, traits)
             if baseline.id in named:
                 raise ExperimentError(
                     f"arms: {baseline.id} is the id of an automatic baseline",
@@ -387,7 +281,7 @@ class Experiment(Record):
                 arms[arm.id] = arm.model_copy(update={"baseline_id": baseline_id})
         baselines = {arm.id: arm for arm in arms.values() if arm.role == "baseline"}
         compared = [arm for arm in arms.values() if arm.role != "baseline"]
-        controls = self._controls(baselines, compared) if self.design.controls else []
+        controls = self._controls(baselines, compared, traits) if self.design.controls else []
         if self.design.order == "grouped":
             return (*arms.values(), *controls)
         targets = list(self.targets)
@@ -400,16 +294,20 @@ class Experiment(Record):
             update={"rpc": () if address is None else (address,), "draft_devices": (REMOTE_DEVICE,)}
         )
 
-    def _baseline_for(self, arm: Arm) -> Arm:
+    def _baseline_for(self, arm: Arm, traits: EngineTraits) -> Arm:
         """Plain decoding with the settings of `arm`, as far as they matter to it."""
         without = {name: getattr(self.engine.settings, name) for name in DRAFT_ONLY}
+        if arm.engine.options:
+            mine = {name: value for name, value in arm.engine.options.items() if name not in traits.draft_options}
+            usual = {name: value for name, value in self.engine.options.items() if name in traits.draft_options}
+            without["options"] = mine | usual
         if any_remote(arm.engine.devices):
             del without["rpc"]
         settings = arm.engine.model_copy(update=without)
         baseline = Arm(id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads)
         return baseline.model_copy(update={"id": arm_id(baseline, self.engine.settings)})
 
-    def _controls(self, baselines: Mapping[str, Arm], compared: Sequence[Arm]) -> list[Arm]:
+    def _controls(self, baselines: Mapping[str, Arm], compared: Sequence[Arm], traits: EngineTraits) -> list[Arm]:
         """Per baseline: itself again, and, where a draft model is at hand, all and nothing accepted by dice."""
         controls: list[Arm] = []
         for baseline in baselines.values():
@@ -419,9 +317,16 @@ class Experiment(Record):
                 )
             )
             model_arm = next(
-                (arm for arm in compared if arm.baseline_id == baseline.id and arm.methods == ("draft-simple",)), None
+                (
+                    arm
+                    for arm in compared
+                    if arm.baseline_id == baseline.id
+                    and len(arm.methods) == 1
+                    and traits.drafters(arm.methods) == {"model"}
+                ),
+                None,
             )
-            if model_arm is not None:
+            if model_arm is not None and traits.synthetic != "none":
                 gamma = model_arm.gamma or 4
                 for label, rate in (("accept-all", 1.0), ("accept-none", 0.0)):
                     controls.append(
@@ -438,11 +343,8 @@ class Experiment(Record):
         return controls
 
 
-_DRAFTING_AXES = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits", "policy", "rule")
-
-
 def _role(methods: tuple[MethodName, ...], baseline: str | None) -> Literal["baseline", "speculative", "control"]:
-    if methods != ("none",):
+    if methods != (PLAIN,):
         return "speculative"
     return "baseline" if baseline is None else "control"
 
@@ -477,25 +379,6 @@ def _refuse_other_baselines(arms: Mapping[str, Arm], named: Collection[str]) -> 
             )
 
 
-def split_methods(text: str) -> tuple[MethodName, ...]:
-    """`ngram-mod+draft-simple` -> its methods, each known, none twice.
-
-    Raises `ValueError` (which pydantic reports with the field) for an unknown or repeated method.
-    """
-    import difflib
-
-    known = get_args(MethodName)
-    parts = [part.strip() for part in text.split("+")]
-    for part in parts:
-        if part not in known:
-            near = difflib.get_close_matches(part, known, n=2)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise ValueError(f"unknown method {part!r}{hint} (known: {', '.join(known)})")
-    if len(set(parts)) < len(parts) or ("none" in parts and len(parts) > 1):
-        raise ValueError(f"method {text!r} cannot be combined like this; name each method once, and none alone")
-    return tuple(parts)  # pyright: ignore[reportReturnType]  # every part was looked up
-
-
 def arm_id(arm: Arm, defaults: EngineSettings) -> str:
     """A readable id: target, methods, draft, then whatever differs from the experiment's settings."""
     parts = [arm.target, "+".join(arm.methods)]
@@ -513,12 +396,18 @@ def arm_id(arm: Arm, defaults: EngineSettings) -> str:
     parts += [name for name in (arm.policy, arm.rule) if name is not None]
     if arm.synthetic_rates:
         parts.append("synthetic-" + "-".join(f"{rate:g}" for rate in arm.synthetic_rates))
-    for name in EngineSettings.model_fields:
-        value: object = getattr(arm.engine, name)
-        if value != getattr(defaults, name):
+    known, usual = _by_name(arm.engine), _by_name(defaults)
+    for name, value in known.items():
+        if name not in usual or value != usual[name]:
             shown = ",".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(value)
             parts.append(f"{name}={re.sub(r'[^A-Za-z0-9._,+-]', '_', shown)}")
     return "/".join(parts)
+
+
+def _by_name(settings: EngineSettings) -> dict[str, object]:
+    """Settings by name, the engine's own options among them."""
+    named = {name: getattr(settings, name) for name in EngineSettings.model_fields if name != "options"}
+    return named | settings.options
 
 
 def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
@@ -538,11 +427,3 @@ def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
             fix="every draft would be thrown away",
         )
     return arm
-
-
-def _arm_value(arm: Arm, name: str) -> Any:
-    return "+".join(arm.methods) if name == "method" else getattr(arm, name)
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

@@ -20,7 +20,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from specmeter.errors import ExperimentError
-from specmeter.experiments.experiment import Experiment, Variants
+from specmeter.experiments.experiment import ON_RECORD, Experiment, Variants
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
@@ -143,7 +143,7 @@ def parse(text: str) -> Experiment:
     """
     data = _parse(text, "experiment.yaml", _EXPERIMENT)
     data.pop("variants", None)
-    return _validate(data, "experiment.yaml", _EXPERIMENT)
+    return _validate(data, "experiment.yaml", _EXPERIMENT, ON_RECORD)
 
 
 def parse_form(form: Form[Kind], text: str, source: str) -> Kind:
@@ -374,9 +374,9 @@ def _end_of_name(node: Any, keys: Sequence[str], start: int) -> int:
     return start + 1
 
 
-def _validate(data: dict[str, Any], source: str, form: Form[Kind]) -> Kind:
+def _validate(data: dict[str, Any], source: str, form: Form[Kind], context: str | None = None) -> Kind:
     try:
-        return form.kind.model_validate(data)
+        return form.kind.model_validate(data, context=context)
     except ValidationError as error:
         raise _refusal(source, _problems(error, data, kind=form.kind), form.keys) from None
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specmeter.engines.kinds import check_arm, kind_of
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.laboratory.run import absent, used_models
@@ -106,7 +107,6 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     well, as far as it can be seen from here.
     """
     from specmeter import workloads
-    from specmeter.engines import check_arm
     from specmeter.host import memory_available_bytes
     from specmeter.models.absent import refuse_absent
 
@@ -193,14 +193,12 @@ def _most_tokens(experiment: Experiment, spec: WorkloadSpec) -> int:
 
 
 def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, int]) -> Iterator[str]:
-    from specmeter.engines.llama_cpp.draft_limits import Room, draft_limits, has_limits
+    from specmeter.engines.llama_cpp.draft_limits import Room, silent_limits
 
+    traits = kind_of(experiment.engine.kind).traits
     for arm in arms:
-        if not has_limits(experiment.engine, arm):
-            continue
         answer = max((most for _, most in _in_a_block(experiment, arm, counts)), default=0)
-        room, instrumented = Room(answer, arm.engine.context), experiment.engine.kind == "libllama"
-        for limit in draft_limits(arm, room, instrumented=instrumented):
+        for limit in silent_limits(arm, Room(answer, arm.engine.context), traits):
             yield f"{arm.id}: {limit.told}; {limit.fix}"
 
 
@@ -236,11 +234,16 @@ def _disk_free() -> int:
 def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> list[ModelNeed]:
     from specmeter.models.reference import peek
 
+    traits = kind_of(loaded.experiment.engine.kind).traits
     needs: list[ModelNeed] = []
     for name, reference in used_models(loaded.experiment, arms).items():
-        if loaded.experiment.engine.kind == "mock":
+        if not traits.model_formats:
+            # What the engine's own models are, it says when it runs them; simulated ones take nothing.
+            size = 0 if traits.simulated else None
             needs.append(
-                ModelNeed(name=name, reference=reference, size_bytes=0, present=True, bytes_per_token=None, kv_bytes=0)
+                ModelNeed(
+                    name=name, reference=reference, size_bytes=size, present=True, bytes_per_token=None, kv_bytes=0
+                )
             )
             continue
         size, present = peek(reference, base_dir=loaded.base_dir, offline=offline)

@@ -66,8 +66,8 @@ def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ..
 
     target = work.models[arm.target]
     own = {"threads": arm.engine.threads or default_threads()}
-    # The library that reads may have been built for fewer devices than a server of the user's.
-    elsewhere = {"devices": (), "gpu_layers": None, "rpc": ()} if work.experiment.engine.kind == "native" else {}
+    # The library that reads may have been built for fewer devices than an engine of the user's.
+    elsewhere = {} if work.traits.pinned else {"devices": (), "gpu_layers": None, "rpc": ()}
     order = ContinuationsOrder(
         target=target.path,
         settings=arm.engine.model_copy(update={**own, **elsewhere}),

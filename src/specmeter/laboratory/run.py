@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.engines import Engine, Launch, load_engine
-from specmeter.errors import SpecmeterError, StoreError
+from specmeter.engines.kinds import kind_of, own_options
+from specmeter.errors import EngineStartError, SpecmeterError, StoreError
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.measure import Observer, Work, measure
-from specmeter.record import Arm, DraftPair, EngineIdentity, Finding, Host, ModelIdentity, Prompt
+from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.reader import DATABASE_NAME
 
@@ -43,7 +44,7 @@ class Prepared:
     engine: Engine
     identity: EngineIdentity
     pairs: tuple[DraftPair, ...] = ()
-    """How each draft goes with its target; none where the engine is a mock."""
+    """How each draft goes with its target; none where the engine names models in its own way."""
 
     @property
     def experiment(self) -> Experiment:
@@ -77,11 +78,11 @@ def prepare(
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
     for arm in arms:
         refuse_too_long(experiment, arm)
-    engine = load_engine(experiment.engine.kind, binary=experiment.engine.binary, mock=experiment.engine.mock)
+    engine = load_engine(experiment.engine.kind, **experiment.engine.own_options)
     identity = engine.identify()  # an engine that does not work at all says so now, before models are made for it
+    traits = _stated(experiment.engine.kind, identity)
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
-    simulated = experiment.engine.kind == "mock"
-    pairs = () if simulated else preflight.check(arms, models, experiment.engine.kind)
+    pairs = preflight.check(arms, models, experiment.engine.kind)
     prompts = _prompts(loaded, arms, models, engine)
     design = experiment.design
     cells = schedule.plan(
@@ -92,8 +93,19 @@ def prepare(
         design.seed,
         first=[arm.id for arm in arms if arm.role == "baseline"],
     )
-    work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, simulated)
+    work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, traits)
     return Prepared(loaded, work, engine, identity, pairs)
+
+
+def _stated(kind: str, identity: EngineIdentity) -> EngineTraits:
+    """The traits of an engine, which have to be those that its identity keeps. Raises `EngineStartError`."""
+    traits = kind_of(kind).traits
+    if identity.kind != kind or identity.traits != traits:
+        raise EngineStartError(
+            f"engine.kind: {kind}: its identity is that of another engine, or keeps other traits than it is known by",
+            fix="ask its authors: `identify` has to give its kind and its traits",
+        )
+    return traits
 
 
 def resolve_models(
@@ -103,18 +115,17 @@ def resolve_models(
 
     Raises one `ModelError` about all models that can be neither found nor fetched, before anything is fetched.
     """
-    from specmeter.engines.mock import mock_model
     from specmeter.models.absent import refuse_absent
     from specmeter.models.facts import read_header
     from specmeter.models.reference import resolve
 
     refuse_absent(absent(loaded, arms, offline=offline))
+    engine = loaded.experiment.engine
+    kind, own = kind_of(engine.kind), own_options(engine.kind, engine.own_options)
     found: dict[str, ModelIdentity] = {}
     for name, reference in used_models(loaded.experiment, arms).items():
-        if loaded.experiment.engine.kind == "mock":
-            # So that any experiment can be tried out without its models: `--set engine.kind=mock`.
-            simulated = reference if reference.startswith("mock:") else f"mock:{name}"
-            found[name] = mock_model(name, simulated, loaded.experiment.engine.mock)
+        if kind.model is not None and not kind.traits.model_formats:
+            found[name] = kind.model(own, name, reference)
             continue
 
         def report(done: int, total: int, name: str = name) -> None:
@@ -133,7 +144,7 @@ def absent(
     from specmeter.models.absent import absent_models
 
     experiment = loaded.experiment
-    if experiment.engine.kind == "mock":
+    if not kind_of(experiment.engine.kind).traits.model_formats:
         return ()
     keys = {name: f"targets.{name}" for name in experiment.targets}
     keys |= {name: f"drafts.{name}" for name in experiment.drafts}
@@ -162,6 +173,7 @@ def foresee(prepared: Prepared) -> tuple[Finding, ...]:
             hosts=() if work.simulated else (prepared.host,),
             pairs={(pair.target, pair.draft): pair for pair in prepared.pairs},
             prompts={prompt.id: prompt for prompt in _distinct(work)},
+            stated=work.traits,
         )
     )
 

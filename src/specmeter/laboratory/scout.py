@@ -25,7 +25,7 @@ from specmeter.probe.steps import Order, measure_round, plain_ms, pricing, token
 from specmeter.profile.arms import drafts_of, key_of, limits_of, wanted_key, why_not
 from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts
 from specmeter.profile.replay import UnreplayableError, replay
-from specmeter.record import Arm, EngineSettings, Request, StepProbe, StepRound
+from specmeter.record import Arm, EngineSettings, EngineTraits, Request, StepProbe, StepRound
 from specmeter.text import counted
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Scout:
         """One probe for each way of drafting beside a baseline; all in the same rounds."""
         found: dict[tuple[object, ...], Arm] = {}
         for arm in self._work.arms.values():
-            if arm.baseline_id == baseline_id and arm.gamma is not None and _priced(arm):
+            if arm.baseline_id == baseline_id and arm.gamma is not None and _priced(arm, self._work.traits):
                 key = _key(baseline_id, arm.draft, arm.engine)
                 if key not in self._probes and (key not in found or (found[key].gamma or 0) < arm.gamma):
                     found[key] = arm
@@ -224,9 +224,9 @@ class Scout:
 
     def replay(self, arm: Arm) -> Counted | str:
         """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
-        kind, generation = self._work.experiment.engine.kind, self._work.experiment.generation
-        by_map = kind != "mock" and arm.methods == ("ngram-map-k",) and arm.ngram_n is not None
-        reason = None if by_map else why_not(arm, kind=kind, generation=generation)
+        traits, generation = self._work.traits, self._work.experiment.generation
+        by_map = traits.drafting is not None and arm.methods == ("ngram-map-k",) and arm.ngram_n is not None
+        reason = None if by_map else why_not(arm, traits=traits, generation=generation)
         if reason is not None:
             return reason
         if arm.policy is not None:
@@ -265,11 +265,11 @@ class Scout:
         profiles: Mapping[ProfileKey, MatchProfile],
     ) -> Sequence[Round] | None:
         """An arm's steps on one text; None where its draft did not read it. Raises `UnreplayableError`."""
-        kind, resolved = self._work.experiment.engine.kind, self._resolved(arm)
+        traits, resolved = self._work.traits, self._resolved(arm)
         header = self._work.models[arm.target].header
         limits = limits_of(
             resolved,
-            kind=kind,
+            traits=traits,
             max_tokens=max_tokens,
             prompt_tokens=len(prompt),
             recurrent=header is not None and header.recurrent,
@@ -279,7 +279,7 @@ class Scout:
         profile = profiles.get(self._profile_key(arm, prompt, text)) if arm.draft is not None else None
         if arm.draft is not None and profile is None:
             return None
-        rounds = replay(drafts_of(arm, resolved, kind=kind, profile=profile, prompt=prompt, text=text), limits)
+        rounds = replay(drafts_of(arm, resolved, traits=traits, profile=profile, prompt=prompt, text=text), limits)
         return _without_replays(rounds) if limits.replays else rounds
 
     def _profiles(
@@ -305,7 +305,7 @@ class Scout:
                 self._work.models[arm.draft],
                 arm.engine,
                 passages,
-                drafts_ends=drafts_ends_of(self._work.experiment.engine.kind, self._work.experiment.generation),
+                drafts_ends=drafts_ends_of(self._work.traits, self._work.experiment.generation),
                 gamma=max((it.gamma or 0 for it in alike), default=0),
                 p_min=min((it.p_min or 0.0 for it in alike), default=0.0),
                 limit_s=_PROFILE_S,
@@ -323,7 +323,7 @@ class Scout:
             digest(text),
             arm,
             self._work.models[arm.draft or ""],
-            kind=experiment.engine.kind,
+            traits=self._work.traits,
             generation=experiment.generation,
         )
 
@@ -369,8 +369,10 @@ def _without_replays(rounds: Sequence[Round]) -> list[Round]:
     return kept
 
 
-def _priced(arm: Arm) -> bool:
-    return arm.speculates and all(it == "draft-simple" or it.startswith("ngram") for it in arm.methods)
+def _priced(arm: Arm, traits: EngineTraits) -> bool:
+    """Whether its steps cost what steps cost that draft as much and reject it all."""
+    drafters = traits.drafters(arm.methods)
+    return bool(drafters) and drafters <= {"model", "lookup"}
 
 
 def _key(baseline_id: str, draft: str | None, engine: EngineSettings) -> tuple[object, ...]:

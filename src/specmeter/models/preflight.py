@@ -3,7 +3,7 @@
 A server of llama.cpp that refuses a draft goes on without speculation and says so in its log only. An arm may ask for
 just that to be measured (`refused_draft: measure`), as a published study did without knowing it: its draft is compared
 and recorded like any other, and the checks find the arm invalid. A draft that cannot even be loaded is always refused,
-and so is one for the instrumented engine, which refuses it itself.
+and so is one for an engine that does not compare drafts itself: it would draft tokens of another vocabulary.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ from specmeter.errors import ModelError, UsageError
 from specmeter.record import Arm, DraftPair, ModelIdentity
 
 
-def check(
-    arms: Sequence[Arm], models: Mapping[str, ModelIdentity], engine_kind: str = "embedded"
-) -> tuple[DraftPair, ...]:
-    """How the drafts go with their targets, after refusing what an engine of that kind would refuse.
+def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], engine: str = "embedded") -> tuple[DraftPair, ...]:
+    """How the drafts go with their targets, after refusing what an engine of that kind would refuse; none for an engine
+    that names models in its own way.
 
     Raises `ExperimentError` for parameters that no method of an arm honours, `ModelError` for a draft that is none of
     its target, `UsageError` for models beyond this machine.
     """
-    from specmeter.engines import check_arm
+    from specmeter.engines.kinds import check_arm, kind_of
 
     for arm in arms:
-        check_arm(engine_kind, arm, has_draft=arm.draft is not None)
-    pairs = _pairs(arms, models, served=engine_kind != "libllama")
+        check_arm(engine, arm, has_draft=arm.draft is not None)
+    traits = kind_of(engine).traits
+    if "gguf" not in traits.model_formats:
+        return ()
+    pairs = _pairs(arms, models, compared=traits.compares_drafts)
     _memory(arms, models)
     return pairs
 
 
-def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, served: bool) -> tuple[DraftPair, ...]:
+def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, compared: bool) -> tuple[DraftPair, ...]:
     from specmeter.models.compare import compare
 
     strict: dict[tuple[str, str], bool] = {}
     for arm in arms:
         if arm.draft is not None:
             pair = (arm.target, arm.draft)
-            strict[pair] = strict.get(pair, False) or arm.refused_draft == "refuse" or not served
+            strict[pair] = strict.get(pair, False) or arm.refused_draft == "refuse" or not compared
     pairs: list[DraftPair] = []
     for (target, draft), refuse in strict.items():
         comparison = compare(Path(models[target].path), Path(models[draft].path))

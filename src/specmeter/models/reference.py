@@ -53,8 +53,12 @@ def resolve(
 
 
 def refuse_changes(model: ModelIdentity) -> None:
-    """Raise `ModelError` when what lies at the model's path is not what it was identified by (or no model at all)."""
-    if _sha256([header.path for header in read_parts(Path(model.path))]) != model.sha256:
+    """Raise `ModelError` when what lies at the model's path is not what it was identified by (or no model at all); what
+    is not a file here, the engine itself answers for."""
+    if (
+        model.origin not in ("mock", "engine")
+        and _sha256([header.path for header in read_parts(Path(model.path))]) != model.sha256
+    ):
         raise ModelError(
             f"{model.path}: this is another file than when the run began",
             fix="put the old file back and run the same command again, or begin a new run (--new)",

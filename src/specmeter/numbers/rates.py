@@ -44,8 +44,10 @@ def prompt_rate(timings: Timings) -> float | None:
 
 
 def acceptance_rate(timings: Timings) -> float | None:
-    """Accepted / drafted tokens; None when nothing was drafted."""
-    return timings.draft_n_accepted / timings.draft_n if timings.draft_n > 0 else None
+    """Accepted / drafted tokens; None when nothing was drafted, or the engine does not count it."""
+    if not timings.draft_n or timings.draft_n_accepted is None:
+        return None
+    return timings.draft_n_accepted / timings.draft_n
 
 
 def target_forwards(timings: Timings, steps: Sequence[Step] = ()) -> int | None:
@@ -59,11 +61,12 @@ def target_forwards(timings: Timings, steps: Sequence[Step] = ()) -> int | None:
     decoded = timings.predicted_n - 1
     if decoded < 1:
         return None
-    if not steps:
+    if steps:
+        forwards = len(steps) + max(0, decoded - sum(step.accepted + 1 for step in steps))
+    elif timings.draft_n_accepted is not None:
         forwards = decoded - timings.draft_n_accepted
     else:
-        emitted = sum(step.accepted + 1 for step in steps)
-        forwards = len(steps) + max(0, decoded - emitted)
+        return None
     return forwards if forwards > 0 else None
 
 

@@ -136,7 +136,7 @@ def read_round(plain: Sequence[Reply], drafting: Sequence[Reply]) -> StepRound:
         raise EngineProtocolError(
             "the engine does not tell its steps apart", fix="use one that prints steps (LLAMA_TRACE, late 2026)"
         )
-    drafted = sum(reply.timings.draft_n for reply in drafting)
+    drafted = sum(reply.timings.draft_n or 0 for reply in drafting)
     spent = [part.generate_ms for reply in drafting for part in reply.drafting]
     return StepRound(
         plain_ms=statistics.median(each),

@@ -16,7 +16,7 @@ from specmeter.profile.replay import FirstOf, Limits, ModelDrafts, NgramDrafts
 
 if TYPE_CHECKING:
     from specmeter.profile.replay import Drafts
-    from specmeter.record import Arm, Generation, MatchProfile, ModelIdentity
+    from specmeter.record import Arm, EngineTraits, Generation, MatchProfile, ModelIdentity
 
 REPLAYED = frozenset({"draft-simple", "ngram-simple"})
 _STATEFUL = "keeps a table of its own, whose state before a request is not on record"
@@ -49,27 +49,34 @@ def key_of(profile: MatchProfile) -> ProfileKey:
 
 
 def wanted_key(
-    prompt_digest: str, text_digest: str, arm: Arm, draft: ModelIdentity, *, kind: str, generation: Generation
+    prompt_digest: str,
+    text_digest: str,
+    arm: Arm,
+    draft: ModelIdentity,
+    *,
+    traits: EngineTraits,
+    generation: Generation,
 ) -> ProfileKey:
     """What the profile of one of an arm's texts is known by."""
     settings = arm.engine
     kv = (settings.draft_kv_type_k, settings.draft_kv_type_v)
-    return ProfileKey(prompt_digest, text_digest, draft.sha256, *kv, drafts_ends_of(kind, generation))
+    return ProfileKey(prompt_digest, text_digest, draft.sha256, *kv, drafts_ends_of(traits, generation))
 
 
-def why_not(arm: Arm, *, kind: str, generation: Generation) -> str | None:
+def why_not(arm: Arm, *, traits: EngineTraits, generation: Generation) -> str | None:
     """Why an arm cannot be replayed, in words for a sentence; None where it can."""
     if not arm.speculates:
         return "nothing is drafted"
-    if kind == "mock":
+    if traits.simulated:
         return "the engine was simulated"
+    if traits.drafting is None:
+        return "the engine drafts by rules of its own"
     if arm.synthetic_rates:
         return "acceptance is decided by dice"
     for method in arm.methods:
         if method not in REPLAYED:
             return f"{method} {_WHY.get(method, 'is not replayed')}"
-    by_chance = kind == "libllama" and generation.temperature > 0 and (arm.rule or "rejection") == "rejection"
-    if by_chance:
+    if generation.temperature > 0 and traits.by_rejection(arm.rule):
         return "by rejection sampling, drafts are drawn and accepted by chance"
     return None
 
@@ -98,23 +105,24 @@ def drafts_of(
     arm: Arm,
     resolved: Mapping[str, Any],
     *,
-    kind: str,
+    traits: EngineTraits,
     profile: MatchProfile | None = None,
     prompt: Sequence[int] = (),
     text: Sequence[int] = (),
     near_tie: float = 0.0,
 ) -> Drafts:
     """What an arm drafts along a text: `profile` for a draft model, the tokens of `prompt` and `text` for lookups."""
+    server = traits.drafting == "llama-server"
     methods: list[Drafts] = []
     batch = resolved.get("n_batch")
     fitting = batch - 1 if isinstance(batch, int) and batch > 1 else None
     for method, values in sorted(parameters(arm, resolved).items(), reverse=True):  # n-grams come first
         gamma = values["n_max" if method == "draft-simple" else "size_m"]
-        if kind == "libllama" and method == "draft-simple":
+        if not server and method == "draft-simple":
             gamma = longest(arm)  # of several methods without a gamma, its model drafts as much as its lookup may
         # The server throws short drafts of its draft model away and asks on; the instrumented engine any short draft.
-        own = method == "draft-simple" and kind != "libllama"
-        least = values.get("n_min", 0) if own or (len(arm.methods) == 1 and kind == "libllama") else 0
+        own = method == "draft-simple" if server else len(arm.methods) == 1
+        least = values.get("n_min", 0) if own else 0
         if method == "draft-simple":
             assert profile is not None
             length = gamma if fitting is None else min(gamma, fitting)
@@ -122,15 +130,15 @@ def drafts_of(
             methods.append(ModelDrafts(profile, length, least, 0.0 if free else values["p_min"], near_tie, free))
         else:
             methods.append(NgramDrafts(prompt, text, values["size_n"], gamma, least))
-    together = arm.gamma_min or 0 if kind == "libllama" else 0
+    together = 0 if server else arm.gamma_min or 0
     return methods[0] if len(methods) == 1 else FirstOf(methods, together)
 
 
 def limits_of(
-    resolved: Mapping[str, Any], *, kind: str, max_tokens: int, prompt_tokens: int, recurrent: bool
+    resolved: Mapping[str, Any], *, traits: EngineTraits, max_tokens: int, prompt_tokens: int, recurrent: bool
 ) -> Limits:
     """What else ends drafts in a session."""
-    server = kind != "libllama"
+    server = traits.drafting == "llama-server"
     context = resolved.get("n_ctx_seq", resolved.get("n_ctx"))
     # A server keeps one token more free: room to shift its context.
     room = context - prompt_tokens - (2 if server else 1) if isinstance(context, int) else None

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.profile.arms import key_of, wanted_key, why_not
 from specmeter.profile.make import digest
 from specmeter.profile.replay import PLAIN, Round
@@ -77,12 +77,12 @@ def _first_texts(
     run: RunReader, profiles: Mapping[ProfileKey, MatchProfile]
 ) -> Iterator[tuple[str, str, str, MatchProfile]]:
     """(target, draft, kind, profile) of the first answer to each prompt, until all are found."""
-    experiment = Experiment.model_validate_json(run.experiment_json)
-    kind, generation = experiment.engine.kind, experiment.generation
+    experiment = Experiment.model_validate_json(run.experiment_json, context=ON_RECORD)
+    traits, generation = run.traits(), experiment.generation
     arms = {
         arm.id: arm
         for arm in run.arms()
-        if "draft-simple" in arm.methods and arm.draft and why_not(arm, kind=kind, generation=generation) is None
+        if "draft-simple" in arm.methods and arm.draft and why_not(arm, traits=traits, generation=generation) is None
     }
     models = {model.name: model for model in run.models()}
     prompts = {(it.target, it.prompt_id): digest(it.token_ids) for it in run.prompt_tokens()}
@@ -94,7 +94,7 @@ def _first_texts(
         if arm is None or request.reply is None or (arm.target, arm.draft, request.prompt_id) not in wanted:
             continue
         prompt, text = prompts[arm.target, request.prompt_id], digest(request.reply.token_ids)
-        key = wanted_key(prompt, text, arm, models[arm.draft or ""], kind=kind, generation=generation)
+        key = wanted_key(prompt, text, arm, models[arm.draft or ""], traits=traits, generation=generation)
         if (profile := profiles.get(key)) is not None:
             wanted.discard((arm.target, arm.draft, request.prompt_id))
             yield arm.target, arm.draft or "", request.kind, profile

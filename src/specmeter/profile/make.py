@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from specmeter.engines.apart import Heard, read_result, run_apart, serve
-from specmeter.record import EngineSettings, Generation, MatchProfile, ModelIdentity, Record
+from specmeter.record import EngineSettings, EngineTraits, Generation, MatchProfile, ModelIdentity, Record
 from specmeter.store.hashes import output_digest
 
 if TYPE_CHECKING:
@@ -103,13 +103,13 @@ def profile_texts(
         return list(_Made.model_validate_json(read_result(Path(name) / _RESULT)).profiles)
 
 
-def drafts_ends_of(kind: str, generation: Generation) -> bool:
-    """Whether drafts of this engine may contain a token that ends the text.
+def drafts_ends_of(traits: EngineTraits, generation: Generation) -> bool:
+    """Whether drafts of an engine may contain a token that ends the text.
 
     llama.cpp's server lets its draft say it whatever the target is told; the instrumented engine leaves it out where
     `ignore_eos` is set.
     """
-    return kind != "libllama" or not generation.ignore_eos
+    return traits.drafting != "specmeter" or not generation.ignore_eos
 
 
 def digest(token_ids: Sequence[int]) -> str:

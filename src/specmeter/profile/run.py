@@ -55,7 +55,7 @@ def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
     readings = list(_readings(work, store))
     left_s = allowed_s(store, share)
     missing, reasons = 0, dict[str, None]()
-    kind, generation = work.experiment.engine.kind, work.experiment.generation
+    traits, generation = work.traits, work.experiment.generation
     for reading in readings:
         if not reading.passages:
             continue
@@ -64,7 +64,7 @@ def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
                 reading.draft,
                 reading.settings,
                 tuple(reading.passages.values()),
-                drafts_ends=drafts_ends_of(kind, generation),
+                drafts_ends=drafts_ends_of(traits, generation),
                 gamma=reading.gamma,
                 p_min=reading.p_min,
                 limit_s=left_s / len(readings),
@@ -88,11 +88,11 @@ def allowed_s(store: RunStore, share: float) -> float:
 
 def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:
     """Every draft by the types of its cache, with what it still has to read: maybe nothing."""
-    kind, generation = work.experiment.engine.kind, work.experiment.generation
+    traits, generation = work.traits, work.experiment.generation
     arms = {
         arm.id: arm
         for arm in work.arms.values()
-        if "draft-simple" in arm.methods and arm.draft and why_not(arm, kind=kind, generation=generation) is None
+        if "draft-simple" in arm.methods and arm.draft and why_not(arm, traits=traits, generation=generation) is None
     }
     if not arms:
         return
@@ -106,7 +106,7 @@ def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:
         if not prompt or not text or UNKNOWN_TOKEN in text:
             continue
         draft = work.models[arm.draft or ""]
-        key = wanted_key(digest(prompt), digest(text), arm, draft, kind=kind, generation=generation)
+        key = wanted_key(digest(prompt), digest(text), arm, draft, traits=traits, generation=generation)
         values = parameters(arm, resolved.get(arm.id, {}))["draft-simple"]
         reading = readings.setdefault(key[2:], _Reading(draft, arm.engine))
         reading.needs(values["n_max"], 0.0 if arm.policy else values["p_min"])

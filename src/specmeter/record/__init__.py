@@ -7,14 +7,12 @@ types. Units live in names (`decode_ms`, `size_bytes`); times of day are seconds
 from __future__ import annotations
 
 from specmeter.record.asked import (
-    DRAFT_MODEL_METHODS,
     Address,
     Arm,
     EngineSettings,
     FlashAttention,
     Generation,
     KvType,
-    MethodName,
     Network,
     PolicyName,
     ProbeSetting,
@@ -41,9 +39,12 @@ from specmeter.record.identity import Condition, DraftPair, EngineIdentity, Mode
 from specmeter.record.judged import Certificate, Finding, Outcome, Severity, Standing, Unchecked, Verdict
 from specmeter.record.machine import Gpu, GpuSample, Host, PowerMeter, RequestEnergy, Telemetry
 from specmeter.record.measured import DeviceUse, Drafting, Reply, Request, Session, Step, Timings
+from specmeter.record.traits import PARAMETERS, PLAIN, TRUTHS, EngineTraits, MethodName, MethodTraits, Truth
 
 __all__ = [
-    "DRAFT_MODEL_METHODS",
+    "PARAMETERS",
+    "PLAIN",
+    "TRUTHS",
     "Address",
     "Arm",
     "Certificate",
@@ -53,6 +54,7 @@ __all__ = [
     "Drafting",
     "EngineIdentity",
     "EngineSettings",
+    "EngineTraits",
     "Estimate",
     "ExpertUnion",
     "Finding",
@@ -65,6 +67,7 @@ __all__ = [
     "Margin",
     "MatchProfile",
     "MethodName",
+    "MethodTraits",
     "ModelHeader",
     "ModelIdentity",
     "Network",
@@ -91,6 +94,7 @@ __all__ = [
     "Telemetry",
     "TextRouting",
     "Timings",
+    "Truth",
     "Unchecked",
     "UnionPoint",
     "Verdict",

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from specmeter.record.base import Record
-
-MethodName = Literal[
-    "none",
-    "draft-simple",
-    "ngram-simple",
-    "ngram-map-k",
-    "ngram-map-k4v",
-    "ngram-mod",
-    "ngram-cache",
-    "draft-mtp",
-    "draft-eagle3",
-    "draft-dflash",
-    "draft-dspark",
-]
-"""How draft tokens are made, by llama.cpp's own names; `none` is plain decoding."""
-
-DRAFT_MODEL_METHODS: frozenset[MethodName] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
-"""Methods that need a second model file (`draft-mtp` may use heads inside the target instead)."""
-
-PolicyName = Literal["entropy", "utility", "cost-table"]
-"""Who decides how long drafts are: the draft's own doubt, the utility measured so far, or a measured table of costs."""
-
-RuleName = Literal["rejection", "sample-match"]
-"""How drafts are verified: by rejection sampling, or by llama.cpp's rule (draw the target's token and compare)."""
+from specmeter.record.traits import PLAIN, MethodName
 
 RefusedDraft = Literal["refuse", "measure"]
 
-KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+PolicyName = MethodName
+"""Who decides how long drafts are, by the engine's own name."""
+
+RuleName = MethodName
+"""How drafts are verified at temperature > 0: `rejection` (rejection sampling), `sample-match` (draw the target's token
+and compare), or a name of the engine's own."""
+
+KvType = MethodName
+"""Type of a KV cache, by the engine's own name."""
 
 
 def _switch(value: object) -> object:
@@ -131,6 +116,13 @@ class EngineSettings(Record):
     """More command line flags for a native server, as they are."""
     record_experts: bool = False
     """Keep the experts that every step reads (`libllama` only). That slows decoding down: times are not comparable."""
+    options: dict[str, Any] = {}
+    """Settings of the engine's own, by its own names; `specmeter engines` and its documentation say which it has."""
+
+    @model_serializer(mode="wrap")
+    def _without_options(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs that were begun before engines had options of their own are the same experiment without any."""
+        return {name: value for name, value in handler(self).items() if name != "options" or value}
 
 
 class Generation(Record):
@@ -156,8 +148,8 @@ class Arm(Record):
     """Readable and unique within the experiment, for example `moe/draft-simple/small/g8`."""
     target: str
     """Name of the target in the experiment."""
-    methods: tuple[MethodName, ...] = ("none",)
-    """One method, or several combined as llama.cpp allows."""
+    methods: tuple[MethodName, ...] = (PLAIN,)
+    """One method, or several combined where the engine allows that."""
     draft: str | None = None
     """Name of the draft model in the experiment."""
     gamma: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -191,7 +183,7 @@ class Arm(Record):
     @property
     def speculates(self) -> bool:
         """Whether any drafting is asked for."""
-        return self.methods != ("none",)
+        return self.methods != (PLAIN,)
 
 
 class Prompt(Record):

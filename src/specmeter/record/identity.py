@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from specmeter.record.base import Record
+from specmeter.record.traits import EngineTraits
 
 
 class ModelHeader(Record):
@@ -39,11 +40,17 @@ class ModelIdentity(Record):
     path: str
     sha256: str
     size_bytes: int
-    origin: Literal["path", "bench", "hf", "mock"]
+    origin: Literal["path", "bench", "hf", "mock", "engine"]
+    """Where it comes from; `engine`: it is named in the engine's own way, and the engine says what it is."""
     timing_only: bool = False
     """Random weights: fit for timing, refused as a source of acceptance."""
     header: ModelHeader | None = None
-    """None for a mock, and in runs of early versions."""
+    """None for a model of the engine's own, and in runs of early versions."""
+
+    @property
+    def simulated(self) -> bool:
+        """There is no such model: an engine that simulates made it up."""
+        return self.origin == "mock"
 
 
 class Condition(Record):
@@ -73,7 +80,7 @@ class EngineIdentity(Record):
     """Which engine, to the byte."""
 
     kind: str
-    """`embedded`, `native`, `mock`, ..."""
+    """`embedded`, `native`, `mock`, ...: what experiments write as `engine.kind`."""
     version: str
     """Package or build version as the engine reports it."""
     build: str
@@ -86,3 +93,5 @@ class EngineIdentity(Record):
     """File name -> SHA-256 of every shared object that belongs to the engine."""
     system_info: str = ""
     """CPU features and backends as the engine prints them."""
+    traits: EngineTraits | None = None
+    """What it states about itself; None in runs of early versions (`specmeter.engines.kinds.traits_on_record`)."""

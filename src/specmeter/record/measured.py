@@ -117,10 +117,10 @@ class Timings(Record):
     """Time for all of them but the first."""
     cache_n: Annotated[int, Field(ge=0)] = 0
     """Prompt tokens found in the cache."""
-    draft_n: Annotated[int, Field(ge=0)] = 0
-    """Tokens drafted."""
-    draft_n_accepted: Annotated[int, Field(ge=0)] = 0
-    """Draft tokens that the target agreed with."""
+    draft_n: Annotated[int, Field(ge=0)] | None = 0
+    """Tokens drafted; None where the engine does not count them."""
+    draft_n_accepted: Annotated[int, Field(ge=0)] | None = 0
+    """Draft tokens that the target agreed with; None where the engine does not count them."""
 
 
 class Reply(Record):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from specmeter.engines.kinds import traits_on_record
 from specmeter.errors import StoreError
 from specmeter.experiments.schedule import Cell
 from specmeter.record import (
@@ -20,6 +21,7 @@ from specmeter.record import (
     Certificate,
     DraftPair,
     EngineIdentity,
+    EngineTraits,
     Finding,
     Host,
     Margin,
@@ -131,6 +133,12 @@ class RunReader:
         engine = next(self._documents(EngineIdentity, "engine", "ORDER BY rowid DESC LIMIT 1"), None)
         experiment = json.loads(self.experiment_json)
         return RunIdentity(experiment, engine, self.models(), tuple(self.prompts()), self.arms())
+
+    def traits(self) -> EngineTraits:
+        """What the run's engine states about itself."""
+        engine = next(self._documents(EngineIdentity, "engine", "ORDER BY id LIMIT 1"), None)
+        kind = engine.kind if engine else json.loads(self.experiment_json)["engine"]["kind"]
+        return traits_on_record(kind, engine.traits if engine else None)
 
     # --- what happened -----------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def from_run(study: Study | str, folder: Path, *, part: str | None = None, sever
         memory = tuple((part, price) for price in arm_prices(report.arms, models, store.sessions()))
         unions = {routing.target: routing.union for routing in store.routing()}
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
-    simulated = any(model.origin == "mock" for model in report.models)
+    simulated = any(model.simulated for model in report.models)
     return StudyData(
         study=study.name,
         origin="measured",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specmeter.engines.kinds import kind_of, load_engine
 from specmeter.errors import SpecmeterError
 from specmeter.laboratory.run import absent, used_models
 
@@ -24,11 +25,9 @@ StudyNeeds = Callable[[str, "LoadedExperiment", "Sequence[Arm]"], Mapping[str, s
 
 def engine_problem(loaded: LoadedExperiment) -> str:
     """Why the experiment's engine does not work here; empty where it does."""
-    from specmeter.engines import load_engine
-
     engine = loaded.experiment.engine
     try:
-        load_engine(engine.kind, binary=engine.binary, mock=engine.mock).identify()
+        load_engine(engine.kind, **engine.own_options).identify()
     except SpecmeterError as error:
         return _told(error)
     return ""
@@ -101,7 +100,7 @@ def unavailable(
     arms = loaded.experiment.expand()
     lacking = {model.key.partition(".")[2]: model for model in lacking_models(loaded, offline=offline)}
     found = {arm.id: f"model {name}: {lacking[name].why}" for arm in arms for name in _names(arm) if name in lacking}
-    if loaded.experiment.engine.kind != "mock":
+    if kind_of(loaded.experiment.engine.kind).traits.model_formats:
         able = [arm for arm in arms if arm.id not in found]
         memory = _free_bytes() if available_bytes is None else available_bytes
         found |= _too_large(able, _sizes(loaded, able, offline=offline), memory)

@@ -234,13 +234,13 @@ class _Tally:
         if drafting is None:
             return
         self.ms[block] += drafting.generate_ms
-        self.tokens[block] += reply.timings.draft_n
+        self.tokens[block] += reply.timings.draft_n or 0
         if SENT in reply.counters and RECEIVED in reply.counters:
             self.sent = (self.sent or 0.0) + reply.counters[SENT]
             self.received = (self.received or 0.0) + reply.counters[RECEIVED]
-            self.drafted += reply.timings.draft_n
+            self.drafted += reply.timings.draft_n or 0
             # After each forward of the target the draft catches up with what that one read.
-            self.forwards += reply.timings.draft_n + round(reply.counters.get(_DECODES, drafting.calls + 1))
+            self.forwards += (reply.timings.draft_n or 0) + round(reply.counters.get(_DECODES, drafting.calls + 1))
 
     def place(self, arm: Arm) -> DraftPlace:
         """What the arm's replies and sessions say."""

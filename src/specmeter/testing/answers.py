@@ -218,12 +218,15 @@ def drafts_are_conserved(subject: Subject) -> None:
     """
     _, reply, single = _drafted(subject)
     timings, steps = reply.timings, reply.steps
-    demand(timings.draft_n > 0, "nothing was drafted")
-    demand(timings.draft_n_accepted <= timings.draft_n, f"{timings.draft_n_accepted} of {timings.draft_n} accepted")
+    drafted, accepted = timings.draft_n, timings.draft_n_accepted
+    if drafted is None or accepted is None:
+        raise NotApplicable("the engine does not count what it drafts (Timings.draft_n)")
+    demand(drafted > 0, "nothing was drafted")
+    demand(accepted <= drafted, f"{accepted} of {drafted} accepted")
     decoded = timings.predicted_n - 1
     if steps:
         sums = sum(step.drafted for step in steps), sum(step.accepted for step in steps)
-        counted = timings.draft_n, timings.draft_n_accepted
+        counted = drafted, accepted
         demand(sums == counted, f"(drafted, accepted) is {sums} in the steps and {counted} in the counters")
         demand(all(step.accepted <= step.drafted for step in steps), "a step accepts more than it drafted")
         demand(all(a.at_ms <= b.at_ms for a, b in pairwise(steps)), "steps go back in time")
@@ -231,11 +234,10 @@ def drafts_are_conserved(subject: Subject) -> None:
     demand(forwards, "no target forward is left")
     if "n_decode_total" in reply.counters:
         forwards = round(reply.counters["n_decode_total"] - single.counters["n_decode_total"])
-    accepted = timings.draft_n_accepted
     law = f"{decoded} tokens after the first, {accepted} accepted, {forwards} forwards"
     demand(decoded == accepted + (forwards or 0), law)
     tau, gamma = rates.tau(timings, steps) or 0, subject.drafting.gamma if subject.drafting else None
-    demand(1 <= tau <= (gamma or timings.draft_n) + 1, f"tau is {tau:.3f} with gamma {gamma}")
+    demand(1 <= tau <= (gamma or drafted) + 1, f"tau is {tau:.3f} with gamma {gamma}")
 
 
 def drafting_changes_no_text(subject: Subject) -> None:

@@ -1,4 +1,4 @@
-"""Demands on how an engine lives and ends: several requests at once, cancelled, killed, stopped, talking nonsense, closed.
+"""Demands on how an engine lives and ends: several requests at once, cancelled, killed, stopped, garbage, closed twice.
 
 Each has a session of its own.
 """

@@ -69,7 +69,7 @@ def measure_margins(work: Work, engine: Engine, store: RunStore, *, most_questio
     Ctrl-C passes on, and what was answered by then is kept.
     """
     asked = Asked()
-    if work.experiment.generation.temperature > 0:
+    if work.experiment.generation.temperature > 0 or not {"tokens", "candidates"} <= set(work.traits.tells):
         return asked
     differences = find_differences(store, work.arms, read_texts(store))
     asked.differing = len(differences)

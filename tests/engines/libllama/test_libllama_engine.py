@@ -14,7 +14,7 @@ from specmeter.engines import load_engine
 from specmeter.engines.libllama import capi
 from specmeter.engines.libllama.engine import LibllamaEngine
 from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
-from specmeter.errors import EngineDiedError, EngineHungError, EngineStartError, ExperimentError
+from specmeter.errors import EngineDiedError, EngineHungError, EngineStartError
 from specmeter.record import Arm
 
 
@@ -84,12 +84,6 @@ def test_a_model_that_cannot_be_loaded_says_why(engine: LibllamaEngine, tmp_path
     wanted = wanted.__class__(**{**wanted.__dict__, "target": wanted.target.model_copy(update={"path": str(broken)})})
     with pytest.raises(EngineStartError, match=r"broken.gguf.*cannot load"):
         engine.start(wanted)
-
-
-def test_a_draft_of_another_vocabulary_is_named(engine: LibllamaEngine, tmp_path: Path) -> None:
-    an_arm = arm(methods=("draft-simple",), draft="d", gamma=4)
-    with pytest.raises(ExperimentError, match="is no draft of"):
-        engine.start(launch(tmp_path, an_arm, draft="draft-other-vocab"))
 
 
 def test_another_library_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_steps_are_left_out_where_nobody_wants_them() -> None:
     with session(model_arm(engine={"trace_steps": False})) as opened:
         reply = opened.generate(prompt(), greedy(20))
     assert reply.steps == ()
-    assert reply.timings.draft_n_accepted > 0
+    assert (reply.timings.draft_n_accepted or 0) > 0
 
 
 def test_samples_of_one_seed_are_one_text() -> None:
@@ -116,12 +116,6 @@ def test_prompts_have_limits() -> None:
         assert opened.generate(prompt(max_tokens=7), greedy(5)).timings.predicted_n == 7
 
 
-@pytest.mark.parametrize("draft", ["draft-other-vocab", "draft-other-special"])
-def test_a_draft_of_another_vocabulary_is_refused(draft: str) -> None:
-    with pytest.raises(ModelError, match=f"{draft}.* is no draft of"):
-        session(model_arm(), draft=core_path(draft))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -152,7 +146,7 @@ def test_arms_that_cannot_be_run_are_refused_before_anything_is_loaded(changes: 
 
 def test_planted_errors_need_a_text_that_is_known() -> None:
     with session(model_arm(synthetic_rates=(0.5,) * 4)) as opened:
-        assert opened.generate(prompt(), greedy(20)).timings.draft_n_accepted > 0
+        assert (opened.generate(prompt(), greedy(20)).timings.draft_n_accepted or 0) > 0
         with pytest.raises(ExperimentError, match="only known at temperature 0"):
             opened.generate(prompt(), greedy(20, temperature=1.0))
 

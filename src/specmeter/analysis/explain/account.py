@@ -17,7 +17,7 @@ from specmeter.analysis.prediction.outcomes import Outcome
 from specmeter.analysis.prediction.speedup import AtGamma, predict
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.numbers.stats import pooled_ratio
-from specmeter.record import Arm, Estimate, ModelIdentity, Record, Verdict
+from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdict
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
@@ -131,6 +131,11 @@ def explain(
             several=report.summary.invocations > 1,
         )
         found.append(account.model_copy(update={"prediction": predictions.get(arm.id)}))
+    if not found and report.summary.requests_ok:
+        raise UsageError(
+            f"{run.folder}: its time cannot be divided: the engine does not tell {TRUTHS['drafts']}",
+            fix="measure with an engine that does; `specmeter engines` lists what each can tell",
+        )
     if not found:
         raise UsageError(f"{run.folder}: nothing was measured yet", fix="resume the run with `specmeter run`")
     return Account(report.name, tuple(found), probe_name if probes else None)

@@ -202,13 +202,16 @@ def _is_same_model(own: ModelQuality, other: ModelQuality) -> bool:
 
 
 def _kv_bytes(in_16_bit: int | None, arm: Arm, *, draft: bool) -> float:
-    """Bytes of the KV cache for one more token, in the types that the arm asks for; 0 where the layout is not known."""
+    """Bytes of the KV cache for one more token, in the types that the arm asks for; 0 where the layout is not known.
+
+    A type that is not one of llama.cpp's is taken for 16 bits.
+    """
     engine = arm.engine
     types: tuple[KvType | None, ...] = (
         (engine.draft_kv_type_k, engine.draft_kv_type_v) if draft else (engine.kv_type_k, engine.kv_type_v)
     )
     block = 256
-    shares = [TYPE_BY_NAME[kind or "f16"].row_bytes(block) / (2 * block) for kind in types]
+    shares = [TYPE_BY_NAME.get(kind or "f16", TYPE_BY_NAME["f16"]).row_bytes(block) / (2 * block) for kind in types]
     return (in_16_bit or 0) * sum(shares) / 2
 
 

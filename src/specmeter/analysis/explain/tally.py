@@ -127,7 +127,10 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 def read_tallies(run: RunReader) -> dict[str, dict[Cell, Tally]]:
-    """Arm id -> cell -> its request; requests that failed or decoded nothing are missing. Raises `StoreError`."""
+    """Arm id -> cell -> its request, but for those that failed, decoded nothing, or say nothing of drafts.
+
+    Raises `StoreError`.
+    """
     found: dict[str, dict[Cell, Tally]] = {}
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
@@ -135,6 +138,8 @@ def read_tallies(run: RunReader) -> dict[str, dict[Cell, Tally]]:
         if row.status != "ok" or bulk is None or not row.predicted_ms or (row.predicted_n or 0) < 2:
             continue
         reply = run.reply(bulk, row.key)
+        if row.draft_n is None and not reply.get("steps"):
+            continue  # the engine does not say what it drafted
         cell = Cell(row.invocation, row.block, row.prompt_id)
         found.setdefault(row.arm_id, {})[cell] = tally_of(row, reply.get("steps", ()), reply.get("drafting", ()))
     return found

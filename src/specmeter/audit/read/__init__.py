@@ -52,11 +52,32 @@ def load(name: str) -> Importer:
     return cast("Importer", importlib.import_module(FORMATS[name]))
 
 
+_WRITTEN_BY_ANOTHER = {"llama-speculative": "llama-server", "llama-server": "llama-speculative"}
+"""Logs of llama.cpp look alike from their beginnings."""
+
+
+def read(path: Path, name: str) -> Iterator[Claim]:
+    """The claims of a file in that format; of a log that holds none, but one of a like format, those of that one.
+
+    Raises `UsageError` for a file that cannot be read, or an unknown format.
+    """
+    claims = load(name).read(path)
+    first = next(claims, None)
+    if first is not None and first.problem is not None and name in _WRITTEN_BY_ANOTHER:
+        others = load(_WRITTEN_BY_ANOTHER[name]).read(path)
+        other = next(others, None)
+        if other is not None and other.problem is None:
+            first, claims = other, others
+    if first is not None:
+        yield first
+        yield from claims
+
+
 def _has_table(path: Path) -> bool:
     """Whether a table begins later in a page than where its format is looked for."""
     from specmeter.audit.read.columns import understand
     from specmeter.audit.read.document import is_json, read_text
-    from specmeter.audit.read.grid import read_grids
+    from specmeter.audit.read.pages import read_grids
 
     try:
         text = read_text(path)
@@ -69,7 +90,7 @@ def _has_table(path: Path) -> bool:
 def detect(path: Path) -> str:
     """The format of a file, by how it begins. Raises `UsageError` when it cannot be read or is of none."""
     from specmeter.audit.read.document import read_head
-    from specmeter.audit.read.grid import known_headings
+    from specmeter.audit.read.pages import known_headings
 
     head = read_head(path)
     is_table = known_headings(head) >= 2

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import read_objects, read_text
-from specmeter.audit.read.measured import inner, positive, text
+from specmeter.audit.read.document import inner, positive, read_objects, read_text, text
+from specmeter.audit.read.numbers import TIMES
 from specmeter.audit.read.serving import claims_of
-from specmeter.audit.read.units import TIMES
 from specmeter.audit.read.vllm import acceptance_fields
 
 

@@ -33,7 +33,7 @@ def is_plain(text: str) -> bool:
 
 
 @dataclass
-class Row:
+class ClaimRow:
     """A claim with the texts of its row, by column."""
 
     claim: Claim
@@ -42,18 +42,18 @@ class Row:
     """The printed acceptance length, where nothing says yet whether it counts the target's own token."""
 
 
-def pair_with_baselines(rows: Sequence[Row]) -> None:
+def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
     """Give rows the rate of their baseline, and of their draft where the table has it as a target of its own.
 
     Where several baselines fit (repeats, prompts), their mean is taken, and the rounding covers them all.
     """
     plain = [row for row in rows if row.claim.method == "none" and row.claim.decode_rate is not None]
-    by_label: dict[str, list[Row]] = {}
+    by_label: dict[str, list[ClaimRow]] = {}
     for row in rows:
         if row.claim.decode_rate is not None and row.claim.label:
             by_label.setdefault(row.claim.label.lower(), []).append(row)
-    groups: dict[tuple[object, ...], list[Row]] = {}
-    targets: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[object, ...], list[ClaimRow]] = {}
+    targets: dict[tuple[str, str], list[ClaimRow]] = {}
     for row in plain:
         groups.setdefault(_key(row), []).append(row)
         if row.texts.get("target"):
@@ -62,7 +62,7 @@ def pair_with_baselines(rows: Sequence[Row]) -> None:
     means: dict[int, _Mean] = {}
     """By the identity of the list: thousands of rows may share one."""
 
-    def mean(found: list[Row]) -> _Mean:
+    def mean(found: list[ClaimRow]) -> _Mean:
         if id(found) not in means:
             means[id(found)] = _together(found)
         return means[id(found)]
@@ -90,15 +90,15 @@ def pair_with_baselines(rows: Sequence[Row]) -> None:
             row.claim = row.claim.model_copy(update={**update, "rounding": rounding, "notes": tuple(notes)})
 
 
-def _key(row: Row) -> tuple[object, ...]:
+def _key(row: ClaimRow) -> tuple[object, ...]:
     return (*(row.texts.get(name, "").lower() for name in _ALIKE), row.claim.concurrency)
 
 
-Parts = dict[tuple[int, str], dict[str | None, list[Row]]]
+Parts = dict[tuple[int, str], dict[str | None, list[ClaimRow]]]
 """(identity of a list of rows, name of a text) -> the rows of that list by this text, each made once."""
 
 
-def _nearest(row: Row, baselines: list[Row], parts: Parts) -> list[Row]:
+def _nearest(row: ClaimRow, baselines: list[ClaimRow], parts: Parts) -> list[ClaimRow]:
     """Those measured under the same conditions, as far as any of them was."""
     for name in (*CONDITIONS, *(name for name in row.texts if name.startswith(OTHER))):
         if name in row.texts and baselines:
@@ -120,7 +120,7 @@ class _Mean:
     sd: float | None
 
 
-def _baseline(row: Row, found: list[Row], mean: _Mean) -> tuple[dict[str, object], float]:
+def _baseline(row: ClaimRow, found: list[ClaimRow], mean: _Mean) -> tuple[dict[str, object], float]:
     """(fields about the baseline, half of its rounding)."""
     update: dict[str, object] = {
         "baseline_rate": mean.rate,
@@ -136,7 +136,7 @@ def _baseline(row: Row, found: list[Row], mean: _Mean) -> tuple[dict[str, object
     return update, mean.half
 
 
-def _together(rows: list[Row]) -> _Mean:
+def _together(rows: list[ClaimRow]) -> _Mean:
     rates = [row.claim.decode_rate or 0.0 for row in rows]
     mean = fmean(rates)
     halves = [row.claim.rounding.get("decode_rate", 0.0) for row in rows]

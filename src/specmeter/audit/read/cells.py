@@ -8,7 +8,7 @@ from typing import Any
 
 from specmeter.audit.read import numbers
 from specmeter.audit.read.columns import Heading
-from specmeter.audit.read.units import BYTES, RATES, TIMES
+from specmeter.audit.read.numbers import BYTES, RATES, TIMES
 
 _MOST_SHARE = 1e6
 """The share of acceptance that a cell may hold, as a fraction; more is a mistake in reading."""

@@ -39,7 +39,7 @@ Kind = Literal[
 
 
 @dataclass(frozen=True)
-class Column:
+class KnownColumn:
     """One thing that a column may hold."""
 
     name: str
@@ -50,8 +50,8 @@ class Column:
     """True of the whole row, whatever its groups are."""
 
 
-def _column(name: str, kind: Kind, meaning: str, aliases: str, *, of_row: bool = False) -> Column:
-    return Column(name, kind, tuple(aliases.split()), meaning, of_row or kind in {"text", "flag"})
+def _column(name: str, kind: Kind, meaning: str, aliases: str, *, of_row: bool = False) -> KnownColumn:
+    return KnownColumn(name, kind, tuple(aliases.split()), meaning, of_row or kind in {"text", "flag"})
 
 
 COLUMNS = (
@@ -213,8 +213,8 @@ class Heading:
     """A heading of a table, understood."""
 
     name: str
-    """Of a `Column`, or a condition."""
-    column: Column | None
+    """Of a `KnownColumn`, or a condition."""
+    column: KnownColumn | None
     """None for a condition."""
     unit: str
     """Lower case; empty where the heading says none."""
@@ -258,7 +258,12 @@ def _understood(text: str) -> Heading | None:
     return None
 
 
-def column(name: str) -> Column | None:
+def heading_of(name: str, unit: str = "") -> Heading:
+    """A heading that says just that."""
+    return Heading(name, _BY_NAME.get(name), unit)
+
+
+def column(name: str) -> KnownColumn | None:
     """The column of that name or alias."""
     return _BY_NAME.get(name)
 

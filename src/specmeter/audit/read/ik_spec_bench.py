@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import read_objects, read_text
-from specmeter.audit.read.measured import count, inner, positive, text
+from specmeter.audit.read.document import count, inner, positive, read_objects, read_text, text
 from specmeter.audit.read.serving import claims_of
 
 _GAMMA = re.compile(r"\bn_max=(\d{1,6})\b")

@@ -10,12 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from specmeter.audit.read.grid import MAX_CELLS, MAX_COLUMNS, Below, Grid, make_grid
 from specmeter.errors import UsageError
-
-if TYPE_CHECKING:
-    from specmeter.audit.read.grid import Grid
 
 MAX_TABLE = 2**20
 """Characters of one table."""
@@ -54,8 +51,6 @@ _SYMBOLS = {
 
 def read(text: str, path: Path) -> Iterator[Grid]:
     """The tables of a source. Raises `UsageError` for one that is too large or nested too deeply."""
-    from specmeter.audit.read.grid import make_grid
-
     at, line, counted, tables = 0, 1, 0, 0
     while (begin := _BEGIN.search(text, at)) is not None:
         tables += 1
@@ -84,8 +79,6 @@ def _end(text: str, name: str, start: int) -> int:
 
 def _rows(body: str, line: int, path: Path) -> tuple[list[tuple[str, list[str]]], int | None]:
     """(rows with every span filled in, how many of the first are headings where a rule shows it)."""
-    from specmeter.audit.read.grid import MAX_CELLS, MAX_COLUMNS, Below
-
     body = _COMMENT.sub("", _without_arguments(body))
     body = re.sub(r"\\end\{(?:tabular|array)\}", "}", re.sub(r"\\begin\{(?:tabular|array)\}", "{", body))
     rows: list[tuple[str, list[str]]] = []
@@ -95,7 +88,8 @@ def _rows(body: str, line: int, path: Path) -> tuple[list[tuple[str, list[str]]]
     for number, raw in _split(body, line, path):
         if _RULED.search(raw) and rows:
             ruled.append(len(rows))
-        number += _blank_lines(_LINES.sub(_line_breaks, raw))
+        words = _LINES.sub(lambda rule: "\n" * rule.group().count("\n"), raw)
+        number += words[: len(words) - len(words.lstrip())].count("\n")
         raw = _LINES.sub(" ", raw)
         if not raw.strip():
             continue
@@ -162,15 +156,6 @@ def _split(body: str, line: int, path: Path) -> Iterator[tuple[int, str]]:
         depth = max(0, depth)
         at += 1
     yield line, body[start:]
-
-
-def _line_breaks(found: re.Match[str]) -> str:
-    return "\n" * found.group().count("\n")
-
-
-def _blank_lines(raw: str) -> int:
-    """Line breaks before the first word."""
-    return raw[: len(raw) - len(raw.lstrip())].count("\n")
 
 
 def _cells(row: str) -> Iterator[str]:

@@ -15,11 +15,11 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim, claim_of
+from specmeter.audit.methods import mixture_of_experts
 from specmeter.audit.read import numbers
-from specmeter.audit.read.document import is_json, read_objects, read_text
-from specmeter.audit.read.grid import Grid, read_grids
-from specmeter.audit.read.measured import count, positive, text
-from specmeter.audit.read.moe_names import mixture_of_experts
+from specmeter.audit.read.document import count, is_json, positive, read_objects, read_text, text
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.pages import read_grids
 from specmeter.errors import UsageError
 
 _MARKDOWN = re.compile(r"^\|\s*model\s*\|(?:[^\n]*\|)?\s*test\s*\|\s*t/s\s*\|", re.MULTILINE)
@@ -55,7 +55,8 @@ def read(path: Path) -> Iterator[Claim]:
                 yield _claim(path, place, item)
         return
     markdown = _MARKDOWN.search(content) is not None
-    devices = ", ".join(name for _, name in dict.fromkeys(_devices(content[:200_000])))
+    printed = _DEVICE.findall(content[:200_000])  # (number, CUDA's name, Metal's name), as often as the backends say it
+    devices = ", ".join(cuda or metal for _, cuda, metal in dict.fromkeys(printed))
     found = False
     for grid in read_grids(content if markdown else _from_header(content), path, as_json=False):
         if "test" not in grid.headings and "avg_ts" not in grid.headings:
@@ -64,12 +65,6 @@ def read(path: Path) -> Iterator[Claim]:
         yield from _from_grid(grid, path, devices)
     if not found:
         raise UsageError(f"{path}: no test of llama-bench in it", fix="give the output of llama-bench -o csv")
-
-
-def _devices(content: str) -> Iterator[tuple[str, str]]:
-    """(number, name) of each device that the backends print, as often as they print it."""
-    for number, cuda, metal in _DEVICE.findall(content):
-        yield number, cuda or metal
 
 
 def _from_header(content: str) -> str:
@@ -142,7 +137,8 @@ def _fields(fields: Mapping[str, object]) -> dict[str, Any]:
     spread = fields.get("stddev_ts")
     size = positive(fields, "model_size")
     half = fields.get("size_half")
-    mixture = mixture_of_experts(f"{text(fields, 'model_type')} {_file_name(fields)}")
+    file_name = PureWindowsPath(text(fields, "model_filename")).name
+    mixture = mixture_of_experts(f"{text(fields, 'model_type')} {file_name}")
     found: dict[str, Any] = {
         "method": "none",
         "device": _device(fields),
@@ -182,10 +178,6 @@ def _device(fields: Mapping[str, object]) -> str | None:
     if gpu and not on_cpu:
         return gpu
     return ", ".join(part for part in map(str.strip, cpu.split(",")) if part.lower() not in _LIBRARIES) or None
-
-
-def _file_name(fields: Mapping[str, object]) -> str:
-    return PureWindowsPath(text(fields, "model_filename")).name
 
 
 def _test_name(fields: Mapping[str, object]) -> str:

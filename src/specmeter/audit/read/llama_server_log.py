@@ -70,20 +70,6 @@ def read(path: Path) -> Iterator[Claim]:
 
     Raises `UsageError` when the file cannot be read.
     """
-    found = False
-    for claim in read_requests(path):
-        found = found or claim.problem is None
-        if claim.problem is not None and not found:
-            from specmeter.audit.read import llama_speculative
-
-            if llama_speculative.has_counts(path):
-                yield from llama_speculative.read_runs(path)
-                return
-        yield claim
-
-
-def read_requests(path: Path) -> Iterator[Claim]:
-    """As `read`, without trying what else the file may be."""
     log = _Log(str(path))
     for line in log_lines(path):
         log.signs.feed(line)

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
+from specmeter.audit.read import llama_server_log
 from specmeter.audit.read.engine_log import SignReader
 from specmeter.audit.read.llama_setup import Setup
 from specmeter.audit.read.log_lines import log_lines, plain
@@ -61,8 +62,6 @@ _COMMAND = re.compile(r"llama-speculative(?:-simple)?(?:\.exe)? +-")
 
 def sniff(head: str) -> bool:
     """Whether a file that begins like this may be a log of these programs; their own words come last in it."""
-    from specmeter.audit.read import llama_server_log
-
     if re.search(r"\bn_drafted += *\d", head) or _COMMAND.search(head):
         return True
     if not any(_LLAMA.search(plain(line)) for line in head.splitlines()):
@@ -75,25 +74,6 @@ def read(path: Path) -> Iterator[Claim]:
 
     Raises `UsageError` when the file cannot be read.
     """
-    if not has_counts(path):
-        from specmeter.audit.read import llama_server_log
-
-        claims = llama_server_log.read_requests(path)
-        first = next(claims)
-        if first.problem is None:
-            yield first
-            yield from claims
-            return
-    yield from read_runs(path)
-
-
-def has_counts(path: Path) -> bool:
-    """Whether the counts of a finished run are anywhere in the file."""
-    return any("n_drafted" in line and _SUMMARY.search(line) for line in log_lines(path))
-
-
-def read_runs(path: Path) -> Iterator[Claim]:
-    """As `read`, without trying what else the file may be."""
     run = _Run(1)
     found = 0
     for line in log_lines(path):

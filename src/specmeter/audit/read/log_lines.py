@@ -39,7 +39,8 @@ def log_lines(path: Path) -> Iterator[str]:
 def stream_lines(stream: BinaryIO) -> Iterator[str]:
     """Lines of a stream of bytes, as `log_lines` gives them; a lone carriage return ends a line too."""
     block = stream.read(_BLOCK)
-    decoder = codecs.getincrementaldecoder(_encoding(block))("replace")
+    is_utf_16 = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    decoder = codecs.getincrementaldecoder("utf-16" if is_utf_16 else "utf-8-sig")("replace")
     rest = ""
     skipping = False
     while block:
@@ -75,10 +76,6 @@ def _split(text: str) -> Iterator[str]:
         text = text.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
     for line in text.split("\n"):
         yield line if len(line) <= MAX_LINE else line[:MAX_LINE]
-
-
-def _encoding(head: bytes) -> str:
-    return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
 
 
 _WRAPPING = re.compile(

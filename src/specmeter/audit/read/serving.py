@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
-from specmeter.audit.read.document import read_objects, read_text
-from specmeter.audit.read.measured import count, positive, text
+from specmeter.audit.read.document import count, positive, read_objects, read_text, text
 
 
 def read_benchmarks(path: Path, fields_of: Callable[[Mapping[str, object]], dict[str, Any]]) -> Iterator[Claim]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.measured import count, positive, text
+from specmeter.audit.read.document import count, positive, text
 from specmeter.audit.read.serving import read_benchmarks, serving_fields
 
 _METHODS = {"eagle": "draft-eagle", "eagle3": "draft-eagle3", "nextn": "draft-mtp", "standalone": "draft-simple"}

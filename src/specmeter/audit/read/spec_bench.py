@@ -26,9 +26,8 @@ from typing import Any, cast
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read import numbers
-from specmeter.audit.read.document import read_objects, read_text
+from specmeter.audit.read.document import read_objects, read_text, text
 from specmeter.audit.read.log_lines import log_lines
-from specmeter.audit.read.measured import text
 from specmeter.audit.read.serving import claims_of
 
 _MOST = 100_000

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import MAX_LIST, parse_json, read_text
-from specmeter.audit.read.measured import count, positive, text
+from specmeter.audit.read.document import MAX_LIST, count, parse_json, positive, read_text, text
 from specmeter.audit.read.serving import claims_of
 from specmeter.errors import UsageError
 

@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
-from specmeter.audit.methods import family
+from specmeter.audit.methods import family, mixture_of_experts, read_settings
 from specmeter.audit.read import numbers
-from specmeter.audit.read.baselines import Row, is_plain, pair_with_baselines
+from specmeter.audit.read.baselines import ClaimRow, is_plain, pair_with_baselines
 from specmeter.audit.read.cells import Fields, Reading, read_cell
-from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, Heading, column, is_overall, is_task
+from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, heading_of, is_overall, is_task
 from specmeter.audit.read.document import is_json, read_text
-from specmeter.audit.read.grid import Grid, known_headings, read_grids
-from specmeter.audit.read.headings import Headings, TableOptions, read_headings, read_settings, refuse_unknown_names
-from specmeter.audit.read.moe_names import mixture_of_experts
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.headings import Headings, read_headings, refuse_unknown_names
+from specmeter.audit.read.options import TableOptions
+from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.errors import UsageError
-
-__all__ = ["TableOptions", "read", "read_table", "sniff"]
 
 _LABEL = 160
 """Characters of a label."""
@@ -60,7 +59,7 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     grids = read_grids(text, path, as_json=as_json)
     refuse_unknown_names(grids, path, options)
     found = False
-    together: list[Row] = []
+    together: list[ClaimRow] = []
     for grid in grids:
         try:
             headings = read_headings(grid, path, options)
@@ -95,9 +94,9 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(grid: Grid, headings: Headings, path: Path) -> list[Row]:
+def _rows(grid: Grid, headings: Headings, path: Path) -> list[ClaimRow]:
     """The claims of a table with the texts of their rows, in the order of its lines."""
-    found: list[tuple[int, Row]] = []
+    found: list[tuple[int, ClaimRow]] = []
     sets = headings.sets()
     for place, cells in grid.rows:
         for group, readings in sets:
@@ -108,7 +107,7 @@ def _rows(grid: Grid, headings: Headings, path: Path) -> list[Row]:
             found.append((_line(place), _row(grid, readings, cells, empty, group)))
     for place, why in grid.faults:
         claim = Claim(source=str(path), row=place, notes=headings.notes, problem=f"cannot be read: {why}")
-        found.append((_line(place), Row(claim)))
+        found.append((_line(place), ClaimRow(claim)))
     rows = [row for _, row in sorted(found, key=lambda one: one[0])]
     _settle_lengths(rows)
     return rows
@@ -119,7 +118,7 @@ def _line(place: str) -> int:
     return int(last) if last.isdecimal() and len(last) < 12 else 0
 
 
-def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim, group: str) -> Row:
+def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim, group: str) -> ClaimRow:
     """One claim; any number that cannot be right makes it a claim with a problem and no numbers."""
     texts = {one.name: text for one in readings if one.kind == "text" and (text := _text(cells[one.index]))}
     _name_the_group(texts, group)
@@ -143,14 +142,14 @@ def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim
             elif (note := _read(cell, reading, fields, grid)) is not None:
                 notes.append(note)
     except ValueError as error:
-        return Row(empty.model_copy(update={"label": label, "problem": str(error)}), texts)
+        return ClaimRow(empty.model_copy(update={"label": label, "problem": str(error)}), texts)
     _finish(fields, texts, plain, notes)
     fields.values |= _told(texts, readings, group)
     claim = claim_of(
         source=empty.source, row=empty.row, rounding=fields.rounding, notes=tuple(dict.fromkeys(notes)), **fields.values
     )
     open_length = fields.length is not None and ("tau" in claim.unit_unsaid or claim.method == "none")
-    return Row(claim, texts, fields.length.value if open_length and fields.length else None)
+    return ClaimRow(claim, texts, fields.length.value if open_length and fields.length else None)
 
 
 def _read(cell: str, reading: Reading, fields: Fields, grid: Grid) -> str | None:
@@ -162,7 +161,7 @@ def _read(cell: str, reading: Reading, fields: Fields, grid: Grid) -> str | None
     if value is None:
         return None
     if reading.name == "accepted" and value.unit == "%":
-        reading = replace(reading, heading=Heading("acceptance", column("acceptance"), "%"))
+        reading = replace(reading, heading=heading_of("acceptance", "%"))
     if (why := read_cell(value, reading, fields)) is not None:
         return f"{reading.text!r} not read: {why}"
     if aside and not _read_aside(aside, reading, fields, grid):
@@ -393,7 +392,7 @@ def _without_bonus(length: numbers.Number, values: dict[str, Any]) -> bool | Non
     return None if with_bonus == without else without
 
 
-def _settle_lengths(rows: list[Row]) -> None:
+def _settle_lengths(rows: list[ClaimRow]) -> None:
     """A baseline emits one token per forward: its acceptance length says what is counted in the whole table."""
     plain = {row.length for row in rows if row.claim.method == "none" and row.length is not None}
     if plain not in ({0.0}, {1.0}):

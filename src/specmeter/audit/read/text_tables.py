@@ -15,10 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.grid import Grid, make_grid
 
 _DASHES = re.compile(r"\s*[-=]{2,}(?: {1,40}[-=]{2,})+\s*")
 _BOX_RULE = re.compile(r"\s*[┏┳┓┡╇┩├┼┤└┴┘┌┬┐╞╪╡╔╦╗╠╬╣╚╩╝━─═╒╤╕╘╧╛+\-=]{3,}\s*")
@@ -35,8 +33,6 @@ _PAIRED = {"draft": "drafted", "acc": "accepted", "accept": "accepted", "rate": 
 
 def read(lines: Sequence[str], path: Path) -> Iterator[Grid]:
     """The drawn tables of a page. Raises `UsageError` where one is too large."""
-    from specmeter.audit.read.grid import make_grid
-
     for number, rows in _tables(lines):
         yield make_grid(rows, path, place=f"table at line {number}")
 

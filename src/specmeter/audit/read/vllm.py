@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read.document import parse_json, read_text
+from specmeter.audit.read.document import count, inner, parse_json, positive, read_text, text
 from specmeter.audit.read.json_tables import objects_of_columns
-from specmeter.audit.read.measured import count, inner, positive, text
 from specmeter.audit.read.serving import claims_of, read_benchmarks, serving_fields
 
 _TABLES = ("latency", "throughput", "serving")
@@ -72,7 +71,10 @@ def read(path: Path) -> Iterator[Claim]:
         report = cast("dict[str, object]", whole)
         return claims_of(
             (
-                (f"{name}, row {int(key) + 1 if key.isdecimal() and len(key) < 9 else key[:40]}", _named(item))
+                (
+                    f"{name}, row {int(key) + 1 if key.isdecimal() and len(key) < 9 else key[:40]}",
+                    {_RENAMED.get(column, column): value for column, value in item.items()},
+                )
                 for name in _TABLES
                 for key, item in objects_of_columns(report[name])
             ),
@@ -80,10 +82,6 @@ def read(path: Path) -> Iterator[Claim]:
             _fields,
         )
     return read_benchmarks(path, _fields)
-
-
-def _named(item: Mapping[str, object]) -> dict[str, object]:
-    return {_RENAMED.get(name, name): value for name, value in item.items()}
 
 
 def _fields(item: Mapping[str, object]) -> dict[str, Any]:

@@ -14,12 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from specmeter.audit.read.grid import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, Below, Grid, make_grid
 from specmeter.errors import UsageError
-
-if TYPE_CHECKING:
-    from specmeter.audit.read.grid import Below, Grid
 
 MAX_TABLE = 4 * 2**20
 """Characters of one table."""
@@ -34,8 +31,6 @@ _NO_TAG = re.compile(r"<(?!/?[a-zA-Z][^<>]{0,2000}>)")
 
 def read(text: str, path: Path) -> Iterator[Grid]:
     """The tables of a page. Raises `UsageError` for one that is too large."""
-    from specmeter.audit.read.grid import make_grid
-
     for number, fragment in _fragments(text, path):
         reader = _TableReader(number, path)
         reader.feed(_only_tags(fragment))
@@ -180,8 +175,6 @@ class _TableReader(HTMLParser):
             self._cell.length += len(data)
 
     def _begin(self, tag: str, attributes: dict[str, str | None]) -> None:
-        from specmeter.audit.read.grid import MAX_CELLS, MAX_COLUMNS, MAX_ROWS
-
         if not self._lines:
             self._lines.append(_Line(f"line {self._first + self.getpos()[0] - 1}"))
         line = self._lines[-1]
@@ -199,8 +192,6 @@ class _TableReader(HTMLParser):
 
     def finished(self) -> tuple[list[tuple[str, list[str]]], int]:
         """(rows with every span filled in, how many of the first are headings; 0 where nothing says so)."""
-        from specmeter.audit.read.grid import MAX_COLUMNS, Below
-
         lines = [line for line in self._lines if line.cells]
         width = max((sum(cell.columns for cell in line.cells) for line in lines), default=0)
         width = min(width + 50, MAX_COLUMNS)

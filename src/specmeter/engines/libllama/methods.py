@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from specmeter.engines.kinds import refuse_without_effect
+from specmeter.engines.libllama.kind import LIBLLAMA
 from specmeter.engines.libllama.policies import Confidence, EntropyStop, Fixed
 from specmeter.engines.llama_cpp.methods import check_synthetic
 from specmeter.errors import ExperimentError
+from specmeter.record import PLAIN
 
 if TYPE_CHECKING:
     from specmeter.engines.libllama.policies import DraftPolicy
     from specmeter.record import Arm
 
-METHODS = ("none", "draft-simple", "ngram-simple")
+METHODS = (PLAIN, *(method.name for method in LIBLLAMA.traits.methods))
 """What this engine drafts with. Several together: n-grams are asked first, as in llama.cpp's server."""
 DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N = 3, 48, 12
 """llama.cpp's defaults: tokens drafted by a model, tokens drafted by a lookup, tokens looked up."""
@@ -26,33 +29,13 @@ Costs = Callable[[int], Sequence[float]]
 
 def check_arm(arm: Arm, *, has_draft: bool) -> None:
     """Raise `ExperimentError`, naming the field, for an arm that this engine cannot run as it is written."""
-    where, settings = f"arm {arm.id}", arm.engine
+    where = f"arm {arm.id}"
     for method in arm.methods:
         if method not in METHODS:
             raise ExperimentError(
                 f"{where}: the instrumented engine does not draft by {method}",
                 fix=f"use one of {', '.join(METHODS)}, or the engine `embedded`",
             )
-    if "draft-simple" in arm.methods and not has_draft:
-        raise ExperimentError(f"{where}: draft-simple needs a draft model", fix="give the arm a `draft`")
-    for field, value in (
-        ("slots", settings.slots != 1),
-        ("prompt_cache", settings.prompt_cache),
-        ("extra_flags", settings.extra_flags),
-        ("rpc", settings.rpc),
-    ):
-        if value:
-            raise ExperimentError(
-                f"{where}: engine.{field}: the instrumented engine has nothing of the kind",
-                fix=f"leave engine.{field} out, or use the engine `embedded` or `native`",
-            )
-    if arm.ngram_min_hits is not None or (arm.ngram_n is not None and "ngram-simple" not in arm.methods):
-        field = "ngram_n" if arm.ngram_min_hits is None else "ngram_min_hits"
-        raise ExperimentError(f"{where}: {field} has no effect on {' + '.join(arm.methods)}", fix=f"leave {field} out")
-    _check_lengths(arm, where)
-
-
-def _check_lengths(arm: Arm, where: str) -> None:
     from_model = "draft-simple" in arm.methods
     needs_model = [("p_min", arm.p_min), ("policy entropy", arm.policy == "entropy" or None)]
     for field, value in needs_model:
@@ -77,6 +60,7 @@ def _check_lengths(arm: Arm, where: str) -> None:
             fix=f"lower gamma, or set engine.batch (and engine.context) to {longest(arm) + 1} or more",
         )
     check_synthetic(arm, where)
+    refuse_without_effect(LIBLLAMA.traits, arm, has_draft=has_draft)
 
 
 def longest(arm: Arm) -> int:
@@ -100,7 +84,7 @@ def policy_of(arm: Arm, costs: Costs) -> DraftPolicy:
             return Utility(gamma)
         case "cost-table":
             return CostTable(costs(gamma), gamma)
-        case None:
+        case _:
             return Confidence(gamma, arm.p_min) if arm.p_min else Fixed(gamma)
 
 

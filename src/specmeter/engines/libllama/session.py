@@ -23,8 +23,7 @@ from specmeter.engines.libllama.model import Model, log_softmax
 from specmeter.engines.libllama.ngram import NgramLookup
 from specmeter.engines.libllama.routing import RoutingTap
 from specmeter.engines.llama_cpp.reply import split_reasoning
-from specmeter.errors import EngineProtocolError, ExperimentError, ModelError
-from specmeter.models.compare import compare
+from specmeter.errors import EngineProtocolError, ExperimentError
 from specmeter.record import Generation, Reply, Timings
 
 if TYPE_CHECKING:
@@ -48,8 +47,9 @@ class Session:
     ) -> None:
         """Load everything. `announce` is told what comes, in the words of llama.cpp's server's log.
 
-        Raises `ExperimentError` for an arm that cannot be run as it is written, `ModelError` for a draft whose
-        vocabulary is another one, `EngineStartError` when llama.cpp cannot load or has no room.
+        Vocabularies are not compared here: an experiment is refused such a pair before it starts (`models.preflight`).
+        Raises `ExperimentError` for an arm that cannot be run as it is written, `EngineStartError` when llama.cpp
+        cannot load or has no room.
         """
         methods.check_arm(arm, has_draft=draft is not None)
         self.arm = arm
@@ -72,8 +72,6 @@ class Session:
         if draft is not None and "draft-simple" in arm.methods:
             announce(f"loading draft model '{draft}'")
             shared = _same_file(draft, target)
-            if not shared and (refusal := compare(target, draft).refusal) is not None:
-                raise ModelError(f"{draft} is no draft of {target}: {refusal}", fix="choose one with its vocabulary")
             own = (
                 model
                 if shared
@@ -152,7 +150,7 @@ class Session:
             generation,
             drafter=drafter,
             policy=self._policy,
-            rule=self.arm.rule or "rejection",
+            rule="sample-match" if self.arm.rule == "sample-match" else "rejection",
             gamma_min=self.arm.gamma_min or 0,
             rng=rng,
             tap=self.tap,

@@ -7,14 +7,11 @@ an arm is given here has passed `check_arm` already: nothing in it is an error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from specmeter.engines.libllama.methods import DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N
 from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
-from specmeter.record import Arm, MethodName
-
-if TYPE_CHECKING:
-    from specmeter.experiments.experiment import EngineSpec
+from specmeter.record import Arm, EngineTraits, MethodName
 
 MOD_N, MOD_GAMMA, MOD_GAMMA_MIN = 24, 64, 48
 """`ngram-mod`: tokens looked up, longest and shortest draft where nothing is said (common/common.h:357)."""
@@ -54,14 +51,16 @@ class Room(NamedTuple):
     """Most that prompt and answer can have together; the context where more is not known."""
 
 
-def has_limits(engine: EngineSpec, arm: Arm) -> bool:
-    """Whether an engine can make anything of an arm's settings that is worth telling.
+def silent_limits(arm: Arm, room: Room, traits: EngineTraits) -> list[DraftLimit]:
+    """What an engine of these traits will silently make of an arm's settings.
 
-    The mock knows no such rules, a control has its arm's settings, and errors that the instrumented engine plants are
-    no lookups.
+    Only llama.cpp's rules of drafting are known. A control has its arm's settings, and errors that are planted are no
+    lookups.
     """
-    planted = engine.kind == "libllama" and bool(arm.synthetic_rates)
-    return engine.kind != "mock" and arm.role != "control" and not planted
+    planted = traits.synthetic == "planted" and bool(arm.synthetic_rates)
+    if traits.drafting is None or arm.role == "control" or planted:
+        return []
+    return list(draft_limits(arm, room, instrumented=traits.drafting == "specmeter"))
 
 
 def draft_limits(arm: Arm, room: Room, *, instrumented: bool = False) -> Iterator[DraftLimit]:

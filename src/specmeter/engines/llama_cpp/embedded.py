@@ -14,6 +14,7 @@ from typing import Any
 from specmeter.engines import Launch
 from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.identity import checksums, sha256_of, wheel_libraries
+from specmeter.engines.llama_cpp.kinds import EMBEDDED
 from specmeter.engines.llama_cpp.methods import server_options
 from specmeter.engines.llama_cpp.options import to_fields
 from specmeter.engines.llama_cpp.server import LlamaSession
@@ -49,6 +50,7 @@ class EmbeddedEngine:
             binary_sha256=sha256_of(extension),
             libraries=checksums(libraries),
             system_info=about["system_info"],
+            traits=EMBEDDED.traits,
         )
 
     @property

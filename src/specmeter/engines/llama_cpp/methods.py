@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmeter.engines import Launch
+from specmeter.engines.kinds import refuse_without_effect
 from specmeter.engines.llama_cpp.devices import any_remote
+from specmeter.engines.llama_cpp.kinds import NATIVE
 from specmeter.errors import ExperimentError
-from specmeter.record import DRAFT_MODEL_METHODS, Arm, EngineSettings, MethodName
+from specmeter.record import Arm, EngineSettings, MethodName
 
 _DRAFT = {"gamma": "draft_n_max", "gamma_min": "draft_n_min", "p_min": "draft_p_min"}
 
@@ -36,12 +38,10 @@ METHOD_OPTIONS: Mapping[MethodName, Mapping[str, str]] = {
     "ngram-mod": {"gamma": "ngram_mod_n_max", "gamma_min": "ngram_mod_n_min", "ngram_n": "ngram_mod_n_match"},
     "ngram-cache": {},
 }
-"""Method -> field of `Arm` -> option. A field that a method is not given for has no effect on it."""
+"""Method -> field of `Arm` -> option: how its parameters (`kinds.METHODS`) are written for llama.cpp."""
 
 NGRAM_CACHE_GAMMA = 8
 """The `ngram-cache` method drafts up to this many tokens; llama.cpp has no option for it."""
-
-_PARAMETERS = ("gamma", "gamma_min", "p_min", "ngram_n", "ngram_min_hits")
 
 
 def server_options(launch: Launch, default_threads: int) -> dict[str, Any]:
@@ -78,20 +78,11 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
         raise ExperimentError(
             f"{where}: `none` combined with other methods switches all of them off", fix="leave `none` out"
         )
-    if not has_draft and (needy := sorted(methods & DRAFT_MODEL_METHODS)):
-        raise ExperimentError(f"{where}: {needy[0]} needs a draft model", fix="give the arm a `draft`")
     if "ngram-cache" in methods and arm.gamma not in (None, NGRAM_CACHE_GAMMA):
         raise ExperimentError(
             f"{where}: ngram-cache always drafts up to {NGRAM_CACHE_GAMMA} tokens, not {arm.gamma}",
             fix=f"leave gamma out or set it to {NGRAM_CACHE_GAMMA}",
         )
-    for field in _PARAMETERS:
-        honoured = any(field in METHOD_OPTIONS[method] for method in methods)
-        honoured |= field == "gamma" and "ngram-cache" in methods
-        if getattr(arm, field) is not None and not honoured:
-            raise ExperimentError(
-                f"{where}: {field} has no effect on {' + '.join(arm.methods)}", fix=f"leave {field} out of this arm"
-            )
     if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
         raise ExperimentError(
             f"{where}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}: every draft would be thrown away",
@@ -109,6 +100,7 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
                 f"{where}: {field}: llama.cpp's server has nothing of the kind",
                 fix=f"leave {field} out, or use the instrumented engine (engine.kind: libllama)",
             )
+    refuse_without_effect(NATIVE.traits, arm, has_draft=has_draft)
 
 
 def _check_remote(arm: Arm, where: str, *, has_draft: bool) -> None:

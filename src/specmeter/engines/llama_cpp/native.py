@@ -16,6 +16,7 @@ from specmeter.engines import Launch
 from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of
 from specmeter.engines.llama_cpp.devices import any_remote, parse_devices
+from specmeter.engines.llama_cpp.kinds import NATIVE
 from specmeter.engines.llama_cpp.methods import remote_machines, server_options
 from specmeter.engines.llama_cpp.options import known_flags, to_flags
 from specmeter.engines.llama_cpp.server import LlamaSession
@@ -66,6 +67,7 @@ class NativeEngine:
             binary=str(self.binary),
             binary_sha256=sha256,
             libraries=checksums(binary_libraries(self.binary)),
+            traits=NATIVE.traits,
         )
 
     def start(self, launch: Launch) -> LlamaSession:

@@ -9,6 +9,7 @@ from itertools import count
 
 from specmeter import __version__
 from specmeter.engines import Candidate, Launch, SessionFacts
+from specmeter.engines.mock.kind import MOCK
 from specmeter.engines.mock.play import Player, gamma
 from specmeter.engines.mock.spec import FaultKind, MockSpec
 from specmeter.engines.mock.words import detokenize, tokenize
@@ -45,6 +46,7 @@ class MockEngine:
             build="virtual clock",
             binary="mock",
             binary_sha256=hashlib.sha256(spec.encode()).hexdigest(),
+            traits=MOCK.traits,
         )
 
     def clock(self) -> float:

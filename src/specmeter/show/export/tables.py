@@ -267,7 +267,7 @@ TABLES: dict[TableName, Table] = {
     "sessions": Table(
         (
             *columns_of(Session, leave={"engine"}),
-            *columns_of(EngineIdentity, lambda session: session.engine, prefix="engine_"),
+            *columns_of(EngineIdentity, lambda session: session.engine, prefix="engine_", leave={"traits"}),
         ),
         RunReader.sessions,
     ),

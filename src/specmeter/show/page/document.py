@@ -119,6 +119,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
         engines = tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values())
         points, bins = _rates(store.rows(), count=run.state.planned)
         probes, name = probes_of(store, run, probe)
+        told = any(arm.drafted is not None for arm in run.summary.arms)
         return Document(
             run=run,
             hosts=hosts,
@@ -132,7 +133,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             points=points,
             bins=bins,
             probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
-            account=explain(store, run, probes, name) if 0 < run.state.ok <= MOST_EXPLAINED else None,
+            account=explain(store, run, probes, name) if told and 0 < run.state.ok <= MOST_EXPLAINED else None,
             lengths=draft_lengths(store) if run.state.ok <= MOST_EXPLAINED else (),
             memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions),
             positions=positions(store) if run.state.ok <= MOST_EXPLAINED else (),

@@ -76,7 +76,7 @@ def run_page(
         document=document,
         tables=shown,
         sections=[*sections, *(["downloads"] if downloads else [])],
-        simulated=any(model.origin == "mock" for model in run.models),
+        simulated=any(model.simulated for model in run.models),
         bench=any(model.origin == "bench" for model in run.models),
         started=None if run.state.started_at is None else _moment(run.state.started_at),
         checked=None if run.certificate is None else _moment(run.certificate.checked_at),
@@ -112,6 +112,7 @@ def render(template: str, languages: Sequence[Language], charts: Mapping[str, Ch
             sentence=voice.sentence,
             details=voice.details,
             in_words=voice.in_words,
+            either=voice.either,
             languages=languages,
             charts=charts,
             charts_json=Markup(_charts_json(charts, voice.languages)),
@@ -155,6 +156,14 @@ class Voice:
         from markupsafe import escape
 
         return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
+
+    def either(self, english: str, chinese: str) -> Markup:
+        """A sentence from outside in both languages; in English alone where there is no other."""
+        from markupsafe import Markup
+
+        if not chinese:
+            return Markup('<span lang="en">{}</span>').format(self._isolated(english))
+        return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english))
 
     def named(self, text: str | Phrase) -> Markup:
         """An `aria-label`: text from outside as it is, or a phrase without values in words."""

@@ -23,7 +23,7 @@ def probes_of(run: RunReader, report: RunReport, named: Path | None) -> tuple[di
     hosts = run.hosts()
     found: dict[str, Probe] = {}
     names: dict[str, None] = {}
-    if engine is None or engine.kind == "mock" or not hosts:
+    if engine is None or run.traits().simulated or not hosts:
         return found, None
     for arm in report.arms:
         draft = models[arm.draft] if arm.draft else None

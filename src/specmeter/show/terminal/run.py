@@ -178,7 +178,7 @@ def _print_notes(console: Console, report: RunReport) -> None:
             style="dim",
             highlight=False,
         )
-    if any(model.origin == "mock" for model in report.models):
+    if any(model.simulated for model in report.models):
         console.print("\nSimulated: the engine was a mock; nothing here was measured.", style="bold", highlight=False)
     print_accuracy(console, report.predictions)
     if report.summary.invocations == 1 and report.state.state == "complete":

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from specmeter.record import DRAFT_MODEL_METHODS, Arm, Finding, Session, Severity
+from specmeter.record import Arm, Finding, Session, Severity
 from specmeter.validity.checks.check import about_request
 from specmeter.validity.checks.evidence import (
     LONGEST_DRAFT,
@@ -42,7 +42,10 @@ _LONG_ENOUGH = 8
 _PLAIN_AT_THE_END = 2
 """Tokens that a context has room for after the last draft that fits into it."""
 
-MODEL_METHODS = DRAFT_MODEL_METHODS | {"draft-mtp"}
+
+def by_model(data: RunData, arm: Arm) -> bool:
+    """Whether a model, or a part of the target, makes drafts of this arm."""
+    return bool(data.traits.drafters(arm.methods) - {"lookup"})
 
 
 def acceptance_by_construction(data: RunData) -> Findings:
@@ -108,7 +111,7 @@ def _by_arithmetic(data: RunData, arm: Arm, requests: Sequence[RequestData], dra
         if not failed:  # drafts are then as short as they happen to be, which is another check's finding
             blind = bool(logs.missing) and not data.simulated
             yield from _too_many_forwards(arm, requests, full, drafted, blind=blind)
-    elif MODEL_METHODS & set(arm.methods) and not _sure(data, arm):
+    elif by_model(data, arm) and not _sure(data, arm):
         sessions = used_sessions(data, requests)
         longest = max((longest_draft(arm, session) for session in sessions), default=LONGEST_DRAFT)
         yield from _too_good(arm, requests, longest, drafted)

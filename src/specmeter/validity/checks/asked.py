@@ -44,7 +44,7 @@ def experiment_differs(data: RunData) -> Findings:
     severity: Severity = "invalid" if exact else "suspect"
     yield from _other_text(data) if exact else ()
     try:
-        expected = {arm.id: arm for arm in data.experiment.expand()}
+        expected = {arm.id: arm for arm in data.experiment.expand(data.traits)}
     except ExperimentError as error:
         message = f"the experiment on record cannot be run: {error.message}"
         yield about_run("experiment-differs", severity, message, _REMEDY)

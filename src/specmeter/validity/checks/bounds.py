@@ -446,6 +446,7 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         speedup_above_tau,
         saw=("requests", "replies", "arms", "sessions", "step-probes"),
+        needs=("drafts",),
         assumes=(
             "an engine's own steps end within its decode time: arithmetic, and all that makes it invalid. The bound "
             "itself assumes that no forward over several tokens takes less time than one over a single token"
@@ -462,6 +463,7 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         speedup_above_cost_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
+        needs=("drafts",),
         assumes=(
             "as speedup-above-tau, and each drafted token is a forward of the draft that reads its weights from the "
             "memory they lie in, whose peak bandwidth the catalogue gives"
@@ -477,6 +479,7 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         draft_time_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
+        needs=("drafts",),
         assumes=(
             "each drafted token is a forward of the draft that reads its weights from memory, whose peak bandwidth the "
             "catalogue gives"
@@ -489,6 +492,7 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         bandwidth_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
+        needs=("drafts",),
         assumes=(
             "each forward reads the weights that the header counts, less 256 MiB of cache, from memory whose peak the "
             "catalogue gives"

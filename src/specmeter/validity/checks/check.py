@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from specmeter.record import Finding, Severity
+from specmeter.record import Finding, Severity, Truth
 from specmeter.validity.checks.run_data import RequestData, RunData
 from specmeter.verdicts import Evidence, Findings
 
@@ -22,6 +22,8 @@ class Check:
     look: Callable[[RunData], Findings]
     saw: tuple[str, ...]
     """Parts of the run's data that it reads, by the names of `specmeter.store.hashes.PARTS`."""
+    needs: tuple[Truth, ...] = ()
+    """What the engine must tell; of an engine that does not, nothing was looked at."""
     before: bool = False
     """Also looks at an experiment before anything is measured, when there are no sessions and no requests."""
     assumes: str = field(kw_only=True)

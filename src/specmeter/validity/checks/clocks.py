@@ -241,6 +241,7 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         decode_time_differs,
         saw=("requests", "replies"),
+        needs=("arrivals",),
         assumes="the client is not kept from reading most of an arm's tokens for longer than 20 ms and 5 % of the time",
         otherwise="a client that never gets a processor sees tokens in bursts, and a right decode time is suspect",
     ),

@@ -233,6 +233,7 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         conservation,
         saw=("requests", "replies", "sessions", "arms"),
+        needs=("drafts", "forwards"),
         assumes=(
             "each successful forward emits one token and the drafts it accepts, and a prompt takes one forward per "
             "batch: counting. Tokens cut off at a stop and replays after a restore are allowed for"

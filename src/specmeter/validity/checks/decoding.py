@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmeter.engines.llama_cpp.draft_limits import DraftLimit, Room, draft_limits, has_limits
+from specmeter.engines.llama_cpp.draft_limits import DraftLimit, Room, silent_limits
 from specmeter.record import Arm, Finding, Prompt, Session, Severity, Unchecked
 from specmeter.validity.checks.acceptance import (
     FEWEST_DRAFTED,
-    MODEL_METHODS,
     acceptance_by_construction,
+    by_model,
     forwards_after_prompt,
 )
 from specmeter.validity.checks.check import Check, about_request
@@ -88,7 +88,7 @@ def _no_log(data: RunData, arm: Arm, reason: str) -> Unchecked:
 def draft_decode_failed(data: RunData) -> Findings:
     """Forwards of the draft model fail: drafts are empty or short, and acceptance is that of something else."""
     for arm, requests in answered(data):
-        if not MODEL_METHODS & set(arm.methods):
+        if not by_model(data, arm):
             yield not_applicable(arm.id, "no model drafts for it")
             continue
         logs = logs_of(data, requests)
@@ -136,7 +136,7 @@ def speculation_not_active(data: RunData) -> Findings:
                 log=first_line(refused),
             )
         elif untold and not drafted:
-            if MODEL_METHODS & set(arm.methods):
+            if by_model(data, arm):
                 # A model that stops where it is unsure may have been unsure throughout.
                 yield _not_active(arm, off, len(sessions), drafted, None, "suspect")
             else:
@@ -209,11 +209,8 @@ def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
 
 def _limits(data: RunData, arm: Arm, drafted: int) -> list[DraftLimit]:
     """What the engine silently makes of the arm's settings; a run in which the method drafted after all refutes it."""
-    engine = data.experiment.engine
-    if not has_limits(engine, arm):
-        return []
     refuted = bool(drafted) and len(arm.methods) == 1
-    found = draft_limits(arm, _room(data, arm), instrumented=engine.kind == "libllama")
+    found = silent_limits(arm, _room(data, arm), data.traits)
     return [limit for limit in found if not (limit.never and refuted)]
 
 
@@ -433,6 +430,7 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         speculation_not_active,
         saw=(*_LOG, "arms"),
+        needs=("drafts",),
         assumes=(
             "a slot that the engine says does not speculate does not; nor does one whose set-up the log calls failed "
             "and that drafted nothing: identity and counting"
@@ -447,6 +445,7 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         drafter_idle,
         saw=("arms", "requests", "experiment", "prompts"),
+        needs=("drafts",),
         before=True,
         assumes="a method that drafts for fewer than one token in twenty cannot be why the arm is fast or slow",
         otherwise="drafting that seldom may still cost time or save it: the arm is suspect, its figures are shown",
@@ -457,6 +456,7 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         acceptance_by_construction,
         saw=(*_LOG, "arms", "models", "replies"),
+        needs=("drafts",),
         assumes=(
             "a rejected token was drafted, and has to be among the drafted ones: counting. The number of forwards is "
             "held against drafts of full length only where the engine itself says that nothing shortens them"

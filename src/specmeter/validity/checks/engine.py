@@ -187,9 +187,6 @@ def _same_size(one: int, other: int) -> bool:
 
 # --- server-shared ---------------------------------------------------------------------------------------------------
 
-_KEEPS_A_TABLE = "ngram-mod"
-"""The method whose table of n-grams lives as long as the server. Tried on the embedded engine: when a prompt comes
-again, this one drafts the whole answer, and all other n-gram methods what they drafted the first time."""
 _RISE = 0.02
 """Least rise of the share of accepted tokens from the first to the last request of a session."""
 _RISE_T = 4.0
@@ -243,7 +240,7 @@ def _shared(data: RunData, arm: Arm, sessions: Sequence[Session], requests: Sequ
     strangers = sum(_strange(data.sessions.get(it.row.session_id), it) for it in requests)
     if strangers:
         found["sessions"] = f"{strangers} requests were answered by a session of another arm or block"
-    if any(method.startswith("ngram") for method in arm.methods):
+    if "lookup" in data.traits.drafters(arm.methods):
         found |= _shared_table(data, arm, requests)
     return found
 
@@ -258,8 +255,9 @@ def _strange(session: Session | None, request: RequestData) -> bool:
 def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> dict[str, str]:
     places = _places(requests)
     found: dict[str, str] = {}
-    if _KEEPS_A_TABLE in arm.methods and max(places) > 0 and not data.simulated:
-        found["table"] = f"{_KEEPS_A_TABLE} keeps its table, and a session answered up to {max(places) + 1} requests"
+    keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
+    if keeping and max(places) > 0 and not data.simulated:
+        found["table"] = f"{keeping[0]} keeps its table, and a session answered up to {max(places) + 1} requests"
     rise = _rise(requests, places)
     if rise is not None:
         found["rise"] = f"{100 * rise:.1f} % more tokens are accepted at the end of a session than at its beginning"
@@ -304,6 +302,7 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=two_binaries,
         saw=("engines", "sessions", "logs"),
+        needs=("identity",),
         assumes="one build is one set of bytes, and prints one build number",
         otherwise="the same source built twice has other bytes: suspect at most",
     ),

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specmeter import __version__
-from specmeter.record import Arm, Certificate, Finding, Outcome, Unchecked, Verdict
+from specmeter.record import TRUTHS, Arm, Certificate, Finding, Outcome, Unchecked, Verdict
 from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.evidence import unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import VERDICTS, RequestId, request_verdicts, worst
 
@@ -96,6 +97,8 @@ def _with_baseline(arm: Arm, own: Mapping[str, Verdict], run: Verdict) -> Verdic
 def _look(check: Check, data: RunData) -> tuple[list[Finding], list[Unchecked]]:
     found: list[Finding] = []
     unchecked: list[Unchecked] = []
+    if lacking := [TRUTHS[truth] for truth in check.needs if truth not in data.traits.tells]:
+        return [], [unseen(None, f"the engine does not tell {lacking[0]}")]
     for item in check.look(data):
         if isinstance(item, Finding):
             found.append(item)

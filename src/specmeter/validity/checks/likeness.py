@@ -5,7 +5,7 @@ Automatic baselines always are; one that is named in the experiment need not be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.record import Arm, EngineSettings, Prompt
@@ -14,16 +14,16 @@ from specmeter.validity.checks.evidence import not_applicable
 from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
-_SAME = tuple(name for name in EngineSettings.model_fields if name not in (*DRAFT_ONLY, "extra_flags"))
+_SAME = tuple(name for name in EngineSettings.model_fields if name not in (*DRAFT_ONLY, "extra_flags", "options"))
 """Settings that an arm and its baseline must share. Flags may be about drafting: nobody here knows them."""
 
 
 def baseline_unlike(data: RunData) -> Findings:
     """Baselines of another target or with other settings than the arm's, and prompts that a baseline never runs.
 
-    What does not matter to plain decoding (`DRAFT_ONLY`) may differ. Other command line flags are suspect, since they
-    may or may not matter. A speedup over some of an arm's prompts is no speedup of the arm: suspect too, and invalid
-    where there is no prompt that both run.
+    What does not matter to plain decoding (`DRAFT_ONLY`, and what an engine says of its own options) may differ. Other
+    command line flags are suspect, since they may or may not matter. A speedup over some of an arm's prompts is no
+    speedup of the arm: suspect too, and invalid where there is no prompt that both run.
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id in data.arms]
     if not arms:
@@ -32,7 +32,7 @@ def baseline_unlike(data: RunData) -> Findings:
     ever: dict[str, frozenset[str]] = {}
     for arm in arms:
         baseline = data.arms[arm.baseline_id or ""]
-        differences = dict(_differences(arm, baseline))
+        differences = dict(_differences(arm, baseline, data.traits.draft_options))
         flags = arm.engine.extra_flags != baseline.engine.extra_flags
         if differences:
             name, difference = next(iter(differences.items()))
@@ -59,13 +59,17 @@ def baseline_unlike(data: RunData) -> Findings:
         yield from _prompts(data, arm, baseline, ever[baseline.id])
 
 
-def _differences(arm: Arm, baseline: Arm) -> Iterator[tuple[str, str]]:
+def _differences(arm: Arm, baseline: Arm, draft_options: Collection[str]) -> Iterator[tuple[str, str]]:
     if arm.target != baseline.target:
         yield "target", f"{arm.target}, the baseline's {baseline.target}"
     for name in _SAME:
         mine, base = getattr(arm.engine, name), getattr(baseline.engine, name)
         if mine != base:
             yield f"engine.{name}", f"{mine}, the baseline's {base}"
+    mine, base = arm.engine.options, baseline.engine.options
+    for name in sorted((mine.keys() | base.keys()) - set(draft_options)):
+        if mine.get(name) != base.get(name):
+            yield f"engine.options.{name}", f"{mine.get(name)}, the baseline's {base.get(name)}"
 
 
 def _prompts(data: RunData, arm: Arm, baseline: Arm, there: frozenset[str]) -> Findings:

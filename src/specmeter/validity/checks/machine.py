@@ -330,7 +330,7 @@ _SWAPPED_BYTES = 100 * 2**20
 _BITS: Mapping[KvType, float] = {
     "f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5,
 }  # fmt: skip
-"""Bits of one element of the KV cache."""
+"""Bits of one element of the KV cache; other types, which other engines have, are taken for 16."""
 
 
 class Need(NamedTuple):
@@ -402,7 +402,7 @@ def _need(data: RunData, arm: Arm, session: Session | None) -> Need | None:
             return None
         model = data.models[name]
         per_token = (model.header.kv_bytes_per_token or 0) if model.header else 0
-        bits = sum(_BITS[kind or "f16"] for kind in kinds)
+        bits = sum(_BITS.get(kind or "f16", 16) for kind in kinds)
         size += model.size_bytes + per_token * bits / 32 * settings.context
     return Need(arm.id, round(size), measured=False)
 

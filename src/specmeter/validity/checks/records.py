@@ -224,6 +224,7 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         log_differs,
         saw=("sessions", "logs", "requests"),
+        needs=("log",),
         assumes="the engine logs each request with the times of its answer, in lines that are whole",
         otherwise="lines that two threads garbled make an arm suspect whose record is right",
     ),

@@ -39,9 +39,6 @@ SWAY = 2.0
 LEAST_NEAR_TIE = 0.02
 """Smaller gaps are near ties whatever was seen: it was seen along a few texts."""
 _UNREAD = "its draft did not read this text"
-PINNED = frozenset({"embedded", "libllama"})
-"""Engines whose drafting is that of the llama.cpp that the replay was written for; a native build may draft by another
-rule, or on a device with another arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,8 @@ class _Case:
     sway: float
     """The most that a gap of its draft moved."""
     pinned: bool
-    """The engine is one of `PINNED`."""
+    """The engine is the llama.cpp that the replay was written for; a native build may draft by another rule, or on a
+    device with another arithmetic."""
 
     @property
     def near_tie(self) -> float:
@@ -78,7 +76,7 @@ def replay_differs(data: RunData) -> Findings:
     """Counters of a request, and each of its steps, are those that a replay of its text gives."""
     replays = _Replays(data)
     for arm, requests in answered(data):
-        reason = why_not(arm, kind=replays.kind, generation=replays.generation)
+        reason = why_not(arm, traits=replays.traits, generation=replays.generation)
         if reason is not None:
             yield not_applicable(arm.id, f"not replayable: {reason}")
             continue
@@ -120,7 +118,7 @@ class _Replays:
 
     def __init__(self, data: RunData) -> None:
         self._data = data
-        self.kind, self.generation = data.experiment.engine.kind, data.experiment.generation
+        self.traits, self.generation = data.traits, data.experiment.generation
         self._digests = {key: digest(ids) for key, ids in data.prompt_tokens.items()}
         self._sway: dict[str, float] = {}
         for key, profile in data.profiles.items():
@@ -160,7 +158,7 @@ class _Replays:
             if draft is None:
                 return "the draft model is not on record"
             of_prompt, of_text = self._digests[arm.target, row.prompt_id], request.output.hex()
-            key = wanted_key(of_prompt, of_text, arm, draft, kind=self.kind, generation=self.generation)
+            key = wanted_key(of_prompt, of_text, arm, draft, traits=self.traits, generation=self.generation)
             profile = data.profiles.get(key)
             if profile is None:
                 return _UNREAD
@@ -168,19 +166,19 @@ class _Replays:
 
         def drafts(near_tie: float) -> Drafts:
             return drafts_of(
-                arm, resolved, kind=self.kind, profile=profile, prompt=prompt, text=text, near_tie=near_tie
+                arm, resolved, traits=self.traits, profile=profile, prompt=prompt, text=text, near_tie=near_tie
             )
 
         asked = data.prompts[row.prompt_id].max_tokens if row.prompt_id in data.prompts else None
         limits = limits_of(
             resolved,
-            kind=self.kind,
+            traits=self.traits,
             max_tokens=asked or self.generation.max_tokens,
             prompt_tokens=len(prompt),
             recurrent=recurrent,
         )
         sway = 0.0 if profile is None else self._sway.get(profile.draft_sha256, profile.sway)
-        return _Case(request, drafts, limits, sway, self.kind in PINNED)
+        return _Case(request, drafts, limits, sway, self.traits.pinned)
 
 
 def _judge(arm: Arm, case: _Case) -> Finding | None:
@@ -247,7 +245,7 @@ def exact(data: RunData) -> Iterator[tuple[RequestData, tuple[Round, ...]]]:
     """Each request that has a replay, with the steps that it gives when no near tie is allowed for."""
     replays = _Replays(data)
     for arm, requests in answered(data):
-        if why_not(arm, kind=replays.kind, generation=replays.generation) is None:
+        if why_not(arm, traits=replays.traits, generation=replays.generation) is None:
             for request in requests:
                 case = replays.case(arm, request)
                 if isinstance(case, _Case):

@@ -20,14 +20,16 @@ from specmeter.analysis.differences import Text, find_differences
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan
 from specmeter.audit.read.log_lines import log_lines
+from specmeter.engines.kinds import traits_on_record
 from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.engines.traffic import RECEIVED, SENT
-from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.profile.arms import REPLAYED, ProfileKey, key_of
 from specmeter.profile.replay import Round
 from specmeter.record import (
     Arm,
     DraftPair,
+    EngineTraits,
     Estimate,
     Host,
     Margin,
@@ -202,11 +204,18 @@ class RunData:
     """Whether drafts read every text; None where none was asked to."""
     texts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
     """Digest of a text -> its token ids, where they are looked at themselves: of arms that look n-grams up."""
+    stated: EngineTraits | None = None
+    """What the engine states about itself; None in runs of early versions."""
+
+    @cached_property
+    def traits(self) -> EngineTraits:
+        """What the engine states about itself."""
+        return traits_on_record(self.experiment.engine.kind, self.stated)
 
     @property
     def simulated(self) -> bool:
-        """The engine was a mock: nothing here was measured."""
-        return self.experiment.engine.kind == "mock"
+        """The engine simulates: nothing here was measured."""
+        return self.traits.simulated
 
     @cached_property
     def by_arm(self) -> dict[str, list[RequestData]]:
@@ -266,7 +275,8 @@ class RunData:
 def read_run_data(run: RunReader) -> RunData:
     """Everything that checks need of a run. Raises `StoreError` when it is damaged."""
     sessions = {session.id: session for session in run.sessions()}
-    experiment = Experiment.model_validate_json(run.experiment_json)
+    traits = run.traits()
+    experiment = Experiment.model_validate_json(run.experiment_json, context=ON_RECORD)
     arms = {arm.id: arm for arm in run.arms()}
     greedy = experiment.generation.temperature == 0
     texts: dict[bytes, tuple[int, ...]] = {}
@@ -285,7 +295,7 @@ def read_run_data(run: RunReader) -> RunData:
         experiment_yaml=run.experiment_yaml,
         written_by=run.written_by,
         sessions=sessions,
-        logs=dict(_logs(run.folder, sessions.values(), printed)),
+        logs=dict(_logs(run.folder, sessions.values(), printed)) if "log" in traits.tells else {},
         printed=printed,
         predicted_at={it.arm_id: it.made_at for it in run.predictions() if it.speedup is not None},
         requests=requests,
@@ -298,6 +308,7 @@ def read_run_data(run: RunReader) -> RunData:
         step_probes=tuple(run.probes()),
         profiled=run.profiled(),
         texts=texts,
+        stated=traits,
     )
 
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from specmeter.engines.llama_cpp.devices import any_remote
-from specmeter.engines.llama_cpp.methods import METHOD_OPTIONS
-from specmeter.record import Arm, DeviceUse, Session
+from specmeter.record import Arm, DeviceUse, EngineTraits, Session
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import GAMMA_NAMES, unseen
 from specmeter.validity.checks.run_data import RunData
@@ -71,7 +70,10 @@ def default_drift(data: RunData) -> Findings:
                 **as_evidence(changed),
             )
         other = distinct(
-            it for session in sessions for it in _drafting(arm, session) if it.seen is not None and not _alike(it)
+            it
+            for session in sessions
+            for it in _drafting(arm, session, data.traits)
+            if it.seen is not None and not _alike(it)
         )
         if other:
             yield about_arm(
@@ -106,13 +108,13 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
             yield prefix + name, value
 
 
-def _drafting(arm: Arm, session: Session) -> Iterator[Value]:
+def _drafting(arm: Arm, session: Session, traits: EngineTraits) -> Iterator[Value]:
     """What the arm sets about drafting, and what its methods have in force."""
     for method in arm.methods:
         values = in_force(session, method)
         if not values:
             continue
-        for field in METHOD_OPTIONS[method]:
+        for field in traits.parameters(method):
             asked = getattr(arm, field)
             if asked is not None:
                 seen = next((values[name] for name in _DRAFTING[field] if name in values), None)
@@ -164,7 +166,7 @@ def _inert(data: RunData, arm: Arm, session: Session) -> Iterator[Value]:
             for method in arm.methods:
                 if method != "none" and method not in cast("list[object]", active):
                     yield Value(f"method {method}", "active", "not started")
-    for value in _drafting(arm, session):
+    for value in _drafting(arm, session, data.traits):
         if value.seen is not None and not _alike(value):
             yield value
         elif value.seen is None and not data.simulated:
@@ -186,7 +188,7 @@ def _silent(data: RunData, arm: Arm, session: Session) -> Iterator[str]:
     if arm.synthetic_rates and session.id not in data.logs:
         yield "synthetic_rates"
     if not session.resolved.get("method_parameters"):
-        asked = (field for method in arm.methods for field in METHOD_OPTIONS[method])
+        asked = (field for method in arm.methods for field in data.traits.parameters(method))
         yield from (field for field in asked if getattr(arm, field) is not None)
 
 
@@ -285,6 +287,7 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=default_drift,
         saw=("arms", "sessions", "requests"),
+        needs=("settings",),
         assumes="what the engine read back is in force",
         otherwise=(
             "an engine that prints something else than it uses is accused wrongly, or not at all: suspect at most"
@@ -296,6 +299,7 @@ CHECKS: tuple[Check, ...] = (
         severity="suspect",
         look=flag_inert,
         saw=("arms", "sessions", "requests", "logs"),
+        needs=("settings",),
         assumes="what the engine read back is in force, and roundings are those that llama.cpp makes",
         otherwise="other engines may round otherwise: suspect at most",
     ),

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from specmeter.engines.kinds import kind_of
 from specmeter.errors import EngineError, UsageError
 from specmeter.numbers.estimates import above, below
 from specmeter.studies.library.cross_device.costs import Backend, backends, shared_acceptance
@@ -38,11 +39,12 @@ def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[s
     from specmeter.engines.llama_cpp.native import NativeEngine
 
     spec = loaded.experiment.engine
+    traits = kind_of(spec.kind).traits
     found: dict[str, str] = {}
     for arm in arms:
-        if not any(name.startswith("RPC") for name in arm.engine.draft_devices) or spec.kind == "mock":
+        if not any(name.startswith("RPC") for name in arm.engine.draft_devices) or traits.simulated:
             continue
-        if spec.kind != "native":
+        if "rpc" not in traits.settings:
             found[arm.id] = _NO_RPC
         elif not arm.engine.rpc:
             found[arm.id] = _NO_ADDRESS

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from specmeter.engines.llama_cpp.kinds import DRAFT_MODEL_METHODS
 from specmeter.numbers.estimates import above, below
 from specmeter.numbers.stats import DIP_LIMIT, MARGIN, dip
-from specmeter.record import DRAFT_MODEL_METHODS
 from specmeter.studies.library.rtx3090_19.lines import (
     F16,
     LONGER,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specmeter.audit.bound import BoundOutcome, Range, number, printed
 from specmeter.audit.claim import Assumption
-from specmeter.audit.outcome import Outcome, is_baseline, speculates
-from specmeter.audit.printed import Range, number, printed
 from specmeter.audit.speedup import most_tau
 from specmeter.theory import bounds, catalogue
 
@@ -31,7 +30,7 @@ class _Peak:
     text: str
 
 
-def check_bandwidth(claim: Claim, noise: float) -> Iterator[Outcome]:
+def check_bandwidth(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
     """Memory traffic that the claim needs, or claims, against the peak of the device."""
     peak = _peak(claim)
     claimed = printed(claim, "claimed_bandwidth_bytes_per_s")
@@ -39,22 +38,22 @@ def check_bandwidth(claim: Claim, noise: float) -> Iterator[Outcome]:
         above = claimed.low > peak.high * (1 + noise)
         line = f"{_speed(claimed.value)} claimed {'>' if above else '<='} {peak.text}"
         rests_on = (_memory(claimed.value, peak),) if above else ()
-        yield Outcome(BANDWIDTH, "broken" if above else "weak", line, rests_on)
+        yield BoundOutcome(BANDWIDTH, "broken" if above else "weak", line, rests_on)
     if claim.bytes_per_token is None and claim.size_bytes is None:
-        yield Outcome(BANDWIDTH, "undecided", "no bytes per token or file size")
+        yield BoundOutcome(BANDWIDTH, "undecided", "no bytes per token or file size")
         return
     if peak is None:
         what = f"unknown device {claim.device!r}" if claim.device else "no device"
-        yield Outcome(BANDWIDTH, "undecided", f"{what} or bandwidth")
+        yield BoundOutcome(BANDWIDTH, "undecided", f"{what} or bandwidth")
         return
     forwards = _forward_rate(claim)
     if forwards is None:
-        yield Outcome(BANDWIDTH, "undecided", "no rate of plain decoding, or no tau")
+        yield BoundOutcome(BANDWIDTH, "undecided", "no rate of plain decoding, or no tau")
         return
     yield _traffic(claim, *forwards, peak, noise)
 
 
-def _traffic(claim: Claim, rate: Range, tau: float, peak: _Peak, noise: float) -> Outcome:
+def _traffic(claim: Claim, rate: Range, tau: float, peak: _Peak, noise: float) -> BoundOutcome:
     exact = printed(claim, "bytes_per_token")
     size = exact or printed(claim, "size_bytes")
     assert size is not None
@@ -67,24 +66,24 @@ def _traffic(claim: Claim, rate: Range, tau: float, peak: _Peak, noise: float) -
         line = (
             f"{_bytes(size.value)} is the file of a mixture of experts, not what a token reads: bytes per token decide"
         )
-        return Outcome(BANDWIDTH, "undecided", line)
+        return BoundOutcome(BANDWIDTH, "undecided", line)
     if size.high < CACHED_BYTES:
-        return Outcome(BANDWIDTH, "undecided", f"weights of {_bytes(size.value)} may stay in a cache")
+        return BoundOutcome(BANDWIDTH, "undecided", f"weights of {_bytes(size.value)} may stay in a cache")
     if least > peak.high * (1 + noise):
         if exact is None and mixture is None:
             line = f"{sum_} > {peak.text}, unless the model is a mixture of experts: bytes per token decide"
-            return Outcome(BANDWIDTH, "undecided", line)
+            return BoundOutcome(BANDWIDTH, "undecided", line)
         weights = (
             f"weights of {_bytes(size.value * peak.high / nominal)} per forward where {_bytes(size.value)} are taken"
         )
         rests_on = (_memory(nominal, peak), Assumption(name="weights", needs=weights))
-        return Outcome(BANDWIDTH, "broken", f"{sum_} > {peak.text}", rests_on)
+        return BoundOutcome(BANDWIDTH, "broken", f"{sum_} > {peak.text}", rests_on)
     if nominal > peak.low:
         reason = "less than rounding, noise and what a file holds besides may explain"
         if peak.low != peak.high:
             reason = "which of these devices decides"
-        return Outcome(BANDWIDTH, "undecided", f"{sum_} is near or above {peak.text}: {reason}")
-    return Outcome(BANDWIDTH, "holds", f"{sum_} <= {peak.text}")
+        return BoundOutcome(BANDWIDTH, "undecided", f"{sum_} is near or above {peak.text}: {reason}")
+    return BoundOutcome(BANDWIDTH, "holds", f"{sum_} <= {peak.text}")
 
 
 def _memory(speed: float, peak: _Peak) -> Assumption:
@@ -103,7 +102,7 @@ def _forward_rate(claim: Claim) -> tuple[Range, float] | None:
     if interval is not None:
         rate = Range(1e3 / interval.high, 1e3 / interval.value, 1e3 / interval.low)
     if rate is not None:
-        if is_baseline(claim) or not speculates(claim):
+        if claim.is_baseline or not claim.speculates:
             found.append((rate, 1.0))
         elif (tau := most_tau(claim)) is not None:
             found.append((rate, tau.value))

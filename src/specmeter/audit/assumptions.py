@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specmeter.audit.bound import number
 from specmeter.audit.claim import Assumption
 from specmeter.audit.methods import length_binds
-from specmeter.audit.printed import number
 from specmeter.theory import bounds
 
 if TYPE_CHECKING:

@@ -1,12 +1,36 @@
-"""Printed numbers as what they are: ranges. A bound counts as broken only when no value within them obeys it."""
+"""What bounds are made of: printed numbers as ranges, and what came of holding a claim against a bound.
+
+A printed number is what it may have been before it was rounded. A bound counts as broken only when no value within
+these ranges obeys it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from specmeter.audit.claim import Claim
+    from specmeter.audit.claim import Assumption, Claim
+
+
+@dataclass(frozen=True)
+class BoundOutcome:
+    """One bound, tried."""
+
+    bound: str
+    """By the names of `specmeter.audit.laws`."""
+    result: Literal["broken", "doubtful", "holds", "weak", "undecided"]
+    """`doubtful`: broken by less than noise explains, or by numbers that may mean something else; `weak`: holds, but
+    nearly anything would; `undecided`: something is missing."""
+    line: str
+    """The arithmetic, or what is missing."""
+    rests_on: tuple[Assumption, ...] = ()
+    """Of a broken bound: what would make it hold again. Empty where nothing would: arithmetic."""
+
+    @property
+    def impossible(self) -> bool:
+        """Broken, whatever the machine."""
+        return self.result == "broken" and not self.rests_on
 
 
 @dataclass(frozen=True)

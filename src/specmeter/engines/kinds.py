@@ -1,0 +1,242 @@
+"""Which engines there are: found by the entry point group `specmeter.engines`, loaded when one is named.
+
+The name of an entry point is what experiments write as `engine.kind`, and its object is an `EngineKind`: what the
+engine states about itself, and how it is made. That module is imported to plan, check and list, so whatever is heavy
+is imported in `make`. specmeter's own engines are registered in the same way.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+from specmeter.errors import ExperimentError
+from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from specmeter.engines import Engine
+    from specmeter.record import Arm, ModelIdentity
+
+GROUP = "specmeter.engines"
+KV_FIELDS = ("kv_type_k", "kv_type_v", "draft_kv_type_k", "draft_kv_type_v")
+OURS = "specmeter"
+"""The distribution that specmeter's own engines come with."""
+
+
+def _anything(arm: Arm, has_draft: bool) -> None:
+    """An engine that can run whatever its traits allow."""
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """What an entry point of the group `specmeter.engines` names."""
+
+    traits: EngineTraits
+    make: Callable[[Any], Engine]
+    """Given its options, an instance of `options` (None where it has none), the engine. Raises `EngineStartError` where
+    it is not usable on this machine."""
+    model: Callable[[Any, str, str], ModelIdentity] | None = None
+    """Given its options, the name of a model in the experiment and the reference written there: what that is. For an
+    engine whose traits name no `model_formats`. Raises `ModelError`."""
+    options: type[BaseModel] | None = None
+    """Settings of its own, as experiments write them under `engine.options`. Each has a default."""
+    check_arm: Callable[[Arm, bool], None] = _anything
+    """Given an arm, and whether it has a draft model: raises `ExperimentError`, naming the field, for what the traits
+    allow and this engine cannot run all the same."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An engine that is installed here; it was not loaded for that."""
+
+    name: str
+    package: str
+    """The distribution that brings it, with its version."""
+    target: str
+    """What is loaded when it is named: `module:attribute`."""
+    clash: str = ""
+    """Other distributions that bring an engine of that name; empty where there are none."""
+
+
+def installed() -> dict[str, Installed]:
+    """Every engine of this environment by its name, specmeter's own first; nothing is imported."""
+    found = sorted(_entries().items(), key=lambda item: (not _is_ours(item[1][0]), item[0]))
+    return {
+        name: Installed(name, _package(first), first.value, ", ".join(map(_package, others)))
+        for name, (first, *others) in found
+    }
+
+
+@cache
+def kind_of(name: str) -> EngineKind:
+    """The engine of that name, its module imported now.
+
+    Raises `ExperimentError` for one that is not installed, is brought by two packages, or cannot be loaded.
+    """
+    entries = _entries().get(name)
+    if not entries:
+        known = ", ".join(installed()) or "none; install specmeter again"
+        near = difflib.get_close_matches(name, installed(), n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ExperimentError(
+            f"engine.kind: no engine {name[:80]!r} is installed here",
+            fix=f"{hint}installed: {known}; install the package that brings it, or choose one of these",
+        )
+    if len(entries) > 1 and not _is_ours(entries[0]):
+        brought = " and ".join(_package(it) for it in entries)
+        raise ExperimentError(
+            f"engine.kind: {name}: is brought by {brought}, and only one can be meant", fix="uninstall all but one"
+        )
+    entry = entries[0]
+    try:
+        found: object = entry.load()
+    except Exception as error:
+        # A package of somebody else may fail in any way while it is imported.
+        why = f"{type(error).__name__}: {error}"[:300]
+        raise ExperimentError(
+            f"engine.kind: {name}: {entry.value} of {_package(entry)} cannot be loaded ({why})",
+            fix="install that package again, or ask its authors; `specmeter engines` lists others",
+        ) from error
+    if not isinstance(found, EngineKind):
+        raise ExperimentError(
+            f"engine.kind: {name}: {entry.value} of {_package(entry)} is a {type(found).__name__}, not an EngineKind",
+            fix="ask its authors; docs/how-to/write-an-engine.md says what an entry point has to name",
+        )
+    if not found.traits.model_formats and found.model is None:
+        raise ExperimentError(
+            f"engine.kind: {name}: it reads no model files, and does not say what its models are",
+            fix=f"ask the authors of {_package(entry)} for `model_formats` or `model`",
+        )
+    return found
+
+
+def load_engine(name: str, **options: Any) -> Engine:
+    """The engine of that name with options of its own.
+
+    Raises `EngineStartError` where it is not usable on this machine, `ExperimentError` for one that is not installed
+    and for options that it does not have.
+    """
+    kind = kind_of(name)
+    return kind.make(own_options(name, {key: value for key, value in options.items() if value is not None}))
+
+
+def own_options(name: str, options: Mapping[str, Any]) -> Any:
+    """`options` as the engine's own record; None for an engine without any.
+
+    Raises `ExperimentError`, naming the key.
+    """
+    from pydantic import ValidationError
+
+    form = kind_of(name).options
+    if form is None:
+        if options:
+            key = next(iter(options))
+            raise ExperimentError(
+                f"engine.{key}: the engine {name} has no options of its own",
+                fix=f"leave {key} out, or change engine.kind",
+            )
+        return None
+    try:
+        return form.model_validate(dict(options))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(("engine", "options", *(str(part) for part in first["loc"])))
+        known = ", ".join(form.model_fields) or "none"
+        raise ExperimentError(
+            f"{where}: {first['msg']} (given: {repr(first['input'])[:80]})", fix=f"options of {name}: {known}"
+        ) from None
+
+
+def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:
+    """Raise `ExperimentError`, naming the field, for an arm that this engine cannot run as it is written."""
+    kind = kind_of(name)
+    for method in arm.methods:
+        if (problem := unknown_method(name, kind.traits, method)) is not None:
+            raise ExperimentError(f"arm {arm.id}: {problem}", fix="name one of these, or change engine.kind")
+    kind.check_arm(arm, has_draft)
+    refuse_without_effect(kind.traits, arm, has_draft=has_draft)
+    if arm.engine.options:
+        own_options(name, arm.engine.options)
+
+
+def unknown_method(name: str, traits: EngineTraits, method: str) -> str | None:
+    """What is wrong with a method that an engine does not know; None where it knows it."""
+    if method == PLAIN or traits.method(method) is not None:
+        return None
+    known = (PLAIN, *(it.name for it in traits.methods))
+    near = difflib.get_close_matches(method, known, n=2)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"unknown method {method!r}{hint} (known to the engine {name}: {', '.join(known)})"
+
+
+def refuse_without_effect(traits: EngineTraits, arm: Arm, *, has_draft: bool) -> None:
+    """Raise `ExperimentError`, naming the field, for what an arm asks for and an engine of these traits has nothing of:
+    it would not be what its name says."""
+    where = f"arm {arm.id}"
+    methods = [found for it in arm.methods if (found := traits.method(it)) is not None]
+    if len(methods) > 1 and not traits.combines_methods:
+        raise ExperimentError(f"{where}: the engine drafts by one method at a time", fix="make an arm of each")
+    for method in methods:
+        if method.draft_model == "needed" and not has_draft:
+            raise ExperimentError(f"{where}: {method.name} needs a draft model", fix="give the arm a `draft`")
+    honoured = {field for method in methods for field in method.parameters}
+    for field in PARAMETERS:
+        if getattr(arm, field) is not None and field not in honoured:
+            raise ExperimentError(
+                f"{where}: {field} has no effect on {' + '.join(arm.methods)}", fix=f"leave {field} out of this arm"
+            )
+    settings, default = arm.engine, EngineSettings()
+    if arm.synthetic_rates and traits.synthetic == "none":
+        raise _nothing_of_the_kind(where, "synthetic_rates")
+    for field in EngineSettings.model_fields:
+        if field not in ("options", *traits.settings) and getattr(settings, field) != getattr(default, field):
+            raise _nothing_of_the_kind(where, f"engine.{field}")
+    named = {"policy": (arm.policy, traits.policies), "rule": (arm.rule, traits.rules)}
+    named |= {f"engine.{field}": (getattr(settings, field), traits.kv_types) for field in KV_FIELDS}
+    for field, (value, known) in named.items():
+        if value is not None and not known:
+            raise _nothing_of_the_kind(where, field)
+        if value is not None and value not in known:
+            raise ExperimentError(f"{where}: {field}: unknown: {value!r}", fix=f"choose one of {', '.join(known)}")
+
+
+def _nothing_of_the_kind(where: str, field: str) -> ExperimentError:
+    return ExperimentError(
+        f"{where}: {field}: the engine has nothing of the kind", fix=f"leave {field} out, or change engine.kind"
+    )
+
+
+def traits_on_record(kind: str, stated: EngineTraits | None) -> EngineTraits:
+    """What the engine of a run stated about itself, `stated` as its identity keeps it.
+
+    Runs of early versions did not keep that: their engines were specmeter's own, whose traits are known. Anything else
+    promises nothing; no package of others is loaded for a stranger's run.
+    """
+    if stated is not None:
+        return stated
+    entries = _entries().get(kind)
+    return kind_of(kind).traits if entries and _is_ours(entries[0]) else EngineTraits()
+
+
+def _entries() -> dict[str, list[EntryPoint]]:
+    """Name -> entry points, specmeter's own first: no other package can take its place."""
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, []).append(entry)
+    for entries in found.values():
+        entries.sort(key=lambda it: (not _is_ours(it), _package(it)))
+    return found
+
+
+def _is_ours(entry: EntryPoint) -> bool:
+    return entry.dist is not None and entry.dist.name == OURS
+
+
+def _package(entry: EntryPoint) -> str:
+    return "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"

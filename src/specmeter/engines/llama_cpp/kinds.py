@@ -1,0 +1,104 @@
+"""llama.cpp's server as two kinds of engine, and what its drafts, settings and numbers are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specmeter.engines.kinds import EngineKind
+from specmeter.errors import ExperimentError
+from specmeter.record import Arm, EngineSettings, EngineTraits, MethodTraits, Record, Truth
+
+if TYPE_CHECKING:
+    from specmeter.engines import Engine
+
+_DRAFT = ("gamma", "gamma_min", "p_min")
+_MAP = ("gamma", "ngram_n", "ngram_min_hits")
+METHODS = (
+    MethodTraits(name="draft-simple", drafter="model", draft_model="needed", parameters=_DRAFT),
+    MethodTraits(name="ngram-simple", drafter="lookup", parameters=("gamma", "ngram_n")),
+    MethodTraits(name="ngram-map-k", drafter="lookup", parameters=_MAP),
+    MethodTraits(name="ngram-map-k4v", drafter="lookup", parameters=_MAP),
+    # Tried on the embedded engine: when a prompt comes again, this one drafts the whole answer, and all other n-gram
+    # methods what they drafted the first time.
+    MethodTraits(name="ngram-mod", drafter="lookup", parameters=("gamma", "gamma_min", "ngram_n"), remembers=True),
+    MethodTraits(name="ngram-cache", drafter="lookup", parameters=("gamma",)),
+    MethodTraits(name="draft-mtp", drafter="states", draft_model="allowed", parameters=_DRAFT),
+    MethodTraits(name="draft-eagle3", drafter="states", draft_model="needed", parameters=_DRAFT),
+    MethodTraits(name="draft-dflash", drafter="states", draft_model="needed", parameters=_DRAFT),
+    MethodTraits(name="draft-dspark", drafter="states", draft_model="needed", parameters=_DRAFT),
+)
+"""How llama.cpp drafts, by its own names."""
+DRAFT_MODEL_METHODS = frozenset(it.name for it in METHODS if it.draft_model == "needed")
+
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+
+SERVER_TELLS: tuple[Truth, ...] = (
+    "drafts", "forwards", "steps", "tokens", "arrivals", "candidates", "settings", "activation", "memory", "log",
+    "identity", "processes",
+)  # fmt: skip
+
+
+class NativeOptions(Record):
+    """What can be said of a native server beside its settings."""
+
+    binary: str | None = None
+    """Path of the llama-server binary."""
+
+
+def settings_without(*names: str) -> tuple[str, ...]:
+    """All settings that records know, but these and an engine's own."""
+    return tuple(name for name in EngineSettings.model_fields if name not in (*names, "options"))
+
+
+def _check(arm: Arm, has_draft: bool) -> None:
+    from specmeter.engines.llama_cpp.methods import check_arm
+
+    check_arm(arm, has_draft=has_draft)
+
+
+def _check_embedded(arm: Arm, has_draft: bool) -> None:
+    _check(arm, has_draft)
+    if arm.engine.rpc:
+        raise ExperimentError(
+            f"arm {arm.id}: engine.rpc: the embedded engine was built without RPC",
+            fix="use a native llama-server built with -DGGML_RPC=ON (engine.kind: native)",
+        )
+
+
+def _embedded(options: Any) -> Engine:  # noqa: ARG001
+    from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
+
+    return EmbeddedEngine()
+
+
+def _native(options: NativeOptions) -> Engine:
+    from specmeter.engines.llama_cpp.native import NativeEngine
+
+    return NativeEngine(Path(options.binary) if options.binary else None)
+
+
+EMBEDDED = EngineKind(
+    traits=EngineTraits(
+        model_formats=("gguf",),
+        methods=METHODS,
+        combines_methods=True,
+        rules=("sample-match",),
+        settings=settings_without("rpc", "extra_flags", "record_experts"),
+        kv_types=KV_TYPES,
+        synthetic="dice",
+        compares_drafts=True,
+        drafting="llama-server",
+        pinned=True,
+        tells=SERVER_TELLS,
+    ),
+    make=_embedded,
+    check_arm=_check_embedded,
+)
+
+NATIVE = EngineKind(
+    traits=EMBEDDED.traits.model_copy(update={"settings": settings_without("record_experts"), "pinned": False}),
+    make=_native,
+    options=NativeOptions,
+    check_arm=_check,
+)

@@ -1,0 +1,205 @@
+"""Parts of an experiment file: the engine, a line of arms, what is left out, and how measurements are arranged."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from specmeter.engines.mock import MockSpec
+from specmeter.experiments.schedule import Order
+from specmeter.record import (
+    PARAMETERS,
+    PLAIN,
+    Arm,
+    EngineSettings,
+    MethodName,
+    PolicyName,
+    ProbeSetting,
+    Record,
+    RefusedDraft,
+    RuleName,
+)
+from specmeter.workloads.spec import Name
+
+DRAFTING_AXES = (*PARAMETERS, "policy", "rule")
+"""Fields of a line of arms that say how drafts are made, and may be lists."""
+
+
+class EngineSpec(EngineSettings):
+    """The engine of the experiment and its settings, which arms may override."""
+
+    kind: MethodName = "embedded"
+    """`embedded`: llama.cpp's server from the installed wheel; `native`: a llama-server binary; `libllama`: specmeter's
+    own loop on the wheel's library, every step timed; `mock`: simulated; or any engine that another package brings
+    (`specmeter engines` lists them)."""
+    binary: str | None = None
+    """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then what
+    `specmeter engines build` made, then the PATH."""
+    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """Longest time a model may take to load."""
+    idle_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0
+    """No token for this long means that the engine hangs."""
+    mock: MockSpec | None = None
+    """Costs, acceptance and faults of the simulated engine."""
+
+    @property
+    def settings(self) -> EngineSettings:
+        """The settings alone, without the choice of engine."""
+        return EngineSettings(**{name: getattr(self, name) for name in EngineSettings.model_fields})
+
+    @property
+    def own_options(self) -> dict[str, Any]:
+        """What the engine is made with: its own options, `binary` and `mock` among them, which have keys here."""
+        named = {} if self.binary is None else {"binary": self.binary}
+        simulated = {} if self.mock is None else {name: getattr(self.mock, name) for name in MockSpec.model_fields}
+        return {**self.options, **named, **simulated}
+
+
+class ArmSpec(Record):
+    """One line of arms: every list is expanded, and all combinations become arms."""
+
+    name: Name | None = None
+    """Names the arm: its id is `TARGET/NAME`. A named arm has single values, except for its targets."""
+    target: Name | tuple[Name, ...] | None = None
+    """Targets by name; default: all of them."""
+    method: str | tuple[str, ...] = "draft-simple"
+    """The engine's name of the drafting method, of the default engine llama.cpp's; combine with `+`, for example
+    `ngram-mod+draft-simple`."""
+    draft: Name | tuple[Name, ...] | None = None
+    """Draft models by name, for methods that need one."""
+    gamma: int | tuple[int, ...] | None = None
+    """Most draft tokens per step."""
+    gamma_min: int | tuple[int, ...] | None = None
+    """Drafts shorter than this are thrown away."""
+    p_min: float | tuple[float, ...] | None = None
+    """Drafting stops when the draft model's best probability falls below this."""
+    ngram_n: int | tuple[int, ...] | None = None
+    """Length of the n-gram looked up."""
+    ngram_min_hits: int | tuple[int, ...] | None = None
+    """How often an n-gram must have been seen."""
+    synthetic_rates: tuple[float, ...] = ()
+    """Acceptance by dice with these rates per position: a cost probe, never a result."""
+    refused_draft: RefusedDraft = "refuse"
+    """What becomes of a draft that llama.cpp would refuse: `refuse` stops before anything is measured; `measure` lets
+    the server do what it does then (decode plainly), to show it: such an arm's verdict is invalid."""
+    policy: PolicyName | tuple[PolicyName | None, ...] | None = None
+    """Who decides how long drafts are, up to gamma (engine `libllama` only)."""
+    rule: RuleName | tuple[RuleName | None, ...] | None = None
+    """How drafts are verified at temperature > 0 (engine `libllama` only)."""
+    remote: Name | None = None
+    """The draft lies on this machine (a name from `remotes`), on the first device that it offers."""
+    engine: EngineSettings = EngineSettings()
+    """Settings of the engine that these arms change; what is not named stays as it is for the whole experiment."""
+    workloads: Name | tuple[Name, ...] | None = None
+    """Run only these workloads; default: all."""
+    baseline: Name | None = None
+    """Compare with the plain arm of this name instead of an automatic baseline. A plain arm that has one itself is a
+    control."""
+
+    @field_serializer("engine")
+    def _only_what_is_changed(self, value: EngineSettings) -> dict[str, Any]:
+        """A default must not come back from JSON as a change."""
+        return value.model_dump(exclude_unset=True)
+
+    @field_validator("method")
+    @classmethod
+    def _known_methods(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for method in as_tuple(value):
+            split_methods(method)
+        return value
+
+    @model_validator(mode="after")
+    def _one_arm_per_name(self) -> ArmSpec:
+        for field in ("method", "draft", *DRAFTING_AXES):
+            if self.name is not None and len(as_tuple(getattr(self, field))) > 1:
+                raise ValueError(
+                    f"{self.name!r} names one arm per target, but {field} is a list; leave the name out, "
+                    "or write an arm for each value"
+                )
+        if self.baseline is not None and self.name is None and "none" in as_tuple(self.method):
+            raise ValueError("a plain arm with a baseline is a control, and needs a `name`")
+        return self
+
+
+class Exclusion(Record):
+    """Arms for which every given field matches are left out; a list matches any of its values."""
+
+    target: str | tuple[str, ...] | None = None
+    method: str | tuple[str, ...] | None = None
+    draft: str | tuple[str, ...] | None = None
+    gamma: int | tuple[int, ...] | None = None
+    gamma_min: int | tuple[int, ...] | None = None
+    p_min: float | tuple[float, ...] | None = None
+    ngram_n: int | tuple[int, ...] | None = None
+    ngram_min_hits: int | tuple[int, ...] | None = None
+    policy: str | tuple[str, ...] | None = None
+    rule: str | tuple[str, ...] | None = None
+
+    def matches(self, arm: Arm) -> bool:
+        """Whether every field that is set agrees with the arm."""
+        given = {name: getattr(self, name) for name in type(self).model_fields if getattr(self, name) is not None}
+        return bool(given) and all(_arm_value(arm, name) in as_tuple(value) for name, value in given.items())
+
+
+class Constraint(Record):
+    """Where `when` matches an arm, `require` must match too; arms that fail are left out."""
+
+    when: Exclusion
+    require: Exclusion
+
+
+class Design(Record):
+    """How measurements are arranged in time."""
+
+    blocks: Annotated[int, Field(ge=1, le=1_000)] = 3
+    """Passes over all arms; each block holds its own baselines. At least 3 for an interval worth having."""
+    order: Order = "latin"
+    """Order of arms within blocks: `latin` balances position, `williams` also which arm runs before which, `random`
+    shuffles, `as-written` keeps the file's order. `grouped` measures all blocks of an arm before those of the next, as
+    scripts do: that confounds arms with time."""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+    """Of the order; the same seed gives the same schedule everywhere."""
+    invocations: Annotated[int, Field(ge=1, le=100)] = 1
+    """Repetitions of all blocks, each with an order of its own."""
+    warmup: Literal["full", "short", "none"] = "full"
+    """One excluded request per session: of the measured shape (`full`), of 8 tokens (`short`), or none."""
+    session: Literal["arm", "request"] = "arm"
+    """A fresh server per arm and block (`arm`), or for every single request (`request`)."""
+    controls: bool = False
+    """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
+    probe: ProbeSetting = "auto"
+    """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
+    (`auto`; never where the engine is simulated), or not (`off`)."""
+
+    @model_serializer(mode="wrap")
+    def _without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs that were begun before there was a probe are the same experiment as with it."""
+        return {name: value for name, value in handler(self).items() if name != "probe" or value != "auto"}
+
+
+def split_methods(text: str) -> tuple[MethodName, ...]:
+    """`ngram-mod+draft-simple` -> its methods, none twice. Which there are, the engine knows.
+
+    Raises `ValueError` (which pydantic reports with the field).
+    """
+    parts = tuple(part.strip() for part in text.split("+"))
+    if len(set(parts)) < len(parts) or (PLAIN in parts and len(parts) > 1):
+        raise ValueError(f"method {text!r} cannot be combined like this; name each method once, and none alone")
+    return parts
+
+
+def _arm_value(arm: Arm, name: str) -> Any:
+    return "+".join(arm.methods) if name == "method" else getattr(arm, name)
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """Single values and lists alike."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

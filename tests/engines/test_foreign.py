@@ -1,0 +1,277 @@
+"""An engine of somebody else: found by its entry point, used like ours, judged by what it says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specmeter.engines.kinds import installed, kind_of, load_engine, traits_on_record
+from specmeter.engines.survey import survey
+from specmeter.errors import ExperimentError
+from specmeter.experiments.file import load
+from specmeter.laboratory.plan import make_plan
+from specmeter.record import EngineTraits
+from specmeter.store import RunStore
+
+HERE = Path(__file__).parent / "foreign"
+ENTRIES = {"toy": "toy_engine:KIND", "shy": "toy_engine:SHY_KIND"}
+FILE: dict[str, Any] = {
+    "name": "parrots",
+    "targets": {"bird": "toy:parrot"},
+    "arms": [{"method": "parrot", "gamma": 4, "engine": {"options": {"stride": 6}}}],
+    "workloads": [{"source": "file", "name": "words", "paths": ["words.jsonl"]}],
+    "generation": {"max_tokens": 48},
+    "design": {"blocks": 4, "seed": 5},
+    "engine": {"kind": "toy"},
+}
+BASE, SD = "bird/none", "bird/parrot/g4/stride=6"
+
+
+def package(folder: Path, name: str, entries: dict[str, str]) -> None:
+    """An installed distribution that brings engines."""
+    about = folder / f"{name.replace('-', '_')}-0.9.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.9\n")
+    lines = "\n".join(f"{kind} = {target}" for kind, target in entries.items())
+    (about / "entry_points.txt").write_text(f"[specmeter.engines]\n{lines}\n")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of packages with the toy in it, on the path of this process and of those that it starts."""
+    folder = tmp_path_factory.mktemp("site")
+    package(folder, "toy-engine", ENTRIES)
+    shutil.copy(HERE / "toy_engine.py", folder)
+    kind_of.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]))
+        yield folder
+    kind_of.cache_clear()
+    sys.modules.pop("toy_engine", None)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for more packages."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
+    kind_of.cache_clear()
+    yield folder
+    kind_of.cache_clear()
+
+
+def written(folder: Path, **changes: Any) -> str:
+    path = folder / "experiment.yaml"
+    path.write_text(yaml.safe_dump(FILE | changes))
+    (folder / "words.jsonl").write_text('{"prompt": "say hello"}\n{"prompt": "say again"}\n')
+    return str(path)
+
+
+def specmeter(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "specmeter", *args], capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy's experiment, measured as a user would."""
+    place = tmp_path_factory.mktemp("toy")
+    done = specmeter("run", written(place), "--out", str(place / "run"))
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    return place / "run"
+
+
+def test_an_experiment_from_beginning_to_end(measured: Path) -> None:
+    with RunStore.open(measured, readonly=True) as store:
+        state, certificate = store.state(), store.certificate()
+        sessions, arms = list(store.sessions()), {arm.id: arm for arm in store.arms()}
+        assert store.traits().method("parrot") is not None
+    assert (state.state, state.ok) == ("complete", 16)
+    assert set(arms) == {BASE, SD}
+    assert arms[SD].engine.options == {"stride": 6}
+    assert arms[BASE].engine.options == {}  # its own setting has no influence on plain decoding, it says
+    assert {session.engine.kind for session in sessions} == {"toy"}
+    assert certificate is not None
+    outcomes = {outcome.check: outcome for outcome in certificate.checks}
+    assert outcomes["conservation"].status == "passed"
+    assert outcomes["speedup-above-tau"].status in ("passed", "partly")
+    assert outcomes["output-differs"].status == "passed"
+    (gap,) = outcomes["flag-inert"].unchecked
+    assert outcomes["flag-inert"].status == "skipped"
+    assert gap.reason == "the engine does not tell which settings are in force"
+    assert "rules of its own" in outcomes["replay-differs"].unchecked[-1].reason
+    assert certificate.verdict == "suspect"  # an engine without a readable log cannot say that no forward failed
+
+
+def test_whatever_reads_a_run_reads_this_one(measured: Path) -> None:
+    shown = specmeter("show", str(measured), "--json")
+    told = json.loads(shown.stdout)
+    assert SD in shown.stdout
+    assert told
+    for command in (["check"], ["explain"], ["report", "--out", str(measured.parent / "page.html")], ["compare"]):
+        runs = [str(measured)] * (2 if command == ["compare"] else 1)
+        done = specmeter(command[0], *runs, *command[1:])
+        assert done.returncode in (0, 1), f"{command}: {done.stderr}"
+        assert "Traceback" not in done.stderr
+
+
+def test_a_run_opens_and_is_judged_where_its_engine_is_not_installed(
+    measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = specmeter("check", str(measured), "--json")
+    monkeypatch.delenv("PYTHONPATH")
+    after = specmeter("check", str(measured), "--json")
+    assert (after.returncode, after.stderr) == (before.returncode, before.stderr)
+    assert json.loads(after.stdout)["arms"] == json.loads(before.stdout)["arms"]
+    lacking = specmeter("run", written(measured.parent))
+    assert lacking.returncode == 2
+    assert "no engine 'toy' is installed here" in lacking.stderr
+    assert "installed: embedded, libllama, mock, native" in lacking.stderr
+
+
+def test_of_what_an_engine_does_not_tell_nothing_is_passed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = specmeter("run", written(tmp_path, engine={"kind": "shy"}), "--out", str(folder))
+    assert "Traceback" not in done.stderr
+    with RunStore.open(folder, readonly=True) as store:
+        state, certificate, rows = store.state(), store.certificate(), list(store.rows())
+    assert (state.state, state.ok) == ("complete", 16), done.stderr
+    assert {(row.draft_n, row.target_forwards, row.ttft_ms) for row in rows} == {(None, None, None)}
+    assert certificate is not None
+    outcomes = {outcome.check: outcome for outcome in certificate.checks}
+    reasons = {name: [gap.reason for gap in outcome.unchecked] for name, outcome in outcomes.items()}
+    for name, truth in (
+        ("conservation", "how many tokens each request drafted"),
+        ("speculation-not-active", "how many tokens each request drafted"),
+        ("speedup-above-tau", "how many tokens each request drafted"),
+        ("two-binaries", "its own bytes"),
+        ("default-drift", "which settings are in force"),
+    ):
+        assert outcomes[name].status == "skipped", name
+        assert reasons[name][0].startswith(f"the engine does not tell {truth}")
+    for name in ("output-differs", "target-decode-failed"):
+        assert outcomes[name].status == "skipped", (name, reasons[name])
+    assert set(certificate.arms.values()) == {"suspect"}
+    told = json.loads(specmeter("show", str(folder), "--json").stdout)
+    (arm,) = [it for it in told["summary"]["arms"] if it["arm_id"] == SD]
+    assert arm["speedup"] is not None
+    assert (arm["acceptance"], arm["tau"], arm["drafted"]) == (None, None, None)
+
+
+# --- what is asked of it ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"engine": {"kind": "tyo"}}, "no engine 'tyo' is installed here; did you mean toy?"),
+        ({"arms": [{"method": "parot"}]}, r"arms.0.method: unknown method 'parot'; did you mean parrot\?"),
+        ({"arms": [{"method": "draft-simple"}]}, "known to the engine toy: none, parrot"),
+        ({"engine": {"kind": "toy", "options": {"strid": 3}}}, "engine.options.strid: .*not permitted"),
+        ({"engine": {"kind": "toy", "options": {"stride": "far"}}}, "engine.options.stride: .*integer"),
+        ({"engine": {"kind": "embedded", "options": {"stride": 3}}}, "the engine embedded has no options"),
+    ],
+)
+def test_a_file_is_held_against_the_engine_it_names(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ExperimentError, match=says):
+        load(written(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"engine": {"kind": "toy", "threads": 2}}, "engine.threads: the engine has nothing of the kind"),
+        ({"engine": {"kind": "toy", "kv_type_k": "q8_0"}}, "engine.kv_type_k: the engine has nothing of the kind"),
+        ({"arms": [{"method": "parrot", "p_min": 0.5}]}, "p_min has no effect on parrot"),
+        ({"arms": [{"method": "parrot", "policy": "entropy"}]}, "policy: the engine has nothing of the kind"),
+        (
+            {"arms": [{"method": "parrot", "gamma": 1, "synthetic_rates": [0.5]}]},
+            "synthetic_rates: the engine has nothing of the kind",
+        ),
+    ],
+)
+def test_what_it_has_nothing_of_is_refused_before_anything_starts(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ExperimentError, match=re.escape(says)):
+        make_plan(load(written(tmp_path, **changes)))
+
+
+# --- what is installed -----------------------------------------------------------------------------------------------
+
+
+def test_ours_come_by_the_same_door() -> None:
+    ours = [name for name, it in installed().items() if it.package.startswith("specmeter ")]
+    assert ours == ["embedded", "libllama", "mock", "native"]
+    assert load_engine("mock").identify().traits == kind_of("mock").traits
+
+
+def test_the_list_says_what_each_can_tell() -> None:
+    done = specmeter("engines", "--json")
+    told = {it["name"]: it for it in json.loads(done.stdout)["engines"]}
+    assert list(told)[:4] == ["embedded", "libllama", "mock", "native"]
+    assert told["toy"]["package"] == "toy-engine 0.9"
+    assert (told["toy"]["version"], told["toy"]["problem"]) == ("1.2.3", None)
+    assert told["toy"]["options"] == ["stride", "shout"]
+    assert told["shy"]["traits"]["tells"] == []
+    plain = specmeter("engines").stdout
+    assert "toy drafts by: parrot" in plain
+    assert "when each token arrived" in plain
+
+
+def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path) -> None:
+    (shelf / "exploding.py").write_text("raise RuntimeError('no such device')\n")
+    package(shelf, "broken", {"bang": "exploding:KIND", "gone": "missing:KIND", "odd": "toy_engine:NOT_A_KIND"})
+    for kind, says in (
+        ("bang", "exploding:KIND of broken 0.9 cannot be loaded (RuntimeError: no such device)"),
+        ("gone", "missing:KIND of broken 0.9 cannot be loaded (ModuleNotFoundError"),
+        ("odd", "is a type, not an EngineKind"),
+    ):
+        done = specmeter("run", written(tmp_path, engine={"kind": kind}), "--dry-run")
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        assert says in " ".join(done.stderr.split())
+    told = {it.name: it for it in survey()}
+    assert told["bang"].problem is not None
+    assert told["bang"].traits is None
+    assert told["toy"].problem is None
+    assert specmeter("run", written(tmp_path), "--dry-run").returncode == 0
+
+
+def test_a_package_is_imported_only_when_it_is_named(shelf: Path, tmp_path: Path) -> None:
+    (shelf / "leaves_a_trace.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\n")
+    package(shelf, "curious", {"curious": "leaves_a_trace:KIND"})
+    assert specmeter("run", written(tmp_path), "--dry-run").returncode == 0
+    assert specmeter("list").returncode == 0
+    assert not (tmp_path / "trace").exists()
+
+
+def test_nobody_takes_the_place_of_another(shelf: Path) -> None:
+    package(shelf, "impostor", {"mock": "toy_engine:KIND", "toy": "toy_engine:KIND"})
+    assert kind_of("mock").traits.simulated
+    assert installed()["mock"].clash == "impostor 0.9"
+    with pytest.raises(ExperimentError, match=r"toy: is brought by impostor 0\.9 and toy-engine 0\.9"):
+        kind_of("toy")
+    assert "ignored: an engine of the same name in impostor 0.9" in specmeter("engines").stdout
+
+
+def test_what_runs_of_early_versions_did_not_keep_is_known() -> None:
+    assert traits_on_record("libllama", None) == kind_of("libllama").traits
+    assert traits_on_record("mock", None).simulated
+    assert traits_on_record("never-heard-of", None) == EngineTraits()
+    assert traits_on_record("mock", EngineTraits()) == EngineTraits()
