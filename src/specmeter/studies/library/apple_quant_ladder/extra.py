@@ -6,6 +6,7 @@ Three words of the document have no number of their own. They are taken so: *nea
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from specmeter.studies.study import StudyCell
 from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
-    from specmeter.record import Estimate, Standing
+    from specmeter.record import Estimate
     from specmeter.studies.study import StudyData
     from specmeter.studies.telling import Found
 
@@ -29,72 +30,32 @@ SAME = (0.8, 1.25)
 """Bytes per second that differ by less than this factor count as one bandwidth."""
 
 
-@dataclass(frozen=True)
-class Rated:
-    """A rung for tables and figures."""
-
-    rung: Rung
-    first: Rung
-    verdict: Standing | None
-
-    @property
-    def name(self) -> str:
-        return self.rung.title
-
-    @property
-    def speedup(self) -> StudyCell:
-        """Over the first rung."""
-        base = self.rung is self.first
-        return StudyCell(text="1" if base else "", value=None if base else faster(self.rung, self.first))
-
-    @property
-    def change(self) -> Estimate | None:
-        """Of perplexity against the first rung, in percent."""
-        return None if self.rung is self.first else percent_change(worse(self.rung, self.first))
-
-    @property
-    def front(self) -> str:
-        """Whether any other is as small, as good and as fast."""
-        known = self.rung.on_front
-        return "not known" if known is None else "on the front" if known else "beaten in all three"
-
-    @property
-    def read(self) -> Estimate | None:
-        """Bytes of weights per second."""
-        return bandwidth(self.rung)
-
-    @property
-    def rate_told(self) -> str:
-        return f"{self.name}: {quoted(self.rung.generation.rate if self.rung.generation else None)}"
-
-    @property
-    def perplexity_told(self) -> str:
-        return f"{self.name}: {quoted(self.rung.perplexity.estimate if self.rung.perplexity else None)}"
-
-    @property
-    def read_told(self) -> str:
-        return f"{self.name}: {quoted(None if self.read is None else scaled(self.read, 1e-9), 1, ' GB/s')}"
-
-    @property
-    def tensors(self) -> str:
-        """Formats of the file."""
-        return ", ".join(f"{n} {kind}" for kind, n in self.rung.quality.tensor_types.items())
-
-    @property
-    def made(self) -> str:
-        return self.rung.quality.made or "given as a file"
-
-
-def rated(data: StudyData) -> list[Rated]:
-    """All rungs, in their order."""
-    verdicts: dict[str, Standing | None] = {line.config: line.verdict for line in data.arms}
+def rated(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """All rungs, in their order, beside the first."""
+    verdicts = {line.config: line.verdict for line in data.arms}
     ladder = rungs(data)
-    return [Rated(rung, ladder[0], verdicts.get(rung.name)) for rung in ladder]
+    for rung in ladder:
+        base, read = rung is ladder[0], bandwidth(rung)
+        rate, scored = rung.generation, rung.perplexity
+        yield {
+            "rung": rung,
+            "name": rung.title,
+            "verdict": verdicts.get(rung.name),
+            "speedup": StudyCell(text="1" if base else "", value=None if base else faster(rung, ladder[0])),
+            "change": None if base else percent_change(worse(rung, ladder[0])),
+            "front": {True: "on the front", False: "beaten in all three", None: "not known"}[rung.on_front],
+            "read": read,
+            "rate_told": f"{rung.title}: {quoted(rate.rate if rate else None)}",
+            "perplexity_told": f"{rung.title}: {quoted(scored.estimate if scored else None)}",
+            "read_told": f"{rung.title}: {quoted(None if read is None else scaled(read, 1e-9), 1, ' GB/s')}",
+            "tensors": ", ".join(f"{n} {kind}" for kind, n in rung.quality.tensor_types.items()),
+            "made": rung.quality.made or "given as a file",
+        }
 
 
-def files(data: StudyData) -> list[Rated]:
+def files(data: StudyData) -> list[Mapping[str, object]]:
     """The same, where what the files hold is known."""
-    return rated(data) if any(rung.quality.tensor_types for rung in rungs(data)) else []
+    return list(rated(data)) if any(rung.quality.tensor_types for rung in rungs(data)) else []
 
 
 def tests(data: StudyData) -> dict[str, str]:

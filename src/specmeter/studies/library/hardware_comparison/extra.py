@@ -11,8 +11,7 @@ per second as the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.machines import Machine, MachineLine, MachineTable, from_quality, merge
@@ -74,73 +73,32 @@ def document_name(machine: Machine) -> str | None:
     return name if name in PRINTED else None
 
 
-@dataclass(frozen=True)
-class Rated:
-    """Something that was measured on a machine."""
-
-    line: MachineLine
-    machine: Machine
-
-    @property
-    def name(self) -> str:
-        return f"{self.line.subject} on {self.line.machine}"
-
-    @property
-    def series(self) -> str:
-        return f"{self.line.subject}{' with drafts' if self.line.speculates else ''}"
-
-    @property
-    def rate(self) -> StudyCell:
-        word = "invalid" if self.line.verdict == "invalid" else "-"
-        return StudyCell(value=self.line.rate, text=word, digits=1)
-
-    @property
-    def percent(self) -> str:
-        """Its utilisation in a sentence."""
-        return "" if self.line.utilisation is None else f"{self.name} ({_percent(self.line.utilisation)})"
-
-
-def rated(data: StudyData) -> list[Rated]:
+def rated(data: StudyData) -> list[Mapping[str, object]]:
     """Every line that has a rate or a verdict."""
     table = machine_table(data)
     lines = () if table is None else table.lines
     return [_rated(table, it) for it in lines if table and (it.rate is not None or it.verdict is not None)]
 
 
-def generating(data: StudyData) -> list[Rated]:
+def generating(data: StudyData) -> list[Mapping[str, object]]:
     """Those of generation without drafts, measured and not false."""
     table = machine_table(data)
     return [_rated(table, line) for line in plain(table) if table is not None]
 
 
-def _rated(table: MachineTable, line: MachineLine) -> Rated:
-    return Rated(line, table.machine(line.machine))
+def _rated(table: MachineTable, line: MachineLine) -> Mapping[str, object]:
+    rate = StudyCell(value=line.rate, text="invalid" if line.verdict == "invalid" else "-", digits=1)
+    series = f"{line.subject}{' with drafts' if line.speculates else ''}"
+    name = f"{line.subject} on {line.machine}"
+    return {"line": line, "machine": table.machine(line.machine), "name": name, "series": series, "rate": rate}
 
 
-@dataclass(frozen=True)
-class Printed:
-    """Utilisation that the document prints of one of its machines, and what follows from its rates."""
-
-    name: str
-    share: Estimate
-
-    @property
-    def page(self) -> float:
-        return PRINTED[self.name][0]
-
-    @property
-    def in_data(self) -> float:
-        return PRINTED[self.name][1]
-
-    @property
-    def with_gib(self) -> float:
-        """With GiB in the place of GB."""
-        return self.share.point * 1e9 / 2**30
-
-
-def printed(data: StudyData) -> list[Printed]:
-    """Of the document's machines that are here."""
-    return [Printed(name, share) for name, share in documented(machine_table(data))]
+def printed(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Utilisation that the document prints of its machines, and what follows from its rates; with GiB for GB too."""
+    for name, share in documented(machine_table(data)):
+        page, in_data = PRINTED[name]
+        gib = share.point * 1e9 / 2**30
+        yield {"name": name, "share": share, "page": page, "in_data": in_data, "with_gib": gib}
 
 
 HALF = 0.5

@@ -7,8 +7,7 @@ itself, and every table, figure and claim repeats it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from specmeter.studies.study import StudyCell
 from specmeter.studies.telling import by_intervals, by_values, denied_by, quoted
 
 if TYPE_CHECKING:
-    from specmeter.record import Estimate, Standing
     from specmeter.studies.study import StudyData
     from specmeter.studies.telling import Found
 
@@ -43,63 +41,28 @@ def published() -> StudyData:
     return quant_published.families()
 
 
-@dataclass(frozen=True)
-class Member:
-    """A model of a family, for tables and figures."""
-
-    rung: Rung
-    verdict: Standing | None
-
-    @property
-    def family(self) -> str:
-        return self.rung.family or self.rung.title
-
-    @property
-    def training(self) -> str:
-        return {"qat": "in training (QAT)", "ptq": "after training (PTQ)", "": "not said"}[self.rung.training]
-
-    @property
-    def packed(self) -> StudyCell:
-        """Bits per weight as the file holds them."""
-        known = bool(self.rung.quality.tensor_types)
-        return StudyCell(text="" if known else "not told", value=self.rung.quality.bits_per_weight if known else None)
-
-    @property
-    def bits(self) -> str:
-        return "" if self.rung.bits is None else f"{self.rung.bits:g}"
-
-    @property
-    def spread(self) -> Estimate | None:
-        return spread(self.rung.generation)
-
-    @property
-    def spread_share(self) -> float | None:
-        """In percent of the rate."""
-        rate = self.rung.generation
-        return None if self.spread is None or rate is None else 100 * self.spread.point / rate.rate.point
-
-    @property
-    def drawn_spread(self) -> Estimate | None:
-        """The same with its interval, where it can be drawn on a logarithmic axis."""
-        rate = self.rung.generation
-        if self.spread is None or rate is None or self.spread.point <= 0:
-            return None
-        return scaled(self.spread, 100 / rate.rate.point, "%")
-
-    @property
-    def rate_told(self) -> str:
-        rate = self.rung.generation
-        return f"{self.rung.title}: {quoted(rate.rate if rate else None, 1, ' tok/s')}"
-
-    @property
-    def spread_told(self) -> str:
-        return f"{self.rung.title}: {quoted(self.spread, 3, ' tok/s')}"
-
-
-def members(data: StudyData) -> list[Member]:
-    """Every model."""
-    verdicts: dict[str, Standing | None] = {line.config: line.verdict for line in data.arms}
-    return [Member(rung, verdicts.get(rung.name)) for rung in rungs(data)]
+def members(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Every model of both families, with its spread over runs."""
+    verdicts = {line.config: line.verdict for line in data.arms}
+    for rung in rungs(data):
+        rate, deviation = rung.generation, spread(rung.generation)
+        share = None if rate is None or deviation is None else scaled(deviation, 100 / rate.rate.point, "%")
+        packed = bool(rung.quality.tensor_types)
+        yield {
+            "rung": rung,
+            "verdict": verdicts.get(rung.name),
+            "family": rung.family or rung.title,
+            "training": {"qat": "in training (QAT)", "ptq": "after training (PTQ)", "": "not said"}[rung.training],
+            "packed": StudyCell(
+                text="" if packed else "not told", value=rung.quality.bits_per_weight if packed else None
+            ),
+            "bits": "" if rung.bits is None else f"{rung.bits:g}",
+            "spread": deviation,
+            "spread_share": None if share is None else share.point,
+            "drawn_spread": share if share is not None and share.point > 0 else None,
+            "rate_told": f"{rung.title}: {quoted(rate.rate if rate else None, 1, ' tok/s')}",
+            "spread_told": f"{rung.title}: {quoted(deviation, 3, ' tok/s')}",
+        }
 
 
 def caveat(data: StudyData) -> dict[str, str]:

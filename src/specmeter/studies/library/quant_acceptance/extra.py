@@ -20,7 +20,7 @@ from specmeter.studies import apple_published
 from specmeter.studies.library.apple_quant_ladder import published as quant_published
 from specmeter.studies.pairings import Pairing, believable, pairings
 from specmeter.studies.rungs import Rung, named, percent_change, rungs, worse
-from specmeter.studies.study import ArmResult, StudyCell
+from specmeter.studies.study import StudyCell
 from specmeter.studies.telling import quoted
 
 if TYPE_CHECKING:
@@ -178,63 +178,39 @@ def _nothing(pairs: Sequence[Pairing], otherwise: str) -> str:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Format:
-    """A pair of formats: an arm with the files of its target and its draft."""
-
-    pair: Pairing
-    target: Rung | None
-    draft: Rung | None
-    change: StudyCell
-    """Perplexity of the target over the first model's."""
-
-
-def formats(data: StudyData) -> Iterator[Format]:
-    """Every arm."""
+def formats(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Every arm with the files of its target and its draft; perplexity of the target over the first model's."""
     ladder = rungs(data)
     for pair in pairings(data):
         target, draft = named(ladder, pair.line.target), named(ladder, pair.line.draft or "")
         first = ladder[0] if ladder else None
         change = None if target is None or first is None or target is first else worse(target, first)
         told = "first" if target and target is first else "-"
-        yield Format(pair, target, draft, StudyCell(text=told, value=percent_change(change), digits=1))
+        cell = StudyCell(text=told, value=percent_change(change), digits=1)
+        yield {"pair": pair, "target": target, "draft": draft, "change": cell}
 
 
-@dataclass(frozen=True)
-class Varied:
-    """An arm in a series in which one model's format varies."""
-
-    line: ArmResult
-    rung: Rung
-    series: str
-
-    @property
-    def label(self) -> str:
-        bits = self.rung.quality.bits_per_weight
-        return f"{self.line.draft} for {self.line.target}; {self.rung.title}: {bits:.2f} bits per weight"
-
-    @property
-    def pairing(self) -> str:
-        """Target and draft."""
-        return f"{self.line.target}{f' with {self.line.draft}' if self.line.draft else ''}"
-
-    @property
-    def name(self) -> str:
-        """Bits per weight of a baseline's target."""
-        return "" if self.line.draft else self.rung.bits_told
-
-
-def varied(data: StudyData) -> Iterator[Varied]:
-    """Arms of both series."""
+def varied(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Arms of both series, with the model whose format varies."""
     pairs, ladder = pairings(data), rungs(data)
     for vary in ("draft", "target"):
         for series, group in _series(pairs, ladder, vary).items():
-            yield from (Varied(pair.line, rung, series) for pair, rung in group)
+            for pair, rung in group:
+                bits = f"{rung.title}: {rung.quality.bits_per_weight:.2f} bits per weight"
+                told = f"{pair.line.draft} for {pair.line.target}; {bits}"
+                yield {"line": pair.line, "rung": rung, "series": series, "label": told}
 
 
-def rates(data: StudyData) -> Iterator[Varied]:
-    """Arms and baselines with the file of their target."""
+def rates(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Arms and baselines with the file of their target; baselines are named by its bits per weight."""
+    ladder = rungs(data)
     for line in data.arms:
-        rung = named(rungs(data), line.target)
+        rung = named(ladder, line.target)
         if line.prompt is None and line.prompt_tokens is None and rung is not None:
-            yield Varied(line, rung, line.draft or "no draft")
+            yield {
+                "line": line,
+                "rung": rung,
+                "series": line.draft or "no draft",
+                "label": f"{line.target}{f' with {line.draft}' if line.draft else ''}",
+                "name": "" if line.draft else rung.bits_told,
+            }
