@@ -94,6 +94,8 @@ def _missing(rule: Rule, rows: Sequence[Row]) -> str:
         return rule.empty
     bad = [(row, line) for row in rows if (line := line_of(row)) is not None and not line.stands]
     if not bad:
+        if rule.beside or rule.per:
+            return "What is to be compared was not all measured."
         what = (rule.of or "").rpartition(".")[2].replace("_", " ")
         return f"None of {len(rows)} {'rows' if line_of(rows[0]) is None else 'arms'} has a {what}."
     row, line = bad[0]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from specmeter.studies.study import StudyData
     from specmeter.studies.telling import Found
 
-BEST = ("0.8B_Q8", 4)
 CLAIMED = 1.257
 LOW_ACCEPTANCE = 0.04
 """The upper end of the acceptance at which the document reports gains."""
@@ -166,23 +165,6 @@ def gain_at_low_acceptance(data: StudyData) -> Found:
         f"intervals that favour it (claimed: {CLAIMED:.3f}); the other arms less."
     )
     return ("contradicted" if best < 1 else "cannot tell"), said
-
-
-def best(data: StudyData) -> Found:
-    """Whether the named arm gains more than each other one."""
-    pairs = pairings(data)
-    known = believable(pairs)
-    named = [pair for pair in known if (pair.line.draft, pair.line.gamma) == BEST]
-    others = [pair for pair in known if pair not in named]
-    if not named or not others:
-        return "cannot tell", nothing_left(pairs) if not known else "The arm, or one to compare it with, is missing."
-    first = named[0]
-    better = [pair for pair in others if exceeds(pair.line.speedup, first.line.speedup)]
-    if better:
-        return "contradicted", f"{better[0].told} gains more than {first.told}."
-    beaten = [pair for pair in others if exceeds(first.line.speedup, pair.line.speedup)]
-    said = f"{first.told}; " + "; ".join(pair.told for pair in others)
-    return ("supported" if len(beaten) == len(others) else "cannot tell"), f"{said}."
 
 
 def _not_by_verification(near: Sequence[Pairing], claimed: Sequence[Pairing]) -> Found:

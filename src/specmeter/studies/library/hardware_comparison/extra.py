@@ -21,7 +21,6 @@ from specmeter.studies.telling import by_counts, by_values, quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
-    from specmeter.studies.study import Finding
     from specmeter.studies.telling import Found
 
 DENSE = "9B_Q8"
@@ -90,7 +89,9 @@ def _rated(table: MachineTable, line: MachineLine) -> Mapping[str, object]:
     rate = StudyCell(value=line.rate, text="invalid" if line.verdict == "invalid" else "-", digits=1)
     series = f"{line.subject}{' with drafts' if line.speculates else ''}"
     name = f"{line.subject} on {line.machine}"
-    return {"line": line, "machine": table.machine(line.machine), "name": name, "series": series, "rate": rate}
+    told = "" if line.utilisation is None else f"{name} ({_percent(line.utilisation)})"
+    machine = table.machine(line.machine)
+    return {"line": line, "machine": machine, "name": name, "series": series, "rate": rate, "told": told}
 
 
 def printed(data: StudyData) -> Iterator[Mapping[str, object]]:
@@ -101,34 +102,10 @@ def printed(data: StudyData) -> Iterator[Mapping[str, object]]:
         yield {"name": name, "share": share, "page": page, "in_data": in_data, "with_gib": gib}
 
 
-HALF = 0.5
-"""Utilisation above which reading takes most of the time."""
 FAITHFUL = 0.9
 """Share of the bandwidths' ratio that a rate has to reach for going with bandwidth."""
 CLAIMED_RATIO, ABOUT = 3.3, 0.05
 """As printed, and by which share a ratio that is `about` so much may differ."""
-
-
-def memory_bound(data: StudyData) -> Found:
-    """Whether reading weights takes more than half of the time everywhere."""
-    table, printed = machine_table(data), data.origin == "published"
-    known = [(line, line.utilisation) for line in plain(table) if line.utilisation is not None]
-    if not known:
-        return "cannot tell", "No rate of generation with a known bandwidth: give it (--bandwidth) or measure it."
-    over = [(line, share) for line, share in known if above(share, HALF) or (printed and _single(share) > HALF)]
-    under = [(line, share) for line, share in known if below(share, HALF) or (printed and _single(share) < HALF)]
-    single = [(line, share) for line, share in known if share.low is None]
-    rest = f" Without an interval, and not counted: {_named(single)}." if single and not printed else ""
-    rule = by_values if single and printed else _by_intervals
-    if known and len(over) == len(known):
-        return rule("supported", f"Reading weights takes more than half of the time everywhere: {_named(over)}.")
-    if under:
-        true = f" It does for {_named(over)}." if over else ""
-        return rule(
-            "contradicted",
-            f"Reading all weights at full bandwidth takes less than half of the time of {_named(under)}.{true}{rest}",
-        )
-    return "cannot tell", f"No interval lies below one half, and not all lie above it: {_named(known)}."
 
 
 def machine_ratio(data: StudyData) -> Found:
@@ -184,10 +161,6 @@ def scales(data: StudyData) -> Found:
     if printed and all(above(ratio, least) or _single(ratio) >= least for ratio in ratios.values()):
         return by_values("supported", f"{head}.")
     return "cannot tell", f"{head}; intervals do not decide."
-
-
-def _by_intervals(ruling: Finding, told: str) -> Found:
-    return ruling, told
 
 
 def _single(value: Estimate) -> float:

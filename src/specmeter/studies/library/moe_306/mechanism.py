@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.numbers.estimates import above, below, exceeds, quotient, scaled
+from specmeter.numbers.estimates import above, below, quotient, scaled
 from specmeter.record import Estimate
 from specmeter.studies.apple_published import raw_logs
 from specmeter.studies.library.moe_306.equations import (
@@ -293,20 +293,6 @@ def gain_range(data: StudyData) -> Found:
     outside = [f"{named(line)} {value:.2f}x" for line, value in claimed if not low <= value <= high]
     told = f"Its own Table 5 has {len(outside)} of {len(claimed)} configurations of the mixtures outside of it"
     return by_values("contradicted" if outside else "cannot tell", f"{told}: {'; '.join(outside)}.")
-
-
-def slower_than_dense(data: StudyData) -> Found:
-    """The mixtures decode more slowly than the dense 4B."""
-    rates = {line.target: line.decode_rate for line in overall(data, "A", "C") if not line.speculates}
-    dense, mixtures = rates.get("dense_4b"), [(name, rates[name]) for name in MOE if rates.get(name) is not None]
-    if dense is None or not mixtures:
-        return "cannot tell", "The mixtures and the dense 4B by themselves are needed."
-    slower = [exceeds(dense, rate) for _, rate in mixtures]
-    faster = [exceeds(rate, dense) for _, rate in mixtures]
-    told = ", ".join(f"{label(name)} {quoted(rate, 1, ' tok/s')}" for name, rate in mixtures)
-    told = f"{told}; {label('dense_4b')} {quoted(dense, 1, ' tok/s')}."
-    ruling: Finding = "supported" if all(slower) else "contradicted" if any(faster) else "cannot tell"
-    return ruling, told
 
 
 def draft_cost(data: StudyData) -> Found:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate
-from specmeter.studies.library.moe_306.blocks import acceptances, any_against, best_first, faster, together, unanimous
+from specmeter.studies.library.moe_306.blocks import acceptances, best_first, faster, together, unanimous
 from specmeter.studies.library.moe_306.lines import LEAST_EXACT, SMALL, believable, label, listed, named
 from specmeter.studies.study import ArmResult, Finding, StudyCell, StudyData
 from specmeter.studies.telling import Found, by_counts, quoted
@@ -128,28 +128,11 @@ def gamma_memory(data: StudyData) -> Found:
 # --- contexts --------------------------------------------------------------------------------------------------------
 
 
-def longer_contexts(data: StudyData) -> Found:
-    """Whether drafts gain at every length beyond the paper's."""
-    data = part(data, CONTEXTS)
-    lines = [line for line in data.arms if line.speculates and line.prompt_tokens is not None]
-    beyond = believable(line for line in lines if (line.prompt_tokens or 0) > CONTEXT_OF_PAPER)
-    if not beyond:
-        return (
-            "cannot tell",
-            f"No prompt of more than {CONTEXT_OF_PAPER:,} tokens was measured with a baseline of its own.",
-        )
-    longest = max(line.prompt_tokens or 0 for line in beyond)
-    found = any_against(beyond, lambda line: above(line.speedup, 1), lambda line: below(line.speedup, 1))
-    shown = "; ".join(
-        f"{label(target)} "
-        + ", ".join(
-            f"{line.prompt_tokens:,} tokens {quoted(line.speedup, unit='x')}"
-            for line in sorted(believable(lines), key=lambda line: line.prompt_tokens or 0)
-            if line.target == target
-        )
-        for target in dict.fromkeys(line.target for line in beyond)
-    )
-    return found, f"Up to {longest:,} tokens: {shown}."
+def beyond(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Lines of prompts that are longer than the paper's, by target and length."""
+    lines = [it for it in part(data, CONTEXTS).arms if it.speculates and (it.prompt_tokens or 0) > CONTEXT_OF_PAPER]
+    for line in sorted(lines, key=lambda it: (it.target, it.prompt_tokens or 0)):
+        yield {"line": line, "name": f"{label(line.target)} {line.prompt_tokens:,} tokens"}
 
 
 # --- temperature -----------------------------------------------------------------------------------------------------
