@@ -167,7 +167,7 @@ class LoopbackClient:
     ) -> Stream | Answer:
         """POST and collect the answer: a stream of server-sent events, or else an `Answer` in one piece.
 
-        `stop` closes the connection. Raises `StreamHungError`, `StreamClosedError` or `StreamEndlessError`.
+        `stop` hangs up. Raises `StreamHungError`, `StreamClosedError` or `StreamEndlessError`.
         """
         request = _json(body)
         head = "".join(f"{name}: {value}\r\n" for name, value in self._headers(True).items())
@@ -195,8 +195,9 @@ class LoopbackClient:
 
 
 def _break_off(connection: socket.socket) -> None:
+    """Hang up, and go on listening: the server closes its side when it has given the request up, not before."""
     with contextlib.suppress(OSError):  # the answer may have ended in the meantime
-        connection.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_WR)
 
 
 def _receive(connection: socket.socket, stream: Stream, limits: Limits, watch: Watch) -> None:

@@ -110,4 +110,6 @@ def _tried(case: Case, subject: Subject) -> Result:
         status, reason = "failed", str(error)
     except Exception as error:
         status, reason = "failed", f"{type(error).__name__}: {error}"
+    if status == "failed":
+        subject.close()  # the next case gets a session that this one did not break
     return Result(case.__name__, status, reason, time.monotonic() - started)

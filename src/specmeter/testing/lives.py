@@ -1,4 +1,4 @@
-"""Demands on how an engine lives and ends: several requests at once, cancelled, killed, stopped, garbage, closed twice.
+"""Demands on how an engine lives and ends: several requests at once, cancelled, killed, stopped, closed.
 
 Each has a session of its own.
 """
@@ -131,7 +131,8 @@ def a_dead_engine_fails_all_in_flight(subject: Subject) -> None:
         session.close()
         session = subject.start(engine=subject.failing("dies"))
     with session:
-        tickets = [session.submit(prompt(), subject.endless(session)) for _ in range(session.facts.in_flight + 1)]
+        endless = subject.endless(session)
+        tickets = [session.submit(prompt(), endless) for _ in range(session.facts.in_flight + 1)]
         demand(
             not session.facts.pids or session.collect(0.2) is None,
             "generations end too soon: give Subject more context",
@@ -158,7 +159,8 @@ def a_hung_engine_is_noticed(subject: Subject) -> None:
         session.close()
         raise NotApplicable("processes cannot be stopped on Windows")
     with session:
-        tickets = [session.submit(prompt(), subject.endless(session)) for _ in range(session.facts.in_flight)]
+        endless = subject.endless(session)
+        tickets = [session.submit(prompt(), endless) for _ in range(session.facts.in_flight)]
         for pid in session.facts.pids:
             os.kill(pid, signal.SIGSTOP)
         for it in _all(session, tickets).values():
@@ -195,17 +197,18 @@ def close_ends_what_is_in_flight(subject: Subject) -> None:
     """
     session = subject.start()
     results: list[Reply | Exception] = []
+    endless = subject.endless(session)
 
     def waits() -> None:
         try:
-            results.append(session.generate(prompt(), subject.endless(session)))
+            results.append(session.generate(prompt(), endless))
         except Exception as error:
             results.append(error)
 
     waiting = threading.Thread(target=waits)
     with session:
         for _ in range(session.facts.in_flight + 1):
-            session.submit(prompt(), subject.endless(session))
+            session.submit(prompt(), endless)
         waiting.start()
         session.collect(0.1)
     waiting.join(COLLECTED_WITHIN_S)

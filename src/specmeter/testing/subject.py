@@ -105,12 +105,14 @@ class Subject:
         return self.planted[fault]
 
     def endless(self, session: EngineSession) -> Generation:
-        """As many tokens as there is room for after `TEXT`."""
+        """As many tokens as there is room for after `TEXT`. Asked before anything is in flight: it asks the engine."""
         return greedy(max(1, self.room - len(session.prompt_tokens(prompt())) - 8))
 
     def close(self) -> None:
-        """End the shared session and remove what was written; safe to call twice."""
+        """End the shared session and remove what was written; safe to call twice, and both come back when needed."""
         self._resources.close()
+        for name in ("session", "folder"):
+            self.__dict__.pop(name, None)
 
     def __enter__(self) -> Self:
         return self

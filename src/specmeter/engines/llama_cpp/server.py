@@ -65,7 +65,7 @@ class LlamaSession(ThreadedSession):
         """The server's statistics at the end of the last request; None where that was not seen."""
         self._overlaps = Overlaps()
         self._broke_off = False
-        """The server may still work on a request that was given up."""
+        """The server may still be at the last step of a request that was given up."""
 
     def take_along(self, beside: contextlib.ExitStack, pids: tuple[int, ...]) -> None:
         """End `beside` with the session. Its processes `pids` play other machines, and their load is the session's."""
@@ -87,7 +87,7 @@ class LlamaSession(ThreadedSession):
         )
         with self._overlaps.watch() as alone:
             if self._broke_off:
-                self._broke_off = not self._is_idle()
+                self._broke_off = _PROCESSING.search(self._answer("GET", "/slots", None).body) is not None
             before, sent_before = self._counters(), self._remote_bytes()
             log_at = self._log_size()
             started = time.perf_counter()
@@ -245,9 +245,6 @@ class LlamaSession(ThreadedSession):
         """What drafting took since the last request; nothing where the end of one of the two was not seen."""
         before, self._drafted = self._drafted, log.totals if log.complete and counted else None
         return () if before is None or self._drafted is None else drafting_between(before, self._drafted)
-
-    def _is_idle(self) -> bool:
-        return _PROCESSING.search(self._answer("GET", "/slots", None).body) is None
 
     # --- plain calls and failures ------------------------------------------------------------------------------------
 

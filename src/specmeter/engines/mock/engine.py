@@ -200,6 +200,8 @@ class MockSession(EngineSession):
         breaking = engine.fault(arm, self._block, BREAKING, prompt.id)
         bending = BENDING_SD if self.facts.speculating else BENDING
         bent = engine.fault(arm, self._block, bending, prompt.id)
+        if prompt.max_tokens is not None:
+            generation = generation.model_copy(update={"max_tokens": prompt.max_tokens})
         engine.calls += 1
         self._repeats[prompt.id] += 1
         reply = self._player.play(prompt, generation, bent, self._block, self._repeats[prompt.id])
