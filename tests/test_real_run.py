@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from specmeter.analysis.explain.experts import union_at
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.numbers import rates
 from specmeter.store import RunStore
-from specmeter.studies.experts import touched
 from specmeter.studies.measured import from_run
+from specmeter.theory.experts import expected_union
 
 EXPERIMENT = """
 name: real
@@ -129,10 +130,10 @@ def test_the_mixture_read_the_experts_of_its_texts(run_folder: Path, capsys: pyt
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == len(points) * (1 + len(routing.layers))
     (model,) = [it for it in from_run("moe-sd", run_folder).models if it.name == "moe"]
-    read = touched(model, 5)
-    assert read is not None
-    assert read.measured == points[5]
-    assert read.best < read.uniform
+    assert model.union is not None
+    read = union_at(model.union, 5)
+    assert read == points[5]
+    assert read.point < expected_union(5.0, model.union.experts, model.union.used)
 
 
 @pytest.mark.parametrize(

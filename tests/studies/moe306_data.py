@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from specmeter.record import Estimate, Verdict
-from specmeter.studies.moe306.lines import DENSE, GAMMAS, LARGE, MOE, SMALL, suite
+from specmeter.studies.library.moe_306.lines import DENSE, GAMMAS, LARGE, MOE, SMALL, suite
 from specmeter.studies.study import ArmResult, ModelUsed, Result, StudyData
 
 RATES = {"moe_q4": 55.0, "moe_q8": 50.0, "dense_0.8b": 550.0, "dense_2b": 250.0, "dense_4b": 67.0, "dense_9b": 33.0}

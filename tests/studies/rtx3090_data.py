@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from originals import rows
 from specmeter.record import Estimate, Verdict
-from specmeter.studies.rtx3090.lines import F16, LONGER, OTHER_VOCABULARY, RERUNS
+from specmeter.studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, RERUNS
 from specmeter.studies.study import ArmResult, ModelUsed, Requests, StudyData
 
 PLAIN = 100.0

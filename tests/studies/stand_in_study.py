@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
-from typing import Any
+from dataclasses import dataclass
 
 import pytest
 
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.record import Arm
+from specmeter.studies.definition import StudyForm
+from specmeter.studies.loading import Study
 from specmeter.studies.study import ArmResult, ClaimRuling, Standing, StudyCell, StudyData, StudyTable
 
 NAME = "stand-in"
@@ -19,26 +19,24 @@ Needs = Callable[[str, LoadedExperiment, Sequence[Arm]], Mapping[str, str]]
 
 def install(monkeypatch: pytest.MonkeyPatch, *parts: str, needs: Needs | None = None, named: bool = False) -> None:
     """Make it one of the studies, with these parts; `named` gives it suites, `needs` what it cannot do here."""
-    more: dict[str, Any] = {"needs": needs} if needs else {}
-    if named:
-        more["suite"] = suite
-    module = ModuleType("specmeter.studies.stand_in")
-    vars(module).update(
-        TITLE="A study of the tests",
-        SOURCE="nobody",
-        PARTS=parts,
-        published=lambda: None,
-        claims=claims,
-        tables=tables,
-        figures=_no_figures,
-        **more,
-    )
-    monkeypatch.setattr("specmeter.studies._MODULES", {NAME: "stand_in"})
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    form = StudyForm(name=NAME, title="A study of the tests", source="nobody", parts=parts, variants={})
 
+    @dataclass(frozen=True)
+    class StandIn(Study):
+        def claims(self, data: StudyData) -> tuple[ClaimRuling, ...]:
+            return claims(data)
 
-def _no_figures(_: StudyData) -> tuple[()]:
-    return ()
+        def tables(self, data: StudyData) -> tuple[StudyTable, ...]:
+            return tables(data)
+
+        def suite_of(self, line: ArmResult) -> str:
+            return suite(line) if named else line.suite
+
+        def unavailable(self, part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, str]:
+            return needs(part, loaded, arms) if needs else {}
+
+    monkeypatch.setattr("specmeter.studies.NAMES", (NAME,))
+    monkeypatch.setattr("specmeter.studies.loading.bundled", lambda _: StandIn(form))
 
 
 def suite(line: ArmResult) -> str:

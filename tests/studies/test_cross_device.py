@@ -17,9 +17,10 @@ from specmeter.engines.llama_cpp.relay import relayed
 from specmeter.experiments.file import load
 from specmeter.record import Estimate, Verdict, network_of
 from specmeter.studies import findings
-from specmeter.studies.cross_device import needs, published
-from specmeter.studies.cross_device.costs import WITHDRAWN, backends
 from specmeter.studies.folder import StudyFolder
+from specmeter.studies.library.cross_device.costs import WITHDRAWN, backends
+from specmeter.studies.library.cross_device.extra import needs
+from specmeter.studies.library.cross_device.published import published
 from specmeter.studies.study import ArmResult, DraftPlace, Finding, ModelUsed, Result, StudyData
 
 VOCABULARY = 1000

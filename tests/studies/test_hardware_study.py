@@ -12,8 +12,8 @@ from specmeter.analysis.machines import Machine, MachineLine, MachineTable
 from specmeter.numbers.estimates import quotient, scaled
 from specmeter.record import Estimate
 from specmeter.studies import findings, from_claims
-from specmeter.studies.hardware import of_machines, published
-from specmeter.studies.hardware.table import DENSE
+from specmeter.studies.library.hardware_comparison.extra import DENSE, of_machines
+from specmeter.studies.library.hardware_comparison.published import published
 from specmeter.studies.study import StudyData
 
 

@@ -11,8 +11,8 @@ import pytest
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate, Network, network_of
-from specmeter.studies.cross_device.costs import Backend
-from specmeter.studies.cross_device.latency import at_least, break_even, fitted, forecast, step_of
+from specmeter.studies.library.cross_device.costs import Backend
+from specmeter.studies.library.cross_device.latency import at_least, break_even, fitted, forecast, step_of
 from specmeter.studies.study import ArmResult, DraftPlace
 from specmeter.theory.latency import DraftStep, LatencyModel
 

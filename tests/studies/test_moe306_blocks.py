@@ -11,8 +11,8 @@ from claims_of import rulings
 
 from specmeter.numbers.stats import t_critical
 from specmeter.record import Estimate
-from specmeter.studies.moe306.blocks import faster, mean_gain, ratio, widened
-from specmeter.studies.moe306.lines import LARGE, MOE, SMALL, at, baseline_of, speculative
+from specmeter.studies.library.moe_306.blocks import faster, mean_gain, ratio, widened
+from specmeter.studies.library.moe_306.lines import LARGE, MOE, SMALL, at, baseline_of, speculative
 from specmeter.studies.study import ArmResult, Result, StudyData
 
 WEATHER = (1.0, 0.6, 1.7)

@@ -9,8 +9,8 @@ import pytest
 from claims_of import rulings, said
 from moe306_data import Config
 
-from specmeter.studies.moe306 import claims
-from specmeter.studies.moe306.lines import DENSE, SMALL
+from specmeter.studies import find
+from specmeter.studies.library.moe_306.lines import DENSE, SMALL
 from specmeter.studies.study import Finding, Result, StudyData
 
 FLAT = made.study(1.2)
@@ -75,7 +75,7 @@ def test_wide_intervals_decide_nothing() -> None:
     "data", [PAPER, OPPOSITE, WIDE, FLAT, LOSING], ids=["paper", "opposite", "wide", "flat", "losing"]
 )
 def test_every_claim_is_ruled_once_and_says_why(data: StudyData) -> None:
-    ruled = claims(data)
+    ruled = find("moe-306").claims(data)
     assert len({claim.id for claim in ruled}) == len(ruled) == 24
     for claim in ruled:
         assert claim.where, claim.id

@@ -11,7 +11,7 @@ from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import Turn, plan
 from specmeter.record import Arm, Prompt
-from specmeter.studies.moe306 import suite
+from specmeter.studies.library.moe_306.lines import suite
 from specmeter.studies.study import ArmResult
 
 PAPER = {"A": 18, "B": 144, "C": 36, "D": 72, "F": 36}

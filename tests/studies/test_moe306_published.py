@@ -9,9 +9,9 @@ import pytest
 from specmeter.record import Estimate
 from specmeter.studies import findings
 from specmeter.studies.from_claims import rulings
-from specmeter.studies.moe306 import published, suite
-from specmeter.studies.moe306.equations import equations, rounds, tokens_generated, traffic
-from specmeter.studies.moe306.lines import MOE, SMALL, at, by_length, overall, speculative
+from specmeter.studies.library.moe_306.equations import equations, rounds, tokens_generated, traffic
+from specmeter.studies.library.moe_306.lines import MOE, SMALL, at, by_length, overall, speculative, suite
+from specmeter.studies.library.moe_306.published import published
 from specmeter.studies.study import ClaimRuling, StudyTable
 
 DATA = published()

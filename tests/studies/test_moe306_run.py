@@ -9,9 +9,9 @@ import pytest
 from specmeter.cli import invoke
 from specmeter.record import Estimate
 from specmeter.studies import findings
+from specmeter.studies.library.moe_306.equations import equations
+from specmeter.studies.library.moe_306.lines import overall, speculative
 from specmeter.studies.measured import from_run
-from specmeter.studies.moe306.equations import equations
-from specmeter.studies.moe306.lines import overall, speculative
 from specmeter.studies.study import StudyData
 
 MOCK = {

@@ -13,9 +13,8 @@ from specmeter.analysis.consumption import Consumption
 from specmeter.analysis.explain.memory_price import MemoryPrice
 from specmeter.experiments.file import load
 from specmeter.record import Estimate
-from specmeter.studies.open_questions import PARTS
-from specmeter.studies.open_questions.claims import CONTEXTS, GAMMA, GREEDY, MIXTURES, SAMPLED
-from specmeter.studies.parts import Order, load_parts
+from specmeter.studies.library.open_questions.extra import CONTEXTS, GAMMA, GREEDY, MIXTURES, SAMPLED
+from specmeter.studies.parts import StudyOrder, load_parts
 from specmeter.studies.study import ArmResult, ModelUsed, Result, StudyData
 from specmeter.workloads.spec import LengthWorkload
 
@@ -244,9 +243,9 @@ def test_tables_and_figures() -> None:
 
 @pytest.mark.parametrize("variants", [(), ("bench",), ("bench", "quick")])
 def test_every_part_has_its_question(variants: tuple[str, ...]) -> None:
-    parts = {part.name: part.loaded for part in load_parts(Order("open-questions", variants))}
-    assert tuple(parts) == PARTS
-    experiments = {name: load(name, variants=variants).experiment for name in PARTS}
+    parts = {part.name: part.loaded for part in load_parts(StudyOrder("open-questions", variants))}
+    assert tuple(parts) == studies.find("open-questions").parts
+    experiments = {name: load(name, variants=variants).experiment for name in parts}
     assert max(arm.gamma or 0 for arm in experiments[GAMMA].expand()) == 64
     assert experiments[GREEDY].generation.temperature == 0
     assert experiments[SAMPLED].generation.temperature == 0.8
@@ -264,7 +263,7 @@ def test_every_part_has_its_question(variants: tuple[str, ...]) -> None:
 
 
 def test_an_interval_is_needed_to_be_apart() -> None:
-    from specmeter.studies.open_questions.claims import apart
+    from specmeter.studies.library.open_questions.extra import apart
 
     bare = Estimate(point=1.0, n=1, unit="x", method="made up")
     assert not apart(bare, estimate(2.0))

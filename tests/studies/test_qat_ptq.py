@@ -8,11 +8,12 @@ from quant_data import model, study
 from specmeter.quality import ModelQuality, ModelRole
 from specmeter.quality.plan import load_plan
 from specmeter.quality.planned import measure_plan
-from specmeter.studies import findings
+from specmeter.studies import find, findings
+from specmeter.studies.library.qat_vs_ptq.extra import CAVEAT, published
 from specmeter.studies.measured import from_quality
-from specmeter.studies.quantization.qat_ptq import figures, published, tables
-from specmeter.studies.quantization.qat_ptq_claims import CAVEAT
 from specmeter.studies.study import StudyData
+
+STUDY = find("qat-vs-ptq")
 
 WIDTHS = (3, 4, 6, 8)
 
@@ -63,10 +64,10 @@ def test_what_the_published_numbers_show() -> None:
 
 def test_the_caveat_stands_with_every_table_and_figure() -> None:
     data = published()
-    shown = (*tables(data), *figures(data))
+    shown = (*STUDY.tables(data), *STUDY.figures(data))
     assert len(shown) == 3
     assert all(CAVEAT in item.about for item in shown)
-    assert len(tables(data)[0].rows) == 7
+    assert len(STUDY.tables(data)[0].rows) == 7
 
 
 def test_families_as_the_document_has_them() -> None:

@@ -10,11 +10,13 @@ from engines.llama_fixtures import NO_NATIVE, native
 from specmeter.quality.plan import load_plan
 from specmeter.quality.planned import measure_plan
 from specmeter.record import Estimate
-from specmeter.studies import findings
+from specmeter.studies import find, findings
+from specmeter.studies.library.apple_quant_ladder.published import ladder as published
 from specmeter.studies.measured import from_quality
-from specmeter.studies.quantization.ladder import figures, published, tables
-from specmeter.studies.quantization.rungs import faster, named, rungs, worse
+from specmeter.studies.rungs import faster, named, rungs, worse
 from specmeter.studies.study import StudyData
+
+STUDY = find("apple-quant-ladder")
 
 BOUND = {name: 36.8 * 8.4 / size for name, size in SIZES.items()}
 """Rates of a machine whose memory decides alone."""
@@ -110,22 +112,22 @@ def test_rungs_that_are_missing_are_said_to_be() -> None:
 
 def test_the_document_s_table_and_figures() -> None:
     data = published()
-    table = tables(data)[0]
+    table = STUDY.tables(data)[0]
     assert [row[0].text for row in table.rows] == list(SIZES)
     assert len(table.columns) == len(table.rows[0])
     assert table.verdicts == (None,) * 7  # no bound refutes any of the rates
     change = table.rows[6][table.columns.index("change [%]")].value
     assert isinstance(change, Estimate)
     assert change.point == pytest.approx(267.3, abs=0.05)
-    assert [figure.key for figure in figures(data)] == ["rate-by-size", "perplexity-by-size", "bytes-per-second"]
-    assert all(len(figure.points) == 7 for figure in figures(data))
-    front = {point.x: point.series for point in figures(data)[1].points}
+    assert [figure.key for figure in STUDY.figures(data)] == ["rate-by-size", "perplexity-by-size", "bytes-per-second"]
+    assert all(len(figure.points) == 7 for figure in STUDY.figures(data))
+    front = {point.x: point.series for point in STUDY.figures(data)[1].points}
     assert front[3.464055584] == "on the front"
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
     empty = StudyData(study="apple-quant-ladder", origin="measured", title="")
-    assert tables(empty) == figures(empty) == ()
+    assert STUDY.tables(empty) == STUDY.figures(empty) == ()
 
 
 def test_the_quick_variant_for_real() -> None:

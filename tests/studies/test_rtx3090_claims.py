@@ -12,9 +12,9 @@ from rtx3090_data import Made
 from originals import rows
 from specmeter.record import Estimate
 from specmeter.studies import findings
-from specmeter.studies.rtx3090 import published
-from specmeter.studies.rtx3090.lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio
-from specmeter.studies.rtx3090.mechanism import budget, budgets_of_requests, saturation
+from specmeter.studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio
+from specmeter.studies.library.rtx3090_19.mechanism import budget, budgets_of_requests, saturation
+from specmeter.studies.library.rtx3090_19.published import published
 from specmeter.studies.study import Finding, Result, StudyData
 
 LONG = tuple(LONGER)

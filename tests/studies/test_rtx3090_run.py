@@ -14,8 +14,8 @@ from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load
 from specmeter.studies import findings
+from specmeter.studies.library.rtx3090_19.lines import F16, OTHER_VOCABULARY, lines, ratio
 from specmeter.studies.measured import from_run
-from specmeter.studies.rtx3090.lines import F16, OTHER_VOCABULARY, lines, ratio
 from specmeter.studies.study import StudyData
 from specmeter.workloads import count
 

@@ -10,8 +10,8 @@ from ratio_data import Made, data
 
 from specmeter import studies
 from specmeter.experiments.file import load
-from specmeter.studies.quantization.rungs import faster, named, rungs
-from specmeter.studies.speed_ratio.ratio import pairings
+from specmeter.studies.pairings import pairings
+from specmeter.studies.rungs import faster, named, rungs
 from specmeter.studies.study import ModelUsed, StudyData
 from specmeter.theory.cost import break_even_rate
 from specmeter.workloads.spec import BenchWorkload, StudiesWorkload

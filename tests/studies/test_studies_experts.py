@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from specmeter import studies
+from specmeter.analysis.explain.experts import union_at
 from specmeter.record import Estimate, ExpertUnion, UnionPoint
-from specmeter.studies.experts import touched
 from specmeter.studies.study import ArmResult, ModelUsed, StudyData
 from specmeter.theory.experts import expected_union
 
@@ -21,28 +23,17 @@ UNION = ExpertUnion(
 MOE = ModelUsed(name="moe", reference="moe.gguf", experts=32, experts_used=4, union=UNION)
 
 
-def test_measured_first_and_the_formula_beside_it() -> None:
-    found = touched(MOE, 5)
-    assert found is not None
-    assert found.best == 10
-    assert found.uniform == pytest.approx(expected_union(5.0, 32, 4))
-    assert found.told == (
-        "5 tokens read 10.0 [9.0, 11.0] of 32 experts of a layer on the run's texts (uniform routing: 15.6)"
-    )
-    between = touched(MOE, 7)
+def test_measured_points_and_lines_between_them() -> None:
+    assert union_at(UNION, 5) == UNION.points[1].union
+    between = union_at(UNION, 7)
     assert between is not None
-    assert between.measured is not None
-    assert (between.measured.point, between.measured.low) == (12, 11)
+    assert (between.point, between.low, between.high) == (12, 11, 13)
+    assert "on a line between 5 and 9 tokens" in between.method
 
 
-def test_beyond_what_was_measured_only_the_formula_speaks() -> None:
-    for model, n in ((MOE, 17), (MOE.model_copy(update={"union": None}), 5)):
-        found = touched(model, n)
-        assert found is not None
-        assert found.measured is None
-        assert found.best == found.uniform
-        assert "not measured" in found.told
-    assert touched(ModelUsed(name="dense", reference="d"), 5) is None
+def test_beyond_what_was_measured_nothing_is_said() -> None:
+    assert union_at(UNION, 17) is None
+    assert union_at(UNION, 0) is None
 
 
 def test_studies_tabulate_what_their_verifications_read() -> None:
@@ -54,5 +45,11 @@ def test_studies_tabulate_what_their_verifications_read() -> None:
     table = studies.findings("moe-sd", data).tables[-1]
     assert table.key == "experts"
     assert [row[1].value for row in table.rows] == [1, 2, 5, 9], "17 tokens were not measured"
+    five = table.rows[2]
+    assert five[2].value == UNION.points[1].union
+    assert five[3].value == pytest.approx(expected_union(5.0, 32, 4))
+    assert five[4].value == 2.5
+    dense = replace(data, models=(ModelUsed(name="moe", reference="d"),))
+    assert all(table.key != "experts" for table in studies.findings("moe-sd", dense).tables)
     without = StudyData(study="moe-sd", origin="published", title="made up", arms=arms)
     assert all(table.key != "experts" for table in studies.findings("moe-sd", without).tables)

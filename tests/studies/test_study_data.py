@@ -19,7 +19,7 @@ from specmeter.laboratory.run import prepare, run
 from specmeter.record import Request
 from specmeter.studies import from_claims, setting
 from specmeter.studies.measured import from_run, merged
-from specmeter.studies.study import ArmResult, Ran, claimed_cell
+from specmeter.studies.study import ArmResult, Ran
 from specmeter.studies.telling import fallen
 
 
@@ -189,7 +189,7 @@ def test_a_row_that_breaks_a_bound_supports_nothing(more: dict[str, Any], word: 
     assert not line.stands
     assert line.speedup is None
     assert line.claimed_speedup == 1.5
-    assert claimed_cell(line).struck == (word == "impossible")
+    assert line.speedup_cell.struck == (word == "impossible")
     assert line.why.startswith(ruling.bound)
     assert ("needs a forward over 5 tokens at 0.6" in line.why) == (word == "implausible")
     assert line.requests == 3
@@ -215,7 +215,7 @@ def test_an_unlike_baseline_makes_the_comparison_false_and_leaves_the_rate() -> 
     )  # fmt: skip
     assert not line.stands
     assert line.of_rate == "valid"
-    assert claimed_cell(line).struck
+    assert line.speedup_cell.struck
     assert fallen([line], 3) == "1 of 3 is compared with what is unlike them: they support nothing."
 
 

@@ -11,7 +11,7 @@ from stand_in_study import NAME, install
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.quality.plan import load_plan
-from specmeter.studies.needs import engine_problem, plan_problem, unavailable
+from specmeter.studies.requirements import engine_problem, plan_problem, unavailable
 
 PLENTY = 10**12
 

@@ -148,7 +148,7 @@ def _page(table: MachineTable, languages: Sequence[Language]) -> str:
     from specmeter import studies
     from specmeter.show.page.page import study_page
     from specmeter.show.page.study_document import study_document
-    from specmeter.studies.hardware import of_machines
+    from specmeter.studies.library.hardware_comparison.extra import of_machines
 
     return study_page([study_document(studies.findings("hardware-comparison", of_machines(table)))], languages)
 

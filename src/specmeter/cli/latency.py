@@ -9,7 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from specmeter.record import Network
-    from specmeter.studies.cross_device.latency import Fitted
+    from specmeter.studies.library.cross_device.latency import Fitted
     from specmeter.studies.study import StudyData
     from specmeter.theory.latency import DraftStep
 
@@ -79,7 +79,7 @@ def command(
     from specmeter.record import Network
     from specmeter.show.terminal.console import say_json
     from specmeter.show.terminal.latency import document, print_forecasts
-    from specmeter.studies.cross_device.latency import at_least, forecast
+    from specmeter.studies.library.cross_device.latency import at_least, forecast
 
     rates = _bounded("--bandwidth", bandwidth, "1000,10000", _BANDWIDTHS)
     times = _bounded("--rtt", rtt, "0.5,2,10", _TIMES)
@@ -108,8 +108,8 @@ def command(
 
 
 def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tuple[Fitted, DraftStep | None]:
-    from specmeter.studies.cross_device.costs import backends
-    from specmeter.studies.cross_device.latency import fitted, step_of
+    from specmeter.studies.library.cross_device.costs import backends
+    from specmeter.studies.library.cross_device.latency import fitted, step_of
     from specmeter.theory.acceptance import tokens_per_step
     from specmeter.theory.arguments import probabilities
 

@@ -160,6 +160,6 @@ def _list_published() -> None:
     for name in studies.names():
         study = studies.find(name)
         printed = "" if study.published() is not None else " (printed no numbers)"
-        screen.say(f"{name}: {study.TITLE}{printed}", wrap=False)
+        screen.say(f"{name}: {study.title}{printed}", wrap=False)
     for name, members in GROUPS.items():
         screen.say(f"{name}: {', '.join(members)}", wrap=False)

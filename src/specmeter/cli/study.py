@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RunState
     from specmeter.studies.folder import Part, StudyFolder
-    from specmeter.studies.parts import Order
+    from specmeter.studies.parts import StudyOrder
 
 
 @click.group(name="study")
@@ -36,19 +36,28 @@ def command() -> None:
     """
 
 
+_TRUST = click.option(
+    "--trust", is_flag=True, help="Run the code that a study of your own names (FILE.FUNCTION); read it first."
+)
+
+
 @command.command(name="list")
+@click.argument("folders", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def list_studies(as_json: bool) -> None:
+def list_studies(folders: tuple[str, ...], as_json: bool) -> None:
     """List the studies: their documents, their parts and variants, and those measured under specmeter-runs/.
+
+    FOLDERS are studies of your own (a folder with a study.yaml), listed after those that come with specmeter.
 
     \b
     Examples:
       specmeter study list
+      specmeter study list ./mystudy
       specmeter study list --json | jq '.studies[].name'
     """
     from specmeter.show.terminal.study import print_list
 
-    print_list(as_json=as_json)
+    print_list(folders, as_json=as_json)
 
 
 @command.command()
@@ -85,6 +94,7 @@ def list_studies(as_json: bool) -> None:
 )
 @click.option("--new", is_flag=True, help="Start anew even if the same study is unfinished.")
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@_TRUST
 @click.option("--dry-run", is_flag=True, help="Only say what would be measured, and what cannot be.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found (or the dry run) as JSON.")
 @click.pass_context
@@ -98,10 +108,13 @@ def run(
     out: Path | None,
     new: bool,
     offline: bool,
+    trust: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
     """Measure the study NAME (see `specmeter study list`), or resume it where it was left.
+
+    NAME may be the folder of a study of your own; docs/how-to/write-a-study.md says what it holds.
 
     Parts, arms and models that cannot be measured here are left out with the reason: models that are not there, memory,
     a binary without what is needed. The rest is measured. Everything is on disk before the next step: after Ctrl-C, a
@@ -115,6 +128,7 @@ def run(
       specmeter study run moe-306 --model moe_q4=q4.gguf --model draft_0.8b=small.gguf --offline
       specmeter study run moe-306 --faithful --dry-run
       specmeter study run moe-306 --variant bench --set design.blocks=5
+      specmeter study run ./mystudy
 
     \b
     Exit codes: 0 everything that can be measured here was, 1 checks found numbers invalid, 2 the study or a flag cannot
@@ -127,12 +141,12 @@ def run(
     from specmeter.store.places import is_study
     from specmeter.studies.folder import StudyFolder as Folder
     from specmeter.studies.folder import choose_folder
-    from specmeter.studies.parts import Order as Asked
+    from specmeter.studies.parts import StudyOrder as Asked
     from specmeter.studies.parts import read_models
     from specmeter.studies.runner import begin, look, measure_study
 
     chosen = (*(("faithful",) if faithful else ()), *variants)
-    ready = look(Asked(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline))
+    ready = look(Asked(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline, trust))
     if dry_run:
         from specmeter.show.terminal.plan import print_dry_run
 
@@ -146,12 +160,12 @@ def run(
     screen = errors()
     stop_like_ctrl_c()
     record = begin(ready, folder)
-    screen.say(f"{'resuming' if resumed else 'measuring'} {name} in {folder.path}", wrap=False)
+    screen.say(f"{'resuming' if resumed else 'measuring'} {record.study} in {folder.path}", wrap=False)
     print_left_out(screen, record)
     try:
         complete = measure_study(ready, record, folder, _Watch(screen))
-        report = _write_report(folder)
-        invalid = print_findings(folder, report, as_json=as_json)
+        report = _write_report(folder, trusted=trust)
+        invalid = print_findings(folder, report, as_json=as_json, trusted=trust)
     except KeyboardInterrupt:
         with undisturbed():
             print_stopped(screen, folder, _command(ready.order, folder, as_json=as_json))
@@ -164,8 +178,9 @@ def run(
 
 @command.command()
 @click.argument("folder", default="latest")
+@_TRUST
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def show(folder: str, as_json: bool) -> int:
+def show(folder: str, trust: bool, as_json: bool) -> int:
     """Show what a study found: its claims, its tables, and what was left out.
 
     FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished study is
@@ -186,7 +201,7 @@ def show(folder: str, as_json: bool) -> int:
 
     found = Folder(find_study(folder))
     report = found.report_path if found.report_path.is_file() else None
-    return 1 if print_findings(found, report, as_json=as_json, tables=True) else 0
+    return 1 if print_findings(found, report, as_json=as_json, tables=True, trusted=trust) else 0
 
 
 @command.command()
@@ -254,20 +269,24 @@ class _Watch:
         self._screen.say(text, wrap=False)
 
 
-def _command(order: Order, folder: StudyFolder, *, as_json: bool) -> str:
+def _command(order: StudyOrder, folder: StudyFolder, *, as_json: bool) -> str:
     """The command that goes on in `folder` whatever state it is in, to be pasted into a shell."""
     words = ["specmeter", "study", "run", order.study]
     words += [word for variant in order.variants for word in ("--variant", variant)]
     words += [word for name, reference in order.models.items() for word in ("--model", f"{name}={reference}")]
     words += [word for override in order.overrides for word in ("--set", override)]
-    words += [*(["--offline"] if order.offline else []), *(["--json"] if as_json else [])]
+    words += [
+        *(["--offline"] if order.offline else []),
+        *(["--trust"] if order.trusted else []),
+        *(["--json"] if as_json else []),
+    ]
     return shlex.join([*words, "--out", str(folder.path)])
 
 
-def _write_report(folder: StudyFolder) -> Path:
+def _write_report(folder: StudyFolder, *, trusted: bool) -> Path:
     """The page of what was found, in the study folder."""
     from specmeter.show.page.files import write_study_page
     from specmeter.show.page.study_document import read_study
     from specmeter.show.words import LANGUAGES
 
-    return write_study_page([read_study(folder)], folder.report_path, LANGUAGES, inside=True)
+    return write_study_page([read_study(folder, trusted=trusted)], folder.report_path, LANGUAGES, inside=True)

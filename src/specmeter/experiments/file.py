@@ -146,11 +146,16 @@ def parse(text: str) -> Experiment:
     return _validate(data, "experiment.yaml", _EXPERIMENT, ON_RECORD)
 
 
+def parse_form(form: Form[Kind], text: str, source: str) -> Kind:
+    """What the text of a file says, read as untrusted; messages call it `source`. Raises `ExperimentError`."""
+    return _validate(_parse(text, source, form), source, form)
+
+
 def load_form(
     form: Form[Kind], reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
 ) -> Loaded[Kind]:
     """As `load`, for any kind of file."""
-    return _load_text(form, *_read(reference, form), overrides, variants)
+    return _load_text(form, *read_form(reference, form), overrides, variants)
 
 
 def _load_text(
@@ -214,7 +219,8 @@ def _merged(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
+def read_form(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
+    """(text, source, folder) of a bundled file by name or of a file by path. Raises `ExperimentError`."""
     path = Path(reference).expanduser()
     looks_like_path = path.suffix in {".yaml", ".yml"} or path.parent != Path()
     if not looks_like_path and not path.is_file():

@@ -9,7 +9,6 @@ from specmeter.record import Estimate
 from specmeter.show.study_figures import slug, verdict_word
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made
 from specmeter.store.environment import private
-from specmeter.studies.study import claimed_cell
 from specmeter.text import amount, printable, size
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
     invalid, printed = line.of_rate == "invalid", origin == "published"
     speedup = estimated(line.speedup, 2, struck=invalid)
     if line.claimed_speedup is not None:
-        speedup = _cell(claimed_cell(line), strike=False, printed=printed)
+        speedup = _cell(line.speedup_cell, strike=False, printed=printed)
     elif not line.speculates and line.speedup is None:
         speedup = Cell(Phrase("cell.baseline"))
     return (

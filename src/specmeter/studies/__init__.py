@@ -1,92 +1,74 @@
 """Studies: published documents whose systems run with specmeter, and whose claims are put to the test.
 
-    study       what a study is and what it finds: data, claims, tables, figures
-    measured    data of a study from our own runs and quality measurements
-    rows        requests and arms of a run in the words of studies
-    from_claims data of a study from published rows, with what the audit rules about each
-    setting     models, machines, bandwidth, and what has to be known of them
-    experts     experts that a forward reads, as measured, beside the uniform formula
-    NAME        one module per document: its parts, claims, tables and figures
-
-A module of a study has `TITLE`, `SOURCE` (the document), `PARTS` (what is measured), `published()` (the document's own
-numbers, or None), `claims(data)`, `tables(data)` and `figures(data)`.
+library/NAME  one folder per document: study.yaml (parts, claims with their rule, tables, figures), rarely code
+definition    what study.yaml may say
+loading       bundled studies and those of users, and what they say about data
+selection     rows and quantities; predicates: rules over them; builders: tables and figures of them
+telling       the one rule of what supports a claim
+study         the words all studies speak: data, claims, tables, figures
+measured      data of a study from our own runs and quality measurements
+from_claims   data of a study from published rows, with what the audit rules about each
+runner        a study from beginning to end; folder: what is kept of it
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from specmeter.studies.loading import Study
+    from specmeter.studies.study import StudyData, StudyFindings
 
-    from specmeter.studies.study import ClaimRuling, StudyData, StudyFigure, StudyFindings, StudyTable
-
-_MODULES = {
-    "moe-306": "moe306",
-    "apple-quant-ladder": "quantization.ladder",
-    "qat-vs-ptq": "quantization.qat_ptq",
-    "apple-sd": "speed_ratio.apple_sd",
-    "self-speculation": "speed_ratio.self_speculation",
-    "quant-acceptance": "quantization.acceptance",
-    "moe-sd": "speed_ratio.moe_sd",
-    "cross-device": "cross_device",
-    "hardware-comparison": "hardware",
-    "rtx3090-19": "rtx3090",
-    "open-questions": "open_questions",
-}
-
-
-class Study(Protocol):
-    """A module of a study."""
-
-    TITLE: str
-    SOURCE: str
-    """The document: title, author, date, address."""
-    PARTS: tuple[str, ...]
-    """What is measured: names of bundled experiments or of bundled quality plans."""
-
-    def published(self) -> StudyData | None:
-        """The document's own numbers with our verdicts; None where it published none."""
-        ...
-
-    def claims(self, data: StudyData) -> tuple[ClaimRuling, ...]:
-        """What the data says about each claim."""
-        ...
-
-    def tables(self, data: StudyData) -> tuple[StudyTable, ...]:
-        """The document's tables from this data; those it has nothing for are left out."""
-        ...
-
-    def figures(self, data: StudyData) -> tuple[StudyFigure, ...]:
-        """The document's figures from this data; those it has nothing for are left out."""
-        ...
+NAMES = (
+    "moe-306",
+    "apple-quant-ladder",
+    "qat-vs-ptq",
+    "apple-sd",
+    "self-speculation",
+    "quant-acceptance",
+    "moe-sd",
+    "cross-device",
+    "hardware-comparison",
+    "rtx3090-19",
+    "open-questions",
+)
+"""In the order in which they are listed."""
 
 
 def names() -> tuple[str, ...]:
-    """All studies."""
-    return tuple(_MODULES)
+    """All bundled studies."""
+    return NAMES
 
 
-def find(name: str) -> Study:
-    """A study by name. Raises `UsageError` for an unknown one."""
-    if name not in _MODULES:
-        raise UsageError(f"no study is called {name!r}", fix=f"choose one of: {', '.join(_MODULES)}")
-    return cast("Study", import_module(f"specmeter.studies.{_MODULES[name]}"))
+def find(name: str, *, trusted: bool = False) -> Study:
+    """A bundled study by name, or a user's by the path of its folder.
+
+    Raises `UsageError` for neither, `ExperimentError` for a bad `study.yaml`.
+    """
+    from specmeter.studies import loading
+
+    if name in names():
+        return loading.bundled(name)
+    folder = Path(name).expanduser()
+    if (folder / loading.FILE_NAME).is_file():
+        return loading.own(folder, trusted=trusted)
+    if folder.is_dir():
+        raise UsageError(f"{name}: has no {loading.FILE_NAME}", fix="docs/how-to/write-a-study.md begins one")
+    near = difflib.get_close_matches(name, names(), n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(
+        f"no study is called {name[:80]!r}",
+        fix=f"{hint}choose one of: {', '.join(names())}; or name a folder that has a {loading.FILE_NAME}",
+    )
 
 
 def findings(name: str, data: StudyData) -> StudyFindings:
-    """Everything a study says about data, and which experts its targets read where that was measured.
-
-    Raises `UsageError` for an unknown study.
-    """
-    from specmeter.studies import experts
-    from specmeter.studies.study import StudyFindings
-
-    found = find(name)
-    return StudyFindings(data, found.claims(data), (*found.tables(data), *experts.tables(data)), found.figures(data))
+    """Everything a bundled study says about data. Raises `UsageError` for an unknown one."""
+    return find(name).findings(data)
 
 
 def published(name: str) -> StudyFindings:
@@ -106,5 +88,4 @@ def load(study: str | Path = "latest") -> StudyFindings:
     from specmeter.store.places import find_study
     from specmeter.studies.folder import StudyFolder
 
-    data = StudyFolder(find_study(str(study))).data()
-    return findings(data.study, data)
+    return StudyFolder(find_study(str(study))).findings()

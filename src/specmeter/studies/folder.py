@@ -25,9 +25,11 @@ from specmeter.record import Record, Verdict
 from specmeter.record.json_file import read_record, write_record
 from specmeter.store import RunState, RunStore
 from specmeter.store.places import RUNS_FOLDER, STUDY_NAME, find_studies, new_folder
+from specmeter.studies import find
 from specmeter.studies.amounts import measured
+from specmeter.studies.loading import Study, remembered
 from specmeter.studies.measured import from_quality, from_run, merged, ran
-from specmeter.studies.study import Ran, StudyData
+from specmeter.studies.study import Ran, StudyData, StudyFindings
 
 REPORT_NAME = "report.html"
 _MAX_BYTES = 4 * 2**20
@@ -54,11 +56,22 @@ class Part(Record):
     """What was decided when it was begun; it stays so until the part is complete."""
 
 
+class OwnStudy(Record):
+    """A user's own study, as it was when it was measured."""
+
+    folder: str
+    """Where its files are: its code is read from there, and only where it is trusted."""
+    text: Annotated[str, Field(max_length=1_000_000)]
+    """Of its `study.yaml`."""
+
+
 class StudyRecord(Record):
     """What `study.json` holds."""
 
     format: Literal[1] = 1
     study: Annotated[str, Field(max_length=100)]
+    own: OwnStudy | None = None
+    """None: bundled."""
     variants: tuple[str, ...] = ()
     """As they were asked for; each part takes those that it has."""
     overrides: tuple[str, ...] = ()
@@ -69,7 +82,9 @@ class StudyRecord(Record):
 
     def asked_like(self, other: StudyRecord) -> bool:
         """Whether the same was asked for."""
-        return (self.study, self.variants, self.overrides) == (other.study, other.variants, other.overrides)
+        own = [None if it.own is None else it.own.folder for it in (self, other)]
+        same = (self.study, self.variants, self.overrides) == (other.study, other.variants, other.overrides)
+        return same and own[0] == own[1]
 
     def with_part(self, part: Part) -> StudyRecord:
         """The record with this part in the place of the one of its name."""
@@ -119,6 +134,18 @@ class StudyFolder:
             inside=True,
         )
 
+    def study(self, *, trusted: bool = False) -> Study:
+        """The study that was measured; `trusted`: code of a user's folder may run. Raises `UsageError`."""
+        record = self.record()
+        if record.own is None:
+            return find(record.study)
+        return remembered(Path(record.own.folder), record.own.text, trusted=trusted)
+
+    def findings(self, *, trusted: bool = False) -> StudyFindings:
+        """What the study says about everything that was measured so far."""
+        study = self.study(trusted=trusted)
+        return study.findings(self.data(study))
+
     def write(self, record: StudyRecord) -> None:
         """Keep it, whole or not at all."""
         write_record(record, self.record_path, what="study", inside=True)
@@ -160,9 +187,9 @@ class StudyFolder:
         """Whether every part that can be measured here was measured."""
         return all(self.state(part).status != "incomplete" for part in self.record().parts)
 
-    def data(self) -> StudyData:
+    def data(self, study: Study | None = None) -> StudyData:
         """Everything that was measured so far, and what was not."""
-        record = self.record()
+        record, study = self.record(), study or self.study()
         several = sum(part.kind == "experiment" for part in record.parts) > 1
         found: list[StudyData] = []
         more: list[Ran] = []
@@ -175,7 +202,7 @@ class StudyFolder:
                 found.append(self._data_of_report(part, record.study))
             else:
                 folder = self.run_folder(part.name)
-                found.append(from_run(record.study, folder, part=part.name, several=several))
+                found.append(from_run(study, folder, part=part.name, several=several))
             more += [
                 Ran(part=f"{part.name}: {item.name}", status="skipped", reason=item.reason) for item in part.left_out
             ]

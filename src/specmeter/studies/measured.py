@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING
 
 from specmeter.analysis.explain.memory_price import arm_prices
 from specmeter.analysis.reading import read_run
 from specmeter.quality import QualityReport
 from specmeter.store import RunState, RunStore
 from specmeter.studies import find, setting
-from specmeter.studies.draft_places import draft_places
-from specmeter.studies.rows import RunRows
-from specmeter.studies.study import ArmResult, ModelUsed, Ran, StudyData
+from specmeter.studies.rows import RunRows, draft_places
+from specmeter.studies.study import ModelUsed, Ran, StudyData
+
+if TYPE_CHECKING:
+    from specmeter.studies.loading import Study
 
 
-def from_run(name: str, folder: Path, *, part: str | None = None, several: bool = False) -> StudyData:
-    """What a run folder says about the study `name`; `part` is what the study calls that run (default: its experiment).
+def from_run(study: Study | str, folder: Path, *, part: str | None = None, several: bool = False) -> StudyData:
+    """What a run folder says about a study; `part` is what the study calls that run (default: its experiment).
 
-    Lines are named after the document's suites by the study's own `suite(line)`, where it has one; where a study has
-    `several` experiments, lines come with the part as their suite. Raises `StoreError` for a folder that is no run,
+    Lines are named after the document's suites where the study has a function for it; where a study has `several`
+    experiments, lines come with the part as their suite. Raises `StoreError` for a folder that is not a run,
     `UsageError` for an unknown study.
     """
+    study = find(study) if isinstance(study, str) else study
     report = read_run(folder)
     part = part or report.name
     with RunStore.open(folder, readonly=True) as store:
@@ -42,11 +45,13 @@ def from_run(name: str, folder: Path, *, part: str | None = None, several: bool 
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
     simulated = any(model.simulated for model in report.models)
     return StudyData(
-        study=name,
+        study=study.name,
         origin="measured",
         title=setting.title(report.models),
         results=tuple(rows.results(part if several else "")),
-        arms=tuple(map(_suite_namer(name), rows.lines(part if several else ""))),
+        arms=tuple(
+            line.model_copy(update={"suite": study.suite_of(line)}) for line in rows.lines(part if several else "")
+        ),
         models=tuple(setting.model_used(model, unions.get(model.name)) for model in report.models),
         places=places,
         memory=memory,
@@ -109,13 +114,6 @@ def _distinct(models: Iterable[ModelUsed]) -> tuple[ModelUsed, ...]:
         if key not in found or found[key].union is None:
             found[key] = model
     return tuple(found.values())
-
-
-def _suite_namer(name: str) -> Callable[[ArmResult], ArmResult]:
-    suite = cast("Callable[[ArmResult], str] | None", getattr(find(name), "suite", None))
-    if suite is None:
-        return lambda line: line
-    return lambda line: line.model_copy(update={"suite": suite(line)})
 
 
 def ran(part: str, state: RunState, *, checked: bool) -> Ran:

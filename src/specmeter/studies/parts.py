@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -17,13 +18,15 @@ from specmeter.quality.plan import LoadedPlan, bundled_plans, load_plan
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
     from specmeter.experiments.file import LoadedExperiment
+    from specmeter.studies.loading import Study
 
 
 @dataclass(frozen=True)
-class Order:
+class StudyOrder:
     """What was asked for."""
 
     study: str
+    """Name of a bundled one, or the folder of a user's own."""
     variants: tuple[str, ...] = ()
     """Each part takes those that it has."""
     overrides: tuple[str, ...] = ()
@@ -31,6 +34,16 @@ class Order:
     models: Mapping[str, str] = field(default_factory=dict[str, str])
     """The study's name of a model -> the reference that takes its place."""
     offline: bool = False
+    trusted: bool = False
+    """Whether code of a user's folder may run."""
+
+    @cached_property
+    def definition(self) -> Study:
+        """The study. Raises `UsageError` for an unknown one and for code that is not trusted, `ExperimentError` for a
+        bad `study.yaml`."""
+        found = studies.find(self.study, trusted=self.trusted)
+        found.refuse_untrusted()
+        return found
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -72,26 +85,26 @@ def read_models(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def variants_of(part: str) -> tuple[str, ...]:
-    """The variants that a bundled part offers. Raises `UsageError` for an unknown part."""
-    return _shelf(part)[part].variants
+def variants_of(study: Study) -> dict[str, tuple[str, ...]]:
+    """Part -> the variants that it offers. Raises `UsageError` for an unknown part, `ExperimentError` for a bad one."""
+    return {part: _source(study, part).variants for part in study.parts}
 
 
-def load_parts(order: Order) -> tuple[AnyPart, ...]:
+def load_parts(order: StudyOrder) -> tuple[AnyPart, ...]:
     """The parts of a study, ready to be looked at. Raises `UsageError` for an unknown study, and for a variant or a
     model that no part has; `ExperimentError` for what an override makes of a part."""
-    names = studies.find(order.study).PARTS
-    offered = {name: variants_of(name) for name in names}
-    _refuse_unknown("--variant", order.variants, [it for variants in offered.values() for it in variants], order.study)
+    study = order.definition
+    offered = variants_of(study)
+    _refuse_unknown("--variant", order.variants, [it for variants in offered.values() for it in variants], study.name)
     parts = tuple(
         _load(
-            name,
-            overrides_of(name, names, order.overrides),
+            _source(study, name),
+            overrides_of(name, study.parts, order.overrides),
             [variant for variant in order.variants if variant in offered[name]],
         )
-        for name in names
+        for name in study.parts
     )
-    _refuse_unknown("--model", tuple(order.models), [name for part in parts for name in models_of(part)], order.study)
+    _refuse_unknown("--model", tuple(order.models), [name for part in parts for name in models_of(part)], study.name)
     return tuple(_with_models(part, order.models) for part in parts)
 
 
@@ -107,17 +120,36 @@ def models_of(part: AnyPart) -> tuple[str, ...]:
     return (*part.loaded.experiment.targets, *part.loaded.experiment.drafts)
 
 
-def _shelf(part: str) -> Mapping[str, Any]:
-    for shelf in (experiment_file.bundled(), bundled_plans()):
+@dataclass(frozen=True)
+class _Source:
+    """Where a part comes from."""
+
+    name: str
+    reference: str
+    """Name of a bundled file, or the path of one beside `study.yaml`."""
+    is_quality: bool
+    variants: tuple[str, ...]
+
+
+def _source(study: Study, part: str) -> _Source:
+    """A file of the study's own folder, else a bundled one."""
+    if study.folder is not None:
+        for name, is_quality in ((f"{part}.yaml", False), (f"{part}.quality.yaml", True)):
+            path = study.folder / name
+            if path.is_file():
+                loaded = load_plan(str(path)) if is_quality else experiment_file.load(str(path))
+                return _Source(part, str(path), is_quality, loaded.variants)
+    for shelf, is_quality in ((experiment_file.bundled(), False), (bundled_plans(), True)):
         if part in shelf:
-            return shelf
-    raise UsageError(f"{part}: is neither a bundled experiment nor a bundled quality plan", fix="reinstall specmeter")
+            return _Source(part, part, is_quality, shelf[part].variants)
+    beside = "reinstall specmeter" if study.folder is None else f"write {study.folder / part}.yaml"
+    raise UsageError(f"parts: {part}: is neither a bundled experiment nor a bundled quality plan", fix=beside)
 
 
-def _load(name: str, overrides: Sequence[str], variants: Sequence[str]) -> AnyPart:
-    if name in experiment_file.bundled():
-        return ExperimentPart(name, experiment_file.load(name, overrides, variants=variants))
-    return QualityPart(name, load_plan(name, overrides, variants=variants))
+def _load(source: _Source, overrides: Sequence[str], variants: Sequence[str]) -> AnyPart:
+    if source.is_quality:
+        return QualityPart(source.name, load_plan(source.reference, overrides, variants=variants))
+    return ExperimentPart(source.name, experiment_file.load(source.reference, overrides, variants=variants))
 
 
 def _of_part(part: str, parts: Sequence[str], overrides: Sequence[str]) -> Iterator[str]:

@@ -12,16 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from specmeter import studies
 from specmeter.errors import EngineError, SpecmeterError, StoreError, UsageError
 from specmeter.laboratory.run import prepare
 from specmeter.models.absent import refuse_absent
 from specmeter.quality.files import load_report, save_report
 from specmeter.quality.planned import measure_plan
 from specmeter.store import RunStore
-from specmeter.studies.folder import LeftOut, Part, StudyFolder, StudyRecord
-from specmeter.studies.needs import engine_problem, lacking_models, plan_problem, unavailable
-from specmeter.studies.parts import AnyPart, ExperimentPart, Order, QualityPart, load_parts
+from specmeter.studies.folder import LeftOut, OwnStudy, Part, StudyFolder, StudyRecord
+from specmeter.studies.parts import AnyPart, ExperimentPart, QualityPart, StudyOrder, load_parts
+from specmeter.studies.requirements import engine_problem, lacking_models, plan_problem, unavailable
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from specmeter.models.absent import AbsentModel
     from specmeter.quality.measure import Progress as QualityProgress
     from specmeter.store import RunState
-    from specmeter.studies.needs import StudyNeeds
+    from specmeter.studies.requirements import StudyNeeds
 
 
 class Watch(Protocol):
@@ -63,7 +62,7 @@ class Watch(Protocol):
 class Ready:
     """An order whose parts were looked at."""
 
-    order: Order
+    order: StudyOrder
     parts: tuple[AnyPart, ...]
     record: StudyRecord
     """With what is skipped and left out here and now."""
@@ -71,19 +70,20 @@ class Ready:
     """Models of experiments that are not here and cannot be fetched."""
 
 
-def look(order: Order) -> Ready:
+def look(order: StudyOrder) -> Ready:
     """Load the parts, and find out what can be measured here; starts, makes and writes nothing.
 
     Raises `UsageError` or `ExperimentError` for an order that cannot be.
     """
     parts = load_parts(order)
-    more = getattr(studies.find(order.study), "needs", None)
+    study = order.definition
     record = StudyRecord(
-        study=order.study,
+        study=study.name,
+        own=None if study.folder is None else OwnStudy(folder=str(study.folder), text=study.text),
         variants=order.variants,
         overrides=order.changes,
         made_at=time.time(),
-        parts=tuple(_looked_at(part, order.offline, more) for part in parts),
+        parts=tuple(_looked_at(part, order.offline, study.unavailable) for part in parts),
     )
     experiments = [part.loaded for part in parts if isinstance(part, ExperimentPart)]
     lacking = [model for loaded in experiments for model in lacking_models(loaded, offline=order.offline)]
@@ -135,7 +135,7 @@ def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch:
     return complete
 
 
-def _measure(loaded: AnyPart, part: Part, order: Order, folder: StudyFolder, watch: Watch) -> bool:
+def _measure(loaded: AnyPart, part: Part, order: StudyOrder, folder: StudyFolder, watch: Watch) -> bool:
     """Measure one part; whether it is complete afterwards."""
     if isinstance(loaded, QualityPart):
         return _measure_quality(loaded, order, folder, watch)
@@ -146,7 +146,7 @@ def _measure(loaded: AnyPart, part: Part, order: Order, folder: StudyFolder, wat
     return watch.measure(prepared, place, RunStore.exists(place)).state == "complete"
 
 
-def _measure_quality(loaded: QualityPart, order: Order, folder: StudyFolder, watch: Watch) -> bool:
+def _measure_quality(loaded: QualityPart, order: StudyOrder, folder: StudyFolder, watch: Watch) -> bool:
     path = folder.quality_file(loaded.name)
     earlier = load_report(path, inside=True) if path.exists() else None
     with watch.models() as fetching, watch.scoring() as progress:
@@ -161,7 +161,7 @@ def _measure_quality(loaded: QualityPart, order: Order, folder: StudyFolder, wat
     return report.complete
 
 
-def _looked_at(part: AnyPart, offline: bool, more: StudyNeeds | None) -> Part:
+def _looked_at(part: AnyPart, offline: bool, more: StudyNeeds) -> Part:
     """What of a part can be measured here."""
     if isinstance(part, QualityPart):
         return Part(name=part.name, kind="quality", skipped=plan_problem(part.loaded, offline=offline))

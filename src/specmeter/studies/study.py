@@ -35,6 +35,17 @@ RestsOn = Literal["intervals", "counts", "printed values", ""]
 """
 
 
+class StudyCell(Record):
+    """A cell of a table: text, or a number with what is known about it."""
+
+    text: str = ""
+    """Shown as it is; with a value, what stands in its place when it is None."""
+    value: float | Estimate | None = None
+    digits: int = 2
+    struck: bool = False
+    """The number is false."""
+
+
 class Result(Record):
     """One generation on one prompt, measured by us or printed by the document."""
 
@@ -154,6 +165,24 @@ class ArmResult(Record):
         """The verdict about its rate by itself."""
         return self.rate_verdict if self.comparison_only else self.verdict
 
+    @property
+    def any_speedup(self) -> Estimate | float | None:
+        """The speedup, else the one that is only claimed."""
+        return self.claimed_speedup if self.speedup is None else self.speedup
+
+    @property
+    def speedup_cell(self) -> StudyCell:
+        """The speedup; one that is only claimed is struck out where it is false, not where it is implausible."""
+        struck = self.speedup is None and self.claimed_speedup is not None and self.verdict == "invalid"
+        return StudyCell(value=self.any_speedup, text="-", struck=struck)
+
+    @property
+    def step_cost(self) -> float | None:
+        """Plain tokens that take as long as one step: tau / speedup."""
+        if self.tau is None or self.speedup is None or not self.speedup.point:
+            return None
+        return self.tau.point / self.speedup.point
+
 
 class Ran(Record):
     """A part of a study, measured or not."""
@@ -179,7 +208,7 @@ class ModelUsed(Record):
     experts: int | None = None
     experts_used: int | None = None
     union: ExpertUnion | None = None
-    """Experts that consecutive tokens of the run's texts choose (`studies.experts`); None where they were not read."""
+    """Experts that consecutive tokens of the run's texts choose; None where they were not read."""
     quantization: str = ""
     stand_in: bool = False
     """One of specmeter's bench models, or simulated: not a model that the document names."""
@@ -209,6 +238,11 @@ class DraftPlace(Record):
     received_bytes: float | None = None
     vocabulary: int | None = None
     """Tokens that an output of the draft has a number for."""
+
+    @property
+    def held_told(self) -> str:
+        """Devices that held its weights, as a table has them."""
+        return ", ".join(self.held_by)
 
     @property
     def by_block(self) -> dict[tuple[int, int], float]:
@@ -269,24 +303,8 @@ class ClaimRuling(Record):
     """What was found, with numbers and intervals: one or two sentences."""
     rests_on: RestsOn = ""
     """What makes the ruling; empty where nothing does."""
-
-
-class StudyCell(Record):
-    """A cell of a table: text, or a number with what is known about it."""
-
-    text: str = ""
-    """Shown as it is; with a value, what stands in its place when it is None."""
-    value: float | Estimate | None = None
-    digits: int = 2
-    struck: bool = False
-    """The number is false."""
-
-
-def claimed_cell(line: ArmResult, digits: int = 2) -> StudyCell:
-    """The speedup that a line only claims: struck out where it is false, and as it is where it is implausible."""
-    value = line.claimed_speedup
-    struck = value is not None and line.verdict == "invalid"
-    return StudyCell(value=value, text="-", digits=digits, struck=struck)
+    chinese: Annotated[str, Field(exclude=True)] = ""
+    """The claim in Chinese, for pages; not written to files."""
 
 
 def own_cell(line: ArmResult, value: float | Estimate | None, digits: int = 2) -> StudyCell:
@@ -385,3 +403,9 @@ class StudyFindings:
     claims: tuple[ClaimRuling, ...]
     tables: tuple[StudyTable, ...]
     figures: tuple[StudyFigure, ...]
+    title: str = ""
+    """Of the study."""
+    source: str = ""
+    """The document that is repeated."""
+    command: str = ""
+    """What measures it."""

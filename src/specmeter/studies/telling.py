@@ -54,12 +54,18 @@ def by_values(ruling: Finding, told: str) -> Found:
     return resting_on("printed values", (ruling, told))
 
 
-def ruling(identity: str, claim: str, where: str, found: Found) -> ClaimRuling:
-    """A claim with what was found: the one place where a study's claims are made, each stated beside its ruling."""
+def ruling(identity: str, claim: str, where: str, found: Found, *, chinese: str = "") -> ClaimRuling:
+    """A claim with what was found: the one place where rulings are made."""
     rests_on: RestsOn = found.rests_on if isinstance(found, _Resting) else "intervals"
     decided = found[0] in ("supported", "contradicted")
     return ClaimRuling(
-        id=identity, claim=claim, where=where, ruling=found[0], found=found[1], rests_on=rests_on if decided else ""
+        id=identity,
+        claim=claim,
+        where=where,
+        ruling=found[0],
+        found=found[1],
+        rests_on=rests_on if decided else "",
+        chinese=chinese,
     )
 
 

@@ -25,7 +25,7 @@ from specmeter.theory.experts import expected_union
 
 if TYPE_CHECKING:
     from specmeter.probe import Probe
-    from specmeter.record import ExpertUnion, ModelHeader, ModelIdentity, TextRouting
+    from specmeter.record import Estimate, ExpertUnion, ModelHeader, ModelIdentity, TextRouting
 
 _NOT_MEASURED = "routing was not measured"
 
@@ -109,3 +109,21 @@ def experts_of(
 
 def _points(union: ExpertUnion | None) -> dict[int, float]:
     return {point.tokens: point.union.point for point in union.points} if union is not None else {}
+
+
+def union_at(union: ExpertUnion, tokens: int) -> Estimate | None:
+    """Experts of a layer that a forward over `tokens` reads, as measured at a point or, by a straight line, between two
+    of them, with its interval; None beyond the last one."""
+    known = {point.tokens: point.union for point in union.points}
+    if tokens in known or not union.points or not union.points[0].tokens < tokens < union.points[-1].tokens:
+        return known.get(tokens)
+    lower = max(n for n in known if n < tokens)
+    upper = min(n for n in known if n > tokens)
+    a, b = known[lower], known[upper]
+    share = (tokens - lower) / (upper - lower)
+    pairs = {"point": (a.point, b.point), "low": (a.low, b.low), "high": (a.high, b.high)}
+    ends = {
+        end: None if one is None or other is None else one + share * (other - one)
+        for end, (one, other) in pairs.items()
+    }
+    return a.model_copy(update={**ends, "method": f"{a.method}; on a line between {lower} and {upper} tokens"})

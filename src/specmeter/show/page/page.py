@@ -125,6 +125,7 @@ def render(template: str, languages: Sequence[Language], shown: Iterable[Figure]
             sentence=voice.sentence,
             details=voice.details,
             in_words=voice.in_words,
+            either=voice.either,
             languages=languages,
             charts_json=Markup(_charts_json(shown, voice.languages)),
             policy=policy(css, vega, script),
@@ -167,6 +168,14 @@ class Voice:
         from markupsafe import escape
 
         return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
+
+    def either(self, english: str, chinese: str) -> Markup:
+        """A sentence from outside in both languages; in English alone where there is no other."""
+        from markupsafe import Markup
+
+        if not chinese:
+            return Markup('<span lang="en">{}</span>').format(self._isolated(english))
+        return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english))
 
     def named(self, text: str | Phrase) -> Markup:
         """An `aria-label`: text from outside as it is, or a phrase without values in words."""

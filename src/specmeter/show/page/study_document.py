@@ -121,15 +121,16 @@ class StudyDocument:
 
 
 def study_document(findings: StudyFindings, prefix: str = "") -> StudyDocument:
-    """Findings with the title and the source of their study. Raises `UsageError` for an unknown study."""
-    study = studies.find(findings.data.study)
-    return StudyDocument(study.TITLE, study.SOURCE, findings, prefix)
+    """Findings with the title and the source of their study."""
+    return StudyDocument(findings.title, findings.source, findings, prefix)
 
 
-def read_study(folder: StudyFolder) -> StudyDocument:
-    """A study folder, finished or not. Raises `StoreError` or `UsageError` for a damaged one."""
-    data = folder.data()
-    return study_document(studies.findings(data.study, data))
+def read_study(folder: StudyFolder, *, trusted: bool = False) -> StudyDocument:
+    """A study folder, finished or not; `trusted`: code of a user's study may run.
+
+    Raises `StoreError` or `UsageError` for a damaged one.
+    """
+    return study_document(folder.findings(trusted=trusted))
 
 
 def document_of_run(run: RunReport) -> StudyDocument | None:
@@ -137,7 +138,7 @@ def document_of_run(run: RunReport) -> StudyDocument | None:
     from specmeter.experiments.file import load
     from specmeter.studies.measured import from_run
 
-    if run.name not in studies.names() or list(studies.find(run.name).PARTS) != [run.name]:
+    if run.name not in studies.names() or studies.find(run.name).parts != (run.name,):
         return None
     asked = load(run.name).experiment
     known = {*asked.targets, *asked.drafts}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter import studies
 from specmeter.errors import UsageError
 from specmeter.show.formats import csv_text
 from specmeter.show.page.files import copy_kept, make_folder, write_requests, write_text
@@ -25,13 +24,10 @@ def write_data(folder: StudyFolder, out: Path) -> list[Path]:
     where there is one part. Raises `UsageError` where nothing was measured or a file cannot be written, `StoreError`
     for a damaged folder.
     """
-    data = folder.data()
+    document = study_document(folder.findings())
     parts = [part for part in folder.record().parts if part.kind == "experiment" and folder.run_state(part) is not None]
-    document = study_document(studies.findings(data.study, data))
     if not parts and not document.tables:
-        raise UsageError(
-            f"{folder.path}: nothing was measured yet", fix=f"measure it: specmeter study run {data.study}"
-        )
+        raise UsageError(f"{folder.path}: nothing was measured yet", fix=f"measure it: {document.findings.command}")
     make_folder(out)
     written: list[Path] = []
     for table in document.tables:

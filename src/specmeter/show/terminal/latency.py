@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.show.table import Row, Table, numbers, row, text
 from specmeter.show.terminal.console import output
-from specmeter.studies.cross_device.latency import break_even
+from specmeter.studies.library.cross_device.latency import break_even
 from specmeter.text import estimated as told
 from specmeter.text import milliseconds, size
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from specmeter.record import Estimate
-    from specmeter.studies.cross_device.latency import Fitted, Forecast
+    from specmeter.studies.library.cross_device.latency import Fitted, Forecast
     from specmeter.theory.latency import DraftStep
 
 _PLAIN, _HERE = "plain decoding", "drafting on this machine"

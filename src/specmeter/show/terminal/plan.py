@@ -128,8 +128,8 @@ class _Quality(Record):
 
 def _quality(part: AnyPart, ready: Ready) -> _Quality | None:
     """Of a quality measurement of which something can be measured."""
-    from specmeter.studies.needs import models_of_plan
     from specmeter.studies.parts import QualityPart
+    from specmeter.studies.requirements import models_of_plan
 
     state = next(item for item in ready.record.parts if item.name == part.name)
     if state.skipped or not isinstance(part, QualityPart):

@@ -27,9 +27,9 @@ _RULINGS: dict[str, Tone] = {
 _STATUS: dict[str, Tone] = {"measured": "good", "incomplete": "doubtful", "skipped": "bad"}
 
 
-def print_list(*, as_json: bool) -> None:
-    """All studies, and the study folders under specmeter-runs/."""
-    listed, measured = _listed(), _measured()
+def print_list(folders: Sequence[str], *, as_json: bool) -> None:
+    """All studies, those of a user in `folders`, and what was measured under specmeter-runs/."""
+    listed, measured = _listed(folders), _measured()
     if as_json:
         say_json({"studies": listed, "measured": measured})
         return
@@ -52,18 +52,18 @@ def print_list(*, as_json: bool) -> None:
     screen.table(Table("measured", text("measured", "state", "with"), rows))
 
 
-def _listed() -> list[dict[str, Any]]:
+def _listed(folders: Sequence[str]) -> list[dict[str, Any]]:
     from specmeter.studies.parts import variants_of
 
     return [
         {
             "name": name,
-            "title": study.TITLE,
-            "source": study.SOURCE,
-            "parts": list(study.PARTS),
-            "variants": list(dict.fromkeys(variant for part in study.PARTS for variant in variants_of(part))),
+            "title": study.title,
+            "source": study.source,
+            "parts": list(study.parts),
+            "variants": list(dict.fromkeys(variant for of_part in variants_of(study).values() for variant in of_part)),
         }
-        for name in studies.names()
+        for name in (*studies.names(), *folders)
         for study in (studies.find(name),)
     ]
 
@@ -106,11 +106,13 @@ def print_stopped(screen: Screen, folder: StudyFolder, command: str) -> None:
     screen.say_all((f"stopped; {folder.path} keeps {kept}", f"go on with: {command}"), wrap=False)
 
 
-def print_findings(folder: StudyFolder, report: Path | None, *, as_json: bool, tables: bool = False) -> bool:
+def print_findings(
+    folder: StudyFolder, report: Path | None, *, as_json: bool, tables: bool = False, trusted: bool = False
+) -> bool:
     """What a study found, to stdout: claims, with `tables` those too, and what is missing. Returns whether some of its
     numbers are invalid."""
-    data = folder.data()
-    found = studies.findings(data.study, data)
+    found = folder.findings(trusted=trusted)
+    data = found.data
     verdicts = folder.verdicts()
     if as_json:
         say_json(_found_as_data(folder, found, report))
@@ -157,7 +159,7 @@ def _found_as_data(folder: StudyFolder, found: StudyFindings, report: Path | Non
 
 def _print_title(screen: Screen, found: StudyFindings) -> None:
     data = found.data
-    screen.say(f"{data.study}: {studies.find(data.study).TITLE}", tone="strong")
+    screen.say(f"{data.study}: {found.title}", tone="strong")
     requests = [f"{len(data.results):,} requests"] if data.results else []
     models = [together(map(measured, data.quality)).told] if data.quality else []
     screen.say(", ".join([*requests, *models, data.title]))
