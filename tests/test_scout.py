@@ -64,10 +64,10 @@ def test_acceptance_is_foreseen_to_the_token_and_cost_is_probed(tmp_path: Path) 
         assert prediction.cost.startswith("steps probed in this run")
         assert prediction.acceptance.startswith("replayed on the text of dense/none (2 prompts")
         timings = [it.reply.timings for it in requests if it.arm_id == arm_id and it.reply is not None]
-        forwards = sum(it.predicted_n - 1 - it.draft_n_accepted for it in timings)
+        forwards = sum(it.predicted_n - 1 - (it.draft_n_accepted or 0) for it in timings)
         tau = sum(it.predicted_n - 1 for it in timings) / forwards
         assert prediction.inputs["tau"] == pytest.approx(tau)
-        assert prediction.inputs["drafted"] == pytest.approx(sum(it.draft_n for it in timings) / forwards)
+        assert prediction.inputs["drafted"] == pytest.approx(sum((it.draft_n or 0) for it in timings) / forwards)
     assert certificate is not None
     assert "step-probes" in certificate.data
 

@@ -176,7 +176,7 @@ class Guesses(Broken):
 class CountsOnlyHalf(Broken):
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
         reply = super().generate(prompt, generation)
-        half = reply.timings.draft_n_accepted // 2
+        half = (reply.timings.draft_n_accepted or 0) // 2
         return self.other(reply, timings=reply.timings.model_copy(update={"draft_n_accepted": half}))
 
 

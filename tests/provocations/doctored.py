@@ -228,7 +228,9 @@ def _by_prompt(folder: Path, arm_id: str) -> dict[str, list[Request]]:
 def accepted_raised(folder: Path) -> None:
     """More was accepted than was."""
     change_requests(
-        folder, timed(lambda it: {"draft_n_accepted": min(it.timings.draft_n, it.timings.draft_n_accepted + 5)}), SD
+        folder,
+        timed(lambda it: {"draft_n_accepted": min((it.timings.draft_n or 0), (it.timings.draft_n_accepted or 0) + 5)}),
+        SD,
     )
 
 
@@ -238,7 +240,7 @@ def drafted_cut(folder: Path) -> None:
 
 
 def drafted_doubled(folder: Path) -> None:
-    change_requests(folder, timed(lambda it: {"draft_n": 2 * it.timings.draft_n}), SD)
+    change_requests(folder, timed(lambda it: {"draft_n": 2 * (it.timings.draft_n or 0)}), SD)
 
 
 def tokens_doubled(folder: Path) -> None:
@@ -249,9 +251,9 @@ def forwards_lowered(folder: Path) -> None:
     """Two tokens more accepted and two forwards fewer: the law of conservation holds, the steps do not."""
 
     def change(reply: Reply) -> dict[str, Any]:
-        accepted = reply.timings.draft_n_accepted + 2
+        accepted = (reply.timings.draft_n_accepted or 0) + 2
         timings = reply.timings.model_copy(
-            update={"draft_n_accepted": accepted, "draft_n": max(accepted, reply.timings.draft_n)}
+            update={"draft_n_accepted": accepted, "draft_n": max(accepted, (reply.timings.draft_n or 0))}
         )
         counters = dict(reply.counters)
         if "n_decode_total" in counters:

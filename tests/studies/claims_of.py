@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from specmeter.studies import find
-from specmeter.studies.study import ClaimRuling, Finding, StudyData
+from specmeter.studies.study import ClaimRuling, RulingWord, StudyData
 
 
 def ruled(data: StudyData) -> dict[str, ClaimRuling]:
     return {claim.id: claim for claim in find(data.study).claims(data)}
 
 
-def rulings(data: StudyData) -> dict[str, Finding]:
+def rulings(data: StudyData) -> dict[str, RulingWord]:
     return {name: claim.ruling for name, claim in ruled(data).items()}
 
 

@@ -21,7 +21,7 @@ from specmeter.studies.folder import StudyFolder
 from specmeter.studies.library.cross_device.costs import WITHDRAWN, backends
 from specmeter.studies.library.cross_device.extra import needs
 from specmeter.studies.library.cross_device.published import published
-from specmeter.studies.study import ArmResult, DraftPlace, Finding, ModelUsed, Result, StudyData
+from specmeter.studies.study import ArmResult, DraftPlace, ModelUsed, Result, RulingWord, StudyData
 
 VOCABULARY = 1000
 OUTPUT = 4 * VOCABULARY + 8
@@ -164,7 +164,7 @@ def line(name: str, speedup: float, verdict: Verdict, suite: str = "") -> ArmRes
         ("not-viable", study(speedup=1.01), "cannot tell"),
     ],
 )
-def test_claims_follow_the_data(claim: str, data: StudyData, ruling: Finding) -> None:
+def test_claims_follow_the_data(claim: str, data: StudyData, ruling: RulingWord) -> None:
     assert rulings(data)[claim] == ruling, said(data, claim)
 
 
@@ -189,7 +189,7 @@ def test_what_is_said_of_named_machines_does_not_apply_to_bench_models() -> None
     ("held_by", "ruling"),
     [(("Failed to connect",), "supported"), (("RPC0[far:1]",), "contradicted"), ((), "cannot tell")],
 )
-def test_first_runs_are_judged_by_their_logs(held_by: tuple[str, ...], ruling: Finding) -> None:
+def test_first_runs_are_judged_by_their_logs(held_by: tuple[str, ...], ruling: RulingWord) -> None:
     arms = (line("local (first)", 1.0, "invalid", WITHDRAWN), line("far (first)", 1.0, "invalid", WITHDRAWN))
     places = (
         DraftPlace(config="t/local (first)"),

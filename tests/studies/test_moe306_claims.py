@@ -11,7 +11,7 @@ from moe306_data import Config
 
 from specmeter.studies import find
 from specmeter.studies.library.moe_306.lines import DENSE, SMALL
-from specmeter.studies.study import Finding, Result, StudyData
+from specmeter.studies.study import Result, RulingWord, StudyData
 
 FLAT = made.study(1.2)
 LOSING = made.study(0.6, lengths=((32, 0.7), (1024, 0.7)), kinds=(("fact", 0.7),))
@@ -109,7 +109,7 @@ def test_speedups_found_invalid_support_nothing() -> None:
 
 
 @pytest.mark.parametrize(("acceptance", "expected"), [(0.03, "supported"), (0.06, "contradicted")])
-def test_acceptance_is_uniformly_low_or_not(acceptance: float, expected: Finding) -> None:
+def test_acceptance_is_uniformly_low_or_not(acceptance: float, expected: RulingWord) -> None:
     data = made.study(0.5, acceptance=acceptance, lengths=(), kinds=())
     assert rulings(data)["contribution-1"] == expected
 
@@ -138,13 +138,13 @@ def test_amortization_is_measured_as_speedup_over_tau() -> None:
         ({"dense_4b": 1.0, "dense_9b": 1.005, "moe_q4": 1.4, "moe_q8": 1.4}, "cannot tell"),
     ],
 )
-def test_total_parameters_decide_or_not(speedups: dict[str, float], expected: Finding) -> None:
+def test_total_parameters_decide_or_not(speedups: dict[str, float], expected: RulingWord) -> None:
     data = made.study(lambda config: speedups[config.target])
     assert rulings(data)["contribution-3"] == expected
 
 
 @pytest.mark.parametrize(("gain", "expected"), [(3.5, "supported"), (1.5, "contradicted"), (3.0, "cannot tell")])
-def test_much_acceptance_makes_much_speed_or_not(gain: float, expected: Finding) -> None:
+def test_much_acceptance_makes_much_speed_or_not(gain: float, expected: RulingWord) -> None:
     data = made.study(gain, acceptance=HIGH)
     assert rulings(data)["practice-4"] == expected
 
@@ -165,7 +165,7 @@ def test_equation_2_is_right_only_where_everything_is_output() -> None:
         (800e9, 6e9, "cannot tell"),
     ],
 )
-def test_inactive_experts_are_read_or_not(bandwidth: float | None, moe_bytes: float, expected: Finding) -> None:
+def test_inactive_experts_are_read_or_not(bandwidth: float | None, moe_bytes: float, expected: RulingWord) -> None:
     data = made.study(
         1.0,
         used=made.models(moe_bytes=moe_bytes),
@@ -183,7 +183,7 @@ def test_inactive_experts_are_read_or_not(bandwidth: float | None, moe_bytes: fl
 
 
 @pytest.mark.parametrize(("of_16", "expected"), [(0.9, "supported"), (0.45, "contradicted")])
-def test_verification_cost_is_the_step_without_its_drafts(of_16: float, expected: Finding) -> None:
+def test_verification_cost_is_the_step_without_its_drafts(of_16: float, expected: RulingWord) -> None:
     """tau is 3 at gamma 4 and 9 at 16; the rate at 16 decides how long a step takes."""
 
     def speedup(config: Config) -> float:
@@ -233,7 +233,7 @@ def test_claims_about_named_models_do_not_apply_to_bench_models() -> None:
 
 
 @pytest.mark.parametrize(("apart", "expected"), [(0, "supported"), (2, "contradicted"), (None, "cannot tell")])
-def test_texts_say_whether_quality_suffers(apart: int | None, expected: Finding) -> None:
+def test_texts_say_whether_quality_suffers(apart: int | None, expected: RulingWord) -> None:
     whole = made.study(1.2)
     arms = tuple(line.model_copy(update={"texts_apart": apart}) if line.speculates else line for line in whole.arms)
     assert rulings(replace(whole, arms=arms))["lossless"] == expected
@@ -242,7 +242,7 @@ def test_texts_say_whether_quality_suffers(apart: int | None, expected: Finding)
 @pytest.mark.parametrize(
     ("rate", "expected"), [(250.0 * 2.5, "cannot tell"), (250.0 * 1.5, "contradicted"), (250.0 * 4, "contradicted")]
 )
-def test_what_the_smaller_draft_costs(rate: float, expected: Finding) -> None:
+def test_what_the_smaller_draft_costs(rate: float, expected: RulingWord) -> None:
     assert rulings(made.study(1.2, rates={"dense_0.8b": rate}))["draft-cost"] == expected
 
 

@@ -15,7 +15,7 @@ from specmeter.studies import findings
 from specmeter.studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio
 from specmeter.studies.library.rtx3090_19.mechanism import budget, budgets_of_requests, saturation
 from specmeter.studies.library.rtx3090_19.published import published
-from specmeter.studies.study import Finding, Result, StudyData
+from specmeter.studies.study import Result, RulingWord, StudyData
 
 LONG = tuple(LONGER)
 LOSING, WINNING = Made(0.8), Made(1.4)
@@ -141,7 +141,7 @@ def test_time_that_no_union_of_experts_explains() -> None:
 TURNED = made.study(changes=dict.fromkeys(LONG, WINNING))
 ALIKE = made.study(lambda _: Made(0.8, lowest=0.4))
 
-CASES: dict[str, dict[Finding, StudyData]] = {
+CASES: dict[str, dict[RulingWord, StudyData]] = {
     "no-gain": {
         "supported": made.study(),
         "contradicted": made.study(changes={"ngmod-n8": WINNING}),
@@ -201,7 +201,7 @@ CASES: dict[str, dict[Finding, StudyData]] = {
 
 
 @pytest.mark.parametrize(("claim", "ruling"), [(claim, ruling) for claim, cases in CASES.items() for ruling in cases])
-def test_a_claim_is_ruled_as_the_data_say(claim: str, ruling: Finding) -> None:
+def test_a_claim_is_ruled_as_the_data_say(claim: str, ruling: RulingWord) -> None:
     assert rulings(CASES[claim][ruling])[claim] == ruling
 
 

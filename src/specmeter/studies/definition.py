@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from specmeter.experiments.experiment import Variants
 from specmeter.experiments.file import Form
-from specmeter.studies.study import Finding, RestsOn
+from specmeter.studies.study import RestsOn, RulingWord
 
 Path = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,5}$", max_length=200)]
 """A quantity: `speedup`, `line.speedup`."""
@@ -90,7 +90,7 @@ class Rule(Selection):
     """How numbers are told."""
     told: Path | None = None
     """How a row is told; default: its name and the number."""
-    found: Text | dict[Finding, Text] = "{shown}."
+    found: Text | dict[RulingWord, Text] = "{shown}."
     """Told with the ruling, or with each; {shown}, {n} rows, {for} and {against} it are filled in."""
     fill: Function | None = None
     """Gives the values of further {names} in `found`."""

@@ -30,7 +30,7 @@ from specmeter.studies.telling import by_values, fallen, quoted, resting_on
 
 if TYPE_CHECKING:
     from specmeter.studies.definition import Rule
-    from specmeter.studies.study import Finding, StudyData
+    from specmeter.studies.study import RulingWord, StudyData
     from specmeter.studies.telling import Found
 
 Make = Callable[[str], Callable[["StudyData"], Any]]
@@ -66,7 +66,7 @@ def decide(data: StudyData, rule: Rule, make: Make) -> Found:
 
 def _ruled(rule: Rule, votes: Sequence[_Vote], words: Mapping[str, str]) -> Found:
     supporting, against = (sum(votes_) for votes_ in ([it.for_it for it in votes], [it.against for it in votes]))
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     if supporting == len(votes):
         ruling = "supported"
     elif against and (rule.against == "one" or against == len(votes)):
@@ -110,7 +110,7 @@ def _together(rule: Rule, found: Sequence[Found]) -> Found:
     rulings = [ruling for ruling, _ in found]
     enough, fatal = ("contradicted", "supported") if rule.predicate == "all" else ("supported", "contradicted")
     if enough in rulings:
-        ruling: Finding = enough
+        ruling: RulingWord = enough
     else:
         ruling = fatal if all(it == fatal for it in rulings) else "cannot tell"
     told = " ".join(text for _, text in found)

@@ -70,11 +70,12 @@ def value(row: Row, path: str) -> Any:
             return None
         known = _quantities(found)
         if name not in known:
+            kind = cast("type[object]", type(found)).__name__
             raise UsageError(
-                f"{path}: {type(found).__name__} has no quantity {name!r}",
+                f"{path}: {kind} has no quantity {name!r}",
                 fix=f"choose one of: {', '.join(sorted(known)) or 'none'}",
             )
-        found = found[name] if isinstance(found, dict) else getattr(found, name)
+        found = cast("dict[str, Any]", found)[name] if isinstance(found, dict) else getattr(found, name)
     return found
 
 
@@ -112,7 +113,7 @@ def _quantities(row: Row) -> frozenset[str]:
     """Public fields and properties of a row."""
     if isinstance(row, dict):
         return frozenset(cast("dict[str, Any]", row))
-    kind: type[Any] = type(row)
+    kind = cast("type[Any]", type(row))
     names = {name for name in dir(kind) if isinstance(getattr(kind, name, None), property)}
     if issubclass(kind, Record):
         names |= kind.model_fields.keys()

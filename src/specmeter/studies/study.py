@@ -9,7 +9,7 @@ their numbers by the code that draws ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -21,10 +21,10 @@ from specmeter.record import Estimate, ExpertUnion, Host, Record, Standing
 if TYPE_CHECKING:
     from specmeter.analysis.machines import MachineTable
 
-Finding = Literal["supported", "contradicted", "cannot tell", "does not apply here"]
+RulingWord: TypeAlias = Literal["supported", "contradicted", "cannot tell", "does not apply here"]
 """What data say about a claim. `does not apply here`: it is about named models or machines; others were measured."""
 
-FINDINGS: tuple[Finding, ...] = ("supported", "contradicted", "cannot tell", "does not apply here")
+FINDINGS: tuple[RulingWord, ...] = ("supported", "contradicted", "cannot tell", "does not apply here")
 
 RestsOn = Literal["intervals", "counts", "printed values", ""]
 """What makes a ruling; empty where there is none:
@@ -298,7 +298,7 @@ class ClaimRuling(Record):
     """What the document claims, in our words."""
     where: str
     """Its place: `abstract; section 4.2, Table 5`."""
-    ruling: Finding
+    ruling: RulingWord
     found: str
     """What was found, with numbers and intervals: one or two sentences."""
     rests_on: RestsOn = ""

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING
 
 from specmeter.numbers.estimates import above, below
 from specmeter.record import Estimate
-from specmeter.studies.study import ClaimRuling, Finding, RestsOn
+from specmeter.studies.study import ClaimRuling, RestsOn, RulingWord
 
 if TYPE_CHECKING:
     from specmeter.studies.study import ArmResult, StudyData
 
-Found = tuple[Finding, str]
+Found = tuple[RulingWord, str]
 """A ruling, and what was found, in words."""
 FAR = 1e4
 """Ends of intervals beyond this are not printed: such an interval says nothing."""
 
 
-class _Resting(tuple[Finding, str]):
+class _Resting(tuple[RulingWord, str]):
     """A finding that rests on something else than intervals."""
 
     rests_on: RestsOn
@@ -44,12 +44,12 @@ def resting_on(what: RestsOn, found: Found) -> Found:
     return made
 
 
-def by_counts(ruling: Finding, told: str) -> Found:
+def by_counts(ruling: RulingWord, told: str) -> Found:
     """A finding from exact numbers."""
     return resting_on("counts", (ruling, told))
 
 
-def by_values(ruling: Finding, told: str) -> Found:
+def by_values(ruling: RulingWord, told: str) -> Found:
     """A finding from all values of a printed table."""
     return resting_on("printed values", (ruling, told))
 
@@ -81,7 +81,7 @@ def denied_by(values: Sequence[float], *, most: float, last_digit: float) -> lis
     return [value for value in values if value > most + last_digit / 2]
 
 
-def by_intervals(found: Sequence[tuple[Estimate, float]], about: float) -> Finding:
+def by_intervals(found: Sequence[tuple[Estimate, float]], about: float) -> RulingWord:
     """Of estimates, each claimed to be about so much: within a share `about` of it with their whole interval."""
     if found and all(above(it, (1 - about) * value) and below(it, (1 + about) * value) for it, value in found):
         return "supported"

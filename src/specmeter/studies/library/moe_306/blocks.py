@@ -26,7 +26,7 @@ from specmeter.numbers.gaps import additive
 from specmeter.numbers.stats import Pool, geometric_speedup, t_critical
 from specmeter.record import Estimate
 from specmeter.studies.library.moe_306.lines import baseline_of, believable, listed, named
-from specmeter.studies.study import ArmResult, Finding, StudyData
+from specmeter.studies.study import ArmResult, RulingWord, StudyData
 from specmeter.studies.telling import Found, fallen, quoted
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _estimate(logs: Logs) -> Estimate | None:
 
 def unanimous(
     lines: Sequence[ArmResult], for_it: Callable[[ArmResult], bool], against: Callable[[ArmResult], bool]
-) -> Finding:
+) -> RulingWord:
     """Supported when all lines are for it, contradicted when all are against it."""
     if lines and all(map(for_it, lines)):
         return "supported"
@@ -141,7 +141,7 @@ def unanimous(
 
 def any_against(
     lines: Sequence[ArmResult], for_it: Callable[[ArmResult], bool], against: Callable[[ArmResult], bool]
-) -> Finding:
+) -> RulingWord:
     """For claims of every case: one line against it contradicts."""
     if any(map(against, lines)):
         return "contradicted"
@@ -155,7 +155,7 @@ def gains(data: StudyData, lines: Sequence[ArmResult]) -> Found:
     """
     mean = mean_gain(data, lines)
     if below(mean, 1):
-        ruling: Finding = "contradicted"
+        ruling: RulingWord = "contradicted"
     else:
         ruling = any_against(
             lines,
@@ -170,7 +170,7 @@ def in_the_mean(mean: Estimate | None, words: str) -> str:
     return "" if mean is None else f"{words} {quoted(mean, unit='x')}"
 
 
-def together(rulings: Sequence[Finding]) -> Finding:
+def together(rulings: Sequence[RulingWord]) -> RulingWord:
     """Of a claim in several parts."""
     if "contradicted" in rulings:
         return "contradicted"

@@ -41,7 +41,7 @@ from specmeter.studies.library.moe_306.lines import (
     speculative,
 )
 from specmeter.studies.library.moe_306.mechanism import LOW_ACCEPTANCE, by_bounds
-from specmeter.studies.study import ArmResult, Finding, StudyData
+from specmeter.studies.study import ArmResult, RulingWord, StudyData
 from specmeter.studies.telling import Found, by_values, denied_by, quoted, resting_on
 
 # --- acceptance ------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def low_acceptance(data: StudyData) -> Found:
     usable = [line for line in lines if line.stands]
     over = [line for line in usable if above(line.acceptance, LOW_ACCEPTANCE)]
     if over:
-        ruling: Finding = "contradicted"
+        ruling: RulingWord = "contradicted"
     elif usable and len(usable) == len(lines) and all(below(line.acceptance, LOW_ACCEPTANCE) for line in usable):
         ruling = "supported"
     else:
@@ -94,7 +94,7 @@ def _printed_acceptance(data: StudyData) -> Found:
 
 
 def works_for_moe(data: StudyData) -> Found:
-    """Finding 1."""
+    """RulingWord 1."""
     lines = [line for line in speculative(data, "B") if line.draft == SMALL]
     usable = believable(lines)
     low = [line for line in usable if below(line.acceptance, LOW_ACCEPTANCE)]
@@ -176,7 +176,7 @@ def total_parameters(data: StudyData) -> Found:
     elif len({total for _, total in usable}) < 3:
         ruling, found = "cannot tell", "Three sizes of targets with a speedup that can be believed are needed."
     else:
-        ruling: Finding = "supported" if all(faster(data, b, a) for a, b in steps) else "cannot tell"
+        ruling: RulingWord = "supported" if all(faster(data, b, a) for a, b in steps) else "cannot tell"
         found = f"At gamma 8, from few to many parameters in all: {listed([line for line, _ in ordered])}."
         if against:
             fewer, more = against[0]
@@ -204,7 +204,7 @@ def _printed_against(rows: Sequence[tuple[ArmResult, float, float]]) -> Found | 
 
 
 def hierarchy(data: StudyData) -> Found:
-    """Finding 2."""
+    """RulingWord 2."""
     small, large = (at(data, target, SMALL, GAMMAS[-1]) for target in DENSE)
     mixtures = [line for target in MOE if (line := at(data, target, SMALL, GAMMAS[-1])) is not None]
     lines = [line for line in (small, *mixtures, large) if line is not None]
@@ -231,7 +231,7 @@ def smallest_draft(data: StudyData) -> Found:
         for_it = [faster(data, a, b) for a, b in usable]
         against = [faster(data, b, a, among=len(usable)) for a, b in usable]
         mean = mean_ratio(data, usable)
-        ruling: Finding = "supported" if above(mean, 1) or all(for_it) else "cannot tell"
+        ruling: RulingWord = "supported" if above(mean, 1) or all(for_it) else "cannot tell"
         if below(mean, 1) or any(against):
             ruling = "contradicted"
         found = (
@@ -256,9 +256,9 @@ def maximise_gamma(data: StudyData) -> Found:
 
 
 def best_configuration(data: StudyData) -> Found:
-    """Finding 3."""
+    """RulingWord 3."""
     bests: list[tuple[ArmResult, ArmResult]] = []
-    rulings: list[Finding] = []
+    rulings: list[RulingWord] = []
     candidates = speculative(data, "B")
     for target in MOE:
         usable = believable(line for line in candidates if line.target == target)
@@ -288,7 +288,7 @@ def quantization(data: StudyData) -> Found:
     four, eight = (at(data, target, SMALL, GAMMAS[-1]) for target in MOE)
     lines = [line for line in (four, eight) if line is not None]
     if four is not None and eight is not None and len(believable(lines)) == 2:
-        ruling: Finding = "cannot tell"
+        ruling: RulingWord = "cannot tell"
         if faster(data, eight, four):
             ruling = "supported"
         elif faster(data, four, eight):
@@ -310,7 +310,7 @@ def lengths_and_gamma(data: StudyData) -> Found:
 
 
 def contexts(data: StudyData) -> Found:
-    """Finding 4."""
+    """RulingWord 4."""
     of_lengths, lengths = _lengths(data)
     lines = [line for target in MOE for line in by_kind(data, target, SMALL, 8)]
     usable = believable(lines)
@@ -364,7 +364,7 @@ def _rising(data: StudyData, targets: Sequence[str]) -> Found:
         or any(faster(data, a, b, among=steps) for a, b in pairwise(curve))
     ]
     mean = mean_ratio(data, [(curve[-1], curve[0]) for curve in curves])
-    ruling: Finding = "supported" if len(rising) == len(curves) else "cannot tell"
+    ruling: RulingWord = "supported" if len(rising) == len(curves) else "cannot tell"
     if falling or below(mean, 1):
         ruling = "contradicted"
     found = (

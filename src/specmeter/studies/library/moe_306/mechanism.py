@@ -42,13 +42,13 @@ from specmeter.studies.library.moe_306.lines import (
     overall,
     speculative,
 )
-from specmeter.studies.study import ArmResult, Finding, StudyData
+from specmeter.studies.study import ArmResult, RulingWord, StudyData
 from specmeter.studies.telling import Found, by_counts, by_values, quoted
 from specmeter.theory import catalogue
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
-    from specmeter.studies.study import Finding, StudyData
+    from specmeter.studies.study import RulingWord, StudyData
 
 
 LOW_ACCEPTANCE = 0.04
@@ -228,7 +228,7 @@ def _verify_ms(data: StudyData, line: ArmResult | None) -> Estimate | None:
 # --- small things ----------------------------------------------------------------------------------------------------
 
 
-def _all_or_any(*, supported: Sequence[bool], contradicted: Sequence[bool]) -> Finding:
+def _all_or_any(*, supported: Sequence[bool], contradicted: Sequence[bool]) -> RulingWord:
     """Supported only when all show it; contradicted when all show the opposite; mixed evidence decides nothing."""
     if supported and all(supported):
         return "supported"
@@ -309,7 +309,9 @@ def draft_cost(data: StudyData) -> Found:
         most = scaled(ratio, other.at_most)
         told += f"; {other.told}, so {quoted(most, unit='x')} at most"
     told += ". In parameters it is 2.5 to 1, but a draft costs time"
-    ruling: Finding = "contradicted" if below(most, CHEAPER - 0.05) or above(ratio, CHEAPER + 0.05) else "cannot tell"
+    ruling: RulingWord = (
+        "contradicted" if below(most, CHEAPER - 0.05) or above(ratio, CHEAPER + 0.05) else "cannot tell"
+    )
     return ruling, f"{told}."
 
 
@@ -335,7 +337,7 @@ def compute_bound(data: StudyData) -> Found:
     told = f"At two operations per parameter and token they use: {told}. Something else takes most of their time."
     idle = all(below(share, MOST_IDLE) for _, share, _ in shares)
     busy = all(above(share, MOST_IDLE) for _, share, _ in shares)
-    ruling: Finding = "contradicted" if idle else "supported" if busy else "cannot tell"
+    ruling: RulingWord = "contradicted" if idle else "supported" if busy else "cannot tell"
     return ruling, told
 
 

@@ -20,7 +20,7 @@ from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate
 from specmeter.studies.library.moe_306.blocks import acceptances, best_first, faster, together, unanimous
 from specmeter.studies.library.moe_306.lines import LEAST_EXACT, SMALL, believable, label, listed, named
-from specmeter.studies.study import ArmResult, Finding, StudyCell, StudyData
+from specmeter.studies.study import ArmResult, RulingWord, StudyCell, StudyData
 from specmeter.studies.telling import Found, by_counts, quoted
 
 GAMMA, CONTEXTS, GREEDY, SAMPLED, MIXTURES = (
@@ -70,7 +70,7 @@ def longer_drafts(data: StudyData) -> Found:
         return "cannot tell", _NOT_MEASURED.format(part=GAMMA)
     gaining = [longer for short, longer in pairs if faster(data, longer, short, among=len(pairs))]
     losing = [longer for short, longer in pairs if faster(data, short, longer, among=len(pairs))]
-    found: Finding = "supported" if gaining else "contradicted" if len(losing) == len(pairs) else "cannot tell"
+    found: RulingWord = "supported" if gaining else "contradicted" if len(losing) == len(pairs) else "cannot tell"
     shown = "; ".join(
         f"{label(curve[0].target)} "
         + ", ".join(f"gamma {line.gamma} {quoted(line.speedup, unit='x')}" for line in curve)
@@ -120,7 +120,7 @@ def gamma_memory(data: StudyData) -> Found:
         )
     if not told:
         return "cannot tell", "The engine printed no buffers for two lengths of one draft."
-    found: Finding = "supported" if all(grown) else "cannot tell" if any(grown) else "contradicted"
+    found: RulingWord = "supported" if all(grown) else "cannot tell" if any(grown) else "contradicted"
     why = "" if any(grown) else " The cache is made for the whole context at the start, however long drafts are."
     return by_counts(found, "; ".join(told) + "." + why)
 
@@ -146,7 +146,7 @@ def sampling(data: StudyData) -> Found:
     if not pairs:
         return "cannot tell", _NOT_MEASURED.format(part=f"{GREEDY} or {SAMPLED}")
     differ = [apart(a.acceptance, b.acceptance) or apart(a.speedup, b.speedup) for a, b in pairs]
-    found: Finding = "supported" if any(differ) else "cannot tell"
+    found: RulingWord = "supported" if any(differ) else "cannot tell"
     shown = "; ".join(
         f"{named(cold)}: accepted {_percent(cold.acceptance)} greedy, {_percent(warm.acceptance)} at 0.8; "
         f"speedup {quoted(cold.speedup, unit='x')} and {quoted(warm.speedup, unit='x')}"

@@ -41,7 +41,7 @@ from specmeter.studies.library.rtx3090_19.mechanism import (
     of_model,
     saturation,
 )
-from specmeter.studies.study import Finding, StudyData
+from specmeter.studies.study import RulingWord, StudyData
 from specmeter.studies.telling import Found, by_counts
 from specmeter.theory.experts import expected_union
 
@@ -60,7 +60,7 @@ def no_gain(data: StudyData) -> Found:
     faster = [line for line in compared if above(strict[line.name], 1)]
     slower = [line for line in compared if below(ratios[line.name], 1)]
     open_ = [line for line in compared if line not in slower and line not in faster]
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     if faster:
         ruling = "contradicted"
     elif compared and not open_:
@@ -87,7 +87,7 @@ def tail(data: StudyData) -> Found:
     rest = [line for line in asked if line not in slow]
     piles = [(line, found) for line in asked if (found := _dip(known, line)) is not None]
     humps = [line for line, found in piles if found > DIP_LIMIT]
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     if asked:
         ruling = "supported" if not rest and len(humps) == len(asked) else "contradicted" if rest else "cannot tell"
     told = f"{len(slow)} of {len(asked)} configurations with drafts have a request at half the baseline's rate or less"
@@ -108,7 +108,7 @@ def full_acceptance(data: StudyData) -> Found:
     known = lines(data)
     counted = [line for line in drafting(known) if line.sums and line.sums.drafted]
     partial = [line for line in counted if line.sums and line.sums.accepted < line.sums.drafted]
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     told = "no drafted token was counted"
     if partial:
         ruling = "contradicted"
@@ -184,7 +184,7 @@ def kv_quantization(data: StudyData) -> Found:
     """Whether f16 KV loses as q8_0 does, against a baseline of f16."""
     known = lines(data)
     line, quantized = known.get(F16), known.get("ngram-cache")
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     told = "the arm with f16 KV was not measured"
     if line is not None and not line.believable:
         claimed = line.arm.claimed_speedup
@@ -213,7 +213,7 @@ def output_length(data: StudyData) -> Found:
     pairs = _lengths(known)
     lost = [longer for longer, _ in pairs if below(ratio(known, longer), 1)]
     gaining = [longer for longer, _ in pairs if above(ratio(known, longer, among=len(pairs)), 1)]
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     if gaining:
         ruling = "contradicted"
     elif pairs and len(lost) == len(pairs):
@@ -236,7 +236,7 @@ def length_unchanged(data: StudyData) -> Found:
         if found and (below(found, 1 / (1 + MARGIN)) or above(found, 1 + MARGIN))
     ]
     near = [longer.name for longer, _, found in changes if found and _near(found.low, found.high)]
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     if far:
         ruling = "contradicted"
     elif changes and len(near) == len(changes):
@@ -280,7 +280,7 @@ def draft_choice(data: StudyData) -> Found:
             of_draft.setdefault(line.arm.draft, []).append(line)
     lost = {draft for draft, own in of_draft.items() if all(below(ratio(known, line), 1) for line in own)}
     won = {draft for draft, own in of_draft.items() if any(above(ratio(known, line), 1) for line in own)}
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     if lost and won:
         ruling = "contradicted"
     elif len(of_draft) > 1 and len(lost) == len(of_draft):
@@ -374,7 +374,7 @@ def explains(data: StudyData) -> Found:
     full = [line for line in losing if line.acceptance >= FULL]
     if counted and not beyond and not gaining:
         told += f". {len(full)} of {len(losing)} losing configurations had acceptance of {FULL:.0%} or more"
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     if beyond or gaining:
         ruling = "contradicted"
     elif counted and full and len(full) == len(losing):
@@ -391,7 +391,7 @@ def active_parameters(data: StudyData) -> Found:
         for found in others
         if own and (found.model.active_parameters or 0) > (own.model.active_parameters or math.inf)
     ]
-    ruling: Finding = "cannot tell"
+    ruling: RulingWord = "cannot tell"
     told = "no second mixture of experts with more active parameters is in this data"
     if own is not None and larger:
         ruling = "supported" if all(found.threshold < own.threshold for found in larger) else "contradicted"
