@@ -7,6 +7,7 @@ room modules may import each other, but never in a circle. Imports within functi
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,31 +15,11 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "specmeter"
 
-FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "text"),
-    ("files",),
-    ("record",),
-    ("verdicts", "cache", "numbers"),
-    ("theory", "workloads", "host"),
-    ("engines",),
-    ("models",),
-    ("experiments",),
-    ("store",),
-    ("audit",),
-    ("measure",),
-    ("probe",),
-    ("profile",),
-    ("quality",),
-    ("native_build",),
-    ("analysis",),
-    ("validity",),
-    ("laboratory",),
-    ("studies",),
-    ("show",),
-    ("api", "testing"),
-    ("cli",),
-)
-"""From the ground up. What runs the program (`specmeter` itself and `__main__`) stands above all of them."""
+PLAN = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (\d+) \| ([^|]+) \|", PLAN, re.MULTILINE)
+FLOORS = tuple(tuple(re.findall(r"`(\w+)`", rooms)) for _, rooms in sorted(ROWS, key=lambda row: int(row[0])))
+"""From the ground up, as the page about the architecture draws it. What runs the program (`specmeter` itself and
+`__main__`) stands above all of them."""
 
 RUNS_UP: dict[tuple[str, str], str] = {}
 """(module, module that it imports from above) -> why it has to be so."""
@@ -51,14 +32,15 @@ CIRCLES: dict[frozenset[str], str] = {
         f"engines.llama_cpp.{name}" for name in ("embedded", "far", "kinds", "methods", "native", "server", "start")
     ): _LOADED_LATE,
     frozenset({"engines.mock.engine", "engines.mock.kind"}): _LOADED_LATE,
-    frozenset({"studies", "studies.folder", "studies.measured"}): "the room's public `load` opens a folder of its own",
+    frozenset({"studies", "studies.folder", "studies.loading", "studies.measured"}): (
+        "the room's public `load` opens a folder of its own, whose study is found by name"
+    ),
 }
 """Modules that import each other, by their names below `specmeter` -> why they have to."""
 
 MOST_LINES = 500
 LONGER: dict[str, str] = {
-    "specmeter.show.words.en": "one text a line: it is a table, and read as one",
-    "specmeter.show.words.zh": "as above",
+    "specmeter.show.words.zh": "one text a line: it is a table, and read as one",
 }
 """Module -> why it is longer."""
 
