@@ -247,7 +247,7 @@ def audit(
     fraction: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
 ) -> Audit:
-    """Rule on somebody's results, row by row: impossible, implausible, possible, or cannot tell.
+    """Rule on published results, row by row: impossible, implausible, possible, or cannot tell.
 
     `source` is a file (a table, a benchmark's output, an engine's log) or rows as mappings, like those of
     `frame.to_dict("records")`. The other arguments are what the source does not say: rates in tok/s, the peak

@@ -30,7 +30,7 @@ COMMANDS = {
     "compare": "Compare runs: two builds, two machines, two days.",
     "site": "Build a static site of several runs and studies.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
-    "audit": "Say which rows of somebody's results can be true.",
+    "audit": "Say which rows of published results can be true.",
     "models": "List, build, inspect and compare models.",
     "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
     "quality": "Perplexity and rates of models: what a ladder of quantizations needs.",

@@ -23,7 +23,7 @@ MAX_PIPED = 64 * 2**20
 SILENCE_S = 60
 """How long a named pipe may bring nothing."""
 
-_HELP = f"""Say which rows of somebody's results can be true.
+_HELP = f"""Say which rows of published results can be true.
 
 FILE is a table (CSV, TSV, Markdown, HTML, LaTeX, JSON or JSON Lines), a benchmark's output or an engine's log; `-`
 reads standard input. Each row is held against what arithmetic and hardware permit, with every printed number taken

@@ -307,11 +307,6 @@ class ClaimRuling(Record):
     """The claim in Chinese, for pages; not written to files."""
 
 
-def own_cell(line: ArmResult, value: float | Estimate | None, digits: int = 2) -> StudyCell:
-    """A number that a line measured or claims itself: struck out where the line is invalid, whatever the number."""
-    return StudyCell(value=value, text="-", digits=digits, struck=value is not None and line.of_rate == "invalid")
-
-
 class StudyTable(Record):
     """A table of the document, made from data."""
 
