@@ -62,8 +62,6 @@ def test_json_is_alone_on_stdout_and_one_token_is_always_measured(
         "16",
         "--repeats",
         "1",
-        "--threads",
-        "1",
         "--text",
         text,
         "--out",

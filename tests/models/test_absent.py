@@ -155,10 +155,10 @@ def test_sizes_of_the_experiment_are_told_where_nobody_else_can_say(tmp_path: Pa
     with pytest.raises(ModelError) as caught:
         prepare(load(experiment(tmp_path, sizes=told)), offline=True)
     message = caught.value.message
-    assert f"targets.moe = {BIG} (about 20.60 GB)" in message
-    assert f"drafts.little = {SMALL} (about 1.20 GB)" in message
+    assert f"targets.moe = {BIG} (about 20.6 GB)" in message
+    assert f"drafts.little = {SMALL} (about 1.2 GB)" in message
     assert "models/mine.gguf (size unknown)" in message  # a file of one's own may be any
-    assert "together about 21.80 GB, as far as known" in message
+    assert "together about 21.8 GB, as far as known" in message
 
 
 @pytest.mark.usefixtures("hub")

@@ -69,7 +69,7 @@ def test_running_means_become_windows(tmp_path: Path) -> None:
     args, text = asked(tmp_path)
     assert text == short_text() + "\n"
     assert args[args.index("-c") + 1] == "512"
-    assert args[args.index("-t") + 1] == "2"
+    assert args[args.index("-t") + 1] == "1"
     assert "--ppl-stride" not in args
 
 
