@@ -8,6 +8,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -347,3 +348,34 @@ def test_studies_are_listed_and_ruled_on():
         specmeter.studies.published("open-questions")
     with pytest.raises(StoreError):
         specmeter.studies.load("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: specmeter.audit(None), "source"),
+        (lambda: specmeter.audit({"gamma": 4}), "source"),
+        (lambda: specmeter.audit([1]), "source"),
+        (lambda: specmeter.audit([]), "source"),
+        (lambda: specmeter.audit([{"gamma": 4}], gamma=-3), "gamma"),
+        (lambda: specmeter.audit([{"gamma": 4}], noise="x"), "noise"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.audit([{"gamma": 4}], percent="acceptance"), "percent"),
+        (lambda: specmeter.predict(device=3), "device"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.predict(gamma="4"), "gamma"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.run("demo", variants="faithful"), "variants"),
+        (lambda: specmeter.run("demo", out=3), "out"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.run("demo", progress=3), "progress"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.compare("a", "b", by="x"), "by"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.compare("a", "b", threshold=float("nan")), "threshold"),
+        (lambda: specmeter.load(""), "run"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_named(call: Callable[[], object], argument: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{argument} is ") as caught:
+        call()
+    assert caught.value.fix
+
+
+def test_an_audit_takes_a_data_frame() -> None:
+    frame = pytest.importorskip("pandas").DataFrame([{"gamma": 4, "acceptance": 0.5, "speedup": 9.5}])
+    assert specmeter.audit(frame).rulings[0].verdict == "implausible"

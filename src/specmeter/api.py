@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast, get_args
 from warnings import warn
 
 from pydantic import ValidationError
@@ -139,7 +140,7 @@ def load(run: str | Path = "latest", *, by_prompt: bool = False) -> Run:
 
     `by_prompt` also asks for the speedup on every prompt (`ArmSummary.prompts`). Raises `StoreError`.
     """
-    return Run(**vars(read_run(find_run(str(run)), by_prompt=by_prompt)))
+    return Run(**vars(read_run(find_run(_path("run", run)).absolute(), by_prompt=by_prompt)))
 
 
 def run(
@@ -168,6 +169,11 @@ def run(
     from specmeter.laboratory.plan import too_few
     from specmeter.probe.files import load_probe
 
+    _is("experiment", experiment, (ExperimentRecord, Mapping, str, Path), "a file, or keys")
+    _need(progress is None or callable(progress), "progress", progress, "a function of (done, planned, request)")
+    variants, overrides = _several("variants", variants, str), _several("overrides", overrides, str)
+    probes = _several("probes", probes, str, Path)
+    place = None if out is None else Path(_path("out", out))
     asked = Experiment(**experiment) if isinstance(experiment, Mapping) else experiment
     loaded = load_experiment(asked, overrides, variants=variants)
     found = [(Path(probe).name, load_probe(Path(probe))) for probe in probes]
@@ -175,7 +181,7 @@ def run(
     folder, _ = laboratory.choose_folder(
         prepared.experiment.name,
         prepared.experiment.model_dump_json(),
-        out=None if out is None else Path(out),
+        out=place,
         new=new,
     )
     doubts = [finding.message for finding in laboratory.foresee(prepared) if finding.severity != "note"]
@@ -217,6 +223,8 @@ def compare(
     """
     from specmeter.analysis.comparison import compare_runs, read_side
 
+    _need(by in ("rate", "speedup"), "by", by, '"rate" or "speedup"')
+    _need(_is_number(threshold) and 0 <= threshold <= 0.9, "threshold", threshold, "a share from 0 to 0.9")
     if not others:
         raise UsageError("one run is not enough to compare", fix="name two or more: compare(a, b)")
     sides = [read_side(_folder(run)) for run in (reference, *others)]
@@ -224,7 +232,7 @@ def compare(
 
 
 def _folder(run: Run | str | Path) -> Path:
-    return run.folder if isinstance(run, Run) else find_run(str(run))
+    return run.folder if isinstance(run, Run) else find_run(_path("run", run))
 
 
 Quantity: TypeAlias = str | float
@@ -232,7 +240,7 @@ Quantity: TypeAlias = str | float
 
 
 def audit(
-    source: str | Path | Iterable[Mapping[str, Any]],
+    source: Any,
     *,
     format: str | None = None,  # noqa: A002
     baseline_rate: Quantity | None = None,
@@ -249,8 +257,8 @@ def audit(
 ) -> Audit:
     """Rule on published results, row by row: impossible, implausible, possible, or cannot tell.
 
-    `source` is a file (a table, a benchmark's output, an engine's log) or rows as mappings, like those of
-    `frame.to_dict("records")`. The other arguments are what the source does not say: rates in tok/s, the peak
+    `source` is a file (a table, a benchmark's output, an engine's log), a data frame of pandas or polars, or rows as
+    mappings. The other arguments are what the source does not say: rates in tok/s, the peak
     bandwidth in GB/s, `bytes_per_token` in bytes, `noise` as a share of repeated timings, headings that are in percent
     or fractions, and name of a column -> its heading. Raises `UsageError` for what cannot be read.
 
@@ -261,6 +269,14 @@ def audit(
     from specmeter.audit.read.options import table_options
     from specmeter.audit.reading import read_claims, read_rows, rule
 
+    _is("gamma", gamma, (int, type(None)), "a whole number")
+    _need(gamma is None or gamma >= 1, "gamma", gamma, "a whole number from 1")
+    for name, value in (("noise", noise), ("cheapest_forward", cheapest_forward)):
+        _need(value is None or _is_number(value), name, value, "a number")
+    for name, value in (("device", device), ("format", format)):
+        _is(name, value, (str, type(None)), "a name")
+    _is("columns", columns, (Mapping, type(None)), "a dict: name of a column -> its heading")
+    percent, fraction = _several("percent", percent, str), _several("fraction", fraction, str)
     given = from_options(
         baseline_rate=_text(baseline_rate),
         draft_rate=_text(draft_rate),
@@ -276,7 +292,7 @@ def audit(
     if isinstance(source, str | Path):
         name, claims = read_claims(Path(source).expanduser(), format, options)
         return rule(claims, str(source), name, given, noise)
-    return rule(read_rows(source, options), "rows", "table", given, noise)
+    return rule(read_rows(_rows_of(source), options), "rows", "table", given, noise)
 
 
 def _text(value: Quantity | None) -> str | None:
@@ -292,9 +308,9 @@ def predict(
     draft_model: str | None = None,
     draft_format: str | None = None,
     context: int = 512,
-    gamma: Sequence[int] | None = None,
+    gamma: Sequence[int] | int | None = None,
     alpha: float | None = None,
-    rates: Sequence[float] | None = None,
+    rates: Sequence[float] | float | None = None,
     acceptance_from: Run | str | Path | None = None,
     kind: str | None = None,
     arm: str | None = None,
@@ -314,7 +330,19 @@ def predict(
     from specmeter.analysis.prediction.speedup import predict as forecast
     from specmeter.probe.files import load_probe
 
-    made = None if probe is None else load_probe(Path(probe))
+    gamma = None if gamma is None else _several("gamma", [gamma] if isinstance(gamma, int) else gamma, int)
+    rates = None if rates is None else _several("rates", [rates] if _is_number(rates) else rates, int, float)
+    for name, value in (
+        ("device", device),
+        ("model", model),
+        ("draft_model", draft_model),
+        ("kind", kind),
+        ("arm", arm),
+    ):
+        _is(name, value, (str, type(None)), "a name")
+    _is("format", format, (str,), 'a number format, such as "Q4_K_M"')
+    _is("context", context, (int,), "a whole number of tokens")
+    made = None if probe is None else load_probe(Path(_path("probe", probe)))
     named = "" if probe is None else f"probe {Path(probe).name}"
     costs = costs_of(made, named, device, model, format, draft_model, draft_format, context, no_draft=no_draft)
     by_model = costs.has_draft and not no_draft
@@ -322,3 +350,54 @@ def predict(
     with run as store:
         acceptance = acceptance_of(alpha, rates, store, kind, arm, by_model=by_model, probe=made)
     return forecast(acceptance, costs, doubling(16) if gamma is None else gamma, by_model=by_model)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _need(holds: bool, name: str, value: object, wanted: str) -> None:
+    """Raise `UsageError` that names the argument, unless what is needed of it `holds`."""
+    if not holds:
+        raise UsageError(f"{name} is {value!r:.200}, which is not {wanted}", fix=f"give {wanted}")
+
+
+def _is(name: str, value: object, kinds: tuple[type, ...], wanted: str) -> None:
+    _need(isinstance(value, kinds) and not isinstance(value, bool), name, value, wanted)
+
+
+def _several(name: str, values: object, *kinds: type) -> tuple[Any, ...]:
+    """The values of a list, each of one of the kinds. Raises `UsageError`, for a single text as well."""
+    _need(_is_list(values), name, values, f"a list, such as [{values!r:.80}]")
+    found = tuple(cast("Iterable[object]", values))
+    for value in found:
+        _is(name, value, kinds, f"a {' or a '.join(kind.__name__ for kind in kinds)}")
+    return found
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _rows_of(source: Any) -> list[Mapping[str, Any]]:
+    """Rows of a data frame (pandas, polars) or of an iterable of mappings. Raises `UsageError` for anything else."""
+    if hasattr(source, "to_dicts"):
+        source = source.to_dicts()
+    elif hasattr(source, "to_dict") and hasattr(source, "columns"):
+        source = source.to_dict("records")
+    wanted = "a file, a data frame, or rows as dicts"
+    _need(_is_list(source), "source", source, wanted)
+    rows = list(cast("Iterable[object]", source))
+    _need(bool(rows), "source", source, "a table with rows")
+    for row in rows:
+        _is("source", row, (Mapping,), wanted)
+    return cast("list[Mapping[str, Any]]", rows)
+
+
+def _path(name: str, value: object) -> str:
+    _need(isinstance(value, str | Path) and str(value) != "", name, value, "a path or a name")
+    return str(value)

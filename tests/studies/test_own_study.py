@@ -13,6 +13,7 @@ from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.studies.folder import StudyFolder
 from specmeter.studies.parts import StudyOrder
+from specmeter.studies.runner import look
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "draft-lengths"
 HEAD = "name: mine\ntitle: t\nsource: s\nparts: [demo]\n"
@@ -173,3 +174,28 @@ def test_a_quantity_that_is_not_there_is_answered_with_those_that_are() -> None:
     with pytest.raises(UsageError, match="ArmResult has no quantity 'speedupp'") as refused:
         studies.find(str(folder)).findings(data)
     assert "speedup" in (refused.value.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [
+        ("engine: {kind: native, binary: ./evil}", "engine.binary"),
+        ("engine: {kind: native, extra_flags: [--log-file, /tmp/x]}", "engine.extra_flags"),
+        ("workloads: [{source: file, paths: [../private.txt]}]", "workloads.file"),
+    ],
+)
+def test_programs_flags_and_texts_of_a_stranger_are_not_used_unasked(part: str, key: str) -> None:
+    folder = own(HEAD.replace("[demo]", "[p]"))
+    Path("private.txt").write_text("private", encoding="utf-8")
+    Path("evil").write_text("#!/bin/sh\ntouch ran\n", encoding="utf-8")
+    Path("evil").chmod(0o755)
+    rest = 'targets: {dense: "mock:dense"}\ndrafts: {small: "mock:small"}\narms: [{draft: small, gamma: 4}]\n'
+    rest += "" if part.startswith("workloads") else "workloads: [{source: bench, kinds: [code], per_kind: 1}]\n"
+    rest += "engine: {kind: mock}\n" if part.startswith("workloads") else ""
+    (folder / "p.yaml").write_text(f"name: p\n{rest}{part}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=key) as caught:
+        look(StudyOrder("./mine"))
+    assert "--trust" in caught.value.fix
+    assert not Path("ran").exists()
+    if key == "workloads.file":
+        assert look(StudyOrder("./mine", trusted=True)).record.study == "mine"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import IO, cast, get_args
 
 import click
 
@@ -31,10 +31,12 @@ def command(run: str, chosen: str | None, table: str, out: Path | None) -> None:
       specmeter export demo-20261121-101500 --table steps --format jsonl
       specmeter export latest --out requests.parquet
     """
+    from specmeter.cli.streams import Printable
     from specmeter.show.export.run_table import RunTable
     from specmeter.show.terminal.console import errors
     from specmeter.store.places import find_run
 
-    count = RunTable(find_run(run), table).write(out or sys.stdout.buffer, chosen)
+    printed = cast("IO[bytes]", Printable(sys.stdout)) if sys.stdout.isatty() else sys.stdout.buffer
+    count = RunTable(find_run(run), table).write(out or printed, chosen)
     if out is not None:
         errors().say(f"{count} rows written to {out}", wrap=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import select
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TextIO
+
+from specmeter.text import printable
 
 
 def prepare() -> None:
@@ -22,6 +26,23 @@ def prepare() -> None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # open till the end
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+class Printable(io.RawIOBase):
+    """A binary stream whose text goes to a terminal, made harmless; data that goes elsewhere keeps every character."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        for line in self._decoder.decode(bytes(data)).splitlines(keepends=True):
+            text = line.rstrip("\r\n")
+            self._terminal.write(printable(text) + line[len(text) :])
+        return len(data)
 
 
 def reader_is_gone() -> bool:

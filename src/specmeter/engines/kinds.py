@@ -98,8 +98,8 @@ def kind_of(name: str) -> EngineKind:
     entry = entries[0]
     try:
         found: object = entry.load()
-    except Exception as error:
-        # A package of somebody else may fail in any way while it is imported.
+    except (Exception, SystemExit) as error:
+        # Another author's package may fail in any way while it is imported, and end the program.
         why = f"{type(error).__name__}: {error}"[:300]
         raise ExperimentError(
             f"engine.kind: {name}: {entry.value} of {_package(entry)} cannot be loaded ({why})",

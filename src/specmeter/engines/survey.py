@@ -44,8 +44,8 @@ def _report(engine: Installed) -> EngineReport:
         version = load_engine(engine.name).identify().version
     except SpecmeterError as error:
         problem, fix = error.message, error.fix
-    except Exception as error:
-        # An engine of somebody else may fail in any way.
+    except (Exception, SystemExit) as error:
+        # Another author's engine may fail in any way, and end the program.
         problem, fix = f"{type(error).__name__}: {error}"[:300], f"ask the authors of {engine.package}"
     return EngineReport(
         name=engine.name,

@@ -40,6 +40,9 @@ def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
         written = {folder: (folder / DATABASE_NAME).lstat().st_mtime_ns for folder in find_runs(runs)}
         found = sorted(written, key=written.__getitem__, reverse=True)
         if not found:
+            if studies := find_studies(runs):
+                fix = f"show a study with `specmeter study show {studies[-1].name}`, or name a run folder within it"
+                raise StoreError(f"{runs}: holds no runs of their own, only studies", fix=fix)
             raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
         return next(filter(_has_requests, found), found[0])
     path = _named(reference, runs)

@@ -122,7 +122,7 @@ class Study:
         """Raise `UsageError` where the folder is a user's, has code, and was not said to be trusted."""
         if self.folder is not None and self.code and not self.trusted:
             raise UsageError(
-                f"{self.folder / FILE_NAME}: names code of its folder ({', '.join(self.code[:4])}), which is not run "
+                f"{self.folder / FILE_NAME}: names code of its folder ({', '.join(self.code)}), which is not run "
                 "unasked",
                 fix="read that code; if you trust it, add --trust",
             )

@@ -8,7 +8,7 @@ that was measured is kept, whatever ends the study: the same order in the same f
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +21,7 @@ from specmeter.store import RunStore
 from specmeter.studies.folder import LeftOut, OwnStudy, Part, StudyFolder, StudyRecord
 from specmeter.studies.parts import AnyPart, ExperimentPart, QualityPart, StudyOrder, load_parts
 from specmeter.studies.requirements import engine_problem, lacking_models, plan_problem, unavailable
+from specmeter.workloads.spec import FileWorkload, LengthWorkload
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -77,6 +78,8 @@ def look(order: StudyOrder) -> Ready:
     """
     parts = load_parts(order)
     study = order.definition
+    if study.folder is not None and not study.trusted:
+        _refuse_reach(study.folder, parts)
     record = StudyRecord(
         study=study.name,
         own=None if study.folder is None else OwnStudy(folder=str(study.folder), text=study.text),
@@ -169,6 +172,42 @@ def _looked_at(part: AnyPart, offline: bool, more: StudyNeeds) -> Part:
     problem = engine_problem(part.loaded) or _nothing_left(part, missing)
     left_out = () if problem else tuple(LeftOut(name=arm, reason=reason) for arm, reason in missing.items())
     return Part(name=part.name, kind="experiment", skipped=problem, left_out=left_out)
+
+
+def _refuse_reach(folder: Path, parts: Sequence[AnyPart]) -> None:
+    """Raise `UsageError` where a folder that is not trusted names programs, flags of programs, or texts outside it."""
+    for part in parts:
+        if part.loaded.source.startswith("bundled:"):
+            continue
+        for key, value in _reach(part, folder.resolve()):
+            raise UsageError(
+                f"{folder / part.name}.yaml: {key}: {value}: a study of a folder neither chooses programs nor reads "
+                "texts outside it unasked",
+                fix="read its files; if you trust them, add --trust",
+            )
+
+
+def _reach(part: AnyPart, folder: Path) -> Iterator[tuple[str, str]]:
+    """(key, what it names) of what lies beyond the study's own data."""
+    if isinstance(part, QualityPart):
+        plan = part.loaded.value
+        if plan.quantizer not in ("auto", "none"):
+            yield "quantizer", plan.quantizer
+        texts = [("text", plan.text)] if plan.text else []
+    else:
+        experiment = part.loaded.experiment
+        if binary := experiment.engine.own_options.get("binary"):
+            yield "engine.binary", str(binary)
+        for arm in experiment.expand():
+            if arm.engine.extra_flags:
+                yield "engine.extra_flags", " ".join(arm.engine.extra_flags)
+        texts: list[tuple[str, str]] = []
+        for it in experiment.workloads:
+            paths = it.paths if isinstance(it, FileWorkload) else (it.file,) if isinstance(it, LengthWorkload) else ()
+            texts += [(f"workloads.{it.name}", path) for path in paths if path]
+    for key, path in texts:
+        if folder not in (part.loaded.base_dir / path).expanduser().resolve().parents:
+            yield key, path
 
 
 def _begun(ready: Ready, folder: StudyFolder) -> StudyRecord:

@@ -99,6 +99,8 @@ def sentence(
     head = f"{it.speedup:.2f}x"
     if measured is not None and f"{measured.point:.2f}" != f"{it.speedup:.2f}":
         head += f" by all tokens over all time ({measured.point:.2f}x: geometric mean over {measured.of or 'blocks'})"
+    if it.with_draft == 0 and it.tau > 1.01:
+        return None, f"{head}: the engine does not tell its steps, so it cannot be said where the time went"
     if it.with_draft == 0:
         return "no drafts", f"{head}: nothing was drafted, every token was decoded by itself"
     left = without(it)

@@ -42,7 +42,7 @@ def print_list(folders: Sequence[str], *, as_json: bool) -> None:
     screen.table(Table("studies", text("study", "what it is"), rows))
     screen.line()
     if not measured:
-        screen.say("none measured yet: `specmeter study run NAME --variant bench` measures one")
+        screen.say("none measured yet: `specmeter study run moe-306 --variant bench` measures one")
         return
     rows = []
     for entry in measured:
@@ -57,7 +57,7 @@ def _listed(folders: Sequence[str]) -> list[dict[str, Any]]:
 
     return [
         {
-            "name": name,
+            "name": study.name,
             "title": study.title,
             "source": study.source,
             "parts": list(study.parts),

@@ -13,6 +13,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from pydantic import ValidationError
 
 from specmeter import __version__
 from specmeter.analysis.consumption import Energies, energies_of
@@ -23,6 +24,7 @@ from specmeter.audit.read.log_lines import stream_lines
 from specmeter.engines.kinds import traits_on_record
 from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.engines.traffic import RECEIVED, SENT
+from specmeter.errors import StoreError
 from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.files import open_inside
 from specmeter.profile.arms import REPLAYED, ProfileKey, key_of
@@ -277,7 +279,15 @@ def read_run_data(run: RunReader) -> RunData:
     """Everything that checks need of a run. Raises `StoreError` when it is damaged."""
     sessions = {session.id: session for session in run.sessions()}
     traits = run.traits()
-    experiment = Experiment.model_validate_json(run.experiment_json, context=ON_RECORD)
+    try:
+        experiment = Experiment.model_validate_json(run.experiment_json, context=ON_RECORD)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise StoreError(
+            f"{run.folder}: the stored experiment cannot be one: {where}: {first['msg']}"[:500],
+            fix="get the run folder from where it was measured",
+        ) from None
     arms = {arm.id: arm for arm in run.arms()}
     greedy = experiment.generation.temperature == 0
     texts: dict[bytes, tuple[int, ...]] = {}
