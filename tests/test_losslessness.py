@@ -7,6 +7,7 @@ import math
 import sqlite3
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,13 @@ def measured(folder: Path, *faults: dict[str, Any], **changes: Any) -> Prepared:
 
 
 def change(folder: Path, statement: str, *values: object) -> None:
-    with sqlite3.connect(folder / "run" / "run.sqlite") as db:
+    with closing(sqlite3.connect(folder / "run" / "run.sqlite")) as db, db:
         db.execute(statement, values)
 
 
 def forge(folder: Path, key: RequestKey, edit: Callable[[list[int]], list[int]]) -> None:
     """Change the token ids of a stored reply."""
-    with sqlite3.connect(folder / "run" / "run.sqlite") as db:
+    with closing(sqlite3.connect(folder / "run" / "run.sqlite")) as db, db:
         where = "invocation = ? AND block = ? AND arm_id = ? AND prompt_id = ?"
         row_id, bulk = db.execute(
             f"SELECT id, zlib_json FROM request JOIN reply ON request_id = id WHERE {where}", key

@@ -400,7 +400,7 @@ def test_the_newest_probe_of_these_models_is_found(tmp_path: Path) -> None:
         (mock_probe().model_dump_json().replace('"depth":128', '"depth":"deep"'), "depth"),
         (json.dumps(mock_probe().model_dump(mode="json") | {"target_ms": {"points": []}}), "without points"),
         (mock_probe().model_dump_json().replace('"point":37.0', '"point":NaN', 1), "finite"),
-        ("\udcff", "no text"),
+        ("\udcff", "not text"),
     ],
 )
 def test_a_file_that_is_no_probe_is_refused_by_name(tmp_path: Path, text: str, why: str) -> None:

@@ -76,6 +76,7 @@ def test_a_request_that_fails_fails_alone(server: Engine, tmp_path: Path) -> Non
     assert "surrogate" in str(ended[odd])
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("busy_s", [0.0, 0.5])
 @pytest.mark.parametrize("stream", [True, False])
 def test_what_is_cancelled_is_not_collected_and_its_slot_is_free(tmp_path: Path, stream: bool, busy_s: float) -> None:

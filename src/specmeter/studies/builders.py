@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.numbers.estimates import scaled
 from specmeter.record import Estimate
-from specmeter.studies.selection import Row, name_of, selected, shown, value
-from specmeter.studies.study import Axis, Point, StudyCell, StudyFigure, StudyTable
+from specmeter.studies.selection import Row, line_of, name_of, selected, shown, value
+from specmeter.studies.study import ArmResult, Axis, Point, StudyCell, StudyFigure, StudyTable
 
 if TYPE_CHECKING:
     from specmeter.studies.definition import AxisForm, Column, FigureForm, TableForm
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _UNITS = {("1", 100): "%", ("B/s", 1e-9): "GB/s", ("s", 1000): "ms"}
 """(unit, factor) -> unit of what is shown."""
+
+_OWN = ("acceptance", "tau", "decode_rate", "draft_rate")
+"""Quantities that are as false as the speedup of their arm."""
 
 
 def table(data: StudyData, form: TableForm, make: Make) -> StudyTable | None:
@@ -75,8 +78,16 @@ def _cell(row: Row, column: Column) -> StudyCell:
         return StudyCell(text=told)
     if found is None or isinstance(found, (str, bool)):
         return StudyCell(text=column.none if found in (None, "") else str(found))
-    struck = column.struck is not None and bool(value(row, column.struck))
+    struck = _is_of_a_false_line(row, column.of) if column.struck is None else bool(value(row, column.struck))
     return StudyCell(text=column.none, value=_times(found, column.times), digits=column.digits, struck=struck)
+
+
+def _is_of_a_false_line(row: Row, path: str) -> bool:
+    """Whether the quantity is what an invalid arm measured or claims itself, not what its models do alone."""
+    parent, _, name = path.rpartition(".")
+    owner = value(row, parent) if parent else row
+    line = owner if isinstance(owner, ArmResult) else line_of(row)
+    return name in _OWN and line is not None and line.of_rate == "invalid"
 
 
 def _point(row: Row, form: FigureForm) -> Point | None:

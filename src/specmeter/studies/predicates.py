@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from specmeter.numbers.estimates import above, below, exceeds
+from specmeter.numbers.estimates import above, below, between, exceeds
 from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
 from specmeter.studies.selection import Row, estimate, line_of, meets, name_of, selected, shown
@@ -132,7 +132,7 @@ def _side(rule: Rule, row: Row, among: int, *, printed: bool) -> _Vote | None:
     single = isinstance(found, Estimate) and found.low is None
     if exact or (single and printed):
         point = found.point if isinstance(found, Estimate) else float(found)
-        found = Estimate(point=point, low=point, high=point, n=1, unit="1", method="exact")
+        found = between(point, point, point, "1", "exact", n=1)
     low, high = (rule.low, rule.high) if rule.predicate == "within" else (rule.than, rule.than)
     assert low is not None
     assert high is not None
