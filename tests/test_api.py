@@ -353,9 +353,9 @@ def test_studies_are_listed_and_ruled_on():
 @pytest.mark.parametrize(
     ("call", "argument"),
     [
-        (lambda: specmeter.audit(None), "source"),
-        (lambda: specmeter.audit({"gamma": 4}), "source"),
-        (lambda: specmeter.audit([1]), "source"),
+        (lambda: specmeter.audit(None), "source"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.audit({"gamma": 4}), "source"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.audit([1]), "source"),  # pyright: ignore[reportArgumentType]
         (lambda: specmeter.audit([]), "source"),
         (lambda: specmeter.audit([{"gamma": 4}], gamma=-3), "gamma"),
         (lambda: specmeter.audit([{"gamma": 4}], noise="x"), "noise"),  # pyright: ignore[reportArgumentType]

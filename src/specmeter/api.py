@@ -221,10 +221,11 @@ def compare(
     `by` is `rate` or `speedup` (for different machines); a loss of more than the share `threshold` is a regression.
     Numbers of invalid arms are not compared. Raises `UsageError` for runs without an arm in common, `StoreError`.
     """
-    from specmeter.analysis.comparison import compare_runs, read_side
+    from specmeter.analysis.comparison import compare_runs, read_side, refuse_threshold
 
     _need(by in ("rate", "speedup"), "by", by, '"rate" or "speedup"')
-    _need(_is_number(threshold) and 0 <= threshold <= 0.9, "threshold", threshold, "a share from 0 to 0.9")
+    _is("threshold", threshold, (int, float), "a share from 0 to 0.9")
+    refuse_threshold(threshold)
     if not others:
         raise UsageError("one run is not enough to compare", fix="name two or more: compare(a, b)")
     sides = [read_side(_folder(run)) for run in (reference, *others)]
@@ -240,7 +241,7 @@ Quantity: TypeAlias = str | float
 
 
 def audit(
-    source: Any,
+    source: str | Path | Iterable[Mapping[str, Any]] | pandas.DataFrame | polars.DataFrame,
     *,
     format: str | None = None,  # noqa: A002
     baseline_rate: Quantity | None = None,

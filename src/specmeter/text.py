@@ -34,7 +34,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str, limit: int = LIMIT) -> str:
-    """The same, with its lines kept; cut where nobody would read on."""
+    """The same, with its lines kept; cut at a length that no reader needs."""
     shown = text if len(text) <= limit else text[:limit] + "..."
     return "\n".join(printable(line) for line in shown.splitlines())
 

@@ -187,10 +187,19 @@ def _completed(rates: Rates) -> Rates:
     }
 
 
+def refuse_threshold(threshold: float) -> None:
+    """Raise `UsageError` for what is not a share from 0 to 0.9."""
+    if not 0 <= threshold <= 0.9:
+        raise UsageError(
+            f"threshold is {threshold:g}, which is not a share from 0 to 0.9", fix="give 0.03 for 3 percent"
+        )
+
+
 def compare_runs(
     reference: Side, other: Side, *, measure: Measure = "rate", threshold: float = 0.02, level: float = 0.95
 ) -> RunComparison:
     """Hold a run against the reference. Raises `UsageError` where they have no arm in common."""
+    refuse_threshold(threshold)
     mine = {arm.id: arm for arm in reference.report.arms if arm.role != "control"}
     theirs = {arm.id: arm for arm in other.report.arms if arm.role != "control"}
     shared = [arm_id for arm_id in mine if arm_id in theirs]

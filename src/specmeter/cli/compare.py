@@ -92,8 +92,6 @@ def command(
     from specmeter.show.terminal.console import errors, say_json
     from specmeter.store.places import find_run
 
-    if threshold != threshold:
-        raise UsageError("--threshold nan: is not a number", fix="give percent, such as --threshold 3")
     if len(runs) < 2:
         raise UsageError("compare: one run is not enough", fix="name two or more: specmeter compare A B")
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else ("en", "zh")

@@ -41,7 +41,7 @@ class Printable(io.RawIOBase):
     def write(self, data: Any, /) -> int:
         for line in self._decoder.decode(bytes(data)).splitlines(keepends=True):
             text = line.rstrip("\r\n")
-            self._terminal.write(printable(text) + line[len(text) :])
+            self._terminal.write(printable(text) + ("\n" if line.endswith("\n") else ""))
         return len(data)
 
 

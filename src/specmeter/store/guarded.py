@@ -158,7 +158,7 @@ def is_run(folder: Path) -> bool:
 
 
 def leftovers(folder: Path) -> bool:
-    """Whether what was written last lies beside the main file, in a run that nobody writes to."""
+    """Whether what was written last lies beside the main file, in a run that is not being written."""
     wal = folder / _WAL
     return (folder / _JOURNAL).exists() or (wal.exists() and wal.stat().st_size > 0)
 

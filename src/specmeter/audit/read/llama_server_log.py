@@ -30,26 +30,23 @@ from typing import Any
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read.engine_log import SignReader, sample
 from specmeter.audit.read.llama_setup import Setup
-from specmeter.audit.read.log_lines import log_lines, plain
-
-_INT = r"(\d{1,12})"
-_NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
+from specmeter.audit.read.log_lines import INT, NUMBER, log_lines, plain
 
 _SLOT = re.compile(r"\bid +(-?\d{1,9}) \| task +(-?\d{1,12}) \|")
 _SLOT_FIELD = re.compile(r'"?\b(?:id_slot|slot_id)"?[=:] *(-?\d{1,9})')
 _TASK_FIELD = re.compile(r'"?\b(?:id_task|task_id)"?[=:] *(-?\d{1,12})')
 _BEGIN = re.compile(r"processing task|slot is processing task")
 _END = re.compile(r"stop processing|slot released|released the slot")
-_PROMPT = re.compile(rf"prompt eval time += +{_NUMBER} ms / +{_INT} tokens")
+_PROMPT = re.compile(rf"prompt eval time += +{NUMBER} ms / +{INT} tokens")
 _EVAL = re.compile(
-    rf"(?<!prompt )\beval time += +{_NUMBER} ms / +{_INT} (?:tokens|runs)"
-    rf"(?: *\( *[\d.]+ ms per token, +{_NUMBER} )?"
+    rf"(?<!prompt )\beval time += +{NUMBER} ms / +{INT} (?:tokens|runs)"
+    rf"(?: *\( *[\d.]+ ms per token, +{NUMBER} )?"
 )
-_TOTAL = re.compile(rf"total time += +{_NUMBER} ms")
-_DRAFT = re.compile(rf"draft acceptance(?: rate)? = +?{_NUMBER} \( *{_INT} accepted / +{_INT} generated\)")
-_MEAN = re.compile(rf"mean (?:acceptance length|len) = +{_NUMBER}")
-_STEP = re.compile(rf"accepted +{_INT}/ *{_INT} draft tokens( \(restore checkpoint\))?")
-_STATISTICS = re.compile(rf"statistics +([\w-]{{1,60}}): #calls\(b,g,a\) = +{_INT} +{_INT} +{_INT}")
+_TOTAL = re.compile(rf"total time += +{NUMBER} ms")
+_DRAFT = re.compile(rf"draft acceptance(?: rate)? = +?{NUMBER} \( *{INT} accepted / +{INT} generated\)")
+_MEAN = re.compile(rf"mean (?:acceptance length|len) = +{NUMBER}")
+_STEP = re.compile(rf"accepted +{INT}/ *{INT} draft tokens( \(restore checkpoint\))?")
+_STATISTICS = re.compile(rf"statistics +([\w-]{{1,60}}): #calls\(b,g,a\) = +{INT} +{INT} +{INT}")
 _FORWARDS = "llama_print_timings"
 
 _SERVER = re.compile(

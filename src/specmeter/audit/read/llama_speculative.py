@@ -42,16 +42,13 @@ from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read import llama_server_log
 from specmeter.audit.read.engine_log import SignReader
 from specmeter.audit.read.llama_setup import Setup
-from specmeter.audit.read.log_lines import log_lines, plain
+from specmeter.audit.read.log_lines import INT, NUMBER, log_lines, plain
 
-_INT = r"(\d{1,12})"
-_NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
-
-_SUMMARY = re.compile(rf"\b(n_draft|n_predict|n_drafted|n_accept) +=+ *{_INT}\s*$")
-_SPEED = re.compile(rf"\b(encoded|decoded|generated) +{_INT} tokens in +{_NUMBER} seconds, speed: +{_NUMBER} t/s")
+_SUMMARY = re.compile(rf"\b(n_draft|n_predict|n_drafted|n_accept) +=+ *{INT}\s*$")
+_SPEED = re.compile(rf"\b(encoded|decoded|generated) +{INT} tokens in +{NUMBER} seconds, speed: +{NUMBER} t/s")
 _SECTION = re.compile(r"(?:^|[: ])(draft|target):\s*$")
-_PERF = re.compile(rf"(prompt )?\beval time = +{_NUMBER} ms / +{_INT} (?:tokens|runs)")
-_REUSED = re.compile(rf"graphs reused = +{_INT}\s*$")
+_PERF = re.compile(rf"(prompt )?\beval time = +{NUMBER} ms / +{INT} (?:tokens|runs)")
+_REUSED = re.compile(rf"graphs reused = +{INT}\s*$")
 _STARTS = re.compile(
     r"loaded meta data with|\bencoded +\d+ tokens in|\bgenerated +\d+ tokens in|\bbuild: \d|build_info:"
 )

@@ -16,6 +16,10 @@ from typing import BinaryIO
 
 from specmeter.errors import UsageError
 
+INT = r"(\d{1,12})"
+"""A whole number in a pattern for lines, bounded."""
+NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
+
 MAX_LINE = 65_536
 """Characters kept of a line; the rest of a longer one is passed over."""
 _BLOCK = 262_144

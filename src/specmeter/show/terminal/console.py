@@ -78,12 +78,12 @@ class Screen(Console):
         self.say_all((phrase.told(english) for phrase in table.legend), tone="faint")
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Every piece of text on its way to the screen, cleaned; rich's own controls are no text."""
+        """Every piece of text on its way to the screen, cleaned; rich's own controls are not text."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else "\n".join(map(printable, text.split("\n"))), style, control)
 
     def on_broken_pipe(self) -> None:
-        """On standard error go on without a word: a measurement does not end because nobody looks on."""
+        """On standard error go on without a word: a measurement does not end because its screen is gone."""
         if not self.stderr:
             super().on_broken_pipe()  # ends the program
         self.quiet = True
