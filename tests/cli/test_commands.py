@@ -267,7 +267,10 @@ def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM as on POSIX")
 def test_sigterm_ends_like_ctrl_c(folder: Path) -> None:
-    """Real time and a real process: a mock run of many requests is stopped in the middle."""
+    """Real time and a real process: a mock run of many requests is stopped in the middle.
+
+    `python -m` itself ends by the signal where it interrupted an `exec` of text, such as the making of a dataclass.
+    """
     command = [sys.executable, "-m", "specmeter", "run", "mocked.yaml", "--out", "here", "--set", "design.blocks=900"]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, env={**os.environ, "NO_COLOR": "1"})
     deadline = time.monotonic() + 60
@@ -275,7 +278,7 @@ def test_sigterm_ends_like_ctrl_c(folder: Path) -> None:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error.decode()
+    assert process.returncode in (130, -signal.SIGINT), error.decode()
     with RunStore.open(folder / "here", readonly=True) as store:
         assert store.state().reason == "interrupted"
 

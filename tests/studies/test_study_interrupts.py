@@ -54,6 +54,9 @@ DRAFTS = (
     "engine.threads=1",
 )
 
+INTERRUPTED = (130, -signal.SIGINT)
+"""`python -m` itself ends by the signal where it interrupted an `exec` of text, such as the making of a dataclass."""
+
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals a process group")
 
 
@@ -148,7 +151,7 @@ def test_a_model_that_was_half_made_leaves_nothing(terminal: Terminal) -> None:
     words = ["study", "run", *LADDER, *LARGE, "--new"]
     for at in ("preparing model F16", "preparing model Q8_0"):
         code, said = terminal.stopped(words, at)
-        assert code == 130, said
+        assert code in INTERRUPTED, said
         assert "Traceback" not in said
         assert not terminal.left_behind()
         assert "keeps apple-quant-ladder: nothing yet" in said
@@ -162,7 +165,7 @@ def test_a_ladder_that_is_stopped_again_and_again_is_completed(terminal: Termina
     words = ["study", "run", *LADDER]
     for at in ("measuring perplexity", "measuring rates"):
         code, said = terminal.stopped(words, at)
-        assert code == 130, said
+        assert code in INTERRUPTED, said
         assert "Traceback" not in said
         assert not terminal.left_behind()
         assert not list(terminal.scratch.iterdir())
@@ -192,7 +195,7 @@ def test_ctrl_c_twice_ends_everything_and_loses_nothing(terminal: Terminal, agai
     ]
     for order, at in orders:
         code, said = terminal.stopped(["study", "run", *order], at, again_after_s)
-        assert code == 130, said
+        assert code in INTERRUPTED, said
         assert "Traceback" not in said
         assert not terminal.left_behind()
         command_in(said)
@@ -205,7 +208,7 @@ def test_ctrl_c_twice_ends_everything_and_loses_nothing(terminal: Terminal, agai
 
 def test_requests_that_were_measured_are_kept_and_not_measured_again(terminal: Terminal) -> None:
     code, said = terminal.stopped(["study", "run", *DRAFTS, "--json"], "block 2/2")
-    assert code == 130, said
+    assert code in INTERRUPTED, said
     assert "Traceback" not in said
     assert not terminal.left_behind()
     words = command_in(said)

@@ -28,6 +28,7 @@ _COMMAND = struct.Struct("<BQ")
 _BLOCK = 262_144
 _WAITING = 4 * 2**20
 """Bytes that may wait for a line beyond those under way on it."""
+_QUIET_S = 0.2
 _FASTEST = 4e9
 """Bytes per second, where bandwidth is not limited: no loopback is much faster."""
 
@@ -91,7 +92,11 @@ class Relay:
         return f"127.0.0.1:{self.port}"
 
     def reset(self) -> None:
-        """Count from 0 again."""
+        """Count from 0 again, once nothing has passed for a moment: an engine that has just started may still send."""
+        before = (-1, -1)
+        while before != (now := (self.sent, self.received)):
+            before = now
+            time.sleep(_QUIET_S)
         self.sent = self.received = 0
         self.commands.clear()
 
