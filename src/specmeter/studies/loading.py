@@ -75,6 +75,7 @@ class Study:
             title=self.title,
             source=self.source,
             command=self._command,
+            chinese=self.form.chinese,
         )
 
     @property
