@@ -27,7 +27,7 @@ Mark = Literal["suspect", "unchecked"]
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that are told in the reader's language, and so are values that are sentences of ours (`words.sentences`)."""
+    """Words that are told in the reader's language; so are values that are sentences of ours (`words.sentences`)."""
 
     key: str
     values: dict[str, object] = field(default_factory=dict[str, object])
