@@ -25,12 +25,12 @@ LONGEST = 6_000
 """Characters of a text that is looked at; longer ones are not ours."""
 _DEPTH = 8
 """Sentences within sentences within sentences."""
-_COMPARISONS = 60_000
+_COMPARISONS = 200_000
 """Spent on one text at most, whatever a stranger wrote into it."""
 _KEPT = 20_000
 """Texts whose translation is kept for the next time."""
 _HOLE = re.compile(r"\{(\d)\}")
-_END = re.compile(r"[.!?] (?=[A-Z`\d])")
+_END = re.compile(r"(?<=[.!?]) (?=[A-Z`\d])|; ")
 _LETTERS = 3
 """A form with fewer letters only joins its values (`{0}; {1}`): it counts where one of them is a sentence of ours."""
 _TAIL = tuple(",;:. (")
@@ -91,43 +91,45 @@ class Catalogue:
             self._told[text] = self._read(text, _DEPTH) if len(text) <= LONGEST else None
         return self._told[text]
 
-    def _read(self, text: str, depth: int) -> str | None:
+    def _read(self, text: str, depth: int, *, whole: bool = False) -> str | None:
+        """`whole`: nothing of it may be left that is neither a sentence of ours nor a value of one."""
         chinese = self._whole.get(text)
         if chinese is not None or depth == 0 or " " not in text or self._left <= 0:
             return chinese
         return (
-            self._one_after_the_other(text, depth)
+            self._in_parts(text, depth)
+            or self._with_tail(text, depth, whole=True)
             or self._formed(self._forms, text, depth)
-            or self._with_tail(text, depth)
-            or self._formed(self._joints, text, depth)
+            or (None if whole else self._with_tail(text, depth) or self._formed(self._joints, text, depth))
         )
 
-    def _one_after_the_other(self, text: str, depth: int) -> str | None:
-        """Two sentences or more, each known."""
+    def _in_parts(self, text: str, depth: int) -> str | None:
+        """Several sentences of ours, one after the other."""
         for end in _END.finditer(text):
-            head = self._read(text[: end.start() + 1], depth - 1)
-            rest = None if head is None else self._read(text[end.end() :], depth - 1)
+            head = self._read(text[: end.start()], depth - 1, whole=True)
+            rest = None if head is None else self._read(text[end.end() :], depth - 1, whole=True)
             if head is not None and rest is not None:
-                return head + rest
+                return head + ("；" if end[0] == "; " else "") + rest
         return None
 
     def _formed(self, forms: Iterable[Form], text: str, depth: int) -> str | None:
-        """The longest form that it has."""
+        """By the longest form that it has."""
         for form, values in self._matching(forms, text):
             told = [self._read(value, depth - 1) for value in values]
             if form.letters >= _LETTERS or any(one is not None for one in told):
-                shown = [value if one is None else one for one, value in zip(told, values, strict=True)]
-                return form.filled(shown)
+                return form.filled([one or value for one, value in zip(told, values, strict=True)])
         return None
 
-    def _with_tail(self, text: str, depth: int) -> str | None:
-        """Something, and what our sentences may add to it."""
+    def _with_tail(self, text: str, depth: int, *, whole: bool = False) -> str | None:
+        """What our sentences may add to another, or to a value."""
         for form in self._tails:
             place = text.rfind(form.literals[0])
-            if place > 0:
-                for one, values in self._matching((form,), text[place:]):
-                    told = [self._read(value, depth - 1) or value for value in values]
-                    return (self._read(text[:place], depth - 1) or text[:place]) + one.filled(told)
+            if place <= 0 or (values := form.values(text[place:])) is None:
+                continue
+            head = self._read(text[:place], depth - 1, whole=whole)
+            if head is not None or not whole:
+                told = [self._read(value, depth - 1) or value for value in values]
+                return (head or text[:place]) + form.filled(told)
         return None
 
     def _matching(self, forms: Iterable[Form], text: str) -> Iterator[tuple[Form, list[str]]]:

@@ -224,7 +224,7 @@ def _how(texts: _Texts) -> str:
         parts.append(f"{len(gaps)} diverge where the target is sure (gap {far})")
     if texts.not_asked:
         parts.append(f"for {texts.not_asked} the target was not asked")
-    return ", ".join(parts)
+    return "; ".join(parts)
 
 
 def _beside(plain: _Texts | None) -> str:
