@@ -30,7 +30,8 @@ _COMPARISONS = 200_000
 _KEPT = 20_000
 """Texts whose translation is kept for the next time."""
 _HOLE = re.compile(r"\{(\d)\}")
-_END = re.compile(r"(?<=[.!?]) (?=[A-Z`\d])|; ")
+_END = re.compile(r"(?<=[.!?]) (?=[A-Z`\d])|; |, or ")
+_JOINED = {" ": "", "; ": "；", ", or ": "，或"}
 _LETTERS = 3
 """A form with fewer letters only joins its values (`{0}; {1}`): it counts where one of them is a sentence of ours."""
 _TAIL = tuple(",;:. (")
@@ -109,7 +110,7 @@ class Catalogue:
             head = self._read(text[: end.start()], depth - 1, whole=True)
             rest = None if head is None else self._read(text[end.end() :], depth - 1, whole=True)
             if head is not None and rest is not None:
-                return head + ("；" if end[0] == "; " else "") + rest
+                return head + _JOINED[end[0]] + rest
         return None
 
     def _formed(self, forms: Iterable[Form], text: str, depth: int) -> str | None:
