@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from specmeter.show.sentence import label
 from specmeter.show.style import SHAPES, Palette, config
 from specmeter.show.table import Phrase
-from specmeter.text import estimated, printable
+from specmeter.text import estimated
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -105,9 +104,9 @@ def distinct(data: Iterable[Datum], field: str) -> list[str]:
     return list(dict.fromkeys(str(datum[field]) for datum in data))
 
 
-def arm_name(target: str, arm_id: str) -> str:
-    """An arm as charts call it."""
-    return printable(f"{target} · {label(arm_id)}")
+def named(words: Words) -> str:
+    """The field of an arm's name in the data of a run."""
+    return f"named_{words.language}"
 
 
 # --- pieces that charts share ----------------------------------------------------------------------------------------
