@@ -26,7 +26,7 @@ def who(document: Document, arm_id: str) -> Datum:
     several = len({it.target for it in document.arms.values()}) > 1
     names = {
         f"named_{language}": (f"{printable(arm.target)} · " if several else "")
-        + document.names[arm_id].told(words(language))
+        + document.names.told(arm_id, words(language))
         for language in LANGUAGES
     }
     return {

@@ -275,7 +275,7 @@ def footprint(document: Document) -> Figure | None:
         if arm.speedup is None or asked.target not in read:
             continue
         found.append(arm.speedup)
-        series = {f"series_{it}": document.names[arm.arm_id].told(words(it)) for it in LANGUAGES}
+        series = {f"series_{it}": document.names.told(arm.arm_id, words(it)) for it in LANGUAGES}
         data.append(
             {**who(document, arm.arm_id), **series, **shown(arm.speedup, 2), "gigabytes": read[asked.target] / 1e9}
         )

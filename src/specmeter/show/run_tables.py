@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmeter.show.names import Names, label
 from specmeter.show.run_arms import filed
 from specmeter.show.run_figures import PARTS
-from specmeter.show.sentence import label
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made, numbers, text
 from specmeter.show.words import words
 from specmeter.store.environment import private
@@ -379,12 +379,10 @@ def brief(report: RunReport, *, by_kind: bool = False) -> list[Table]:
 
 
 def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Table:
-    arms = {arm.id: arm for arm in report.arms}
+    arms, names = {arm.id: arm for arm in report.arms}, Names(report.arms)
     metered = any(arm.energy is not None and arm.energy.per_token is not None for arm in group)
     rows: list[Row] = []
     for arm in group:
-        limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
-        where = f" (only {', '.join(limited)})" if limited else ""
         probe = f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
         count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
         found = report.certificate.arms.get(arm.arm_id) if report.certificate else None
@@ -392,7 +390,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
         empty = (Cell(""),) * (len(joules) + 1)
         is_baseline = arm.role == "baseline"
         cells = _briefly(arm, is_baseline, found)
-        rows.append(Row((Cell(label(arm.arm_id) + where + probe), *cells, *joules, Cell(count))))
+        rows.append(Row((Cell(names.told(arm.arm_id, words("en")) + probe), *cells, *joules, Cell(count))))
         for kind, part in arm.kinds.items() if by_kind else ():
             rows.append(Row((Cell(f"  {kind}"), *_briefly(part, is_baseline, found), *empty), tone="faint"))
         for prompt, speedup in (arm.prompts or {}).items():

@@ -156,7 +156,9 @@ class Table:
         over: dict[str, list[str]] = {}
         for place, column in enumerate(self.columns):
             found = (row.cells[place].estimate for row in self.rows)
-            for unit in dict.fromkeys(it.of for it in found if it is not None and it.low is not None and it.of in UNITS):
+            for unit in dict.fromkeys(
+                it.of for it in found if it is not None and it.low is not None and it.of in UNITS
+            ):
                 over.setdefault(unit, []).append(column.title)
         return [Phrase(f"legend.over.{unit}", {"columns": ", ".join(titles)}) for unit, titles in over.items()]
 

@@ -107,7 +107,7 @@ class Document:
 
     @cached_property
     def names(self) -> Names:
-        """What people call the arms."""
+        """What each arm is called."""
         return Names(self.run.arms)
 
     @property

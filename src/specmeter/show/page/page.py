@@ -162,9 +162,9 @@ class Voice:
         """Text from outside as it is, a phrase in words."""
         return self._isolated(text) if isinstance(text, str) else self.tell(text.key, **text.values)
 
-    def sentence(self, answer: Answer) -> Markup:
+    def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
-        return self.in_words(sentence, answer)
+        return self.in_words(lambda it, one: sentence(it, one, names), answer)
 
     def headline(self, answer: Answer, names: Names) -> Markup:
         """An answer in so few words that they are read at a glance."""
@@ -174,16 +174,16 @@ class Voice:
                 f"headline.{it.decision}",
                 target=it.baseline_id.replace("/none", "", 1),
                 where=one("answer.where", kind=it.kind) if it.kind else "",
-                method=names[it.arm_id].told(one),
+                method=names.told(it.arm_id, one),
                 speedup=f"{it.speedup.point:.2f}",
                 unit=one(f"headline.{it.unit}s"),
             )
 
         return self.in_words(said, answer)
 
-    def details(self, answer: Answer) -> list[Markup]:
+    def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
-        told = [details(answer, one) for one in self.languages]
+        told = [details(answer, one, names) for one in self.languages]
         by_language = {one.language: lines for one, lines in zip(self.languages, told, strict=True)}
         return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(told[0]))]
 
