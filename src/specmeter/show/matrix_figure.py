@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from specmeter.show.style import Palette
     from specmeter.show.words import Words
 
-_STEPS = (1.02, 1.1, 1.35, 1.75)
+_STEPS = (1.02, 1.25, 1.75, 2.5)
 """Gains at which a deeper blue begins; losses are the reciprocals."""
 MOST_ROWS = 30
 """A panel that would have more rows is told over all kinds of text only."""
@@ -36,7 +36,9 @@ def matrix(document: Document) -> Figure | None:
         cells = _cells(document, target)
         whole = [cell for cell in cells if "kind" not in cell]
         if len(whole) > len(distinct(whole, "row_en")) and len(distinct(cells, "row_en")) > 1:
-            panels.append(Panel(f"matrix-{len(panels) + 1}", cells, _drawing(cells), printable(target)))
+            panels.append(
+                Panel(f"matrix-{len(panels) + 1}", cells, _drawing(cells, printable(target)), printable(target))
+            )
     return Figure("matrix", tuple(panels)) if panels else None
 
 
@@ -85,7 +87,7 @@ def _colour(speedup: Estimate | None) -> Datum:
     return {"heat": str(place), "cell": f"{arrow}{speedup.point:.2f}×"}
 
 
-def _drawing(cells: list[Datum]) -> Draw:
+def _drawing(cells: list[Datum], target: str) -> Draw:
     lengths = sorted({int(cell["gamma"] or 0) for cell in cells})
 
     def draw(one: Words, palette: Palette) -> Spec:
@@ -111,6 +113,7 @@ def _drawing(cells: list[Datum]) -> Draw:
         ]
         at = {"x": x, "y": y, "tooltip": tips}
         return {
+            "title": {"text": target, "anchor": "start", "fontSize": 13, "color": palette.ink, "font": palette.font},
             "height": {"step": 34},
             "layer": [
                 {

@@ -62,7 +62,7 @@ def choices(document: Document) -> dict[str, list[tuple[str, str | Phrase]]]:
 
 def lines(document: Document) -> Mapping[str, str | Phrase]:
     """Arm -> what it shares with arms that differ from it in their draft length alone, for all arms with a length."""
-    arms = [arm for arm in document.arms.values() if arm.gamma is not None and arm.speculates]
+    arms = [it for it in document.arms.values() if it.gamma is not None and it.speculates and it.role != "control"]
     rest = {arm.id: "/".join(part for part in label(arm.id).split("/") if part != f"g{arm.gamma}") for arm in arms}
     alike = {_way(arm): {rest[it.id] for it in arms if _way(it) == _way(arm)} for arm in arms}
     return {arm.id: method(arm) if len(alike[_way(arm)]) == 1 else rest[arm.id] for arm in arms}

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from specmeter.show.words import Words
 
 _LENGTH = re.compile(r"length-(\d+)")
+_UNDIVIDED = "undivided"
+"""The part of arms whose time cannot be divided."""
 PARTS: tuple[PartName, ...] = ("verify", "draft", "restore", "sample", "rest", "remainder")
 MOST_ROWS = 12
 """Figures that show each configuration several times show more of them only by their best."""
@@ -164,9 +166,10 @@ def parts(document: Document) -> Figure | None:
             start = ends[size >= 0]
             ends[size >= 0] = start + size
             place = {"start": start, "end": start + size, "middle": start + size / 2}
-            said = {"part": part.name, "share": percent(part.share), **shown(part.ms_per_token, 2)}
+            name = _UNDIVIDED if arm.means == "undivided" and part.name == "verify" else part.name
+            said = {"part": name, "share": percent(part.share), **shown(part.ms_per_token, 2)}
             data.append({**who(document, arm.arm_id), **said, **place})
-    names = [name for name in PARTS if any(datum.get("part") == name for datum in data)]
+    names = [name for name in (*PARTS, _UNDIVIDED) if any(datum.get("part") == name for datum in data)]
     if not names:
         return None
     most = max(float(datum["end"] or 0) for datum in data if "end" in datum)
@@ -175,7 +178,8 @@ def parts(document: Document) -> Figure | None:
         title = words("axis.ms_per_token")
         x, y = quantity("start", title), rows(data, named(words))
         told = " : ".join([*(f"datum.label == '{name}' ? '{words(f'part.{name}')}'" for name in names), "datum.label"])
-        colours = ["transparent" if name == "remainder" else palette.series[PARTS.index(name)] for name in names]
+        order = (*PARTS[:-1], _UNDIVIDED)
+        colours = ["transparent" if name == "remainder" else palette.series[order.index(name)] for name in names]
         look: Spec = {"field": "part", "type": "nominal", "scale": {"domain": names, "range": colours}}
         edges = [palette.muted if name == "remainder" else palette.paper for name in names]
         edge: Spec = {**look, "scale": {"domain": names, "range": edges}, "legend": None}
@@ -208,7 +212,7 @@ def parts(document: Document) -> Figure | None:
     return single("parts", data, draw)
 
 
-def _named_part(name: PartName, most: float, x: Spec, y: Spec, words: Words, palette: Palette) -> Spec:
+def _named_part(name: str, most: float, x: Spec, y: Spec, words: Words, palette: Palette) -> Spec:
     """The name of a part in its bars, where it has room: colours alone tell parts apart to few."""
     room = f"datum.part == '{name}' && abs(datum.end - datum.start) > roomy * {most!r}"
     mark: Spec = {"type": "text", "fontSize": 11, "text": words(f"column.part_{name}")}
