@@ -6,10 +6,16 @@ its unit: `1.93x [1.85, 2.01]`, `[?]` where there is none.
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+from collections.abc import Iterable
 from typing import Protocol
 
 LIMIT = 20_000
 _FAR = 10_000
+_BARE = re.compile(r"[\w.:\\/=+-]+")
+"""What neither cmd nor PowerShell would take apart."""
 
 
 class Uncertain(Protocol):
@@ -37,6 +43,13 @@ def printable_lines(text: str, limit: int = LIMIT) -> str:
     """The same, with its lines kept; cut at a length that no reader needs."""
     shown = text if len(text) <= limit else text[:limit] + "..."
     return "\n".join(printable(line) for line in shown.splitlines())
+
+
+def pasted(argv: Iterable[str], *, windows: bool = os.name == "nt") -> str:
+    """A command as it is pasted into a shell: POSIX's, or those of Windows."""
+    if not windows:
+        return shlex.join(argv)
+    return " ".join(it if _BARE.fullmatch(it) else '"' + it.replace('"', '\\"') + '"' for it in argv)
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

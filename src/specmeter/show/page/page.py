@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from specmeter.analysis.answer import Answer
     from specmeter.record import Host
+    from specmeter.show.names import Names
     from specmeter.show.page.document import Document
     from specmeter.show.page.study_document import StudyDocument
 
@@ -153,13 +154,13 @@ class Voice:
         """Text from outside as it is, a phrase in words."""
         return self._isolated(text) if isinstance(text, str) else self.tell(text.key, **text.values)
 
-    def sentence(self, answer: Answer) -> Markup:
+    def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
-        return self.in_words(sentence, answer)
+        return self.in_words(lambda it, one: sentence(it, one, names), answer)
 
-    def details(self, answer: Answer) -> list[Markup]:
+    def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
-        told = [details(answer, one) for one in self.languages]
+        told = [details(answer, one, names) for one in self.languages]
         by_language = {one.language: lines for one, lines in zip(self.languages, told, strict=True)}
         return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(told[0]))]
 
