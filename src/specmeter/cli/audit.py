@@ -199,7 +199,7 @@ def _piped(path: Path, name: str) -> bytes:
             if not select.select([pipe], [], [], SILENCE_S)[0]:
                 raise UsageError(
                     f"{name}: is a pipe that brought nothing for {SILENCE_S} s",
-                    fix="write to it, or give what writes to standard input: ... | specmeter audit -",
+                    fix="write to it, or give what writes to standard input: `... | specmeter audit -`",
                 )
             block = pipe.read(1 << 16)
             if not block:

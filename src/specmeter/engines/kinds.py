@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.errors import ExperimentError
 from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits
+from specmeter.record.faults import first_fault
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -165,12 +166,8 @@ def own_options(name: str, options: Mapping[str, Any]) -> Any:
     try:
         return form.model_validate(dict(options))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(("engine", "options", *(str(part) for part in first["loc"])))
         known = ", ".join(form.model_fields) or "none"
-        raise ExperimentError(
-            f"{where}: {first['msg']} (given: {repr(first['input'])[:80]})", fix=f"options of {name}: {known}"
-        ) from None
+        raise ExperimentError(f"engine.options.{first_fault(error)}", fix=f"options of {name}: {known}") from None
 
 
 def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:

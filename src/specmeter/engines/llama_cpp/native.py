@@ -44,7 +44,7 @@ class NativeEngine:
             named = str(binary) if binary is not None else os.environ.get(BINARY_VARIABLE)
             raise EngineStartError(
                 f"{named}: is not an executable file" if named else "there is no llama-server on PATH, and none built",
-                fix=f"build one ({BUILD_COMMAND}), give its path, set {BINARY_VARIABLE}, or use the embedded engine",
+                fix=f"build one (`{BUILD_COMMAND}`), give its path, set {BINARY_VARIABLE}, or use the embedded engine",
             )
         self.binary = found
         self._versions: dict[str, str] = {}
