@@ -76,6 +76,7 @@ class Study:
             title=self.title,
             source=self.source,
             command=self._command,
+            chinese=self.form.chinese,
         )
 
     @property
