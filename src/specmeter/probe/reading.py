@@ -80,7 +80,7 @@ def sentence(probe: Probe) -> str:
     """What the probe means, in plain words."""
     found = break_even(probe)
     if found is None:
-        return "Only T(1) was measured: nothing is known about verification."
+        return "Only T(1) was measured, so the cost of verification is unknown."
     v = found.verification
     interval = f" [{v.low:.2f}, {v.high:.2f}]" if v.low is not None and v.high is not None else ""
     n = found.gamma + 1

@@ -50,12 +50,12 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
     if certified is not None and (parts := changed(certified.data, hashes)):
         shown = ", ".join(parts[:_PARTS_SHOWN]) + (", ..." if len(parts) > _PARTS_SHOWN else "")
         where = "" if issued else f" by {CERTIFICATE_NAME}, which the database no longer knows"
-        message = f"what lies in the run folder is not what was certified{where}: {shown} changed since"
+        message = f"the run folder differs from what was certified{where}: {shown} changed since"
         yield about_run("data-changed", "invalid", message, REMEDY, parts=shown, count=len(parts))
     if issued is not None and problem is None and said != issued:
-        problem = "does not say what the run's database says"
+        problem = "contradicts the run's database"
     elif issued is not None and problem is None and not _same_findings(run):
-        problem = "does not hold the findings of the run's database"
+        problem = "lacks findings of the run's database"
     if problem is not None:
         yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", REMEDY, file=CERTIFICATE_NAME)
 
@@ -112,9 +112,9 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
         yield about_run(
             "data-changed",
             "note",
-            f"the run was complete without a certificate, and was given one {after} after its end: a change before "
-            "that cannot be seen",
-            "trust it as you trust those who had it until then",
+            f"the run was complete without a certificate, and was given one {after} after its end: changes before "
+            "that cannot be detected",
+            "trust it as much as those who had it until then",
             seconds_after_the_end=round(seconds),
         )
 
@@ -129,9 +129,9 @@ def contradictions(run: RunReader, issued: Certificate | None) -> Iterator[Findi
     """
     covered = issued.data if issued else {}
     if EXPERIMENT_NAME not in covered and (_text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml)):
-        yield _contradicts(EXPERIMENT_NAME, "is not the file that was run")
+        yield _contradicts(EXPERIMENT_NAME, "not the file that was run")
     if ENVIRONMENT_NAME not in covered and _is_other_environment(run):
-        yield _contradicts(ENVIRONMENT_NAME, "does not say what was recorded about machine, engine and models")
+        yield _contradicts(ENVIRONMENT_NAME, "contradicts what was recorded about machine, engine and models")
     yield from _report(run)
 
 
@@ -164,7 +164,7 @@ def _report(run: RunReader) -> Iterator[Finding]:
     if seal is None:
         return
     if not seal.intact:
-        message = f"{REPORT_NAME} was edited since specmeter wrote it: do not trust the page, whatever the data is"
+        message = f"{REPORT_NAME} was edited after specmeter wrote it: do not trust the page, even if the data is valid"
         yield about_run("data-changed", "suspect", message, remedy, file=REPORT_NAME)
     elif seal.certificate is None or seal.certificate != run.certificate_sha256():
         message = f"{REPORT_NAME} was not made from this certificate, but from an earlier state of the run"
