@@ -53,7 +53,7 @@ def load(
     Files are relative to `base_dir`. `tokenize` (without special tokens) and `detokenize` are the target's, as an
     `EngineSession` has them; exact lengths hold for that tokenizer only. `needs_tokenizer` says where they are needed.
 
-    Raises `ExperimentError` when a file cannot be used, when there are not enough prompts, when a length cannot be reached,
+    Raises `ExperimentError` when a file cannot be used, when prompts are too few, when a length cannot be reached,
     when two workloads share a name, or when a tokenizer is needed and none was given.
     """
     tokenizer = Tokenizer(tokenize, detokenize) if tokenize is not None and detokenize is not None else None
