@@ -91,12 +91,12 @@ def sentence(probe: Probe) -> str:
     drafts = f"drafts of {found.gamma} tokens" if found.gamma > 1 else "drafts of one token"
     if found.alpha is None:
         return words + (
-            f"So {drafts} can never pay here: a step costs {found.tokens:.2f} ({drafting}) and yields {n} at most."
+            f"So {drafts} can never pay here: a step costs {found.tokens:.2f} ({drafting}) and emits at most {n}."
         )
-    replays = " A rejection costs a replay on top, which `specmeter predict` counts." if recurrent else ""
+    replays = " A rejection also costs a replay, which `specmeter predict` counts." if recurrent else ""
     if found.tokens <= 1:
-        return words + f"So {drafts} pay whatever is accepted ({drafting}).{replays}"
+        return words + f"So {drafts} pay even if nothing is accepted ({drafting}).{replays}"
     return words + (
-        f"So {drafts} pay once a step yields more than {found.tokens:.2f} tokens ({drafting}): when each drafted token "
-        f"is accepted with a probability above {found.alpha:.2f}.{replays}"
+        f"So {drafts} pay once a step emits more than {found.tokens:.2f} tokens ({drafting}), that is, when each drafted "
+        f"token is accepted with a probability above {found.alpha:.2f}.{replays}"
     )
