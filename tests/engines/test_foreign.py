@@ -276,6 +276,27 @@ def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path)
     assert specmeter("run", written(tmp_path), "--dry-run").returncode == 0
 
 
+def test_a_package_that_fails_later_is_named_and_not_specmeter(shelf: Path, tmp_path: Path) -> None:
+    (shelf / "clumsy.py").write_text(
+        "from specmeter.engines.kinds import EngineKind\n"
+        "from toy_engine import TOY, ToyEngine, ToySession, Options, model\n"
+        "class Clumsy(ToySession):\n"
+        "    def generate(self, prompt, generation):\n"
+        "        return {}['timings']\n"
+        "class Engine(ToyEngine):\n"
+        "    def start(self, launch):\n"
+        "        return Clumsy(launch, self.traits)\n"
+        "KIND = EngineKind(traits=TOY, make=lambda _: Engine('clumsy', TOY), model=model, options=Options)\n"
+    )
+    package(shelf, "clumsy-engine", {"clumsy": "clumsy:KIND"})
+    done = specmeter("run", written(tmp_path, engine={"kind": "clumsy"}), "--out", str(tmp_path / "run"))
+    assert done.returncode == 3
+    said = " ".join(done.stderr.split())
+    assert "error: the engine of clumsy-engine 0.9 failed (KeyError: 'timings')" in said
+    assert "please report it to its authors with the file" in said
+    assert "Traceback" not in done.stderr
+
+
 def test_a_package_is_imported_only_when_it_is_named(shelf: Path, tmp_path: Path) -> None:
     (shelf / "leaves_a_trace.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\n")
     package(shelf, "curious", {"curious": "leaves_a_trace:KIND"})

@@ -143,7 +143,7 @@ def invoke(argv: list[str]) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    """A defect in specmeter: keep the traceback in a file and say where it is."""
+    """A defect in specmeter, or in a package or study that it called: keep the traceback in a file, say where it is."""
     import tempfile
     import traceback
 
@@ -155,9 +155,33 @@ def _unexpected(error: Exception) -> int:
         "w", prefix="specmeter-crash-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:
         traceback.print_exception(error, file=file)
+    guest = _guest(error)
+    if guest is None:
+        who, fix = "specmeter itself", "please report it with the file"
+    elif guest.endswith(".py"):
+        who, fix = printable(guest), "correct that code; the traceback is in"
+    else:
+        who, fix = f"the engine of {printable(guest)}", "please report it to its authors with the file"
     click.echo(
-        f"error: specmeter itself failed ({type(error).__name__}: {printable(str(error))})\n"
-        f"  fix: please report it with the file {file.name}; SPECMETER_DEBUG=1 shows the traceback",
+        f"error: {who} failed ({type(error).__name__}: {printable(str(error))})\n"
+        f"  fix: {fix} {file.name}; SPECMETER_DEBUG=1 shows the traceback",
         err=True,
     )
     return 3
+
+
+def _guest(error: Exception) -> str | None:
+    """The engine package, or the file of a user's study, in whose code this happened; None: in specmeter's own."""
+    import traceback
+
+    from specmeter.engines.kinds import packages
+    from specmeter.studies import OWN_CODE
+
+    others = packages()
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if (package := others.get(module.partition(".")[0])) is not None:
+            return package
+        if module.startswith(OWN_CODE):
+            return frame.f_code.co_filename
+    return None

@@ -75,6 +75,16 @@ def installed() -> dict[str, Installed]:
     }
 
 
+def packages() -> dict[str, str]:
+    """The Python package of every engine that is not specmeter's own -> its distribution and version."""
+    return {
+        entry.module.partition(".")[0]: _package(entry)
+        for entries in _entries().values()
+        for entry in entries
+        if not _is_ours(entry)
+    }
+
+
 @cache
 def kind_of(name: str) -> EngineKind:
     """The engine of that name, its module imported now.
