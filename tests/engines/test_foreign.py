@@ -143,7 +143,7 @@ def test_a_run_opens_and_is_judged_where_its_engine_is_not_installed(
     assert json.loads(after.stdout)["arms"] == json.loads(before.stdout)["arms"]
     lacking = specmeter("run", written(measured.parent))
     assert lacking.returncode == 2
-    assert "no engine 'toy' is installed here" in lacking.stderr
+    assert "engine 'toy' is not installed" in lacking.stderr
     assert "installed: embedded, libllama, mock, native" in lacking.stderr
 
 
@@ -200,7 +200,7 @@ def test_it_conforms_as_far_as_it_says(kind: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"engine": {"kind": "tyo"}}, "no engine 'tyo' is installed here; did you mean toy?"),
+        ({"engine": {"kind": "tyo"}}, "engine 'tyo' is not installed; did you mean toy?"),
         ({"arms": [{"method": "parot"}]}, r"arms.0.method: unknown method 'parot'; did you mean parrot\?"),
         ({"arms": [{"method": "draft-simple"}]}, "known to the engine toy: none, parrot"),
         ({"engine": {"kind": "toy", "options": {"strid": 3}}}, "engine.options.strid: .*not permitted"),
@@ -216,13 +216,13 @@ def test_a_file_is_held_against_the_engine_it_names(tmp_path: Path, changes: dic
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"engine": {"kind": "toy", "threads": 2}}, "engine.threads: the engine has nothing of the kind"),
-        ({"engine": {"kind": "toy", "kv_type_k": "q8_0"}}, "engine.kv_type_k: the engine has nothing of the kind"),
+        ({"engine": {"kind": "toy", "threads": 2}}, "engine.threads: the engine does not have this setting"),
+        ({"engine": {"kind": "toy", "kv_type_k": "q8_0"}}, "engine.kv_type_k: the engine does not have this setting"),
         ({"arms": [{"method": "parrot", "p_min": 0.5}]}, "p_min has no effect on parrot"),
-        ({"arms": [{"method": "parrot", "policy": "entropy"}]}, "policy: the engine has nothing of the kind"),
+        ({"arms": [{"method": "parrot", "policy": "entropy"}]}, "policy: the engine does not have this setting"),
         (
             {"arms": [{"method": "parrot", "gamma": 1, "synthetic_rates": [0.5]}]},
-            "synthetic_rates: the engine has nothing of the kind",
+            "synthetic_rates: the engine does not have this setting",
         ),
     ],
 )

@@ -22,23 +22,23 @@ COMMANDS = {
     "list": "List bundled experiments and runs.",
     "show": "Show what a run found.",
     "check": "Check a run again: can its numbers be believed?",
-    "explain": "Say where the time of each arm went, and what decides.",
+    "explain": "Explain where the time of each arm went, and what limits it.",
     "predict": "Predict speedups from a probe, or from a catalogue alone.",
-    "latency": "Say what a network does to a draft on another machine.",
+    "latency": "Estimate what the network costs a draft on another machine.",
     "report": "Write what a run found as a web page, figures and tables.",
-    "study": "Repeat a published study, and put its claims to the test.",
+    "study": "Repeat a published study and test its claims.",
     "compare": "Compare runs: two builds, two machines, two days.",
     "site": "Build a static site of several runs and studies.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
-    "audit": "Say which rows of published results can be true.",
+    "audit": "Audit published results: which rows can be true?",
     "models": "List, build, inspect and compare models.",
     "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
-    "quality": "Perplexity and rates of models: what a ladder of quantizations needs.",
-    "engines": "List installed engines and what they can tell; build llama.cpp's programs.",
+    "quality": "Measure perplexity and speed of models, such as a ladder of quantizations.",
+    "engines": "List installed engines and what they report; build llama.cpp's programs.",
     "devices": "Measure this machine's memory bandwidth; show it beside the catalogue.",
     "schema": "Print the JSON Schema of experiment files.",
-    "doctor": "Say what this machine can measure, and what is missing.",
-    "completion": "Print the script that switches on shell completion.",
+    "doctor": "Show what this machine can measure and what is missing.",
+    "completion": "Print the script for shell completion.",
 }
 """Name -> one line of help; `specmeter.cli.NAME` holds the click command `command` (`list` in `cli/list_.py`)."""
 
@@ -136,7 +136,7 @@ def invoke(argv: list[str]) -> int:
         if error.errno != errno.ENAMETOOLONG:
             return _unexpected(error)
         name = printable_lines(str(error.filename or "a name"))[:80]
-        click.echo(f"error: {name}...: is longer than names of files can be\n  fix: name a file or folder", err=True)
+        click.echo(f"error: {name}...: the name is too long for a file\n  fix: name a file or folder", err=True)
         return 2
     except SystemExit:  # click's word (of `--help`) and rich's for a reader of standard output that went away
         return streams.swallow()

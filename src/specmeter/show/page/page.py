@@ -173,7 +173,7 @@ class Voice:
     def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
         lines = [details(answer, one, names) for one in self.languages]
-        by_language = {one.language: lines for one, lines in zip(self.languages, told, strict=True)}
+        by_language = {one.language: each for one, each in zip(self.languages, lines, strict=True)}
         return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(lines[0]))]
 
     def in_words(self, tell: Callable[[T, Words], str], what: T) -> Markup:
