@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from specmeter.show.page.study_document import StudyDocument
 
 _LONGEST_TEXT = 400_000
-_CODE = re.compile(r"`([^`]+)`")
+_CODE, _AS_CODE = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
 T = TypeVar("T")
 
 
@@ -106,6 +106,7 @@ def study_page(
         "study.html",
         languages,
         [figure for document in documents for figure in document.figures],
+        chinese={en: zh for document in documents for en, zh in document.findings.chinese.items()},
         title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
         studies=documents,
         index=index,
@@ -113,12 +114,19 @@ def study_page(
     )
 
 
-def render(template: str, languages: Sequence[Language], shown: Iterable[Figure], **values: Any) -> str:
+def render(
+    template: str,
+    languages: Sequence[Language],
+    shown: Iterable[Figure],
+    *,
+    chinese: Mapping[str, str] | None = None,
+    **values: Any,
+) -> str:
     """A page from a template with the data of the figures `shown`; everything in `values` counts as coming from
-    outside."""
+    outside. `chinese`: sentences of users' own studies."""
     from markupsafe import Markup
 
-    voice = Voice([words(language) for language in languages])
+    voice = Voice([words(language, chinese) for language in languages])
     css, script, vega = asset("page.css"), asset("page.js"), asset("vega.js")
     text: str = (
         _environment()
@@ -158,9 +166,13 @@ class Voice:
         """The text of a key."""
         return self._in_each(lambda one: self._told(key, values, one))
 
-    def say(self, text: str | Phrase) -> Markup:
-        """Text from outside as it is, a phrase in words."""
-        return self._isolated(text) if isinstance(text, str) else self.tell(text.key, **text.values)
+    def say(self, text: str | Phrase, *, code: bool = False) -> Markup:
+        """A phrase, or a sentence of ours, in every language; other text from outside as it is."""
+        if not isinstance(text, str):
+            return self.tell(text.key, **text.values)
+        if all(one.told(text) == text for one in self.languages):
+            return self._isolated(text, code=code)
+        return self._in_each(lambda one: self._isolated(one.told(text), code=code))
 
     def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
@@ -183,9 +195,9 @@ class Voice:
 
     def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
-        told = [details(answer, one, names) for one in self.languages]
-        by_language = {one.language: lines for one, lines in zip(self.languages, told, strict=True)}
-        return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(told[0]))]
+        lines = [details(answer, one, names) for one in self.languages]
+        by_language = {one.language: each for one, each in zip(self.languages, lines, strict=True)}
+        return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(lines[0]))]
 
     def in_words(self, tell: Callable[[T, Words], str], what: T) -> Markup:
         """What a function of a language says of something; all of it may come from outside."""
@@ -194,18 +206,14 @@ class Voice:
         return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
 
     def either(self, english: str, chinese: str) -> Markup:
-        """A sentence from outside in both languages; in English alone where there is no other."""
-        from markupsafe import Markup
-
+        """A sentence from outside in both languages; where there is no other, as `prose` has it."""
         if not chinese:
-            return Markup('<span lang="en">{}</span>').format(self.prose(english))
-        return self._in_each(lambda one: self.prose(chinese if one.language == "zh" else english))
+            return self.prose(english)
+        return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english, code=True))
 
-    def prose(self, text: str) -> Markup:
-        """Sentences from outside, in which `code` is shown as such."""
-        from markupsafe import Markup
-
-        return Markup(_CODE.sub(r"<code>\1</code>", self._isolated(text)))
+    def prose(self, text: str | Phrase) -> Markup:
+        """The same as `say`, but `code` within text from outside is shown as such."""
+        return self.say(text, code=True)
 
     def spoken(self, text: str | Phrase, *, key: bool = False) -> Markup:
         """Attributes that hold a text of an element that can hold none in several languages; `key`: of ours."""
@@ -216,17 +224,17 @@ class Voice:
             Markup('data-say-{}="{}"').format(one.language, told(phrase, one)) for one in self.languages
         )
 
-    def named(self, text: str | Phrase) -> Markup:
-        """An `aria-label`: text from outside as it is, or a phrase without values in words."""
-        from markupsafe import Markup
-
-        return Markup('aria-label="{}"').format(printable(text)) if isinstance(text, str) else self.label(text.key)
-
     def label(self, key: str) -> Markup:
+        """An `aria-label` of ours."""
+        return self.named(Phrase(key))
+
+    def named(self, *parts: str | Phrase) -> Markup:
         """An `aria-label`, and its text in the other languages for when they are chosen."""
         from markupsafe import Markup, escape
 
-        spoken = {one.language: str(escape(one(key))) for one in self.languages}
+        spoken = {
+            one.language: str(escape(": ".join(told(part, one) for part in parts if part))) for one in self.languages
+        }
         others = "".join(f' data-label-{language}="{text}"' for language, text in spoken.items())
         return Markup(f'aria-label="{next(iter(spoken.values()))}"{others}')
 
@@ -245,18 +253,19 @@ class Voice:
 
     def _told(self, key: str, values: Mapping[str, object], one: Words) -> str:
         """Our own words, which may hold `code`, with what comes from outside escaped."""
-        text = _CODE.sub(r"<code>\1</code>", one.text[key])
+        text = _CODE.sub(_AS_CODE, one.text[key])
         return text.format(**{name: self._escaped(value, one) for name, value in values.items()}) if values else text
 
     def _escaped(self, value: object, one: Words) -> object:
         if isinstance(value, Phrase):
             return self._told(value.key, value.values, one)
-        return value if isinstance(value, int | float) else self._isolated(str(value))
+        return value if isinstance(value, int | float) else self._isolated(one.told(str(value)))
 
-    def _isolated(self, text: str) -> Markup:
+    def _isolated(self, text: str, *, code: bool = False) -> Markup:
         from markupsafe import Markup, escape
 
-        return Markup("<bdi>{}</bdi>").format(escape(printable(text))) if text else Markup("")
+        shown = str(escape(printable(text)))
+        return Markup(f"<bdi>{_CODE.sub(_AS_CODE, shown) if code else shown}</bdi>") if text else Markup("")
 
 
 def policy(css: str, *scripts: str) -> str:

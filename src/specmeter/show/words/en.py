@@ -477,7 +477,6 @@ TEXT: dict[str, str] = {
     "study.several": "What the documents claim, and what their numbers show",
     "study.document": "Document: {source}",
     "study.published": "These are the numbers that the document printed, judged by bounds that need no measurement of ours. What is impossible is struck out and supports nothing; what nothing refutes is not thereby shown to be true.",
-    "study.english": "Findings, captions and notes are in English in both languages.",
     "study.origin.published": "published numbers",
     "study.origin.measured": "measured",
     "study.counts": "{supported} supported, {contradicted} contradicted, {open} cannot be told, {elsewhere} not applicable here.",

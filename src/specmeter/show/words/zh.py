@@ -477,7 +477,6 @@ TEXT: dict[str, str] = {
     "study.several": "文献的主张，以及其数字说明了什么",
     "study.document": "文献：{source}",
     "study.published": "这些是文献自己给出的数字，用无需我们测量的上下界来判断。不可能的数字加了删除线，不支持任何主张；未被否定的数字也并不因此得到证实。",
-    "study.english": "发现、标题与说明均为英文原文。",
     "study.origin.published": "已发表的数字",
     "study.origin.measured": "实测",
     "study.counts": "{supported} 条得到支持，{contradicted} 条与数据矛盾，{open} 条无法判断，{elsewhere} 条在此不适用。",
