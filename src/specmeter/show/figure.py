@@ -40,6 +40,8 @@ class Panel:
     draw: Draw
     facet: str = ""
     """What is shown in this panel only; empty where the figure has one."""
+    explained: frozenset[str] = frozenset()
+    """Legends that a panel before it has on a page: `series`, or what a mark means."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,9 @@ def single(name: str, data: Sequence[Datum], draw: Draw) -> Figure:
 def specification(panel: Panel, words: Words, palette: Palette, *, width: int | None = None) -> Spec:
     """A panel's whole specification: with its data and a fixed width in pixels for a file, or for a page without data
     and as wide as what holds it."""
+    spec = panel.draw(words, palette)
+    if width is None:
+        _explain_once(spec, panel.explained)
     data: Spec = {"name": "table"} if width is None else {"values": list(panel.data)}
     look = config(palette)
     if width is not None:
@@ -82,9 +87,17 @@ def specification(panel: Panel, words: Words, palette: Palette, *, width: int | 
         "width": "container" if width is None else width,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "data": data,
-        **panel.draw(words, palette),
+        **spec,
         "config": look,
     }
+
+
+def _explain_once(spec: Spec, explained: frozenset[str]) -> None:
+    """Take away the legends that stand below a panel beside this one."""
+    for encoding in (it for layer in spec["layer"] for it in layer["encoding"].values() if isinstance(it, dict)):
+        told = encoding["scale"]["domain"][0] if encoding.get("field") == "mark" else "series"
+        if encoding.get("legend") and told in explained:
+            encoding["legend"] = None
 
 
 def shown(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum:

@@ -130,7 +130,6 @@
         if (scale.range?.length === names.length) scale.range = scale.range.filter((_, place) => kept[place]);
       }
     }
-    return spec;
   }
   function narrowed(spec, width, data) {
     const config = spec.config, roomy = width >= 620;
@@ -175,7 +174,8 @@
     if (!width) return;
     element.closest("figure").toggleAttribute("data-empty", !data.length);
     if (!data.length) return;
-    const spec = narrowed(pruned(structuredClone(chart.specs[root.dataset.language]), data), width, data);
+    const spec = narrowed(structuredClone(chart.specs[root.dataset.language]), width, data);
+    if (isChosen()) pruned(spec, data);
     spec.datasets = { table: structuredClone(data) };
     const compiled = vegaLite.compile(spec, { logger: quiet }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
