@@ -35,6 +35,8 @@ def matrix(document: Document) -> Figure | None:
     for target in dict.fromkeys(arm.target for arm in document.arms.values()):
         cells = _cells(document, target)
         whole = [cell for cell in cells if "kind" not in cell]
+        if not any(cell["cell"] for cell in cells):
+            continue
         if len(whole) > len(distinct(whole, "row_en")) and len(distinct(cells, "row_en")) > 1:
             panels.append(
                 Panel(f"matrix-{len(panels) + 1}", cells, _drawing(cells, printable(target)), printable(target))
