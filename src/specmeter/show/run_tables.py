@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.show.names import Names
@@ -75,7 +76,7 @@ def kinds(document: Document) -> Table:
         Row(
             (
                 Cell(_target(document, arm.arm_id)),
-                Cell(document.names[arm.arm_id]),
+                document.named(arm.arm_id),
                 Cell(kind),
                 *_numbers(document, arm, part),
                 verdict_cell(document, arm.arm_id),
@@ -103,7 +104,7 @@ def prompts(document: Document) -> Table:
         ("prompt", "text", lambda it: Cell(it[0], code=True)),
         ("kind", "text", lambda it: kinds.get(it[0], "-")),
         ("target", "text", lambda it: _target(document, it[1])),
-        ("arm", "text", lambda it: Cell(document.names[it[1]])),
+        ("arm", "text", lambda it: document.named(it[1])),
         ("speedup", "number", lambda it: estimated(it[2], 2)),
         (_repeated(document).key, "number", lambda it: counted(it[2].n)),
         ("verdict", "text", lambda it: verdict_cell(document, it[1])),
@@ -140,7 +141,7 @@ def parts(document: Document) -> Table:
         found = {part.name: part.ms_per_token for part in arm.parts}
         cells = (
             Cell(_target(document, arm.arm_id)),
-            Cell(document.names[arm.arm_id]),
+            document.named(arm.arm_id),
             estimated(arm.ms_per_token, 2, struck=struck),
             *(estimated(found.get(name), 2, struck=struck) for name in used),
             Cell(Phrase(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
@@ -161,7 +162,7 @@ def energy(document: Document) -> Table:
         "energy",
         read,
         ("target", "text", lambda it: _target(document, it[0].arm_id)),
-        ("arm", "text", lambda it: Cell(document.names[it[0].arm_id])),
+        ("arm", "text", lambda it: document.named(it[0].arm_id)),
         ("j_per_token", "number", lambda it: estimated(it[1].per_token, 3)),
         ("energy_ratio", "number", lambda it: over_baseline(it[0], it[1].ratio)),
         ("power_w", "number", lambda it: _decimal(it[1].power_w)),
@@ -209,7 +210,7 @@ def predictions(document: Document) -> Table:
         "predictions",
         document.run.predictions,
         ("target", "text", lambda it: _target(document, it.prediction.arm_id)),
-        ("arm", "text", lambda it: Cell(document.names[it.prediction.arm_id])),
+        ("arm", "text", lambda it: document.named(it.prediction.arm_id)),
         ("predicted", "number", lambda it: estimated(it.prediction.speedup, 2)),
         ("speedup", "number", lambda it: estimated(it.measured, 2)),
         ("error", "number", error),
@@ -225,7 +226,7 @@ def controls(document: Document) -> Table:
         Row(
             (
                 Cell(_target(document, arm.arm_id)),
-                Cell(document.names[arm.arm_id]),
+                document.named(arm.arm_id),
                 *_numbers(document, arm, arm),
                 verdict_cell(document, arm.arm_id),
             ),
@@ -305,10 +306,11 @@ def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Ce
 
 
 def _arm_cell(document: Document, arm: ArmSummary) -> Cell:
-    name = document.names[arm.arm_id]
+    cell = document.named(arm.arm_id)
     if not arm.cost_probe:
-        return Cell(name)
-    return Cell(Phrase("cell.cost_probe", {"arm": name, "why": Phrase(f"probe.{arm.cost_probe}")}))
+        return cell
+    why = Phrase(f"probe.{arm.cost_probe}")
+    return replace(cell, text=Phrase("cell.cost_probe", {"arm": cell.text, "why": why}))
 
 
 def _units(part: KindSummary) -> int | None:

@@ -64,6 +64,8 @@ class Cell:
     """A document printed it: false or not, files that hold its numbers have it."""
     code: bool = False
     """An identifier."""
+    id: str = ""
+    """What programs know it by, where people read a name: files of numbers have it, pages as `data-id`."""
     tone: Tone = ""
     below: tuple[tuple[str, Tone], ...] = ()
     """Further lines, which only terminals show in the cell."""

@@ -20,8 +20,9 @@ from specmeter.probe import Probe
 from specmeter.probe.files import load_probe
 from specmeter.profile.figures import DraftLength, draft_lengths
 from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session, TextRouting
-from specmeter.show.names import Names
+from specmeter.show.names import Names, label
 from specmeter.show.page.study_document import StudyDocument, document_of_run
+from specmeter.show.table import Cell
 from specmeter.store import RequestRow, RunStore
 from specmeter.store.environment import private, render_environment
 from specmeter.verdicts import Group, grouped
@@ -101,6 +102,10 @@ class Document:
     def names(self) -> Names:
         """What each arm is called."""
         return Names(self.run.arms)
+
+    def named(self, arm_id: str) -> Cell:
+        """An arm in a table."""
+        return Cell(self.names[arm_id], id=label(arm_id))
 
     @property
     def model_names(self) -> dict[str, str]:
