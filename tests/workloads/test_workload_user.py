@@ -43,7 +43,7 @@ def test_a_text_file_is_one_prompt(tmp_path: Path) -> None:
         (b"", "holds no prompt"),
         (b"\n \n", "holds no prompt"),
         (b'{"prompt": "a"}\n{"prompt": }', "line 2: not JSON: Expecting value at column 12"),
-        (b'{"prompt": "a"}\n[1]', "line 2: the line: is no object"),
+        (b'{"prompt": "a"}\n[1]', "line 2: the line: not an object"),
         (b'{"prompt": "a", "answer": 1}', "line 1: answer: Extra inputs"),
         (b'{"prompt": 3}', "line 1: prompt: "),
         (b'{"prompt": "\\ud800"}', "line 1: prompt: "),
@@ -80,7 +80,7 @@ def test_faults_in_text_files(tmp_path: Path) -> None:
         (["empty.txt"], "the prompt is empty"),
         (["binary.txt"], "byte 0xff at position 2"),
         (["folder"], "is not a file"),
-        (["none.txt"], "there is no such file"),
+        (["none.txt"], "no such file"),
         (["a.txt", "sub/a.txt"], r"sub.a\.txt: the prompt id 'a' is already used at .*a\.txt"),
     ):
         with pytest.raises(ExperimentError, match=message):

@@ -72,13 +72,13 @@ def read_text(path: Path) -> str:
     try:
         if not path.is_file():
             raise ExperimentError(
-                f"{path}: {'is not a file' if path.exists() else 'there is no such file'}",
+                f"{path}: {'is not a file' if path.exists() else 'no such file'}",
                 fix="paths are relative to the experiment file; name a JSONL or text file",
             )
         size_bytes = path.stat().st_size
         if size_bytes > MAX_FILE_BYTES:
             raise ExperimentError(
-                f"{path}: {size(size_bytes)} are more than {size(MAX_FILE_BYTES)}", fix="use a smaller file"
+                f"{path}: {size(size_bytes)} is more than {size(MAX_FILE_BYTES)}", fix="use a smaller file"
             )
         content = path.read_bytes()
     except OSError as error:
@@ -124,7 +124,7 @@ def _item(line: str, place: str, default_id: str, kind: str) -> Item:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
         field = ".".join(map(str, fault["loc"])) or "the line"
-        what = fault["msg"] if fault["loc"] else "is no object"
+        what = fault["msg"] if fault["loc"] else "not an object"
         raise ExperimentError(f"{place}: {field}: {what}", fix="known keys: " + ", ".join(Line.model_fields)) from None
     except (RecursionError, ValueError):  # of Python's limits
         raise ExperimentError(

@@ -83,11 +83,11 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
     where = f"arm {arm.id}"
     methods = set(arm.methods)
     if len(methods) != len(arm.methods) or not methods:
-        raise ExperimentError(f"{where}: methods {list(arm.methods)} are empty or name one twice", fix="name each once")
-    if "none" in methods and len(methods) > 1:
         raise ExperimentError(
-            f"{where}: `none` combined with other methods switches all of them off", fix="leave `none` out"
+            f"{where}: methods {list(arm.methods)}: empty, or one is named twice", fix="name each once"
         )
+    if "none" in methods and len(methods) > 1:
+        raise ExperimentError(f"{where}: `none` switches off all other methods", fix="leave `none` out")
     if "ngram-cache" in methods and arm.gamma not in (None, NGRAM_CACHE_GAMMA):
         raise ExperimentError(
             f"{where}: ngram-cache always drafts up to {NGRAM_CACHE_GAMMA} tokens, not {arm.gamma}",
@@ -95,7 +95,7 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
         )
     if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
         raise ExperimentError(
-            f"{where}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}: every draft would be thrown away",
+            f"{where}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}: every draft would be discarded",
             fix="set gamma_min to gamma or less",
         )
     check_synthetic(arm, where)
@@ -107,7 +107,7 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
     ):
         if value:
             raise ExperimentError(
-                f"{where}: {field}: llama.cpp's server has nothing of the kind",
+                f"{where}: {field}: llama.cpp's server does not have this setting",
                 fix=f"leave {field} out, or use the instrumented engine (engine.kind: libllama)",
             )
     refuse_without_effect(NATIVE.traits, arm, has_draft=has_draft)
@@ -118,14 +118,14 @@ def _check_remote(arm: Arm, where: str, *, has_draft: bool) -> None:
     names = (*settings.devices, *(settings.draft_devices if has_draft else ()))
     if settings.rpc and arm.speculates and not any_remote(names):
         raise ExperimentError(
-            f"{where}: engine.rpc names remote machines and nothing is placed on them",
+            f"{where}: engine.rpc names remote machines, but nothing is placed on them",
             fix="name their devices: engine.draft_devices: [RPC0] for the draft, engine.devices for the target",
         )
     if any_remote(names) and not settings.rpc and not any("--rpc" in flag for flag in settings.extra_flags):
         model = "target" if any_remote(settings.devices) else "draft"
         raise ExperimentError(
-            f"{where}: its {model} is to lie on a remote machine, and none is named",
-            fix="say which: --set remotes.NAME=HOST:PORT, or engine.rpc: [HOST:PORT]",
+            f"{where}: its {model} is placed on a remote machine, but none is named",
+            fix="name one: --set remotes.NAME=HOST:PORT, or engine.rpc: [HOST:PORT]",
         )
 
 
@@ -143,8 +143,7 @@ def check_synthetic(arm: Arm, where: str) -> None:
         )
     if any(later > earlier for earlier, later in itertools.pairwise(rates)):
         raise ExperimentError(
-            f"{where}: synthetic_rates rise from one position to the next, but a token is only accepted after the one "
-            "before it",
+            f"{where}: synthetic_rates rise with position, but a token is only accepted after the one before it",
             fix="write rates that never rise",
         )
 
