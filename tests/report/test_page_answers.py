@@ -28,10 +28,14 @@ def document(sweep: Path) -> Document:
 
 @pytest.fixture(scope="module")
 def page(document: Document, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sweep, of an engine that says how one serves with its arms."""
+    """The sweep, with enough blocks for advice, of an engine that says how one serves with its arms."""
+    first, *others = document.run.answers
+    answers = (first.model_copy(update={"decision": "speculate"}), *others)
     commands = {arm.id: ("llama-server", "-m", "my model.gguf", *LINE.split()[4:]) for arm in document.run.arms}
     path = tmp_path_factory.mktemp("answers") / "report.html"
-    path.write_text(run_page(replace(document, run=replace(document.run, commands=commands))), encoding="utf-8")
+    path.write_text(
+        run_page(replace(document, run=replace(document.run, answers=answers, commands=commands))), encoding="utf-8"
+    )
     return path
 
 
@@ -52,7 +56,8 @@ def test_the_heading_has_target_number_decision_and_verdict(look: Look, page: Pa
 
 
 def test_the_line_to_paste_is_copied_as_it_is(look: Look, page: Path, document: Document) -> None:
-    advised = [it for it in document.run.answers if it.decision in ("speculate", "do not speculate") and not it.kind]
+    told = [it.decision for it in document.run.answers[1:] if not it.kind]
+    advised = ["speculate", *(decision for decision in told if decision == "do not speculate")]
     looked = look(page)
     shown = looked.run("[...document.querySelectorAll('.paste pre')].map((e) => e.textContent)")
     assert shown == [LINE] * len(advised)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from specmeter.show.style import SHAPES, Palette, config
 from specmeter.show.table import Phrase
@@ -94,7 +94,9 @@ def specification(panel: Panel, words: Words, palette: Palette, *, width: int | 
 
 def _explain_once(spec: Spec, explained: frozenset[str]) -> None:
     """Take away the legends that stand below a panel beside this one."""
-    for encoding in (it for layer in spec["layer"] for it in layer["encoding"].values() if isinstance(it, dict)):
+    layers: list[dict[str, dict[str, Any]]] = spec["layer"]
+    every: list[Any] = [it for layer in layers for it in layer["encoding"].values()]
+    for encoding in (cast("Spec", it) for it in every if isinstance(it, dict)):
         told = encoding["scale"]["domain"][0] if encoding.get("field") == "mark" else "series"
         if encoding.get("legend") and told in explained:
             encoding["legend"] = None

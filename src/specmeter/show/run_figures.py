@@ -251,17 +251,17 @@ def _by_gamma(
     limits, ticks = ratio_axis(found) if is_ratio else ([], [])
 
     def draw(one: Words, palette: Palette) -> Spec:
-        line = f"line_{one.language}"
+        way = f"line_{one.language}"
         x = {"field": "gamma", "type": "ordinal", "title": one("axis.gamma"), "axis": {"labelAngle": 0}}
         title = one(f"axis.{'speedup' if is_ratio else 'acceptance'}")
         y = ratio("point", title, limits, ticks) if is_ratio else quantity("point", title)
         look = {
             "color": charts.coloured("target", one("column.target"), targets, palette),
-            "shape": charts.shaped(line, one("column.method"), distinct(data, line)),
+            "shape": charts.shaped(way, one("column.method"), distinct(data, way)),
         }
         column = "column.speedup" if is_ratio else "column.acceptance"
         tips = tooltip(one, (named(one), "column.arm"), ("shown", column), ("verdict", "column.verdict"))
-        along = {"x": x, "y": y, "color": look["color"], "detail": {"field": line, "type": "nominal"}}
+        along = {"x": x, "y": y, "color": look["color"], "detail": {"field": way, "type": "nominal"}}
         line: Spec = {"mark": {"type": "line", "clip": True, "strokeWidth": 1.5}, "encoding": along}
         back = [charts.one_line(palette, across=True)] if is_ratio else []
         return {"height": 260, "layer": [*back, line, *charts.numbers(x, y, look, tips, across=False)]}

@@ -116,6 +116,11 @@ class Document:
         return Cell(self.names[arm_id], id=label(arm_id))
 
     @property
+    def is_large(self) -> bool:
+        """Whether only `specmeter explain` tells where its time went."""
+        return self.run.state.ok > MOST_EXPLAINED
+
+    @property
     def model_names(self) -> dict[str, str]:
         """SHA-256 of each model file -> its name in the run."""
         return {model.sha256: model.name for model in self.run.models}

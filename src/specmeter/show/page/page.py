@@ -54,7 +54,9 @@ def run_page(
     """The report of a run. `index` links to the page of all studies, `downloads` (name, size) lie beside the page."""
     run = document.run
     figures = document_figures(document)
-    why = any(name in figures for name in ("parts", "positions", "accepted", "lookahead", "cost", "union"))
+    why = document.is_large or any(
+        name in figures for name in ("parts", "positions", "accepted", "lookahead", "cost", "union")
+    )
     study = ["study"] if document.study else []
     sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
     return render(

@@ -263,7 +263,7 @@ TEXT: dict[str, str] = {
     "axis.ms": "time of one forward, ms",
     "axis.experts": "distinct experts of a layer",
     # charts
-    "chart.comparison": "Speedup of each configuration, and its ceiling",
+    "chart.comparison": "Speedup of each configuration",
     "chart.comparison.about": "Points are geometric means over blocks, lines their intervals. The dashed line is the baseline, the grey band a difference under 2 % (negligible), an upright tick what was predicted before the measurement. A dotted line leads to the ceiling: tau, the tokens of a target forward, over the cheapest forward that a probe measured. Without a probe this assumes that no forward over several tokens takes less time than one over a single token; where a speedup refutes that, no ceiling is drawn.",
     "chart.matrix": "Speedup by draft length",
     "chart.matrix.about": "Blue gains, orange loses; the number is the speedup, and an arrow says that its interval lies wholly above (▲) or below (▼) 1. One stroke: suspect. Crossed out: invalid, so without a number. An empty cell was not measured.",

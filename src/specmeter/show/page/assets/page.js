@@ -170,10 +170,10 @@
   let paper = 0;
   async function draw(element) {
     const chart = payload[element.dataset.chart], name = element.getAttribute("aria-label");
-    const width = paper || widthOf(element), data = chart.data.filter(fits);
-    if (!width) return;
-    element.closest("figure").toggleAttribute("data-empty", !data.length);
-    if (!data.length) return;
+    const data = chart.data.filter(fits);
+    element.toggleAttribute("data-empty", !data.length);
+    const width = paper || widthOf(element);
+    if (!width || !data.length) return;
     const spec = narrowed(structuredClone(chart.specs[root.dataset.language]), width, data);
     if (isChosen()) pruned(spec, data);
     spec.datasets = { table: structuredClone(data) };
