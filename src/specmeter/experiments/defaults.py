@@ -9,6 +9,7 @@ arms: [{gamma: [2, 4, 8]}]                 name: Qwen3-8B-Q4_K_M
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -83,4 +84,5 @@ def _own_name(targets: Mapping[str, str]) -> str:
 
 
 def _as_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")[:_LONGEST]
+    plain = unicodedata.normalize("NFKD", text.replace("ß", "ss"))  # letters without their accents
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"[\u0300-\u036f]", "", plain)).strip("._-")[:_LONGEST]

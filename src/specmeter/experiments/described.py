@@ -12,6 +12,8 @@ GAMMA = (2, 4, 8)
 """Draft lengths that are tried where none is named."""
 LOOKUP = "ngram-simple"
 """What `--ngram` means."""
+LOOKED_UP = 6
+"""Tokens of an n-gram, unless drafts are shorter."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Described:
             methods = {"method": _one_or_several(self.methods)} if self.methods else {}
             arms.append({**methods, "gamma": _one_or_several(gamma)})
         if self.ngram or not arms:
-            arms.append({"method": LOOKUP, "gamma": max(gamma)})
+            arms.append({"method": LOOKUP, "gamma": max(gamma), "ngram_n": min(LOOKED_UP, max(gamma))})
         keys: dict[str, Any] = {"target": _one_or_several([_from(folder, it) for it in self.targets])}
         if self.drafts:
             keys["draft"] = _one_or_several([_from(folder, it) for it in self.drafts])

@@ -163,7 +163,7 @@ def load_form(
 
 def written(keys: Mapping[str, Any]) -> str:
     """The keys of a file as YAML."""
-    return yaml.safe_dump(dict(keys), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(dict(keys), sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
 
 
 def _load_text(

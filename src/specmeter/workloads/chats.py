@@ -34,7 +34,7 @@ class Chat(NamedTuple):
 
 
 def turns_of(entry: Mapping[str, Any]) -> object:
-    """The turns of an entry that is a conversation (also one wrapped as a request of OpenAI's batches); None of others."""
+    """The turns of an entry that is a conversation (or a request with one, as in OpenAI's batches); None of others."""
     body = entry.get("body")
     if isinstance(body, Mapping) and "messages" in body:
         return cast("Mapping[str, object]", body)["messages"]

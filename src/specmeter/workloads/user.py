@@ -9,7 +9,8 @@ Any other file is one prompt, named after the file, or one prompt per line where
 paragraphs and blank lines of their own, so a file is not split unasked. The line break that editors put at its very end
 does not belong to the prompt, and line breaks of Windows become plain ones, so that a file means the same everywhere.
 
-Nothing is guessed: what is not UTF-8, unknown keys of prompts, doubled ids and empty prompts are refused, with the place.
+Nothing is guessed: what is not UTF-8, unknown keys of prompts, doubled ids and empty prompts are refused, with their
+place.
 """
 
 from __future__ import annotations
