@@ -132,7 +132,7 @@ def test_it_is_the_experiment_of_a_file_and_its_run_goes_on_from_either_side(
     finished = specmeter.run(ASKED, progress=lambda done, _planned, _request: again.append(done))
     assert again == list(range(6, 25))
     assert (finished.state.state, finished.verdict) == ("complete", "valid")
-    with pytest.raises(StoreError, match="holds a run already"):
+    with pytest.raises(StoreError, match="already holds a run"):
         specmeter.run(ASKED, out=finished.folder, new=True)
 
 

@@ -221,9 +221,9 @@ def test_remote_machines_that_nobody_can_reach(changes: dict[str, Any], message:
     ("kind", "engine", "message"),
     [
         ("embedded", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "built without RPC"),
-        ("libllama", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "nothing of the kind"),
-        ("native", {"draft_devices": ("RPC0",)}, "its draft is to lie on a remote machine, and none is named"),
-        ("native", {"devices": ("RPC0",)}, "its target is to lie on a remote machine, and none is named"),
+        ("libllama", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "does not have this setting"),
+        ("native", {"draft_devices": ("RPC0",)}, "its draft is placed on a remote machine, but none is named"),
+        ("native", {"devices": ("RPC0",)}, "its target is placed on a remote machine, but none is named"),
         ("native", {"rpc": ("10.0.0.2:1",)}, "nothing is placed on them"),
     ],
 )

@@ -161,7 +161,7 @@ def run(
     (always, where `new`). `overrides` are `a.b=c`, applied after `variants`; `probes` predict arms beforehand.
 
     Every request is on disk before the next one starts: after Ctrl-C, a crash or a restarted kernel the same call
-    measures what is missing. What speaks against the experiment before it begins is told by `warnings`. Requests that
+    measures what is missing. `warnings` lists problems found before the experiment begins. Requests that
     an engine failed are in the run (`run.state`); they raise nothing. Raises `ExperimentError`, `ModelError`,
     `StoreError`, and `EngineError` for an engine that cannot start.
     """

@@ -237,7 +237,7 @@ class _Bench:
         samples: SimpleQueue[Telemetry] = SimpleQueue()
         self._refuse_other_models(launch)
         with ExitStack() as stack:
-            identity = self.engine.identify()  # anew each time: somebody may install another build while a run goes on
+            identity = self.engine.identify()  # each time: another build may be installed during a run
             session = stack.enter_context(self.engine.start(launch))
             facts = session.facts
             record = Session(
@@ -272,7 +272,7 @@ class _Bench:
                 self.store.add_telemetry(_drain(samples))
 
     def _refuse_other_models(self, launch: Launch) -> None:
-        """Somebody may fetch or convert a model anew while a run goes on; two models are not one target."""
+        """A model file may be replaced during a run; two models are not one target."""
         from specmeter.models.reference import refuse_changes
 
         for model in (launch.target, launch.draft):

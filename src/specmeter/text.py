@@ -6,15 +6,19 @@ its unit: `1.93x [1.85, 2.01]`, `[?]` where there is none.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 LIMIT = 20_000
 _FAR = 10_000
+_BARE = re.compile(r"[\w.:\\/=+-]+")
+"""What neither cmd nor PowerShell would take apart."""
 
 
 class Uncertain(Protocol):
@@ -46,6 +50,14 @@ def printable_lines(text: str, limit: int = LIMIT) -> str:
 
 # --- commands --------------------------------------------------------------------------------------------------------
 
+
+def pasted(argv: Iterable[str], *, windows: bool = os.name == "nt") -> str:
+    """A command as it is pasted into a shell: POSIX's, or those of Windows."""
+    if not windows:
+        return shlex.join(argv)
+    return " ".join(it if _BARE.fullmatch(it) else '"' + it.replace('"', '\\"') + '"' for it in argv)
+
+
 _COMMAND = re.compile(r"(`|^ +)specmeter(?= )", re.MULTILINE)
 
 
@@ -59,7 +71,6 @@ def as_started(text: str) -> str:
 def program() -> str:
     """How this user starts specmeter: `specmeter`, `uv run specmeter`, `python -m specmeter`, or by its path where it
     is not on the PATH. Within another program (a notebook) it is `specmeter`."""
-    import os
     import shutil
 
     # uv names itself to its children; its own command line, up to our arguments, is what the user typed.
@@ -93,11 +104,7 @@ def _typed_for_uv(arguments: list[str]) -> str | None:
 
 def quoted(argument: str) -> str:
     """An argument as this system's shell takes it."""
-    if sys.platform != "win32":
-        return shlex.quote(argument)
-    import subprocess
-
-    return subprocess.list2cmdline([argument])
+    return pasted([argument])
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_a_run_opens_and_is_judged_where_its_engine_is_not_installed(
     assert json.loads(after.stdout)["arms"] == json.loads(before.stdout)["arms"]
     lacking = specmeter("run", written(measured.parent))
     assert lacking.returncode == 2
-    assert "no engine 'toy' is installed here" in lacking.stderr
+    assert "engine 'toy' is not installed" in lacking.stderr
     assert "installed: embedded, libllama, mock, native" in lacking.stderr
 
 
@@ -200,7 +200,7 @@ def test_it_conforms_as_far_as_it_says(kind: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"engine": {"kind": "tyo"}}, "no engine 'tyo' is installed here; did you mean toy?"),
+        ({"engine": {"kind": "tyo"}}, "engine 'tyo' is not installed; did you mean toy?"),
         ({"arms": [{"method": "parot"}]}, r"arms.0.method: unknown method 'parot'; did you mean parrot\?"),
         ({"arms": [{"method": "draft-simple"}]}, "known to the engine toy: none, parrot"),
         ({"engine": {"kind": "toy", "options": {"strid": 3}}}, "engine.options.strid: .*not permitted"),
@@ -216,13 +216,13 @@ def test_a_file_is_held_against_the_engine_it_names(tmp_path: Path, changes: dic
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"engine": {"kind": "toy", "threads": 2}}, "engine.threads: the engine has nothing of the kind"),
-        ({"engine": {"kind": "toy", "kv_type_k": "q8_0"}}, "engine.kv_type_k: the engine has nothing of the kind"),
+        ({"engine": {"kind": "toy", "threads": 2}}, "engine.threads: the engine does not have this setting"),
+        ({"engine": {"kind": "toy", "kv_type_k": "q8_0"}}, "engine.kv_type_k: the engine does not have this setting"),
         ({"arms": [{"method": "parrot", "p_min": 0.5}]}, "p_min has no effect on parrot"),
-        ({"arms": [{"method": "parrot", "policy": "entropy"}]}, "policy: the engine has nothing of the kind"),
+        ({"arms": [{"method": "parrot", "policy": "entropy"}]}, "policy: the engine does not have this setting"),
         (
             {"arms": [{"method": "parrot", "gamma": 1, "synthetic_rates": [0.5]}]},
-            "synthetic_rates: the engine has nothing of the kind",
+            "synthetic_rates: the engine does not have this setting",
         ),
     ],
 )
@@ -274,6 +274,27 @@ def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path)
     others = {it.name: it.state for it in diagnose_others()}
     assert (others["toy"], others["bang"]) == ("ok", "missing")
     assert specmeter("run", written(tmp_path), "--dry-run").returncode == 0
+
+
+def test_a_package_that_fails_later_is_named_and_not_specmeter(shelf: Path, tmp_path: Path) -> None:
+    (shelf / "clumsy.py").write_text(
+        "from specmeter.engines.kinds import EngineKind\n"
+        "from toy_engine import TOY, ToyEngine, ToySession, Options, model\n"
+        "class Clumsy(ToySession):\n"
+        "    def generate(self, prompt, generation):\n"
+        "        return {}['timings']\n"
+        "class Engine(ToyEngine):\n"
+        "    def start(self, launch):\n"
+        "        return Clumsy(launch, self.traits)\n"
+        "KIND = EngineKind(traits=TOY, make=lambda _: Engine('clumsy', TOY), model=model, options=Options)\n"
+    )
+    package(shelf, "clumsy-engine", {"clumsy": "clumsy:KIND"})
+    done = specmeter("run", written(tmp_path, engine={"kind": "clumsy"}), "--out", str(tmp_path / "run"))
+    assert done.returncode == 3
+    said = " ".join(done.stderr.split())
+    assert "error: the engine of clumsy-engine 0.9 failed (KeyError: 'timings')" in said
+    assert "please report it to its authors with the file" in said
+    assert "Traceback" not in done.stderr
 
 
 def test_a_package_is_imported_only_when_it_is_named(shelf: Path, tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="the faulty server is
     [
         ("dies", EngineDiedError, "GGML_ASSERT"),
         ("hangs", EngineHungError, "no token for 1.5 s"),
-        ("endless", EngineProtocolError, "goes on after the 8 tokens"),
-        ("fills", EngineProtocolError, "goes on after the 8 tokens"),
+        ("endless", EngineProtocolError, "continued past the 8 tokens"),
+        ("fills", EngineProtocolError, "continued past the 8 tokens"),
         ("garbage", EngineProtocolError, "cannot be understood"),
         ("backwards", EngineProtocolError, "cannot be understood"),
         ("error", EngineProtocolError, "Compute error."),
@@ -105,7 +105,7 @@ def test_garbage_instead_of_tokens(tmp_path: Path) -> None:
 
 
 def test_a_binary_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(EngineStartError, match="is not an executable file"):
+    with pytest.raises(EngineStartError, match="not an executable file"):
         NativeEngine(tmp_path / "nothing")
 
 
@@ -113,7 +113,7 @@ def test_no_binary_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path))
     monkeypatch.delenv("SPECMETER_LLAMA_SERVER", raising=False)
-    with pytest.raises(EngineStartError, match="no llama-server on PATH"):
+    with pytest.raises(EngineStartError, match="llama-server is neither built nor on PATH"):
         NativeEngine()
 
 

@@ -220,14 +220,14 @@ def test_what_the_hub_does_not_have() -> None:
     assert "no such file" in error.message
     assert "folder/model.gguf" in error.fix
     assert "no revision 'v9'" in refusal(parse("hf:owner/repo/folder/model.gguf@v9")).message
-    assert "no such repository" in refusal(parse("hf:owner/other/model.gguf")).message
+    assert "the repository does not exist" in refusal(parse("hf:owner/other/model.gguf")).message
 
 
 def test_a_hub_in_trouble(hub: Hub) -> None:
     hub.status = 503
     assert "status 503" in refusal().message
     hub.status = 200
-    assert "does not answer as a hub does" in refusal().message
+    assert "does not answer like a model hub" in refusal().message
 
 
 def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_the_embedded_server_shows_forwards_of_exactly_n_tokens() -> None:
 
 
 def test_a_server_that_shows_no_steps_is_refused() -> None:
-    with pytest.raises(EngineProtocolError, match="no step of any draft"):
+    with pytest.raises(EngineProtocolError, match="log shows no draft steps"):
         measured(settings=EngineSettings(context=512, threads=1, trace_steps=False))
 
 

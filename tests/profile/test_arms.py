@@ -41,7 +41,7 @@ def test_what_cannot_be_replayed_says_why(given: dict[str, Any], kind: str, gene
 
 def test_rules_that_are_not_known_are_not_replayed() -> None:
     rules = LIBLLAMA.traits.model_copy(update={"drafting": None})
-    assert why_not(arm(), traits=rules, generation=GREEDY) == "the engine drafts by rules of its own"
+    assert why_not(arm(), traits=rules, generation=GREEDY) == "the engine uses its own drafting rules"
 
 
 def test_what_follows_from_the_text_is_replayed() -> None:

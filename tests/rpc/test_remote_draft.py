@@ -176,7 +176,7 @@ def test_what_answers_and_is_no_rpc_server(tmp_path: Path) -> None:
         closing = threading.Thread(target=_hang_up, args=(other,), daemon=True)
         closing.start()
         there = {"rpc": (f"127.0.0.1:{other.getsockname()[1]}",), "draft_devices": ("RPC0",)}
-        with pytest.raises(EngineStartError, match="offers no device, or is no ggml-rpc-server"):
+        with pytest.raises(EngineStartError, match="offers no device, or is not a ggml-rpc-server"):
             NativeEngine().start(
                 launch(tmp_path, arm(methods=("draft-simple",), draft="d", engine=there), draft="draft-small")
             )

@@ -18,6 +18,15 @@ from specmeter.studies.runner import look
 from specmeter.studies.study import StudyData
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "draft-lengths"
+SHORT = """
+name: short
+targets: {dense: mock:dense}
+drafts: {small: mock:small}
+arms: [{draft: small, gamma: 2}]
+workloads: [{source: studies, per_kind: 1}]
+design: {blocks: 2}
+engine: {kind: mock}
+"""
 HEAD = "name: mine\ntitle: t\nsource: s\nparts: [demo]\n"
 
 
@@ -178,6 +187,17 @@ def test_a_broken_file_of_code_is_named() -> None:
     assert data is not None
     with pytest.raises(UsageError, match=r"extra\.py: cannot be loaded \(ModuleNotFoundError"):
         studies.find(str(folder), trusted=True).findings(data)
+
+
+def test_a_failure_of_the_authors_code_is_the_authors(capsys: pytest.CaptureFixture[str]) -> None:
+    code = "def ruled(data):\n    return {}['rows']\n"
+    own(HEAD.replace("[demo]", "[short]") + "claims: [{id: a, claim: c, where: w, rule: extra.ruled}]\n", extra=code)
+    Path("mine/short.yaml").write_text(SHORT, encoding="utf-8")
+    assert invoke(["study", "run", "./mine", "--trust"]) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "extra.py failed (KeyError: 'rows')" in said
+    assert "fix: correct that code; the traceback is in" in said
+    assert "specmeter itself" not in said
 
 
 def test_a_quantity_that_is_not_there_is_answered_with_those_that_are() -> None:

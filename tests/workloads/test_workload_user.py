@@ -80,7 +80,7 @@ def test_faults_in_text_files(tmp_path: Path) -> None:
         (["empty.txt"], "the prompt is empty"),
         (["binary.txt"], "byte 0xff at position 2"),
         (["folder"], "is not a file"),
-        (["none.txt"], "there is no such file"),
+        (["none.txt"], "no such file"),
         (["a.txt", "sub/a.txt"], r"sub.a\.txt: the prompt id 'a' is already used at .*a\.txt"),
     ):
         with pytest.raises(ExperimentError, match=message):

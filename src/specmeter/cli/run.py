@@ -118,19 +118,19 @@ def _setting(*names: str, kind: Any, text: str) -> Callable[[Any], Any]:
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Run folder; an unfinished run in it is resumed. Default: a new one under specmeter-runs/.",
+    help="Run folder; an unfinished run in it is resumed. Default: a new folder under specmeter-runs/.",
 )
 @click.option(
     "--variant",
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Run this variant of the experiment; repeatable, later ones change what earlier ones left.",
+    help="Run this variant of the experiment; repeatable, later ones override earlier ones.",
 )
 @click.option(
     "--faithful",
     is_flag=True,
-    help="The same as --variant faithful before all others: arranged as the study that is repeated.",
+    help="Arrange the run as the repeated study did; short for --variant faithful.",
 )
 @click.option(
     "--set",
@@ -139,15 +139,15 @@ def _setting(*names: str, kind: Any, text: str) -> Callable[[Any], Any]:
     metavar="KEY=VALUE",
     help="Change a value of the file, after variants; repeatable.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be run and what it needs.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be run and what it needs.")
 @click.option("--new", is_flag=True, help="Start a new run even if one of this experiment is unfinished.")
-@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@click.option("--offline", is_flag=True, help="Use only models already on this machine.")
 @click.option(
     "--probe",
     "probe_files",
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Predict arms from this probe before they are measured; repeatable. Default: the newest that fit, if any.",
+    help="Predict arms from this probe before measuring them; repeatable. Default: the newest that fits, if any.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
 @click.pass_context
@@ -332,7 +332,7 @@ def measure_shown(
         verb = "resuming" if resumed else "measuring"
         text = f"{verb} {len(missing)} of {total} requests into {folder}"
         if not missing:
-            text = f"nothing is left to measure: all {total} requests are in {folder}; checking them"
+            text = f"nothing left to measure: all {total} requests are in {folder}; checking them"
         screen.say(text, wrap=False)
 
     observer = RunProgress(prepared.work, missing, total, screen, before)

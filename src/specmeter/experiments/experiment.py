@@ -52,7 +52,7 @@ from specmeter.record.faults import first_fault
 from specmeter.workloads.spec import Name, WorkloadSpec
 
 MAX_ARMS = 2_000
-"""More arms than this in one experiment are refused: nobody means them."""
+"""More arms than this in one experiment are refused: that is never meant."""
 
 
 MAX_VARIANTS = 64
@@ -94,11 +94,11 @@ class Experiment(Record):
     drafts: Annotated[dict[Name, str], Field(max_length=64, default_factory=dict)]
     """Name -> model reference of draft models."""
     remotes: Annotated[dict[Name, Address | None], Field(max_length=16, default_factory=dict)]
-    """Name -> `HOST:PORT` of a machine that runs `ggml-rpc-server`; null while nobody has said which. Arms put their
-    drafts there by `remote`."""
+    """Name -> `HOST:PORT` of a machine that runs `ggml-rpc-server`; null until it is given. Arms put their drafts there
+    by `remote`."""
     sizes: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e14)]], Field(max_length=128, default_factory=dict)]
-    """Name -> about how many bytes the file of that target or draft has; told where the file is not here and nobody can
-    be asked."""
+    """Name -> approximate bytes of that target's or draft's file; shown where the file is missing and its size
+    unknown."""
     arms: Annotated[tuple[ArmSpec, ...], Field(min_length=1, max_length=1_000)]
     """What is compared; baselines are added by themselves."""
     exclude: tuple[Exclusion, ...] = ()
@@ -211,7 +211,7 @@ class Experiment(Record):
                         f"arms: the matrix has more than {MAX_ARMS} arms", fix="shorten the lists or add exclusions"
                     )
         if not listed:
-            raise ExperimentError("arms: nothing is left after exclusions and constraints", fix="loosen them")
+            raise ExperimentError("arms: exclusions and constraints leave no arm", fix="loosen them")
         _refuse_other_baselines(known, named)
         return self._with_baselines(listed, named, traits)
 
@@ -450,6 +450,6 @@ def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
     if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
         raise ExperimentError(
             f"arms.{index}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}",
-            fix="every draft would be thrown away",
+            fix="set gamma_min to gamma or less: shorter drafts are discarded",
         )
     return arm

@@ -191,7 +191,7 @@ _VARIANTS: TypeAdapter[dict[str, dict[str, Any]]] = TypeAdapter(Variants)
 
 
 def _variants(data: dict[str, Any], source: str) -> dict[str, dict[str, Any]]:
-    """The file's variants. Raises `ExperimentError` for what is no mapping of names to mappings."""
+    """The file's variants. Raises `ExperimentError` for anything but a mapping of names to mappings."""
     try:
         found = _VARIANTS.validate_python({} if data.get("variants") is None else data["variants"])
     except ValidationError as error:

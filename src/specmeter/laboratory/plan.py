@@ -91,9 +91,9 @@ class Plan(Record):
         """Why the run would be refused or fail here."""
         found: list[str] = []
         if self.memory_bytes is not None and self.memory_bytes > self.memory_available_bytes:
-            found.append("the models need more memory than is free (unless a GPU holds them)")
+            found.append("the models need more memory than is free (unless they fit on a GPU)")
         if self.disk_bytes > self.disk_free_bytes:
-            found.append("there is not enough disk space in the cache folder")
+            found.append("not enough disk space in the cache folder")
         return tuple(found)
 
 

@@ -117,8 +117,8 @@ def _stated(kind: str, identity: EngineIdentity) -> EngineTraits:
     traits = kind_of(kind).traits
     if identity.kind != kind or identity.traits != traits:
         raise EngineStartError(
-            f"engine.kind: {kind}: its identity is that of another engine, or keeps other traits than it is known by",
-            fix="ask its authors: `identify` has to give its kind and its traits",
+            f"engine.kind: {kind}: it reports another engine's identity, or other traits than registered",
+            fix="report this to its authors: `identify` must give its kind and its traits",
         )
     return traits
 
@@ -290,7 +290,7 @@ def choose_folder(
     if out is not None:
         resumed = RunStore.exists(out)
         if resumed and new:
-            raise StoreError(f"{out}: holds a run already, and a new one is wanted", fix="name another folder")
+            raise StoreError(f"{out}: already holds a run, and --new asks for another", fix="name another folder")
         return out, resumed
     if not new:
         for folder in reversed(find_runs(runs, name)):

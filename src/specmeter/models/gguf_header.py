@@ -154,7 +154,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """Read the header of the GGUF file at `path`.
 
-    Raises `ModelError` when the file is missing, is no GGUF file, is damaged or truncated (tensor data beyond its
+    Raises `ModelError` when the file is missing, is not a GGUF file, is damaged or truncated (tensor data beyond its
     end), or asks for more than the limits of this module.
     """
     try:
@@ -328,7 +328,7 @@ def _read_tensor(cursor: _Cursor) -> Tensor:
         raise cursor.damaged(f"tensor {name!r} has more elements than can be counted: {shape}")
     if shape[0] % tensor.type.block:
         raise cursor.damaged(
-            f"tensor {name!r}: rows of {shape[0]} elements are no multiple of {tensor.type.name}'s {tensor.type.block}"
+            f"tensor {name!r}: rows of {shape[0]} elements, not a multiple of {tensor.type.name}'s {tensor.type.block}"
         )
     return tensor
 

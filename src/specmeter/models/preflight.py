@@ -50,7 +50,7 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, compared
         if comparison.refusal is not None and (refuse or not loads):
             command = f"specmeter models compare {models[target].reference} {models[draft].reference}"
             raise ModelError(
-                f"drafts.{draft}: llama.cpp would refuse it as a draft of {target}: {comparison.refusal}",
+                f"drafts.{draft}: llama.cpp refuses it as a draft of {target}: {comparison.refusal}",
                 fix=f"choose a draft with the target's vocabulary; `{command}` lists every condition",
             )
         pairs.append(DraftPair(target=target, draft=draft, conditions=comparison.conditions))

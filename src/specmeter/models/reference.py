@@ -60,8 +60,8 @@ def refuse_changes(model: ModelIdentity) -> None:
         and _sha256([header.path for header in read_parts(Path(model.path))]) != model.sha256
     ):
         raise ModelError(
-            f"{model.path}: this is another file than when the run began",
-            fix="put the old file back and run the same command again, or begin a new run (--new)",
+            f"{model.path}: the file changed since the run began",
+            fix="restore the old file and run the same command again, or start a new run (--new)",
         )
 
 
@@ -161,7 +161,7 @@ def _existing(path: Path) -> Path:
         names, folder = [], path
     models = [name for name in names if name.lower().endswith(".gguf")]
     if path == folder and path.is_dir():
-        shown = ", ".join(models[:5]) or "there is none in it"
+        shown = ", ".join(models[:5]) or "it contains none"
         raise ModelError(f"{path} is a directory", fix=f"name a .gguf file in it: {shown}")
     near = get_close_matches(path.name, names, n=3, cutoff=0.6) or models[:5]
     raise ModelError(

@@ -49,18 +49,18 @@ Truth = Literal[
 
 TRUTHS: Mapping[Truth, str] = {
     "drafts": "how many tokens each request drafted, and how many of them were accepted",
-    "forwards": "how many target forwards each request took, counted apart from its drafts",
+    "forwards": "how many target forwards each request took, counted separately from its drafts",
     "steps": "what each step drafted and accepted",
     "step-times": "the time of every part of each step",
     "tokens": "the token ids of prompts and answers",
     "arrivals": "when each token arrived",
-    "candidates": "which tokens the target thinks may follow, and how likely they are",
+    "candidates": "the target's candidate tokens and their probabilities",
     "settings": "which settings are in force",
     "activation": "whether it speculates",
-    "memory": "what lies on which device",
-    "log": "what went wrong, in a log that specmeter can read",
+    "memory": "what is placed on which device",
+    "log": "errors, in a log that specmeter can read",
     "identity": "its own bytes, by SHA-256",
-    "processes": "which processes are its own",
+    "processes": "its own processes",
     "experts": "which experts each step reads",
 }
 """What an engine may be able to tell: "it tells ...". A check that needs a truth says so, and is not passed without."""

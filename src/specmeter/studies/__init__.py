@@ -37,6 +37,8 @@ NAMES = (
     "open-questions",
 )
 """In the order in which they are listed."""
+OWN_CODE = "specmeter_study_"
+"""How the names of modules begin that are code of a user's study."""
 
 
 def names() -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.errors import UsageError
 from specmeter.experiments.file import parse_form, read_form
-from specmeter.studies import NAMES, builders, experts, predicates
+from specmeter.studies import NAMES, OWN_CODE, builders, experts, predicates
 from specmeter.studies.definition import FORM, Claim, FigureForm, Rule, StudyForm, TableForm
 from specmeter.studies.study import StudyFindings
 from specmeter.studies.telling import only_of, ruling
@@ -76,6 +76,7 @@ class Study:
             title=self.title,
             source=self.source,
             command=self._command,
+            chinese=self.form.chinese,
         )
 
     @property
@@ -201,7 +202,7 @@ def _module(name: str, file: str) -> str:
 
 def _load(path: Path) -> Any:
     """A user's file as a module, once per process. Raises `UsageError` for one that cannot be loaded."""
-    name = f"specmeter_study_{abs(hash(str(path)))}_{path.stem}"
+    name = f"{OWN_CODE}{abs(hash(str(path)))}_{path.stem}"
     if name not in sys.modules:
         spec = spec_from_file_location(name, path)
         if spec is None or spec.loader is None or not path.is_file():

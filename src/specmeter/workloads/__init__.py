@@ -53,7 +53,7 @@ def load(
     Files are relative to `base_dir`. `tokenize` (without special tokens) and `detokenize` are the target's, as an
     `EngineSession` has them; exact lengths hold for that tokenizer only. `needs_tokenizer` says where they are needed.
 
-    Raises `ExperimentError` when a file cannot be used, when there are not enough prompts, when a length cannot be had,
+    Raises `ExperimentError` when a file cannot be used, when prompts are too few, when a length cannot be reached,
     when two workloads share a name, or when a tokenizer is needed and none was given.
     """
     tokenizer = Tokenizer(tokenize, detokenize) if tokenize is not None and detokenize is not None else None
@@ -66,7 +66,7 @@ def load(
 def count(specs: Sequence[WorkloadSpec], *, base_dir: Path = Path()) -> dict[str, int]:
     """Workload name -> number of its prompts, without a tokenizer.
 
-    Raises `ExperimentError` for whatever `load` would refuse, lengths that cannot be had excepted.
+    Raises `ExperimentError` for whatever `load` would refuse, except unreachable lengths.
     """
     _refuse_same_names(specs)
     counts = {
@@ -130,7 +130,7 @@ def _source_text(spec: LengthWorkload, base_dir: Path) -> tuple[str, str]:
 def _given(tokenizer: Tokenizer | None, name: str) -> Tokenizer:
     if tokenizer is None:
         raise ExperimentError(
-            f"workloads: {name} asks for exact numbers of tokens, which only a loaded model can count",
+            f"workloads: {name} needs exact token counts, which require a loaded model",
             fix="load its prompts with a session of the target, or leave this workload out",
         )
     return tokenizer

@@ -78,13 +78,13 @@ def read_text(path: Path) -> str:
     try:
         if not path.is_file():
             raise ExperimentError(
-                f"{path}: {'is not a file' if path.exists() else 'there is no such file'}",
+                f"{path}: {'is not a file' if path.exists() else 'no such file'}",
                 fix="paths are relative to the experiment file; name a JSONL or text file",
             )
         size_bytes = path.stat().st_size
         if size_bytes > MAX_FILE_BYTES:
             raise ExperimentError(
-                f"{path}: {size(size_bytes)} are more than {size(MAX_FILE_BYTES)}", fix="use a smaller file"
+                f"{path}: {size(size_bytes)} is more than {size(MAX_FILE_BYTES)}", fix="use a smaller file"
             )
         content = path.read_bytes()
     except OSError as error:

@@ -133,7 +133,7 @@ class Session:
     def foretell(self, prompt: Prompt, generation: Generation, *, progress: Progress | None = None) -> None:
         """For planted errors: find out by plain decoding what the target will say to `prompt`.
 
-        `generate` does it by itself where nobody did before, and then it belongs to the time that a client waits.
+        `generate` does it itself if it was not done before, and then it counts as time that the client waits.
         """
         generation, text, tokens = self._prepared(prompt, generation)
         self._continuation(tokens, generation, text, progress)
@@ -209,8 +209,8 @@ class Session:
         if arm.synthetic_rates:
             if generation.temperature > 0:
                 raise ExperimentError(
-                    f"arm {arm.id}: synthetic_rates at temperature {generation.temperature:g}: what the target will "
-                    "say is only known at temperature 0",
+                    f"arm {arm.id}: synthetic_rates at temperature {generation.temperature:g}: the target's "
+                    "next token is only known at temperature 0",
                     fix="set generation.temperature to 0",
                 )
             model = self.target.model

@@ -186,7 +186,7 @@ class _Tape:
     steps: list[Step] = field(default_factory=list[Step])
 
     def step(self, draft: Draft, ms: float, *, failed: bool = False, restored: bool = False, replayed: int = 0) -> None:
-        """A round of `ms`; one that `failed` is no forward, one that `restored` emits nothing.
+        """A round of `ms`; one that `failed` does not count as a forward, one that `restored` emits nothing.
 
         Of what a replay emits, `replayed` tokens are the business of the round before it: those that were accepted and
         the one in place of the rejected draft.
