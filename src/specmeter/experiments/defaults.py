@@ -58,14 +58,14 @@ def _are_references(value: object) -> bool:
 
 def _named(references: Any, given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     """Name -> reference. A name that another model has gets a number; one of `given` stays with what it has there."""
-    found: dict[str, str] = {}
+    taken, found = dict(known), dict[str, str]()
     for reference in dict.fromkeys(cast("tuple[str, ...]", references)):
         plain = name_of(reference)
         name, number = plain, 1
-        while name not in given and (known | found).get(name, reference) != reference:
+        while name not in given and taken.get(name, reference) != reference:
             number += 1
             name = f"{plain[: _LONGEST - 4]}-{number}"
-        found[name] = reference
+        found[name] = taken[name] = reference
     return found
 
 

@@ -10,13 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from specmeter.errors import ModelError, UsageError
-from specmeter.record import Arm, DraftPair, ModelIdentity
-from specmeter.text import size
+from specmeter.record import Arm, DraftPair
+from specmeter.text import quoted, size
 
 
-def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], engine: str = "embedded") -> tuple[DraftPair, ...]:
+class ModelFile(Protocol):
+    """Where a model lies; a `ModelIdentity`, or what a dry run knows without reading it."""
+
+    @property
+    def reference(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "embedded") -> tuple[DraftPair, ...]:
     """How the drafts go with their targets, after refusing what an engine of that kind would refuse; none for an engine
     that names models in its own way.
 
@@ -35,7 +47,7 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], engine: str 
     return pairs
 
 
-def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, compared: bool) -> tuple[DraftPair, ...]:
+def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelFile], *, compared: bool) -> tuple[DraftPair, ...]:
     from specmeter.models.compatibility import compare
 
     strict: dict[tuple[str, str], bool] = {}
@@ -48,7 +60,7 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, compared
         comparison = compare(Path(models[target].path), Path(models[draft].path))
         loads = not any(it.name == "vocabulary-readable" and it.status == "refused" for it in comparison.conditions)
         if comparison.refusal is not None and (refuse or not loads):
-            command = f"specmeter models compare {models[target].reference} {models[draft].reference}"
+            command = f"specmeter models compare {_shown(models[target])} {_shown(models[draft])}"
             raise ModelError(
                 f"drafts.{draft}: llama.cpp refuses it as a draft of {target}: {comparison.refusal}",
                 fix=f"choose a draft with the target's vocabulary; `{command}` lists every condition",
@@ -57,7 +69,12 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, compared
     return tuple(pairs)
 
 
-def _memory(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
+def _shown(model: ModelFile) -> str:
+    """As a command names it from any folder."""
+    return quoted(model.reference if model.reference.startswith(("hf:", "bench:")) else model.path)
+
+
+def _memory(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> None:
     from specmeter.host import memory_available_bytes
     from specmeter.host.gpu import read_gpus
     from specmeter.models.facts import read_facts

@@ -62,7 +62,7 @@ _FORMS = (
 
 
 def _message(turn: object, place: str) -> Message:
-    given = cast("Mapping[str, object]", turn) if isinstance(turn, Mapping) else {}
+    given: Mapping[str, object] = cast("Mapping[str, object]", turn) if isinstance(turn, Mapping) else {}
     role, content = given.get("role", given.get("from")), given.get("content", given.get("value"))
     if not isinstance(role, str) or content is None:
         raise ExperimentError(f"{place}: has no role or no content", fix=_FORMS)
@@ -77,8 +77,13 @@ def _text(content: object, place: str) -> str:
     """Text, or a list of parts that are text."""
     if isinstance(content, str):
         return content
-    parts = cast("list[Any]", content) if isinstance(content, list) else [None]
-    texts = [it.get("text") if isinstance(it, dict) and it.get("type", "text") == "text" else None for it in parts]
-    if not all(isinstance(it, str) for it in texts):
-        raise ExperimentError(f"{place}: its content is not text", fix="leave turns with images, sound or tools out")
-    return "".join(cast("list[str]", texts))
+    texts: list[str] = []
+    for part in cast("list[object]", content) if isinstance(content, list) else [content]:
+        given: Mapping[str, object] = cast("Mapping[str, object]", part) if isinstance(part, Mapping) else {}
+        text = given.get("text") if given.get("type", "text") == "text" else None
+        if not isinstance(text, str):
+            raise ExperimentError(
+                f"{place}: its content is not text", fix="leave turns with images, sound or tools out"
+            )
+        texts.append(text)
+    return "".join(texts)

@@ -109,8 +109,9 @@ def _items(path: Path, kind: str, *, per_line: bool) -> Iterator[tuple[str, Item
     if not text.strip():
         raise ExperimentError(f"{path}: holds no prompt", fix=_HOW if ending == ".jsonl" else "write prompts into it")
     if ending == ".json":
-        entries = _parsed(text, str(path))
-        for number, entry in enumerate(entries if isinstance(entries, list) else [entries], start=1):
+        parsed = _parsed(text, str(path))
+        entries = cast("list[object]", parsed) if isinstance(parsed, list) else [parsed]
+        for number, entry in enumerate(entries, start=1):
             place = f"{path}, entry {number}"
             yield place, _item(entry, place, f"{path.stem}-{number}", kind)
         return
@@ -149,9 +150,10 @@ def _item(entry: object, place: str, default_id: str, kind: str) -> Item:
     if not isinstance(entry, Mapping):
         raise ExperimentError(f"{place}: is not an object", fix=_HOW)
     given = cast("Mapping[str, Any]", entry)
-    turns = turns_of(given)
+    turns, before = turns_of(given), ()
     if turns is not None:
         said = chat(turns, place)
+        before = said.before
         _bounded("".join((said.text, *(message.content for message in said.before))), place)
         given = {"prompt": said.text, **{key: given[key] for key in ("id", "kind", "max_tokens") if key in given}}
     try:
@@ -163,5 +165,4 @@ def _item(entry: object, place: str, default_id: str, kind: str) -> Item:
     if (parsed.prompt is None) == (parsed.text is None):
         raise ExperimentError(f'{place}: needs either "prompt" or "text"', fix="give the prompt under one of the two")
     text = parsed.prompt if parsed.prompt is not None else parsed.text or ""
-    before = said.before if turns is not None else ()
     return Item(parsed.id or default_id, parsed.kind or kind, text, parsed.max_tokens, before=before)
