@@ -96,6 +96,7 @@ def _setting(*names: str, kind: Any, text: str) -> Callable[[Any], Any]:
     metavar="FILE",
     help="Your prompts: a .txt file with one per line, or .jsonl or .json (also chats); repeatable.",
 )
+@click.option("-hf", "--hf-repo", "hub", hidden=True, multiple=True)
 @_setting("--max-tokens", "-n", "--predict", kind=int, text="Tokens generated for each prompt.")
 @_setting("--blocks", kind=int, text="Repetitions of everything; more make intervals narrower.")
 @_setting("--temp", kind=float, text="Temperature; 0 is greedy decoding.")
@@ -160,6 +161,7 @@ def command(
     ngram: bool,
     methods: tuple[str, ...],
     prompts: tuple[str, ...],
+    hub: tuple[str, ...],
     save: Path | None,
     out: Path | None,
     variants: tuple[str, ...],
@@ -197,6 +199,8 @@ def command(
     from specmeter.experiments.described import Described
     from specmeter.show.terminal.console import errors
 
+    if hub:
+        raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
     described = Described((*what, *targets), drafts, methods, gamma or (), ngram, prompts)
     changes = (*_overrides(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
@@ -216,7 +220,7 @@ def command(
         print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
-    from specmeter.laboratory.plan import too_few
+    from specmeter.laboratory.plan import swapped, too_few
     from specmeter.laboratory.run import choose_folder, foresee, prepare
     from specmeter.show.terminal.progress import model_progress
     from specmeter.show.terminal.run import print_run
@@ -228,7 +232,8 @@ def command(
     asked = prepared.experiment
     folder, resumed = choose_folder(asked.name, asked.model_dump_json(), out=out, new=new)
     print_findings(screen, foresee(prepared), notes=False)
-    for warning in too_few(prepared.experiment, list(prepared.work.arms.values())):
+    arms = list(prepared.work.arms.values())
+    for warning in (*swapped(arms, prepared.work.models), *too_few(prepared.experiment, arms)):
         screen.say(f"warning: {warning}", tone="doubtful")
     try:
         state = measure_shown(prepared, folder, resumed, screen, probes)

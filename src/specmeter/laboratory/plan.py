@@ -11,12 +11,13 @@ import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter.engines.kinds import check_arm, kind_of
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
 from specmeter.record import Arm, Record
+from specmeter.text import size
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
@@ -27,6 +28,13 @@ LOG_BYTES_PER_SESSION = 60_000
 BYTES_PER_REQUEST = 8_000
 ENGINE_OVERHEAD_BYTES = 200_000_000
 """Compute buffers and code of the engine; buffers grow with batch and vocabulary."""
+
+
+class Sized(Protocol):
+    """A model whose size may be known."""
+
+    @property
+    def size_bytes(self) -> int | None: ...
 
 
 class ModelNeed(Record):
@@ -153,8 +161,17 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
         disk_free_bytes=_disk_free(),
         bandwidth_bytes_per_s=bandwidth,
         seconds=_seconds(experiment, plans, models, sessions, bandwidth),
-        warnings=(*_silent(experiment, arms, counts), *too_few(experiment, arms)),
+        warnings=(*_silent(experiment, arms, counts), *swapped(arms, models), *too_few(experiment, arms)),
     )
+
+
+def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:
+    """Drafts that are larger than their targets."""
+    for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms):
+        if draft is not None and target in models and draft in models:
+            mine, theirs = models[draft].size_bytes, models[target].size_bytes
+            if mine is not None and theirs is not None and mine > theirs:
+                yield f"the draft {draft} ({size(mine)}) is larger than its target {target} ({size(theirs)}); swapped?"
 
 
 def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:

@@ -42,6 +42,8 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "e
     traits = kind_of(engine).traits
     if "gguf" not in traits.model_formats:
         return ()
+    for arm in arms:
+        _refuse_other_kinds(arm, models)
     pairs = _pairs(arms, models, compared=traits.compares_drafts)
     _memory(arms, models)
     return pairs
@@ -67,6 +69,44 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelFile], *, compared: bo
             )
         pairs.append(DraftPair(target=target, draft=draft, conditions=comparison.conditions))
     return tuple(pairs)
+
+
+_NOT_MODELS = {
+    "mmproj": "the image or audio part of a model (mmproj)",
+    "adapter": "an adapter (LoRA) of a model",
+    "vocab": "a vocabulary without a model",
+    "imatrix": "an importance matrix",
+}
+"""What `general.type` of a GGUF file may say beside `model`."""
+
+
+def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile]) -> None:
+    """Raise `ModelError` for files that are not language models, and for drafts in a place that is not theirs."""
+    from specmeter.models.compatibility import METHOD_BY_ARCHITECTURE
+    from specmeter.models.metadata import Metadata
+    from specmeter.models.split import read_parts
+
+    for key, name in (("targets", arm.target), ("drafts", arm.draft)):
+        if name is None:
+            continue
+        metadata = Metadata(read_parts(Path(models[name].path))[0])
+        kind = "mmproj" if metadata.architecture == "clip" else metadata.text("general.type")
+        if kind in _NOT_MODELS:
+            raise ModelError(
+                f"{key}.{name}: {models[name].reference} is {_NOT_MODELS[kind]}, not a language model",
+                fix="name the GGUF file of the language model itself",
+            )
+        method = METHOD_BY_ARCHITECTURE.get(metadata.architecture or "")
+        if method is not None and key == "targets":
+            raise ModelError(
+                f"targets.{name}: {models[name].reference} is a draft model ({metadata.architecture}), not a target",
+                fix=f"name the model that it was made for as the target and this one as its draft, by method {method}",
+            )
+        if method is not None and method not in arm.methods:
+            raise ModelError(
+                f"drafts.{name}: {models[name].reference} drafts by {method} alone, not by {'+'.join(arm.methods)}",
+                fix=f"use method {method} (`--method {method}`, or `method: {method}` in the arm)",
+            )
 
 
 def _shown(model: ModelFile) -> str:
