@@ -97,6 +97,6 @@ def sentence(probe: Probe) -> str:
     if found.tokens <= 1:
         return words + f"So {drafts} pay even if nothing is accepted ({drafting}).{replays}"
     return words + (
-        f"So {drafts} pay once a step emits more than {found.tokens:.2f} tokens ({drafting}), that is, when each drafted "
-        f"token is accepted with a probability above {found.alpha:.2f}.{replays}"
+        f"So {drafts} pay once a step emits more than {found.tokens:.2f} tokens ({drafting}), that is, when each "
+        f"drafted token is accepted with a probability above {found.alpha:.2f}.{replays}"
     )
