@@ -173,7 +173,7 @@ VALID = raw_gguf(
 )
 
 
-@settings(max_examples=300, deadline=1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     edits=st.lists(st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 255)), max_size=6),
     cut=st.integers(0, len(VALID)),
@@ -185,7 +185,7 @@ def test_mutations_never_crash(tmp_path: Path, edits: list[tuple[int, int]], cut
     survives(tmp_path, bytes(content) if edits else bytes(content[:cut]))
 
 
-@settings(max_examples=150, deadline=1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     counts=st.tuples(st.integers(0, 4), st.integers(0, 4)),
     pieces=st.lists(

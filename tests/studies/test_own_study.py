@@ -11,9 +11,11 @@ import pytest
 from specmeter import studies
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
+from specmeter.studies import loading
 from specmeter.studies.folder import StudyFolder
 from specmeter.studies.parts import StudyOrder
 from specmeter.studies.runner import look
+from specmeter.studies.study import StudyData
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "draft-lengths"
 SHORT = """
@@ -69,6 +71,17 @@ def test_the_documented_example_runs_shows_and_reports(capsys: pytest.CaptureFix
     page = Path("result/report.html").read_text(encoding="utf-8")
     assert "How long drafts of a small model should be" in page
     assert "specmeter study run ./draft-lengths" in page
+
+
+def test_how_to_repeat_it_names_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "my studies" / "lengths"
+    shutil.copytree(EXAMPLE, folder)
+    nothing = StudyData("draft-lengths", "measured", "nothing yet")
+    monkeypatch.chdir(tmp_path)
+    assert loading.own(folder).findings(nothing).command == "specmeter study run './my studies/lengths'"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert loading.own(folder).findings(nothing).command == f"specmeter study run '{folder}'"
 
 
 def test_it_is_listed_and_resumed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,18 +113,20 @@ def main() -> None:
 def invoke(argv: list[str]) -> int:
     """Run the command line `argv`; returns the exit code and never lets a traceback reach the user."""
     from specmeter.errors import SpecmeterError
-    from specmeter.text import printable_lines
+    from specmeter.text import as_started, printable_lines, program
 
     streams.prepare()
     try:
         result = root.main(args=argv, prog_name="specmeter", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except SpecmeterError as error:
-        click.echo(f"error: {printable_lines(str(error))}", err=True)
+        click.echo(f"error: {as_started(printable_lines(str(error)))}", err=True)
         return error.exit_code
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            error.ctx.find_root().info_name = program()
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):

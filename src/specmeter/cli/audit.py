@@ -197,7 +197,7 @@ def _piped(path: Path, name: str) -> bytes:
             if not select.select([pipe], [], [], SILENCE_S)[0]:
                 raise UsageError(
                     f"{name}: this pipe delivered nothing for {SILENCE_S} s",
-                    fix="write to it, or use standard input: ... | specmeter audit -",
+                    fix="write to it, or use standard input: `... | specmeter audit -`",
                 )
             block = pipe.read(1 << 16)
             if not block:

@@ -93,7 +93,7 @@ def command(
     from specmeter.store.places import find_run
 
     if len(runs) < 2:
-        raise UsageError("compare: one run is not enough", fix="name two or more: specmeter compare A B")
+        raise UsageError("compare: one run is not enough", fix="name two or more: `specmeter compare A B`")
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else ("en", "zh")
     if machines:
         return _machines(runs, bandwidths, html, languages, as_json)

@@ -8,7 +8,8 @@ is imported in `make`. specmeter's own engines are registered in the same way.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.errors import ExperimentError
 from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits
+from specmeter.record.faults import first_fault
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from specmeter.engines import Engine
+    from specmeter.engines import Engine, Launch
     from specmeter.record import Arm, ModelIdentity
 
 GROUP = "specmeter.engines"
@@ -31,6 +33,10 @@ OURS = "specmeter"
 
 def _anything(arm: Arm, has_draft: bool) -> None:
     """An engine that can run whatever its traits allow."""
+
+
+def _not_served(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
+    """An engine that nobody serves with, or that does not say how."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,9 @@ class EngineKind:
     check_arm: Callable[[Arm, bool], None] = _anything
     """Given an arm, and whether it has a draft model: raises `ExperimentError`, naming the field, for what the traits
     allow and this engine cannot run all the same."""
+    serve: Callable[[Launch, Sequence[str]], tuple[str, ...] | None] = _not_served
+    """Given an arm with its models, and the command line that its session was started with in a run: the command that
+    serves with them, for people to use, without what only measuring needs. None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -157,12 +166,8 @@ def own_options(name: str, options: Mapping[str, Any]) -> Any:
     try:
         return form.model_validate(dict(options))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(("engine", "options", *(str(part) for part in first["loc"])))
         known = ", ".join(form.model_fields) or "none"
-        raise ExperimentError(
-            f"{where}: {first['msg']} (given: {repr(first['input'])[:80]})", fix=f"options of {name}: {known}"
-        ) from None
+        raise ExperimentError(f"engine.options.{first_fault(error)}", fix=f"options of {name}: {known}") from None
 
 
 def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:
@@ -175,6 +180,19 @@ def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:
     refuse_without_effect(kind.traits, arm, has_draft=has_draft)
     if arm.engine.options:
         own_options(name, arm.engine.options)
+
+
+def serving_command(name: str, launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
+    """The command that serves with an arm; None where the engine does not say, or the arm is a test of the measurement.
+
+    No package of others is loaded for that: another author's engine says it where the run is made.
+    """
+    arm, entries = launch.arm, _entries().get(name, [])
+    if arm.role == "control" or arm.synthetic_rates or arm.refused_draft == "measure":
+        return None
+    if not entries or not (_is_ours(entries[0]) or entries[0].module in sys.modules):
+        return None
+    return kind_of(name).serve(launch, started)
 
 
 def unknown_method(name: str, traits: EngineTraits, method: str) -> str | None:

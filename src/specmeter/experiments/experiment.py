@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
+    ConfigDict,
     Field,
     ValidationInfo,
     model_validator,
@@ -23,6 +24,7 @@ from pydantic import (
 from specmeter.engines.kinds import KV_FIELDS, kind_of, own_options, unknown_method
 from specmeter.engines.llama_cpp.devices import any_remote
 from specmeter.errors import ExperimentError
+from specmeter.experiments.defaults import completed
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (
     DRAFTING_AXES,
@@ -46,6 +48,7 @@ from specmeter.record import (
     Prompt,
     Record,
 )
+from specmeter.record.faults import first_fault
 from specmeter.workloads.spec import Name, WorkloadSpec
 
 MAX_ARMS = 2_000
@@ -68,15 +71,26 @@ REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
 
 
+def _needs_a_target(schema: dict[str, Any]) -> None:
+    schema["required"].remove("targets")
+    schema["anyOf"] = [{"required": ["target"]}, {"required": ["targets"]}]
+
+
 class Experiment(Record):
     """A whole experiment file."""
 
-    name: Name
-    """Becomes part of the run folder's name."""
+    model_config = ConfigDict(json_schema_extra=_needs_a_target)
+
+    name: Annotated[Name, Field(default_factory=str)]
+    """Becomes part of the run folder's name; default: the target's name."""
     description: str = ""
     """What question it answers."""
+    target: Annotated[str | tuple[str, ...] | None, Field(exclude=True)] = None
+    """A target by its reference alone, or several: it is named after its file and stands among `targets` then."""
     targets: Annotated[dict[Name, str], Field(min_length=1, max_length=64)]
     """Name -> model reference: a path, `bench:NAME`, or `hf:owner/repo/file.gguf`."""
+    draft: Annotated[str | tuple[str, ...] | None, Field(exclude=True)] = None
+    """A draft model by its reference alone, or several: it is named after its file and stands among `drafts` then."""
     drafts: Annotated[dict[Name, str], Field(max_length=64, default_factory=dict)]
     """Name -> model reference of draft models."""
     remotes: Annotated[dict[Name, Address | None], Field(max_length=16, default_factory=dict)]
@@ -91,8 +105,9 @@ class Experiment(Record):
     """Arms to leave out of the matrix."""
     constraints: tuple[Constraint, ...] = ()
     """Conditions that arms must keep."""
-    workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100)]
-    """What is generated."""
+    workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100, default_factory=tuple)]
+    """What is generated; default: a prompt of each kind, of source `bench` where all targets are bench models, else
+    `studies`."""
     design: Design = Design()
     """How measurements are arranged in time."""
     engine: EngineSpec = EngineSpec()
@@ -104,6 +119,11 @@ class Experiment(Record):
     lists and single values replaced, and null removes a key. Runs hold what the file became, without this section."""
     applied: Annotated[tuple[Name, ...], Field(max_length=MAX_VARIANTS)] = ()
     """Variants that made this experiment what it is, in their order; written by specmeter."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _completed(cls, data: Any) -> Any:
+        return completed(cast("Mapping[str, Any]", data)) if isinstance(data, Mapping) else data
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> Experiment:
@@ -125,9 +145,14 @@ class Experiment(Record):
                     if name is not None and name not in known:
                         raise ValueError(
                             f"arms.{index}.{field}: {name!r} is not defined; "
-                            f"known: {', '.join(sorted(known)) or 'none (add it under drafts:)'}"
+                            f"known: {', '.join(sorted(known)) or 'none yet'}"
                         )
         if info.context != ON_RECORD:
+            for name in self.targets.keys() & self.drafts.keys():
+                if self.targets[name] != self.drafts[name]:
+                    raise ValueError(
+                        f"drafts: {name!r} is the name of another model among targets; names must be unique"
+                    )
             self._refuse_unknown()
         return self
 
@@ -206,15 +231,17 @@ class Experiment(Record):
         return tuple(prompt for prompt in prompts if prompt.id not in out)
 
     def _expand_spec(self, index: int, spec: ArmSpec, traits: EngineTraits) -> Iterator[Arm]:
-        axes: dict[str, tuple[Any, ...]] = {
-            "target": as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
-            "method": as_tuple(spec.method),
-            "draft": as_tuple(spec.draft),
-            **{name: as_tuple(getattr(spec, name)) for name in DRAFTING_AXES},
-        }
-        for values in itertools.product(*axes.values()):
-            choice = dict(zip(axes, values, strict=True))
-            methods = split_methods(choice.pop("method"))
+        targets = as_tuple(spec.target) if spec.target is not None else tuple(self.targets)
+        axes = {name: as_tuple(getattr(spec, name)) for name in DRAFTING_AXES}
+        choices = (
+            {"target": target, "methods": methods, "draft": draft, **dict(zip(axes, values, strict=True))}
+            for target in targets
+            for methods in map(split_methods, as_tuple(spec.method))
+            for draft in self._drafts_of(spec, methods, traits)
+            for values in itertools.product(*axes.values())
+        )
+        for choice in choices:
+            methods: tuple[MethodName, ...] = choice.pop("methods")
             changes = {name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
             if spec.engine.options:
                 changes["options"] = {**self.engine.options, **spec.engine.options}
@@ -228,7 +255,7 @@ class Experiment(Record):
             elif (needs := [it.name for it in known if it.draft_model == "needed"]) and draft is None:
                 raise ExperimentError(
                     f"arms.{index}: method {min(needs)} needs a draft model",
-                    fix=f"add `draft: NAME` with a name from drafts: ({', '.join(sorted(self.drafts)) or 'none yet'})",
+                    fix="name one: `draft: model.gguf` beside the target",
                 )
             elif known and all(it.draft_model == "none" for it in known):
                 choice["draft"] = None
@@ -250,6 +277,11 @@ class Experiment(Record):
             if any(rule.when.matches(arm) and not rule.require.matches(arm) for rule in self.constraints):
                 continue
             yield arm
+
+    def _drafts_of(self, spec: ArmSpec, methods: Sequence[MethodName], traits: EngineTraits) -> Sequence[str | None]:
+        """The drafts that are named; all of them for methods that need one, where none is."""
+        needed = any(known.draft_model == "needed" for name in methods if (known := traits.method(name)) is not None)
+        return tuple(self.drafts) if needed and spec.draft is None and self.drafts else as_tuple(spec.draft)
 
     def _with_baselines(self, listed: Sequence[Arm], named: Collection[str], traits: EngineTraits) -> tuple[Arm, ...]:
         """`listed` with the baselines that are not named, each made of all arms that need it."""
@@ -414,11 +446,7 @@ def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
     try:
         arm = Arm.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ExperimentError(
-            f"arms.{index}.{where}: {first['msg']} (given: {first['input']!r})", fix="correct that value"
-        ) from None
+        raise ExperimentError(f"arms.{index}.{first_fault(error)}", fix="correct that value") from None
     if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
         raise ExperimentError(
             f"arms.{index}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}",

@@ -74,7 +74,7 @@ class ArmSpec(Record):
     """The engine's name of the drafting method, of the default engine llama.cpp's; combine with `+`, for example
     `ngram-mod+draft-simple`."""
     draft: Name | tuple[Name, ...] | None = None
-    """Draft models by name, for methods that need one."""
+    """Draft models by name, for methods that need one; default for those: all of them."""
     gamma: int | tuple[int, ...] | None = None
     """Most draft tokens per step."""
     gamma_min: int | tuple[int, ...] | None = None

@@ -133,7 +133,7 @@ class Scout:
         busy = tuple(it for it in rounds if it not in calm)
         if busy and not calm:
             share = fmean(share for it in busy for share in it.other_cpu_percent)
-            failure = f"other programs used {percent(share / 100)} of the machine during the probe"
+            failure = f"other programs took {percent(share / 100)} of the machine during it"
         return StepProbe(
             baseline_id=baseline_id,
             target=arm.target,

@@ -13,8 +13,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specmeter.record.base import Record
+from specmeter.record.faults import NAME_PATTERN
 
-MethodName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+MethodName = Annotated[str, Field(pattern=NAME_PATTERN)]
 """How draft tokens are made, by the engine's own name; `none` is plain decoding, for every engine."""
 
 PLAIN = "none"

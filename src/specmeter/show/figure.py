@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from specmeter.show.sentence import label
+from specmeter.show.names import label
 from specmeter.show.style import SHAPES, Palette, config
 from specmeter.show.table import Phrase
 from specmeter.text import estimated, printable

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from specmeter.show.formats import html
+from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
 from specmeter.show.sentence import sentence
 from specmeter.show.words import words
@@ -44,7 +45,7 @@ def run_html(run: RunReport) -> str:
 
 
 def _answers(run: RunReport) -> list[str]:
-    return [printable(sentence(answer, words("en"))) for answer in run.answers] or ["no answer yet"]
+    return [printable(sentence(answer, words("en"), Names(run.arms))) for answer in run.answers] or ["no answer yet"]
 
 
 def _verdict(run: RunReport) -> str:

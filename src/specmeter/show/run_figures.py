@@ -23,7 +23,7 @@ from specmeter.show.figure import (
     single,
     tooltip,
 )
-from specmeter.show.sentence import label
+from specmeter.show.names import label
 from specmeter.show.step_figures import accepted, lookahead, positions
 from specmeter.text import estimated, percent, printable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.show.names import Names
 from specmeter.show.run_figures import PARTS
-from specmeter.show.sentence import label
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made, numbers, text
 from specmeter.show.words import words
 from specmeter.store.environment import private
@@ -75,7 +75,7 @@ def kinds(document: Document) -> Table:
         Row(
             (
                 Cell(_target(document, arm.arm_id)),
-                Cell(label(arm.arm_id), code=True),
+                Cell(document.names[arm.arm_id]),
                 Cell(kind),
                 *_numbers(document, arm, part),
                 verdict_cell(document, arm.arm_id),
@@ -103,7 +103,7 @@ def prompts(document: Document) -> Table:
         ("prompt", "text", lambda it: Cell(it[0], code=True)),
         ("kind", "text", lambda it: kinds.get(it[0], "-")),
         ("target", "text", lambda it: _target(document, it[1])),
-        ("arm", "text", lambda it: Cell(label(it[1]), code=True)),
+        ("arm", "text", lambda it: Cell(document.names[it[1]])),
         ("speedup", "number", lambda it: estimated(it[2], 2)),
         (_repeated(document).key, "number", lambda it: counted(it[2].n)),
         ("verdict", "text", lambda it: verdict_cell(document, it[1])),
@@ -140,7 +140,7 @@ def parts(document: Document) -> Table:
         found = {part.name: part.ms_per_token for part in arm.parts}
         cells = (
             Cell(_target(document, arm.arm_id)),
-            Cell(label(arm.arm_id), code=True),
+            Cell(document.names[arm.arm_id]),
             estimated(arm.ms_per_token, 2, struck=struck),
             *(estimated(found.get(name), 2, struck=struck) for name in used),
             Cell(Phrase(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
@@ -161,7 +161,7 @@ def energy(document: Document) -> Table:
         "energy",
         read,
         ("target", "text", lambda it: _target(document, it[0].arm_id)),
-        ("arm", "text", lambda it: Cell(label(it[0].arm_id), code=True)),
+        ("arm", "text", lambda it: Cell(document.names[it[0].arm_id])),
         ("j_per_token", "number", lambda it: estimated(it[1].per_token, 3)),
         ("energy_ratio", "number", lambda it: over_baseline(it[0], it[1].ratio)),
         ("power_w", "number", lambda it: _decimal(it[1].power_w)),
@@ -209,7 +209,7 @@ def predictions(document: Document) -> Table:
         "predictions",
         document.run.predictions,
         ("target", "text", lambda it: _target(document, it.prediction.arm_id)),
-        ("arm", "text", lambda it: Cell(label(it.prediction.arm_id), code=True)),
+        ("arm", "text", lambda it: Cell(document.names[it.prediction.arm_id])),
         ("predicted", "number", lambda it: estimated(it.prediction.speedup, 2)),
         ("speedup", "number", lambda it: estimated(it.measured, 2)),
         ("error", "number", error),
@@ -225,7 +225,7 @@ def controls(document: Document) -> Table:
         Row(
             (
                 Cell(_target(document, arm.arm_id)),
-                Cell(label(arm.arm_id), code=True),
+                Cell(document.names[arm.arm_id]),
                 *_numbers(document, arm, arm),
                 verdict_cell(document, arm.arm_id),
             ),
@@ -305,13 +305,10 @@ def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Ce
 
 
 def _arm_cell(document: Document, arm: ArmSummary) -> Cell:
-    workloads = next((one.workloads for one in document.run.arms if one.id == arm.arm_id), ())
-    shown = label(arm.arm_id)
-    if arm.cost_probe:
-        return Cell(Phrase("cell.cost_probe", {"arm": shown, "why": Phrase(f"probe.{arm.cost_probe}")}), code=True)
-    if workloads and arm.role != "baseline":
-        return Cell(Phrase("cell.only", {"arm": shown, "workloads": ", ".join(workloads)}), code=True)
-    return Cell(shown, code=True)
+    name = document.names[arm.arm_id]
+    if not arm.cost_probe:
+        return Cell(name)
+    return Cell(Phrase("cell.cost_probe", {"arm": name, "why": Phrase(f"probe.{arm.cost_probe}")}))
 
 
 def _units(part: KindSummary) -> int | None:
@@ -368,12 +365,10 @@ def brief(report: RunReport, *, by_kind: bool = False) -> list[Table]:
 
 
 def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Table:
-    arms = {arm.id: arm for arm in report.arms}
+    arms, names = {arm.id: arm for arm in report.arms}, Names(report.arms)
     metered = any(arm.energy is not None and arm.energy.per_token is not None for arm in group)
     rows: list[Row] = []
     for arm in group:
-        limited = arms[arm.arm_id].workloads if arm.role != "baseline" else ()
-        where = f" (only {', '.join(limited)})" if limited else ""
         probe = f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
         count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
         found = report.certificate.arms.get(arm.arm_id) if report.certificate else None
@@ -381,7 +376,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
         empty = (Cell(""),) * (len(joules) + 1)
         is_baseline = arm.role == "baseline"
         cells = _briefly(arm, is_baseline, found)
-        rows.append(Row((Cell(label(arm.arm_id) + where + probe), *cells, *joules, Cell(count))))
+        rows.append(Row((Cell(names.told(arm.arm_id, words("en")) + probe), *cells, *joules, Cell(count))))
         for kind, part in arm.kinds.items() if by_kind else ():
             rows.append(Row((Cell(f"  {kind}"), *_briefly(part, is_baseline, found), *empty), tone="faint"))
         for prompt, speedup in (arm.prompts or {}).items():

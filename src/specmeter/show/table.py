@@ -27,7 +27,7 @@ Mark = Literal["suspect", "unchecked"]
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that are told in the reader's language; values come from outside and are shown as they are."""
+    """Words that are told in the reader's language; so are values that are sentences of ours (`words.sentences`)."""
 
     key: str
     values: dict[str, object] = field(default_factory=dict[str, object])
@@ -35,15 +35,14 @@ class Phrase:
     def told(self, words: Words) -> str:
         """The phrase in plain text, values cleaned."""
         values = {
-            name: value.told(words) if isinstance(value, Phrase) else printable(str(value))
-            for name, value in self.values.items()
+            name: told(value if isinstance(value, Phrase) else str(value), words) for name, value in self.values.items()
         }
         return words(self.key, **values)
 
 
 def told(text: str | Phrase, words: Words) -> str:
-    """Text from outside cleaned, a phrase in words."""
-    return printable(text) if isinstance(text, str) else text.told(words)
+    """Text from outside cleaned, a phrase or a sentence of ours in the reader's language."""
+    return printable(words.told(text)) if isinstance(text, str) else text.told(words)
 
 
 @dataclass(frozen=True)

@@ -155,12 +155,11 @@ def unreadable(path: Path, what: str, error: Exception) -> StoreError:
     """A record that is not what a run stores: nothing that SQLite could recover, unless its bytes are broken."""
     from pydantic import ValidationError
 
+    from specmeter.record.faults import first_fault
+
     if isinstance(error, zlib.error):
         return damaged(path, f"{what}: {error}")
-    why = str(error)
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        why = f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"
+    why = first_fault(error, "record") if isinstance(error, ValidationError) else str(error)
     return StoreError(
         f"{path}: {what} cannot be read ({why[:_LONGEST_REASON]})",
         fix="it was changed or written by another version: get the run folder from where it was made, or measure again",

@@ -17,6 +17,7 @@ from specmeter.studies import NAMES, OWN_CODE, builders, experts, predicates
 from specmeter.studies.definition import FORM, Claim, FigureForm, Rule, StudyForm, TableForm
 from specmeter.studies.study import StudyFindings
 from specmeter.studies.telling import only_of, ruling
+from specmeter.text import quoted
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
@@ -75,14 +76,17 @@ class Study:
             title=self.title,
             source=self.source,
             command=self._command,
+            chinese=self.form.chinese,
         )
 
     @property
     def _command(self) -> str:
-        """What measures it."""
+        """What measures it; of a user's own, by its path from here."""
         if self.folder is None:
             return f"specmeter study run {self.name} --variant bench"
-        return f"specmeter study run ./{self.folder.name}"
+        here = Path.cwd()
+        shown = f"./{self.folder.relative_to(here).as_posix()}" if self.folder.is_relative_to(here) else self.folder
+        return f"specmeter study run {quoted(str(shown))}"
 
     def claims(self, data: StudyData) -> tuple[ClaimRuling, ...]:
         """What the data says about each claim."""

@@ -14,13 +14,14 @@ from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from specmeter.record import Record
+from specmeter.record.faults import NAME_PATTERN
 
 Kind = Literal["fact", "code", "reason", "zh", "edit"]
 """Short factual questions, code, long reasoning, Chinese, and text that is mostly copied from the prompt."""
 
 PromptFormat = Literal["completion", "chat"]
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 T = TypeVar("T", bound=Hashable)
 

@@ -160,7 +160,7 @@ class Forecaster:
     def _acceptance(self, arm: Arm) -> tuple[Acceptance, str]:
         gamma = arm.gamma or 1
         if arm.synthetic_rates:
-            return synthetic(arm.synthetic_rates), "rates of the synthetic acceptance that the arm asks for"
+            return synthetic(arm.synthetic_rates), "the synthetic rates that the arm asks for"
         replayed = self._replayed.get(arm.id)
         if isinstance(replayed, Counted):
             return replayed, replayed.basis
@@ -218,7 +218,7 @@ class Forecaster:
         return by_bytes(
             footprint_of(target, target.header),
             footprint_of(draft, draft.header) if draft is not None and draft.header is not None else None,
-            "bytes that the models' headers name, without a probe",
+            "bytes by the models' headers, without a probe",
             processor=host is not None and not host.gpus,
             recurrent=target.header.recurrent,
             context=0,

@@ -37,6 +37,7 @@ from specmeter.errors import (
     ExperimentError,
 )
 from specmeter.record import EngineIdentity, Generation, Prompt, Reply
+from specmeter.record.faults import first_fault
 
 _CHILD = (sys.executable, "-m", "specmeter.engines.libllama.child")
 _MAX_ANSWER = 256 * 1024 * 1024
@@ -179,7 +180,7 @@ class LibllamaSession(ThreadedSession):
             reply = Reply.model_validate(answer)
         except ValidationError as error:
             raise EngineProtocolError(
-                f"cannot read the engine's reply: {error.errors()[0]['msg']}", fix="install specmeter again"
+                f"cannot read the engine's reply: {first_fault(error)}", fix="install specmeter again"
             ) from None
         return reply.model_copy(update={"wall_ms": (time.perf_counter() - started) * 1e3})
 

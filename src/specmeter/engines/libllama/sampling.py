@@ -182,5 +182,5 @@ def _nucleus(values: Logits, top_p: float) -> NDArray[np.intp]:
 def _no_numbers() -> EngineProtocolError:
     return EngineProtocolError(
         "the engine's logits are not numbers",
-        fix="check the model file (specmeter models inspect); with a quantized KV cache or a GPU, try without it",
+        fix="check the model file (`specmeter models inspect`); with a quantized KV cache or a GPU, try without it",
     )

@@ -51,14 +51,24 @@ def server_options(launch: Launch, default_threads: int) -> dict[str, Any]:
     no method of the arm would honour is an error, because the arm would not be what its name says.
     """
     check_arm(launch.arm, has_draft=launch.draft is not None)
-    options: dict[str, Any] = {"model": launch.target.path}
-    if remote := remote_machines(launch):
-        options["rpc"] = list(remote)  # before the devices that it makes known
-    if launch.draft is not None:
-        options["draft_model"] = launch.draft.path
+    options = _model_options(launch)
     options |= _method_options(launch.arm)
-    options |= _setting_options(launch.arm.engine, default_threads, has_draft=launch.draft is not None)
+    options |= _setting_options(launch.arm.engine, has_draft=launch.draft is not None)
+    options |= _measuring_options(launch.arm.engine, default_threads, has_draft=launch.draft is not None)
     return options
+
+
+def serving_options(launch: Launch) -> dict[str, Any]:
+    """Those of `server_options` that an arm asks for: without what only measuring needs, and without specmeter's own
+    defaults (one slot, a context of 4096)."""
+    settings, usual = launch.arm.engine, EngineSettings()
+    asked = _method_options(launch.arm) | _setting_options(settings, has_draft=launch.draft is not None)
+    unasked = {name for name in ("context", "slots") if getattr(settings, name) == getattr(usual, name)}
+    if not launch.arm.speculates:
+        unasked.add("methods")
+    if settings.threads is not None:
+        asked["threads"] = settings.threads
+    return _model_options(launch) | {name: value for name, value in asked.items() if name not in unasked}
 
 
 def remote_machines(launch: Launch) -> tuple[str, ...]:
@@ -138,6 +148,15 @@ def check_synthetic(arm: Arm, where: str) -> None:
         )
 
 
+def _model_options(launch: Launch) -> dict[str, Any]:
+    options: dict[str, Any] = {"model": launch.target.path}
+    if remote := remote_machines(launch):
+        options["rpc"] = list(remote)  # before the devices that it makes known
+    if launch.draft is not None:
+        options["draft_model"] = launch.draft.path
+    return options
+
+
 def _method_options(arm: Arm) -> dict[str, Any]:
     options: dict[str, Any] = {"methods": list(arm.methods)}
     for method in arm.methods:
@@ -155,19 +174,24 @@ _PASSED_ON = ("context", "batch", "ubatch", "slots", "kv_type_k", "kv_type_v", "
 _PASSED_ON_FOR_DRAFT = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers")
 
 
-def _setting_options(settings: EngineSettings, default_threads: int, *, has_draft: bool) -> dict[str, Any]:
+def _setting_options(settings: EngineSettings, *, has_draft: bool) -> dict[str, Any]:
     names = _PASSED_ON + (_PASSED_ON_FOR_DRAFT if has_draft else ())
     options = {name: value for name in names if (value := getattr(settings, name)) is not None}
-    threads = settings.threads or default_threads
-    options |= {"threads": threads, "batch_threads": threads}
-    if has_draft:
-        options |= {"draft_threads": threads, "draft_batch_threads": threads, "draft_context": settings.context}
     if settings.devices:
         options["devices"] = list(settings.devices)
     if settings.draft_devices and has_draft:
         options["draft_devices"] = list(settings.draft_devices)
     if settings.mmap is not None:
         options["load_mode"] = "mmap" if settings.mmap else "none"
+    return options
+
+
+def _measuring_options(settings: EngineSettings, default_threads: int, *, has_draft: bool) -> dict[str, Any]:
+    """A server that does what is asked and nothing else, and tells everything."""
+    threads = settings.threads or default_threads
+    options: dict[str, Any] = {"threads": threads, "batch_threads": threads}
+    if has_draft:
+        options |= {"draft_threads": threads, "draft_batch_threads": threads, "draft_context": settings.context}
     if settings.prompt_cache:
         options["cache_prompt"] = True
     else:

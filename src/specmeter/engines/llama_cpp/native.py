@@ -44,7 +44,7 @@ class NativeEngine:
             named = str(binary) if binary is not None else os.environ.get(BINARY_VARIABLE)
             raise EngineStartError(
                 f"{named}: not an executable file" if named else "llama-server is neither built nor on PATH",
-                fix=f"build one ({BUILD_COMMAND}), give its path, set {BINARY_VARIABLE}, or use the embedded engine",
+                fix=f"build one (`{BUILD_COMMAND}`), give its path, set {BINARY_VARIABLE}, or use the embedded engine",
             )
         self.binary = found
         self._versions: dict[str, str] = {}

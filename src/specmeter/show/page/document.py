@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ from specmeter.probe import Probe
 from specmeter.probe.files import load_probe
 from specmeter.profile.figures import DraftLength, draft_lengths
 from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session, TextRouting
+from specmeter.show.names import Names
 from specmeter.show.page.study_document import StudyDocument, document_of_run
 from specmeter.store import RequestRow, RunStore
 from specmeter.store.environment import private, render_environment
@@ -94,6 +96,11 @@ class Document:
     """Which experts the MoE targets choose for the run's texts."""
     study: StudyDocument | None
     """What the run says about the document that its experiment repeats; None for other experiments."""
+
+    @cached_property
+    def names(self) -> Names:
+        """What each arm is called."""
+        return Names(self.run.arms)
 
     @property
     def model_names(self) -> dict[str, str]:

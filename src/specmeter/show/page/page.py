@@ -24,7 +24,7 @@ from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import details, sentence
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.show.style import PAGE
-from specmeter.show.table import Phrase
+from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, Language, Words, words
 from specmeter.text import printable, printable_lines, size
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from specmeter.analysis.answer import Answer
     from specmeter.record import Host
+    from specmeter.show.names import Names
     from specmeter.show.page.document import Document
     from specmeter.show.page.study_document import StudyDocument
 
@@ -100,6 +101,7 @@ def study_page(
         "study.html",
         languages,
         [figure for document in documents for figure in document.figures],
+        chinese={en: zh for document in documents for en, zh in document.findings.chinese.items()},
         title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
         studies=documents,
         index=index,
@@ -107,12 +109,19 @@ def study_page(
     )
 
 
-def render(template: str, languages: Sequence[Language], shown: Iterable[Figure], **values: Any) -> str:
+def render(
+    template: str,
+    languages: Sequence[Language],
+    shown: Iterable[Figure],
+    *,
+    chinese: Mapping[str, str] | None = None,
+    **values: Any,
+) -> str:
     """A page from a template with the data of the figures `shown`; everything in `values` counts as coming from
-    outside."""
+    outside. `chinese`: sentences of users' own studies."""
     from markupsafe import Markup
 
-    voice = Voice([words(language) for language in languages])
+    voice = Voice([words(language, chinese) for language in languages])
     css, script, vega = asset("page.css"), asset("page.js"), asset("vega.js")
     text: str = (
         _environment()
@@ -150,18 +159,22 @@ class Voice:
         return self._in_each(lambda one: self._told(key, values, one))
 
     def say(self, text: str | Phrase) -> Markup:
-        """Text from outside as it is, a phrase in words."""
-        return self._isolated(text) if isinstance(text, str) else self.tell(text.key, **text.values)
+        """A phrase, or a sentence of ours, in every language; other text from outside as it is."""
+        if not isinstance(text, str):
+            return self.tell(text.key, **text.values)
+        if all(one.told(text) == text for one in self.languages):
+            return self._isolated(text)
+        return self._in_each(lambda one: self._isolated(one.told(text)))
 
-    def sentence(self, answer: Answer) -> Markup:
+    def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
-        return self.in_words(sentence, answer)
+        return self.in_words(lambda it, one: sentence(it, one, names), answer)
 
-    def details(self, answer: Answer) -> list[Markup]:
+    def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
-        told = [details(answer, one) for one in self.languages]
-        by_language = {one.language: lines for one, lines in zip(self.languages, told, strict=True)}
-        return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(told[0]))]
+        lines = [details(answer, one, names) for one in self.languages]
+        by_language = {one.language: each for one, each in zip(self.languages, lines, strict=True)}
+        return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(lines[0]))]
 
     def in_words(self, tell: Callable[[T, Words], str], what: T) -> Markup:
         """What a function of a language says of something; all of it may come from outside."""
@@ -170,24 +183,22 @@ class Voice:
         return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
 
     def either(self, english: str, chinese: str) -> Markup:
-        """A sentence from outside in both languages; in English alone where there is no other."""
-        from markupsafe import Markup
-
+        """A sentence from outside in both languages; where there is no other, as `say` has it."""
         if not chinese:
-            return Markup('<span lang="en">{}</span>').format(self._isolated(english))
+            return self.say(english)
         return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english))
 
-    def named(self, text: str | Phrase) -> Markup:
-        """An `aria-label`: text from outside as it is, or a phrase without values in words."""
-        from markupsafe import Markup
-
-        return Markup('aria-label="{}"').format(printable(text)) if isinstance(text, str) else self.label(text.key)
-
     def label(self, key: str) -> Markup:
+        """An `aria-label` of ours."""
+        return self.named(Phrase(key))
+
+    def named(self, *parts: str | Phrase) -> Markup:
         """An `aria-label`, and its text in the other languages for when they are chosen."""
         from markupsafe import Markup, escape
 
-        spoken = {one.language: str(escape(one(key))) for one in self.languages}
+        spoken = {
+            one.language: str(escape(": ".join(told(part, one) for part in parts if part))) for one in self.languages
+        }
         others = "".join(f' data-label-{language}="{text}"' for language, text in spoken.items())
         return Markup(f'aria-label="{next(iter(spoken.values()))}"{others}')
 
@@ -212,7 +223,7 @@ class Voice:
     def _escaped(self, value: object, one: Words) -> object:
         if isinstance(value, Phrase):
             return self._told(value.key, value.values, one)
-        return value if isinstance(value, int | float) else self._isolated(str(value))
+        return value if isinstance(value, int | float) else self._isolated(one.told(str(value)))
 
     def _isolated(self, text: str) -> Markup:
         from markupsafe import Markup, escape

@@ -29,7 +29,6 @@ from specmeter.show.page.page import document_figures, render, run_page, study_p
 from specmeter.show.page.study_document import StudyDocument, published_documents, read_study
 from specmeter.show.page.study_files import write_data
 from specmeter.show.run_tables import verdict, verdict_cell
-from specmeter.show.sentence import label
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
@@ -307,7 +306,7 @@ def _answer(run: Run, answer: Answer) -> Row:
         Cell(printable(document.run.name)),
         Cell(f"{target} ({answer.kind})" if answer.kind else target),
         Cell(Phrase(f"decision.{answer.decision}")),
-        Cell(label(answer.arm_id), code=True),
+        Cell(document.names[answer.arm_id]),
         estimated(answer.speedup_simultaneous, 2),
         replace(verdict_cell(document, answer.arm_id), page=f"{run.slug}/index.html"),
     )

@@ -164,7 +164,7 @@ def published_documents(name: str) -> list[StudyDocument]:
     ]
     if not documents:
         raise UsageError(
-            f"--published {name}: its document printed no numbers", fix=f"measure it: specmeter study run {name}"
+            f"--published {name}: its document printed no numbers", fix=f"measure it: `specmeter study run {name}`"
         )
     return documents
 

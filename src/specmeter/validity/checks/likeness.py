@@ -40,7 +40,7 @@ def baseline_unlike(data: RunData) -> Findings:
                 "baseline-unlike",
                 "invalid",
                 arm.id,
-                f"its baseline {baseline.id} is another configuration apart from drafting: {name} is {difference}",
+                f"its baseline {baseline.id} differs in more than drafting: {name} is {difference}",
                 "compare with a baseline of the same settings; arms that name none get one",
                 **differences,
             )
@@ -80,9 +80,9 @@ def _prompts(data: RunData, arm: Arm, baseline: Arm, there: frozenset[str]) -> F
             "baseline-unlike",
             "invalid" if len(alone) == len(mine) else "suspect",
             arm.id,
-            f"its baseline {baseline.id} never runs {len(alone)} of its {len(mine)} prompts, like {alone[0]}",
-            "let the baseline run the workloads of its arms, with more blocks or a larger baseline_per_block where "
-            "prompts take turns",
+            f"its baseline {baseline.id} never runs {len(alone)} of its {len(mine)} prompts, such as {alone[0]}",
+            "let the baseline run the workloads of its arms; where prompts take turns, use more blocks or a "
+            "larger baseline_per_block",
             prompts=len(mine),
             without_baseline=len(alone),
             first=alone[0],

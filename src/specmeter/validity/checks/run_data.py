@@ -45,6 +45,7 @@ from specmeter.record import (
     StepProbe,
     Timings,
 )
+from specmeter.record.faults import first_fault
 from specmeter.store import RequestKey, RequestRow
 from specmeter.store.hashes import output_digest
 from specmeter.store.rows import REQUEST_COLUMNS, shared
@@ -282,10 +283,8 @@ def read_run_data(run: RunReader) -> RunData:
     try:
         experiment = Experiment.model_validate_json(run.experiment_json, context=ON_RECORD)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
         raise StoreError(
-            f"{run.folder}: the stored experiment cannot be one: {where}: {first['msg']}"[:500],
+            f"{run.folder}: the stored experiment cannot be one: {first_fault(error)}"[:500],
             fix="get the run folder from where it was measured",
         ) from None
     arms = {arm.id: arm for arm in run.arms()}
