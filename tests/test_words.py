@@ -32,7 +32,7 @@ READ = [
 AVOIDED = {
     "nobody, somebody, whoever, whom": r"\b(?:nobody|somebody|whoever|whom)\b",
     "for certain": r"\bfor certain\b",
-    "is no X (say: is not a X)": r"(?<!there )\bis no\b(?! (?:longer|more|less|better|worse|larger|smaller)\b)",
+    "is no X (say: is not a X)": r"(?<!there )\bis no (?!(?:longer|more|less|better|worse|larger|smaller)\b)\w",
     "of no use": r"\bof no use\b",
     "speaks against": r"\bspeaks? against\b",
     "really achieved": r"\breally achieved\b",

@@ -68,10 +68,10 @@ page is made by `uv run python benchmarks/audit_corpus.py --write`, and a test r
 
 *Measured*: runs of specmeter and llama-bench, exported or laid out as people do. *Published*: numbers and headings from
 public repositories, each with its source in `tests/data/audit/corpus.yaml`. They cannot be verified: they were taken as
-found, and none was left out because of what the audit said about it. *Drawn*: steps of speculative decoding drawn with a
-seed, printed in the shapes of tools. Rows are `unread` where a cell or a line holds something other than a number of a
-known column. The readers were written with these shapes in view, all but those *gathered last*: expect the same of a new
-page.
+found, and none was left out because of what the audit said about it. *Drawn*: steps of speculative decoding drawn with
+a seed, printed in the shapes of tools. Rows are `unread` where a cell or a line holds something other than a number of
+a known column. The readers were written with these shapes in view, all but those *gathered last*: expect the same of a
+new page.
 
 `implausible` is right where an assumption is known to be false:
 

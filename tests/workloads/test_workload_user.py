@@ -106,7 +106,7 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExperimentError, match="60 characters"):
         load([files("b.txt")], base_dir=tmp_path)
     monkeypatch.setattr(user, "MAX_FILE_BYTES", 20)
-    with pytest.raises(ExperimentError, match="60 B are more than"):
+    with pytest.raises(ExperimentError, match="60 B is more than"):
         load([files("b.txt")], base_dir=tmp_path)
 
 
