@@ -110,8 +110,8 @@ def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> Found:
     if unpaid:
         found += f" Too high as well are {unpaid} more once {DRAFTS_PAID}."
     found += (
-        f" Claimed for {named(line)}: {line.claimed_speedup:.2f}x at {100 * _share(line):.2f} % accepted, which permits "
-        f"{row.tau:.2f}x{paid}."
+        f" Claimed for {named(line)}: {line.claimed_speedup:.2f}x at {100 * _share(line):.2f} % accepted, which "
+        f"permits {row.tau:.2f}x{paid}."
     )
     decided = broken and broken + unpaid == len(claimed)
     return by_values("contradicted" if decided else "cannot tell", found)
