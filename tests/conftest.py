@@ -12,8 +12,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 from filelock import FileLock
+
+from specmeter import host
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # So a shell starts what it puts into the background; programs under test would never hear of Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 ONE_WORKER = ("report",)
 """Folders whose tests share fixtures that take seconds to make: they go to one process."""
@@ -45,6 +52,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
             return next((folder for folder in ONE_WORKER if file.startswith(f"tests/{folder}/")), file)
 
     return ByFile(config, log)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet() -> Iterator[None]:
+    """Runs do not look for busy programs first: other tests may be such, and it takes half a second each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "read_busy_processes", lambda _: ())
+        yield
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

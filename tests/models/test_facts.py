@@ -246,7 +246,7 @@ def metadata_values(draw: st.DrawFn) -> bytes:
     return struct.pack("<IIQ", 9, SCALARS[code], len(values)) + b"".join(struct.pack(code, value) for value in values)
 
 
-@settings(max_examples=300, deadline=1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     architecture=st.sampled_from(
         ["llama", "qwen35moe", "gpt-oss", "jamba", "rwkv7", "nemotron_h", "kimi-linear", "new"]

@@ -16,10 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from specmeter import host
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
 from specmeter.engines import Engine, EngineSession, Launch
@@ -130,10 +128,7 @@ def provoke(folder: Path, tamper: Callable[[Engine], None] = lambda _: None, **c
     """Run the experiment with `changes`, after its engine was tampered with."""
     prepared = prepare(load(write(folder, **changes)))
     tamper(prepared.engine)
-    with pytest.MonkeyPatch.context() as patch:
-        # Looking for busy programs takes half a second at the start of each run.
-        patch.setattr(host, "read_busy_processes", lambda _: ())
-        run(prepared, folder / "run", Silent())
+    run(prepared, folder / "run", Silent())
     return Outcome(folder / "run")
 
 
@@ -143,7 +138,7 @@ UNQUIET = {"host-busy", "free-cores", "baseline-unstable", "order-confounded", "
 
 def acting(binary: Path) -> dict[str, Any]:
     """Settings of the engine for a stand-in. It claims fixed times, which it keeps where the machine lets it; without a
-    stream nobody holds it to that."""
+    stream it is not held to that."""
     return {"kind": "native", "binary": str(binary), "stream_tokens": False}
 
 

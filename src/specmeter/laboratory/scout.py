@@ -250,7 +250,7 @@ class Scout:
                 found.add(prompt_id, Counter((arm.gamma or 1, it.drafted, it.accepted) for it in rounds))
         missing = len(wanted) - len(found.prompts)
         if not found.prompts:
-            return "its baseline has no text of its prompts yet"
+            return "its baseline has not generated text for its prompts yet"
         less = f", {missing} without a text" if missing else ""
         how = ", each as after a prompt of its length" if by_map else ""
         found.basis = f"replayed on the text of {arm.baseline_id} ({counted(len(found.prompts), 'prompt')}{less}{how})"

@@ -72,7 +72,7 @@ def why_not(arm: Arm, *, traits: EngineTraits, generation: Generation) -> str | 
     if traits.drafting is None:
         return "the engine drafts by its own rules"
     if arm.synthetic_rates:
-        return "acceptance is decided by dice"
+        return "acceptance is synthetic"
     for method in arm.methods:
         if method not in REPLAYED:
             return f"{method} {_WHY.get(method, 'is not replayed')}"

@@ -56,9 +56,9 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
             )
         yield about_run("data-changed", "invalid", message, REMEDY, parts=shown, count=len(parts))
     if issued is not None and problem is None and said != issued:
-        problem = "does not say what the run's database says"
+        problem = "contradicts the run's database"
     elif issued is not None and problem is None and not _same_findings(run):
-        problem = "does not hold the findings of the run's database"
+        problem = "lacks findings of the run's database"
     if problem is not None:
         yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", REMEDY, file=CERTIFICATE_NAME)
 
@@ -134,7 +134,7 @@ def contradictions(run: RunReader, issued: Certificate | None) -> Iterator[Findi
     if EXPERIMENT_NAME not in covered and (_text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml)):
         yield _contradicts(EXPERIMENT_NAME, "is not the file that was run")
     if ENVIRONMENT_NAME not in covered and _is_other_environment(run):
-        yield _contradicts(ENVIRONMENT_NAME, "does not say what was recorded about machine, engine and models")
+        yield _contradicts(ENVIRONMENT_NAME, "contradicts what was recorded about machine, engine and models")
     yield from _report(run)
 
 

@@ -1,7 +1,7 @@
 """What the Apple document printed about speculation and about machines, as data of studies.
 
 A line over three prompts is as good as the worst of its runs: the page's tables print means of runs whose counters and
-raw logs were published too, so a mean of impossible runs is no speedup, whatever the mean alone would permit.
+raw logs were published too, so a mean of impossible runs is not a speedup, whatever the mean alone would permit.
 
 Rates of models by themselves come from `llama-bench` with the standard deviation of four runs. That of the 4B target is
 54.0 tok/s with a standard deviation of 19.5: every ratio to it is known to within a factor of two or so.

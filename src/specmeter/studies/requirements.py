@@ -69,7 +69,7 @@ def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[s
 
 
 def _lacking_of_plan(loaded: LoadedPlan, *, offline: bool) -> dict[str, str]:
-    """Model that is given by a reference -> why it cannot be had."""
+    """Model that is given by a reference -> why it is unavailable."""
     from specmeter.models.absent import absent_models
 
     if loaded.value.engine == "mlx":

@@ -14,6 +14,7 @@ from typing import Any
 from specmeter.engines import Launch
 from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.identity import checksums, sha256_of, wheel_libraries
+from specmeter.engines.llama_cpp import child
 from specmeter.engines.llama_cpp.kinds import EMBEDDED
 from specmeter.engines.llama_cpp.methods import server_options
 from specmeter.engines.llama_cpp.options import to_fields
@@ -22,7 +23,8 @@ from specmeter.engines.llama_cpp.start import Command, clean_environment, defaul
 from specmeter.errors import EngineStartError, ExperimentError
 from specmeter.record import EngineIdentity
 
-_CHILD = (sys.executable, "-m", "specmeter.engines.llama_cpp.child")
+_CHILD = (sys.executable, "-P", child.__file__)
+"""By its path: as a module of this package it would first load all that the package does, six times what it needs."""
 _FIX = "install it again: pip install --force-reinstall xllamacpp"
 
 

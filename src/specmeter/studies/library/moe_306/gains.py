@@ -326,7 +326,8 @@ def contexts(data: StudyData) -> Found:
 
 
 def _lengths(data: StudyData) -> Found:
-    """Whether every length gains; a counter that can only say 100 % is no acceptance, and its speedups no evidence."""
+    """Whether every length gains; a counter that can only say 100 % does not measure acceptance, and its speedups are
+    not evidence."""
     lines = [line for line in by_length(data) if line.speculates]
     usable = believable(lines)
     if not usable:
