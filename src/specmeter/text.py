@@ -45,11 +45,11 @@ def printable(text: str) -> str:
 
 
 def encodable(text: str, encoding: str) -> str:
-    """`text` in the characters that an encoding has, `x` for a cross and so on; others become `?`."""
+    """`text` in the characters that an encoding has, `x` for a cross and so on; others by their numbers."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+        return text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
     return text
 
 

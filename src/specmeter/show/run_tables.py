@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.show.names import Names, label
+from specmeter.show.run_arms import filed
 from specmeter.show.run_figures import PARTS
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made, numbers, text
 from specmeter.show.words import words
 from specmeter.store.environment import private
-from specmeter.text import percent, size
+from specmeter.text import percent, printable, size
 
 if TYPE_CHECKING:
     from specmeter.analysis.explain.memory_price import MemoryPrice
@@ -62,6 +63,7 @@ def results(document: Document) -> Table:
                 verdict_cell(document, arm.arm_id, always=True),
             ),
             verdict(document, arm.arm_id),
+            filed=filed(document, arm.arm_id),
         )
         for group in document.targets()
         for arm in group
@@ -82,6 +84,7 @@ def kinds(document: Document) -> Table:
                 verdict_cell(document, arm.arm_id),
             ),
             verdict(document, arm.arm_id),
+            filed=filed(document, arm.arm_id, kind),
         )
         for group in document.targets()
         for arm in group
@@ -109,6 +112,7 @@ def prompts(document: Document) -> Table:
         (_repeated(document).key, "number", lambda it: counted(it[2].n)),
         ("verdict", "text", lambda it: verdict_cell(document, it[1])),
         verdict=lambda it: verdict(document, it[1]),
+        filed=lambda it: filed(document, it[1], kinds.get(it[0], "")),
     )
 
 
@@ -120,6 +124,7 @@ def texts(document: Document) -> Table:
         ("prompt", "text", lambda prompt: Cell(prompt.id, code=True)),
         ("kind", "text", lambda prompt: prompt.kind),
         ("text", "text", lambda prompt: _beginning(prompt.text)),
+        filed=lambda prompt: {"kind": printable(prompt.kind)},
     )
 
 
@@ -147,7 +152,7 @@ def parts(document: Document) -> Table:
             Cell(Phrase(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
             Cell(Phrase(f"means.{arm.means}")),
         )
-        rows.append(Row(cells, verdict(document, arm.arm_id)))
+        rows.append(Row(cells, verdict(document, arm.arm_id), filed=filed(document, arm.arm_id)))
     return Table("parts", columns, rows)
 
 
@@ -170,6 +175,7 @@ def energy(document: Document) -> Table:
         ("ratio_above_idle", "number", lambda it: over_baseline(it[0], it[1].ratio_above_idle)),
         ("energy_why", "text", lambda it: it[1].why or "-"),
         verdict=lambda it: verdict(document, it[0].arm_id),
+        filed=lambda it: filed(document, it[0].arm_id),
     )
 
 
@@ -216,6 +222,7 @@ def predictions(document: Document) -> Table:
         ("error", "number", error),
         ("inside", "text", inside),
         verdict=lambda it: verdict(document, it.prediction.arm_id),
+        filed=lambda it: filed(document, it.prediction.arm_id),
     )
 
 
@@ -231,6 +238,7 @@ def controls(document: Document) -> Table:
                 verdict_cell(document, arm.arm_id),
             ),
             verdict(document, arm.arm_id),
+            filed=filed(document, arm.arm_id),
         )
         for arm in document.run.summary.controls
     ]
@@ -307,7 +315,7 @@ def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Ce
 
 def _arm_cell(document: Document, arm: ArmSummary) -> Cell:
     cell = document.named(arm.arm_id)
-    if not arm.cost_probe:
+    if arm.cost_probe is None:
         return cell
     why = Phrase(f"probe.{arm.cost_probe}")
     return replace(cell, text=Phrase("cell.cost_probe", {"arm": cell.text, "why": why}))
@@ -326,7 +334,7 @@ def _requests(arm: ArmSummary) -> Cell:
 
 
 def _target(document: Document, arm_id: str) -> str:
-    return next((arm.target for arm in document.run.arms if arm.id == arm_id), "-")
+    return document.arms[arm_id].target if arm_id in document.arms else "-"
 
 
 def _beginning(text: str) -> str:

@@ -57,7 +57,7 @@ def print_run(
     screen.line()
     screen.say(f"run folder: {folder}", wrap=False)
     if not everything:
-        screen.say("more: `specmeter show --details`, `specmeter explain`, `specmeter report`", tone="faint")
+        screen.say_all(("everything: `specmeter show --details`", "why: `specmeter explain`"), tone="faint", wrap=False)
     return verdict
 
 
