@@ -79,7 +79,7 @@ def test_a_complete_run_is_not_measured_again(capsys: pytest.CaptureFixture[str]
     assert invoke(["run", "mocked.yaml", "--out", "here"]) == 0
     capsys.readouterr()
     assert invoke(["run", "mocked.yaml", "--out", "here"]) == 0
-    assert "nothing is left to measure: all 12 requests are in here" in capsys.readouterr().err
+    assert "nothing left to measure: all 12 requests are in here" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_refused_is_not_said_to_be_measured_into(
