@@ -488,6 +488,8 @@ TEXT: dict[str, str] = {
     "study.where": "Claimed in:",
     "study.unjudged": "No claim is judged from these numbers.",
     "study.unfold": "Show what was found for each claim",
+    "study.mind": "Read first: notes on these numbers",
+    "study.mind.short": "Read first: what was not measured, and why",
     "study.rest": "Its figures and tables, and how to repeat it",
     "study.empty": "There is no number to draw or to list yet.",
     "study.repeat": "Measure it here with the bench models, or without `--variant` with the original ones:",

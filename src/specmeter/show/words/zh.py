@@ -488,6 +488,8 @@ TEXT: dict[str, str] = {
     "study.where": "出处：",
     "study.unjudged": "这些数字没有用来判断任何主张。",
     "study.unfold": "展开每条主张的依据",
+    "study.mind": "请先阅读：关于这些数字的说明",
+    "study.mind.short": "请先阅读：哪些未测量，以及原因",
     "study.rest": "图、表与复现方法",
     "study.empty": "还没有可以画出或列出的数字。",
     "study.repeat": "在本机用基准模型测量；去掉 `--variant` 则使用原始模型：",
