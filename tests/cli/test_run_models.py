@@ -62,7 +62,7 @@ def test_models_are_measured_saved_and_resumed_by_either_way(capsys: pytest.Capt
     capsys.readouterr()
     for again in (command, ["run", "kept/mine.yaml"]):
         assert invoke([*again, "--out", str(run)]) in (0, 1)
-        assert "nothing is left to measure" in capsys.readouterr().err
+        assert "nothing left to measure" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_goes_on_by_the_same_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,13 +153,14 @@ def test_what_is_named_in_the_wrong_place_is_told(capsys: pytest.CaptureFixture[
         (target, "--gamma", "2,x"): "is not a list of whole numbers",
         (target, "-ngl", "many"): "is neither a number nor `all`",
         (target, "--prompts", "none.txt"): "none.txt: no such file",
-        (target, "--binary", "/none"): "/none: not an executable file",
         (".",): "a folder, not an experiment",
         ("none.gguf",): "none.gguf: no such file",
     }
     for argv, message in cases.items():
         assert message in said("run", *argv, "--dry-run", capsys=capsys), argv
         assert not Path("specmeter-runs").exists()
+    assert invoke(["run", target, "--binary", "/none", "--dry-run"]) == 3
+    assert "/none: not an executable file" in capsys.readouterr().err
     assert "is a model, not" in said("quality", "--plan", target, capsys=capsys).replace(": a model", ": is a model")
 
 
