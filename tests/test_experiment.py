@@ -234,7 +234,7 @@ def test_engines_refuse_remote_machines_that_they_cannot_use(kind: str, engine: 
 
 
 def test_excluding_everything_is_an_error() -> None:
-    with pytest.raises(ExperimentError, match="nothing is left"):
+    with pytest.raises(ExperimentError, match="leave no arm"):
         experiment(exclude=[{"draft": "small"}]).expand()
 
 

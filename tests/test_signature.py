@@ -27,7 +27,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / name)]
         subprocess.run(command, check=True, timeout=60)
     lines = [f"{name}@example.org {(folder / f'{name}.pub').read_text()}" for name in ("anna", "bert")]
-    (folder / "signers").write_text("# whom we trust\n" + "".join(lines))
+    (folder / "signers").write_text("# trusted\n" + "".join(lines))
     return folder
 
 
@@ -114,7 +114,7 @@ def test_a_signature_covers_all_that_the_certificate_covers(signed: Path, keys: 
 
 @needs_openssh
 def test_verifying_issues_nothing(signed: Path, keys: Path) -> None:
-    """A run that lost its certificate would get a new one, and that nobody signed."""
+    """A run that lost its certificate would get a new one, and that one is not signed."""
     with RunStore.open(signed) as store:
         store.begin(0.0)
     assert not (signed / "certificate.json.sig").exists()

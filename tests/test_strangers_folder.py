@@ -111,7 +111,7 @@ def leave_unfinished(folder: Path) -> None:
 
 
 def kill_while_writing(folder: Path) -> None:
-    """What was written last lies in a WAL that nobody merged."""
+    """What was written last lies in a WAL that was not merged."""
     code = (
         "import os, sys; from pathlib import Path; from specmeter.store import RunStore; "
         "RunStore.open(Path(sys.argv[1])).begin(1.0); os._exit(9)"

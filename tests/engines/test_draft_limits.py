@@ -63,7 +63,7 @@ def test_what_does_what_it_was_asked_to(fields: dict[str, Any]) -> None:
         ({"methods": ("ngram-map-k",), "ngram_n": 4, "gamma": 8}, Room(20, 16), True, "needs 17 tokens"),
         ({"methods": ("ngram-mod",), "gamma_min": 0}, Room(80, 24), True, "needs 25 tokens"),
         ({"methods": ("draft-simple",), "draft": "d", "gamma_min": 4}, WIDE, True, "none is longer than 3"),
-        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9, "gamma_min": 9}, Room(10, 99), True, "for 8 at most"),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9, "gamma_min": 9}, Room(10, 99), True, "for at most 8"),
         ({"methods": ("draft-simple",), "draft": "d", "gamma": 4}, Room(2, 99), True, "leaves two of them"),
         ({"methods": ("draft-simple",), "draft": "d", "gamma": 9}, Room(10, 99), False, "leave room for 8"),
         ({"methods": ("ngram-mod",), "gamma": 8}, WIDE, False, "drafts 8 tokens or none: drafts that end before"),
@@ -82,7 +82,7 @@ def test_the_instrumented_engine_has_rules_of_its_own() -> None:
     both = {"methods": ("ngram-simple", "draft-simple"), "draft": "d", "ngram_n": 3, "gamma": 8, "gamma_min": 5}
     ((method, never, words),) = told(instrumented=True, **both)
     assert (method, never) == ("ngram-simple", False)
-    assert "the draft model is not asked" in words
+    assert "skips the draft model" in words
     assert told(**both) == []
     batch = {"methods": ("draft-simple",), "draft": "d", "gamma": 8, "engine": {"batch": 8}}
     ((_, never, words),) = told(instrumented=True, **batch)

@@ -1,4 +1,4 @@
-"""An engine of somebody else: found by its entry point, used like ours, judged by what it says of itself."""
+"""Another author's engine: found by its entry point, used like ours, judged by what it says of itself."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_experiment_from_beginning_to_end(measured: Path) -> None:
     (gap,) = outcomes["flag-inert"].unchecked
     assert outcomes["flag-inert"].status == "skipped"
     assert gap.reason == "the engine does not tell which settings are in force"
-    assert "rules of its own" in outcomes["replay-differs"].unchecked[-1].reason
+    assert "by its own rules" in outcomes["replay-differs"].unchecked[-1].reason
     assert outcomes["target-decode-failed"].status == "passed", "without a log the counters say it"
     assert certificate.verdict != "invalid"
 
@@ -309,7 +309,7 @@ def test_nobody_takes_the_place_of_another(shelf: Path) -> None:
     package(shelf, "impostor", {"mock": "toy_engine:KIND", "toy": "toy_engine:KIND"})
     assert kind_of("mock").traits.simulated
     assert installed()["mock"].clash == "impostor 0.9"
-    with pytest.raises(ExperimentError, match=r"toy: is brought by impostor 0\.9 and toy-engine 0\.9"):
+    with pytest.raises(ExperimentError, match=r"toy: provided by impostor 0\.9 and toy-engine 0\.9"):
         kind_of("toy")
     assert "ignored: an engine of the same name in impostor 0.9" in specmeter("engines").stdout
 

@@ -74,7 +74,7 @@ def test_what_is_not_for_serving_has_no_command(tmp_path: Path, changes: dict[st
 
 
 def test_engines_that_do_not_say_have_no_command(tmp_path: Path) -> None:
-    for kind in ("mock", "libllama", "of-somebody-else"):
+    for kind in ("mock", "libllama", "of-another-author"):
         assert serving_command(kind, launch(tmp_path, arm()), ()) is None
 
 

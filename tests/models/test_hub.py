@@ -152,7 +152,7 @@ def test_parts_that_are_complete_or_too_long(hub: Hub, tmp_path: Path, left: byt
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
     hub.false_checksum = True
     error = refusal()
-    assert "do not have the checksum 0000" in error.message
+    assert "hub's checksum 0000" in error.message
     assert not [path for path in (tmp_path / "cache/hub").rglob("model.gguf*") if path.suffix != ".lock"]
     assert peek(MODEL) == (len(CONTENT), False)
     hub.false_checksum = False

@@ -197,7 +197,7 @@ def test_interrupted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     started.send_signal(signal.SIGINT)
     _, told = started.communicate(timeout=120)
     assert started.returncode == 130, told
-    assert "the same command goes on" in told
+    assert "the same command continues" in told
     assert builds() == []
     pretend(tmp_path, monkeypatch)
     assert invoke(["engines", "build", "--source", str(own_source)]) == 0

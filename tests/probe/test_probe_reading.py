@@ -75,7 +75,7 @@ def test_the_gamma_that_was_measured_is_spoken_of() -> None:
     assert "Verifying 4 tokens" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2, 4, 9))))
     assert "Verifying 9 tokens" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 9))))
     assert "drafts of one token" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))))
-    assert "nothing is known" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,))))
+    assert "is unknown" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,))))
     assert break_even(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))), gamma=4) is None
 
 

@@ -68,7 +68,7 @@ def test_a_server_that_shows_no_steps_is_refused() -> None:
 
 
 def test_what_a_server_cannot_show_is_refused() -> None:
-    with pytest.raises(UsageError, match="--tokens: n = 99 through a server"):
+    with pytest.raises(UsageError, match="--tokens: n = 99 is above"):
         measured(tokens=(1, 99))
     with pytest.raises(UsageError, match="--text"):
         measured(text="Short.")

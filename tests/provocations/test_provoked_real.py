@@ -87,7 +87,7 @@ def test_a_draft_with_another_vocabulary_is_refused(
 
 @pytest.mark.parametrize("draft", ["other-vocab", "other-special"])
 def test_a_refused_draft_that_is_measured_all_the_same(tmp_path: Path, clean: Outcome, draft: str) -> None:
-    """The server goes on without speculation; its log says why at a level that nobody reads."""
+    """The server goes on without speculation; its log says why at a level that is seldom read."""
     outcome = provoke(
         tmp_path,
         drafts={"small": f"bench:draft-{draft}"},

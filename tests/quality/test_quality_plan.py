@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def quiet(*_: object) -> None:
-    """Progress that nobody looks at."""
+    """Progress that is not shown."""
 
 
 def test_bundled_plans_load_in_every_variant() -> None:
@@ -135,7 +135,7 @@ def test_no_model_at_all_names_every_reason(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         prepare(load_plan(str(path)))
     assert "absent.gguf" in caught.value.message
-    assert "b: a, which it is made from, is not there" in caught.value.message
+    assert "b: a, its source, is missing" in caught.value.message
 
 
 def test_models_that_do_not_fit_are_left_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

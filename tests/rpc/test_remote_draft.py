@@ -119,7 +119,7 @@ def test_a_round_trip_for_every_drafted_token_at_least(replies: dict[str, dict[t
 
 
 def test_text_and_acceptance_are_those_of_the_local_draft(replies: dict[str, dict[tuple[int, str], Reply]]) -> None:
-    """So equal acceptance is no sign that a draft ran here."""
+    """So equal acceptance does not show that a draft ran here."""
     for key, here in replies[LOCAL].items():
         there = replies[REMOTE][key]
         assert there.token_ids == here.token_ids

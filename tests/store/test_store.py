@@ -179,7 +179,7 @@ def test_create_needs_an_empty_folder(tmp_path: Path, store):
     with pytest.raises(StoreError, match="already holds a run"):
         RunStore.create(store.folder, experiment_yaml="", experiment_json="{}", plan=[])
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be made"):
+    with pytest.raises(StoreError, match="cannot be created"):
         RunStore.create(tmp_path / "file", experiment_yaml="", experiment_json="{}", plan=[])
 
 

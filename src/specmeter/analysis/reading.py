@@ -1,4 +1,4 @@
-"""Reading a run as a whole: its records, its summary and its answers, for whoever tells people about it."""
+"""Reading a run as a whole: its records, its summary and its answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RunReport:
 
     def because(self, arm_id: str) -> list[Finding]:
         """What makes an arm's verdict worse than valid: its own findings, else its baseline's, else the run's. Empty
-        for valid arms, and where a check could not look."""
+        for valid arms, and where a check was skipped."""
         verdict = self.certificate.arms.get(arm_id, "valid") if self.certificate else "valid"
         if verdict == "valid":
             return []

@@ -35,7 +35,7 @@ def command() -> None:
     A model is named by a REFERENCE:
       models/qwen3.gguf                        a file
       bench:moe-900m                           a bench model that comes with specmeter
-      bench:dense?size=2GiB&quant=Q8_0         the same with another size or number format
+      bench:dense?size=2GB&quant=Q8_0          the same with another size or number format
       hf:OWNER/REPO/FILE.gguf                  a file on a hub, downloaded once
       hf:OWNER/REPO/FILE.gguf@REVISION         the same, pinned to a branch, tag or commit
 
@@ -91,7 +91,7 @@ def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
     \b
     Examples:
       specmeter models build bench:dense-400m bench:moe-400m
-      specmeter models build 'bench:moe?size=2GiB&quant=Q4_0'
+      specmeter models build 'bench:moe?size=2GB&quant=Q4_0'
       specmeter models build hf:OWNER/REPO/FILE.gguf
     """
     from specmeter.models.reference import resolve

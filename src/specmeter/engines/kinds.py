@@ -36,7 +36,7 @@ def _anything(arm: Arm, has_draft: bool) -> None:
 
 
 def _not_served(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
-    """An engine that nobody serves with, or that does not say how."""
+    """An engine that cannot serve, or does not say how."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Experiment(Record):
     name: Annotated[Name, Field(default_factory=str)]
     """Becomes part of the run folder's name; default: the target's name."""
     description: str = ""
-    """What question it answers."""
+    """The question it answers."""
     target: Annotated[str | tuple[str, ...] | None, Field(exclude=True)] = None
     """A target by its reference alone, or several: it is named after its file and stands among `targets` then."""
     targets: Annotated[dict[Name, str], Field(min_length=1, max_length=64)]
@@ -100,7 +100,7 @@ class Experiment(Record):
     """Name -> approximate bytes of that target's or draft's file; shown where the file is missing and its size
     unknown."""
     arms: Annotated[tuple[ArmSpec, ...], Field(min_length=1, max_length=1_000)]
-    """What is compared; baselines are added by themselves."""
+    """What is compared; baselines are added automatically."""
     exclude: tuple[Exclusion, ...] = ()
     """Arms to leave out of the matrix."""
     constraints: tuple[Constraint, ...] = ()
@@ -115,10 +115,10 @@ class Experiment(Record):
     generation: Generation = Generation()
     """What is generated for each prompt."""
     variants: Annotated[Variants, Field(default_factory=dict)]
-    """Name -> what it changes in this file when it is chosen (`specmeter run --variant NAME`): mappings are merged,
-    lists and single values replaced, and null removes a key. Runs hold what the file became, without this section."""
+    """Name -> what the variant changes in this file (`specmeter run --variant NAME`): mappings are merged, lists and
+    single values replaced, and null removes a key. Runs keep the resulting file, without this section."""
     applied: Annotated[tuple[Name, ...], Field(max_length=MAX_VARIANTS)] = ()
-    """Variants that made this experiment what it is, in their order; written by specmeter."""
+    """Variants applied to this experiment, in order; written by specmeter."""
 
     @model_validator(mode="before")
     @classmethod

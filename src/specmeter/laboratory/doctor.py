@@ -125,7 +125,7 @@ def diagnose_native(probe: EngineStatus, programs: Mapping[Program, Path | None]
     there = ", ".join(name for name, path in programs.items() if path is not None)
     told = f"{probe.version} ({probe.path})" + (f", with {there}" if there else "")
     lacking = [f"{name} ({_USES[name]})" for name, path in programs.items() if path is None]
-    fix = f"`{BUILD_COMMAND}` builds what is missing:  {', '.join(lacking)}" if lacking else ""
+    fix = f"`{BUILD_COMMAND}` builds what is missing: {', '.join(lacking)}" if lacking else ""
     return Diagnosis("engines", "native", "ok", told, fix)
 
 

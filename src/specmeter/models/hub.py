@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import ModelError
 from specmeter.models.split import is_part, part_paths
+from specmeter.text import size
 
 PREFIX = "hf:"
 Progress = Callable[[int, int], None]
@@ -234,13 +235,12 @@ def _download(file: HubFile, remote: _Remote, destination: Path, progress: Progr
             have = 0
         free = shutil.disk_usage(destination.parent).free
         if free < remote.size_bytes - have:
-            raise OSError(errno.ENOSPC, f"{remote.size_bytes - have} bytes are needed, {free} are free")
+            raise OSError(errno.ENOSPC, f"{size(remote.size_bytes - have)} needed, {size(free)} free")
         _stream(file, remote, part, progress)
         if not _matches(part, remote):
             part.unlink()
             raise ModelError(
-                f"{file}: the {remote.size_bytes} bytes that arrived do not have the checksum {remote.etag} that the "
-                "hub names",
+                f"{file}: the downloaded {size(remote.size_bytes)} do not match the hub's checksum {remote.etag}",
                 fix="try again; if it persists, a proxy or the repository itself is broken",
             )
         part.replace(destination)

@@ -42,7 +42,7 @@ def require(backends: Sequence[Backend]) -> None:
     lacking = list(look(system, backends))
     if lacking:
         raise UsageError(
-            "llama.cpp cannot be built here: there is no  " + ", no ".join(item.what for item in lacking),
+            "llama.cpp cannot be built here: there is no " + ", no ".join(item.what for item in lacking),
             fix="; ".join(dict.fromkeys(item.fix for item in lacking)) + ", then run this command again",
         )
 

@@ -72,7 +72,7 @@ this machine, behind a relay with that round-trip time and bandwidth."""
 
 
 class EngineSettings(Record):
-    """How the engine is configured; `None` leaves the engine's own default (read back and stored as resolved)."""
+    """How the engine is configured; `None` keeps the engine's own default (read back and stored as resolved)."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Threads for decoding and for batches; None: all physical cores."""
@@ -97,7 +97,7 @@ class EngineSettings(Record):
     draft_devices: tuple[str, ...] = ()
     """Devices for the draft."""
     rpc: Annotated[tuple[Address, ...], Field(max_length=16)] = ()
-    """Machines that run `ggml-rpc-server`, whose devices are then called `RPC0`, `RPC1`, ... (`native` only). Only what
+    """Machines that run `ggml-rpc-server`; their devices are called `RPC0`, `RPC1`, ... (`native` only). Only what
     `devices` or `draft_devices` name is placed there."""
     batch: Annotated[int, Field(ge=1)] | None = None
     """Logical batch size in tokens."""
@@ -112,14 +112,15 @@ class EngineSettings(Record):
     trace_steps: bool = True
     """Record every draft-then-verify step from the server's log (LLAMA_TRACE), baseline arms included."""
     stream_tokens: bool = True
-    """Receive tokens one by one, with their arrival times. It costs the engine up to 0.1 ms of CPU per token, which a
-    fast model notices where every core decodes; off, there are no arrival times and no time to first token."""
+    """Receive tokens one by one, with their arrival times. It costs the engine up to 0.1 ms of CPU per token, which
+    matters for a fast model that decodes on every core. If off, there are no arrival times and no time to first
+    token."""
     extra_flags: tuple[str, ...] = ()
-    """More command line flags for a native server, as they are."""
+    """More command line flags for a native server, passed unchanged."""
     record_experts: bool = False
-    """Keep the experts that every step reads (`libllama` only). That slows decoding down: times are not comparable."""
+    """Record the experts that every step reads (`libllama` only). This slows decoding: times are not comparable."""
     options: dict[str, Any] = {}
-    """Settings of the engine's own, by its own names; `specmeter engines` and its documentation say which it has."""
+    """The engine's own settings; `specmeter engines` and the engine's documentation list them."""
 
     @model_serializer(mode="wrap")
     def _without_options(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -137,10 +138,10 @@ class Generation(Record):
     """0 switches it off. Only for temperature > 0."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     seed: Annotated[int, Field(ge=0, le=2**32 - 2)] = 1
-    """Where every sampled generation starts from. Each block has a seed of its own, made of this one, the invocation
-    and the block, and shared by all of its arms. Without effect at temperature 0."""
+    """Seed of sampled generations. Each block has its own seed, made from this one, the invocation and the block, and
+    shared by all its arms. No effect at temperature 0."""
     ignore_eos: bool = True
-    """Go on after an end-of-sequence token, so that every arm generates the same number of tokens."""
+    """Continue after an end-of-sequence token, so that every arm generates the same number of tokens."""
 
 
 class Arm(Record):

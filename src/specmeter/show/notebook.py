@@ -25,7 +25,7 @@ def run_text(run: RunReport) -> str:
 
 
 def run_html(run: RunReport) -> str:
-    """The same with a table of the arms and what speaks against them; everything from outside is escaped.
+    """The same with a table of the arms and the findings about them; everything from outside is escaped.
 
     Speedups of invalid arms are not shown.
     """

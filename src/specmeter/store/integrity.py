@@ -132,7 +132,7 @@ def contradictions(run: RunReader, issued: Certificate | None) -> Iterator[Findi
     """
     covered = issued.data if issued else {}
     if EXPERIMENT_NAME not in covered and (_text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml)):
-        yield _contradicts(EXPERIMENT_NAME, "not the file that was run")
+        yield _contradicts(EXPERIMENT_NAME, "is not the file that was run")
     if ENVIRONMENT_NAME not in covered and _is_other_environment(run):
         yield _contradicts(ENVIRONMENT_NAME, "contradicts what was recorded about machine, engine and models")
     yield from _report(run)

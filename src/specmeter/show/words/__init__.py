@@ -2,7 +2,7 @@
 
 What checks look for (`threat.CHECK`) stands in Chinese alone: in English they say it themselves.
 
-Values in braces are filled in; whoever fills them in decides how they are escaped.
+Values in braces are filled in; the caller that fills them in decides how they are escaped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Acceptance of exactly 100 %: true of a model that drafts for itself, and all that some counters can say.
 
 Such a counter leaves rejected drafts out. Drafts that were all accepted leave few forwards: each emits what it accepts
-and one token more, so whoever knows how long the drafts were knows how many forwards there can have been. llama.cpp's
+and one token more, so the lengths of the drafts say how many forwards there can have been. llama.cpp's
 draft models draft gamma tokens in every step where `p_min` is 0. The exceptions are few:
 
 - the limit of the answer and the end of the context shorten the last drafts (`get_n_draft_max` in tools/server/
@@ -51,9 +51,9 @@ def by_model(data: RunData, arm: Arm) -> bool:
 def acceptance_by_construction(data: RunData) -> Findings:
     """The counter leaves out rejected drafts, so that it says 100 % whatever happens.
 
-    100 % alone is no fault: a model drafting for itself has it, and so has a repetition that is copied. What cannot be
-    is 100 % beside checkpoints restored after rejections, beside steps that rejected tokens, or with more forwards than
-    full drafts leave room for. That a draft model which stops when it is unsure is never wrong is merely suspect.
+    100 % alone is not a fault: a model drafting for itself has it, and so has a repetition that is copied. What cannot
+    be is 100 % beside checkpoints restored after rejections, beside steps that rejected tokens, or with more forwards
+    than full drafts leave room for. That a draft model which stops when it is unsure is never wrong is merely suspect.
     """
     for arm, requests in answered(data):
         drafted = sum(request.row.draft_n or 0 for request in requests)

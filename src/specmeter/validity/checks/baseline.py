@@ -119,7 +119,7 @@ def _places(session: Session) -> list[str]:
 # --- baseline-unstable -----------------------------------------------------------------------------------------------
 
 _WILD = 0.15
-"""A baseline that varies by this much between blocks is no yardstick for anything."""
+"""A baseline that varies by this much between blocks cannot serve as a yardstick."""
 
 
 def baseline_unstable(data: RunData) -> Findings:

@@ -285,7 +285,7 @@ def _usual_repetition(data: RunData) -> _Usual:
 
 def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: _Answers, usual: _Usual) -> Findings:
     """A loop after a near tie is the target's own. Where the target was sure beyond all arithmetic, the arm's text is
-    not the target's, and a loop is no answer: false. Otherwise a loop is only strange, how often it may come."""
+    not the target's, and a loop cannot be an answer: false. Otherwise a loop is only strange, how often it may come."""
     alone = [(it, base) for it, base in pairs if _worse(it, base, usual)]
     plain_alone = sum(base.repeated > it.repeated + LOOPS for it, base in pairs)
     for it, base in alone:

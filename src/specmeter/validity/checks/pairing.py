@@ -21,7 +21,7 @@ from specmeter.validity.checks.run_data import RequestData, RunData
 from specmeter.verdicts import Findings, about_arm, about_run
 
 AS_LARGE, LARGE = 0.8, 0.5
-"""Bytes read per token, draft / target: above the first a draft is no smaller, above the second it is no bargain."""
+"""Bytes read per token, draft / target: above the first a draft is not smaller, above the second it hardly pays."""
 _SPECIAL = frozenset({"bos-token", "eos-token", "eot-token", "first-token-texts", "pre-tokenizer", "fingerprint"})
 """Conditions about special tokens and how text becomes tokens, that no engine insists on."""
 _NO_DRAFT = "it has no draft model"

@@ -92,7 +92,8 @@ class Steps(NamedTuple):
 class RequestData:
     """One request that counts (no attempt that a retry replaced): its numbers, and what its bulk says in short.
 
-    Nobody changes one. It is not frozen because creating it would take three times as long, a hundred thousand times.
+    It is never changed, and not frozen only because creating it would take three times as long, a hundred thousand
+    times.
     """
 
     row: RequestRow
@@ -103,7 +104,7 @@ class RequestData:
     decodes: float | None = None
     """Target forwards that the engine counted during the request, the prompt's among them; None: it does not count."""
     remote_bytes: float | None = None
-    """Bytes exchanged with remote machines during the request; None: nobody counted."""
+    """Bytes exchanged with remote machines during the request; None: not counted."""
     printed_rate: float | None = None
     """Decode rate as the engine itself printed it, tok/s."""
     answered: bool = True

@@ -126,8 +126,8 @@ def _alike(value: Value) -> bool:
 def flag_inert(data: RunData) -> Findings:
     """Options that were set, and that the engine changed, dropped or never mentions.
 
-    Engines round some values up or down on purpose, and that is no finding: the context to a multiple of 256 per slot,
-    a batch that is larger than the context down to it.
+    Engines round some values up or down on purpose, which does not make a finding: the context to a multiple of 256 per
+    slot, a batch that is larger than the context down to it.
     """
     by_arm = sessions_by_arm(data)
     for arm in data.arms.values():
