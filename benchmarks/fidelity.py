@@ -14,9 +14,9 @@ llama.cpp's C interface (the portable embedded wheel's). In turn:
     text            bare forwards over the very tokens that this request gave, after the same prompt
     streamed, embedded   the native server with every token streamed; the embedded one with the answer in one piece
 
-Bare forwards choose no tokens and serve nobody. The targets: native / text and random / llama-bench are 1 +- 0.02 once
-the two builds are told apart (embedded / native). The ratio native / llama-bench compares text with random tokens; it
-is shown since it was once taken for fidelity.
+Bare forwards choose no tokens and serve no client. The targets: native / text and random / llama-bench are 1 +- 0.02
+once the two builds are told apart (embedded / native). The ratio native / llama-bench compares text with random tokens;
+it is shown since it was once taken for fidelity.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def checks_page() -> str:
         "# Validity checks\n",
         "What `specmeter check` looks for, and what a finding makes of the number it is about at most: `invalid` (it "
         "is false), `suspect` (it may not mean what it says) or a `note`. How verdicts follow from findings is told in "
-        "[Can it be believed?](../explanation/validity.md).\n",
+        "[Can the numbers be trusted?](../explanation/validity.md).\n",
         "| check | looks for | at most | also before the run | reads |\n|---|---|---|---|---|",
     ]
     for check in CHECKS:

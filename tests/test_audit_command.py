@@ -278,7 +278,7 @@ def test_a_pipe_without_a_writer_and_a_device_do_not_hang(
     monkeypatch.setattr(audit, "SILENCE_S", 0.05)
     os.mkfifo(folder / "pipe")
     assert invoke(["audit", "pipe"]) == 2
-    assert "pipe: is a pipe that brought nothing" in capsys.readouterr().err
+    assert "pipe: this pipe delivered nothing" in capsys.readouterr().err
     assert invoke(["audit", "/dev/zero"]) == 2
     assert "/dev/zero: is a device" in capsys.readouterr().err
 

@@ -500,7 +500,7 @@ def test_a_share_without_unit_decides_nothing_where_the_unit_decides() -> None:
     assert "acceptance of 4 %: possible; of 0.04 %: implausible" in ruling.arithmetic
     assert ruled(speedup=1.3, acceptance=0.04, **fields).verdict == "implausible"
     assert ruled(speedup=0.9, acceptance=0.04, **fields).verdict == "possible"
-    assert ruled(speedup=0.9, acceptance=1.08, **fields).verdict == "possible", "1.08 % is no contradiction"
+    assert ruled(speedup=0.9, acceptance=1.08, **fields).verdict == "possible", "1.08 % is not a contradiction"
 
 
 def test_an_acceptance_length_is_read_with_and_without_the_bonus_token() -> None:

@@ -37,7 +37,7 @@ def test_a_product_is_taken_at_its_worst() -> None:
 
 @pytest.mark.parametrize("half", [made(4.0, None, 5.0), made(4.0, 2.0, None), made(4.0, None, None)])
 def test_where_an_end_is_missing_there_is_no_half_of_an_interval(half: Estimate) -> None:
-    """One end that could be had would rule claims by an interval that tables show as none."""
+    """One known end would rule claims by an interval that tables show as none."""
     for first, second in ((WHOLE, half), (half, WHOLE)):
         for found in (
             quotient(first, second, unit="x", method="ratio"),

@@ -159,7 +159,7 @@ def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("arms", "message"),
     [
-        ([{"method": "draft-simple"}], "needs a draft model"),
+        ([{"method": "draft-simple+ngram-mod"}], "needs a draft model"),
         ([{"draft": "small", "gamma": 0}], r"arms\.0\.gamma"),
         ([{"draft": "small", "gamma": 2, "gamma_min": 3}], "above gamma"),
         ([{"draft": "small", "gamma": list(range(1, 1001)), "ngram_n": [1, 2]}], "more than"),
@@ -167,7 +167,16 @@ def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], message: str) 
 )
 def test_arms_that_cannot_be_run_are_refused(arms: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ExperimentError, match=message):
-        experiment(arms=arms).expand()
+        experiment(arms=arms, drafts={"small": "mock:small"} if "draft" in arms[0] else {}).expand()
+
+
+def test_arms_that_name_no_draft_have_all_of_them() -> None:
+    assert ids(experiment(arms=[{"method": ["draft-simple", "ngram-simple"], "target": "moe", "gamma": 4}])) == [
+        "moe/none",
+        "moe/draft-simple/small/g4",
+        "moe/draft-simple/large/g4",
+        "moe/ngram-simple/g4",
+    ]
 
 
 def test_drafts_on_remote_machines_share_the_baseline_of_local_ones() -> None:
@@ -212,9 +221,9 @@ def test_remote_machines_that_nobody_can_reach(changes: dict[str, Any], message:
     ("kind", "engine", "message"),
     [
         ("embedded", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "built without RPC"),
-        ("libllama", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "nothing of the kind"),
-        ("native", {"draft_devices": ("RPC0",)}, "its draft is to lie on a remote machine, and none is named"),
-        ("native", {"devices": ("RPC0",)}, "its target is to lie on a remote machine, and none is named"),
+        ("libllama", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "does not have this setting"),
+        ("native", {"draft_devices": ("RPC0",)}, "its draft is placed on a remote machine, but none is named"),
+        ("native", {"devices": ("RPC0",)}, "its target is placed on a remote machine, but none is named"),
         ("native", {"rpc": ("10.0.0.2:1",)}, "nothing is placed on them"),
     ],
 )
@@ -225,7 +234,7 @@ def test_engines_refuse_remote_machines_that_they_cannot_use(kind: str, engine: 
 
 
 def test_excluding_everything_is_an_error() -> None:
-    with pytest.raises(ExperimentError, match="nothing is left"):
+    with pytest.raises(ExperimentError, match="leave no arm"):
         experiment(exclude=[{"draft": "small"}]).expand()
 
 

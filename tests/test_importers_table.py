@@ -116,6 +116,33 @@ def test_one_cell_s_percent_says_nothing_about_another_s(tmp_path: Path) -> None
     assert verdicts(rows) == ["possible", "cannot tell"]
 
 
+@pytest.mark.parametrize(
+    ("cells", "shares", "says"),
+    [
+        (
+            ("0.62", "0.71", "65", "0.58"),
+            (0.62, 0.71, 0.65, 0.58),
+            "as fractions, and as percent where more than 1 (65)",
+        ),
+        (("62", "71", "0.9", "58"), (0.62, 0.71, 0.009, 0.58), "as percent, since 71 is in it; so 0.9 is 0.9 %"),
+        (("62", "71", "0.1", "58"), (0.62, 0.71, 0.001, 0.58), ""),
+    ],
+)
+def test_one_cell_does_not_turn_a_column_silently(
+    cells: tuple[str, ...], shares: tuple[float, ...], says: str, tmp_path: Path
+) -> None:
+    text = "speedup,gamma,acceptance\n" + "".join(f"1.1,4,{cell}\n" for cell in cells)
+    rows = claims(text, tmp_path)
+    assert [row.acceptance for row in rows] == pytest.approx(list(shares))
+    notes = [note for note in rows[0].notes if "both percent and fractions" in note]
+    assert [says in note for note in notes] == ([True] if says else [])
+
+
+def test_counts_settle_a_column_of_both(tmp_path: Path) -> None:
+    text = "speedup,gamma,acceptance,drafted,accepted\n1.9,4,0.6,100,60\n1.1,4,65,100,65\n1.1,4,70,100,70\n"
+    assert [row.acceptance for row in claims(text, tmp_path)] == pytest.approx([0.6, 0.65, 0.7])
+
+
 def test_counts_settle_the_unit_with_decimal_commas_too(tmp_path: Path) -> None:
     text = "name;speedup;gamma;acceptance;drafted;accepted\na;1,9;4;0,6;100;60\nb;1,9;4;0,2;100;20\n"
     assert [(row.acceptance, row.unit_unsaid) for row in claims(text, tmp_path)] == [(0.6, ()), (0.2, ())]

@@ -170,7 +170,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
         (folder / "certificate.json").read_text().replace('"complete"', '"partial"')
     ),
     "certificate with a line more": lambda folder: (folder / "certificate.json").write_text(
-        (folder / "certificate.json").read_text().replace("{", '{"signed_by": "somebody",', 1)
+        (folder / "certificate.json").read_text().replace("{", '{"signed_by": "anna",', 1)
     ),
     "certificate gone": lambda folder: (folder / "certificate.json").unlink(),
     "certificate is rubbish": lambda folder: (folder / "certificate.json").write_text("[[["),

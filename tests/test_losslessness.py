@@ -188,7 +188,7 @@ def test_unknown_tokens_cannot_be_asked_about(tmp_path: Path) -> None:
     forge(tmp_path, RequestKey(0, 0, SD, first), replaced(9, 256))
     forge(tmp_path, RequestKey(0, 0, SD, second), lambda ids: replaced(9, 256)(replaced(4, -1)(ids)))
     asked, margins = ask(tmp_path, prepared)
-    # The baseline knows the second prompt's token. Repeats of the baseline differ nowhere: unknown is no difference.
+    # The baseline knows the second prompt's token. Its repeats differ nowhere: an unknown token does not differ.
     assert (asked.differing, asked.unaskable, asked.questions) == (2, 1, 1)
     assert [margin.prompt_id for margin in margins] == [second]
     assert found(tmp_path)[SD].evidence["not_asked"] == 1

@@ -274,7 +274,7 @@ def test_the_command_reads_reports_of_one_name(tmp_path: Path, capsys: pytest.Ca
         (["--bandwidth", "pro=200"], "goes with --machines"),
         (["--machines", "--bandwidth", "200"], "does not name a run"),
         (["--machines", "--bandwidth", "pro=-1"], "no bandwidth in GB/s"),
-        (["--machines", "--bandwidth", "nobody=200"], "no machine here is called that"),
+        (["--machines", "--bandwidth", "other=200"], "no machine here is called that"),
     ],
 )
 def test_flags_that_cannot_be(

@@ -57,8 +57,8 @@ def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["arms.0.policy=utility"], "policy: llama.cpp's server has nothing of the kind"),
-        (["engine.kind=libllama", "engine.slots=4"], "engine.slots: the engine has nothing of the kind"),
+        (["arms.0.policy=utility"], "policy: llama.cpp's server does not have this setting"),
+        (["engine.kind=libllama", "engine.slots=4"], "engine.slots: the engine does not have this setting"),
         (
             ["engine.context=200"],
             "engine.context: prompts of workload 'long' have 128 tokens and 100 are to",
@@ -132,7 +132,7 @@ def test_a_draft_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
         workloads=[{"source": "bench", "name": "text"}],
         arms=[{"draft": "small"}],
     )
-    with pytest.raises(ModelError, match=r"drafts\.small: llama\.cpp would refuse it"):
+    with pytest.raises(ModelError, match=r"drafts\.small: llama\.cpp refuses it"):
         prepare(load(file))
 
 

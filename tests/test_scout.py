@@ -108,7 +108,7 @@ def test_a_probe_beside_other_work_does_not_count(tmp_path: Path, monkeypatch: p
         for probe in store.probes():
             assert not probe.rounds
             assert probe.left_out
-            assert probe.failure == "other programs took 65% of the machine while it was measured"
+            assert probe.failure == "other programs took 65% of the machine during it"
         assert not any(it.cost.startswith("steps probed") for it in store.predictions())
 
 

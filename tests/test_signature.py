@@ -27,7 +27,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / name)]
         subprocess.run(command, check=True, timeout=60)
     lines = [f"{name}@example.org {(folder / f'{name}.pub').read_text()}" for name in ("anna", "bert")]
-    (folder / "signers").write_text("# whom we trust\n" + "".join(lines))
+    (folder / "signers").write_text("# trusted\n" + "".join(lines))
     return folder
 
 
@@ -72,7 +72,7 @@ def test_a_signature_ties_a_run_to_a_key(signed: Path, keys: Path, capsys: pytes
 )
 def test_another_key_or_name(signed: Path, keys: Path, signer: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["check", str(signed), "--signer", str(keys / signer[0]), *signer[1:]]) == 1
-    assert "no signature of these signers holds" in capsys.readouterr().out
+    assert "not signed by any of these signers" in capsys.readouterr().out
 
 
 def edit(folder: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_does_not_hold(
 ) -> None:
     change(signed)
     assert invoke(["check", str(signed), "--signer", str(keys / "anna.pub")]) == 1
-    assert "no signature of these signers holds" in capsys.readouterr().out
+    assert "not signed by any of these signers" in capsys.readouterr().out
 
 
 @needs_openssh
@@ -114,7 +114,7 @@ def test_a_signature_covers_all_that_the_certificate_covers(signed: Path, keys: 
 
 @needs_openssh
 def test_verifying_issues_nothing(signed: Path, keys: Path) -> None:
-    """A run that lost its certificate would get a new one, and that nobody signed."""
+    """A run that lost its certificate would get a new one, and that one is not signed."""
     with RunStore.open(signed) as store:
         store.begin(0.0)
     assert not (signed / "certificate.json.sig").exists()

@@ -111,7 +111,7 @@ def leave_unfinished(folder: Path) -> None:
 
 
 def kill_while_writing(folder: Path) -> None:
-    """What was written last lies in a WAL that nobody merged."""
+    """What was written last lies in a WAL that was not merged."""
     code = (
         "import os, sys; from pathlib import Path; from specmeter.store import RunStore; "
         "RunStore.open(Path(sys.argv[1])).begin(1.0); os._exit(9)"
@@ -195,7 +195,7 @@ def test_a_run_that_goes_on_is_read_in_place_and_nobody_is_kept_out(run: Path) -
 def test_a_reader_is_told_when_the_run_was_written_to_meanwhile(run: Path) -> None:
     with RunStore.open(run, readonly=True) as reader:
         uncertify(run)
-        with pytest.raises(StoreError, match="was written to while it was read"):
+        with pytest.raises(StoreError, match="it changed while being read"):
             list(reader.rows())
 
 
@@ -420,7 +420,7 @@ def test_files_without_an_end_are_not_read(run: Path, tmp_path: Path, name: str,
 @pytest.mark.parametrize("readonly", [True, False])
 def test_what_specmeter_did_not_make_is_refused(run: Path, made: str, readonly: bool) -> None:
     sql(run, made)
-    with pytest.raises(StoreError, match="holds what specmeter did not make"):
+    with pytest.raises(StoreError, match="contains something specmeter did not write"):
         RunStore.open(run, readonly=readonly)
 
 
@@ -488,7 +488,7 @@ def test_a_file_that_holds_more_rows_than_it_has_room_for_ends(run: Path, tmp_pa
     data[(root - 1) * size : root * size] = inner(len(data) // size)
     data[28:32] = struct.pack(">I", len(data) // size)
     path.write_bytes(data)
-    with RunStore.open(run, readonly=True) as store, pytest.raises(StoreError, match="more is read from it"):
+    with RunStore.open(run, readonly=True) as store, pytest.raises(StoreError, match="it yields more data"):
         sum(1 for _ in store.raw("SELECT json FROM arm"))
     assert type_in("show", run, tmp_path) == 2
 

@@ -1,4 +1,4 @@
-"""Files appear whole, and nothing that is no file is ever replaced."""
+"""Files appear whole, and only files are ever replaced."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Experiment(ExperimentRecord):
 
 @dataclass(frozen=True, repr=False)
 class Run(RunReport):
-    """A run as it lay in its folder when it was read, finished or not; made by `load` and `run`.
+    """A run as it was in its folder when read, finished or not; made by `load` and `run`.
 
     Speedups of arms whose verdict is invalid are not in `summary` and `answers`; `withheld` has them. Tables, requests
     and reports are read from the folder when they are asked for, and raise `StoreError` where it is damaged.
@@ -154,16 +154,16 @@ def run(
     probes: Sequence[str | Path] = (),
     progress: Progress | None = None,
 ) -> Run:
-    """Measure an experiment, or what is missing of it, check it, and read what was found: `specmeter run` in Python.
+    """Measure an experiment, or what is missing of it, check it, and read the result: `specmeter run` in Python.
 
     `experiment` is an `Experiment`, a dict of its keys, the name of a bundled experiment, or a YAML file. It goes into
     the folder `out`; by default into the unfinished run of the same experiment under specmeter-runs/, or a new one
     (always, where `new`). `overrides` are `a.b=c`, applied after `variants`; `probes` predict arms beforehand.
 
     Every request is on disk before the next one starts: after Ctrl-C, a crash or a restarted kernel the same call
-    measures what is missing. What speaks against the experiment before it begins is told by `warnings`. Requests that
-    an engine failed are in the run (`run.state`); they raise nothing. Raises `ExperimentError`, `ModelError`,
-    `StoreError`, and `EngineError` for an engine that cannot start.
+    measures what is missing. `warnings` lists problems found before the experiment begins. Requests that failed in the
+    engine are in the run (`run.state`) and raise nothing. Raises `ExperimentError`, `ModelError`, `StoreError`, and
+    `EngineError` for an engine that cannot start.
     """
     from specmeter.laboratory import run as laboratory
     from specmeter.laboratory.plan import too_few
@@ -259,9 +259,9 @@ def audit(
     """Rule on published results, row by row: impossible, implausible, possible, or cannot tell.
 
     `source` is a file (a table, a benchmark's output, an engine's log), a data frame of pandas or polars, or rows as
-    mappings. The other arguments are what the source does not say: rates in tok/s, the peak
+    mappings. The other arguments supply what the source leaves out: rates in tok/s, the peak
     bandwidth in GB/s, `bytes_per_token` in bytes, `noise` as a share of repeated timings, headings that are in percent
-    or fractions, and name of a column -> its heading. Raises `UsageError` for what cannot be read.
+    or fractions, and name of a column -> its heading. Raises `UsageError` for a source that cannot be read.
 
     >>> specmeter.audit([{"gamma": 4, "acceptance": 0.5, "speedup": 9.5}]).rulings[0].verdict
     'implausible'
@@ -317,11 +317,11 @@ def predict(
     arm: str | None = None,
     no_draft: bool = False,
 ) -> Predicted:
-    """The speedup for each draft length, with its uncertainty; nothing is measured.
+    """Predict the speedup for each draft length, with its uncertainty, without measuring.
 
     Costs come from a `probe` file, or from the catalogue by `device`, `model` and `format`; acceptance is `alpha`,
-    `rates` by position, as a run showed it (`acceptance_from`, there only prompts of a `kind` or one `arm`), or else an
-    assumed range. Raises `UsageError` for unknown names and impossible numbers, `StoreError` for the run.
+    `rates` by position, measured in a run (`acceptance_from`, optionally only prompts of a `kind` or one `arm`), or
+    else an assumed range. Raises `UsageError` for unknown names and impossible numbers, `StoreError` for the run.
 
     >>> found = specmeter.predict(device="RTX 3090", model="Qwen3.5-9B", draft_model="Qwen3.5-0.8B", alpha=0.8)
     >>> found.best.speedup.point > 1

@@ -46,7 +46,7 @@ def _platform_cache() -> Path:
         return Path(xdg) if Path(xdg).is_absolute() else Path.home() / ".cache"
     except RuntimeError as error:
         raise ModelError(
-            f"there is no home folder to cache models in ({error})", fix="set SPECMETER_CACHE to a folder"
+            f"no home folder to cache models in ({error})", fix="set SPECMETER_CACHE to a folder"
         ) from error
 
 
@@ -140,7 +140,7 @@ def _part(path: Path) -> Path:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Removes the parts that nobody is writing: their locks are free, or it is the caller who holds them."""
+    """Removes parts that are not being written: their locks are free, or the caller holds them."""
     from filelock import FileLock, Timeout
 
     for part in folder.glob("*.part"):

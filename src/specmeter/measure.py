@@ -237,7 +237,7 @@ class _Bench:
         samples: SimpleQueue[Telemetry] = SimpleQueue()
         self._refuse_other_models(launch)
         with ExitStack() as stack:
-            identity = self.engine.identify()  # anew each time: somebody may install another build while a run goes on
+            identity = self.engine.identify()  # each time: another build may be installed during a run
             session = stack.enter_context(self.engine.start(launch))
             facts = session.facts
             record = Session(
@@ -272,7 +272,7 @@ class _Bench:
                 self.store.add_telemetry(_drain(samples))
 
     def _refuse_other_models(self, launch: Launch) -> None:
-        """Somebody may fetch or convert a model anew while a run goes on; two models are not one target."""
+        """A model file may be replaced during a run; two models are not one target."""
         from specmeter.models.reference import refuse_changes
 
         for model in (launch.target, launch.draft):
@@ -318,7 +318,9 @@ class _Bench:
         started = self.engine.clock()
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
-        prompt = first.model_copy(update={"id": "warm-up", "text": _reversed_words(first.text), "max_tokens": None})
+        before = tuple(it.model_copy(update={"content": _reversed_words(it.content)}) for it in first.before)
+        changed = {"id": "warm-up", "text": _reversed_words(first.text), "before": before, "max_tokens": None}
+        prompt = first.model_copy(update=changed)
         prompt = self._with_room(session, arm, prompt, tokens, self.lengths.get((arm.target, first.id), 0))
         session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
         single = session.generate(prompt, generation.model_copy(update={"max_tokens": 1}))

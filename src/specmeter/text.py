@@ -6,10 +6,19 @@ its unit: `1.93x [1.85, 2.01]`, `[?]` where there is none.
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 from typing import Protocol
 
 LIMIT = 20_000
 _FAR = 10_000
+_BARE = re.compile(r"[\w.:\\/=+-]+")
+"""What neither cmd nor PowerShell would take apart."""
 
 
 class Uncertain(Protocol):
@@ -37,6 +46,65 @@ def printable_lines(text: str, limit: int = LIMIT) -> str:
     """The same, with its lines kept; cut at a length that no reader needs."""
     shown = text if len(text) <= limit else text[:limit] + "..."
     return "\n".join(printable(line) for line in shown.splitlines())
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def pasted(argv: Iterable[str], *, windows: bool = os.name == "nt") -> str:
+    """A command as it is pasted into a shell: POSIX's, or those of Windows."""
+    if not windows:
+        return shlex.join(argv)
+    return " ".join(it if _BARE.fullmatch(it) else '"' + it.replace('"', '\\"') + '"' for it in argv)
+
+
+_COMMAND = re.compile(r"(`|^ +)specmeter(?= )", re.MULTILINE)
+
+
+def as_started(text: str) -> str:
+    """`text` with its commands (`specmeter ...` in backticks, or on an indented line of their own) as this user starts
+    specmeter. For what is printed here and now; what is kept or sent to others names plain `specmeter`."""
+    return _COMMAND.sub(lambda found: found[1] + program(), text) if "specmeter " in text else text
+
+
+@cache
+def program() -> str:
+    """How this user starts specmeter: `specmeter`, `uv run specmeter`, `python -m specmeter`, or by its path where it
+    is not on the PATH. Within another program (a notebook) it is `specmeter`."""
+    import shutil
+
+    # uv names itself to its children; its own command line, up to our arguments, is what the user typed.
+    if "UV" in os.environ and (typed := _typed_for_uv(sys.argv[1:])):
+        return typed
+    own = Path(sys.argv[0] or "-")
+    if own.name == "__main__.py" and own.parent.name == "specmeter":
+        return f"{quoted(sys.orig_argv[0])} -m specmeter"
+    if own.stem != "specmeter":
+        return "specmeter"
+    found = shutil.which("specmeter")
+    on_path = found is not None and Path(found).with_suffix("").resolve() == own.with_suffix("").resolve()
+    return "specmeter" if on_path else quoted(sys.argv[0])
+
+
+def _typed_for_uv(arguments: list[str]) -> str | None:
+    import psutil
+
+    try:
+        parents = psutil.Process().parents()[:4]  # launchers of Windows may stand between
+        for line in (parent.cmdline() for parent in parents):
+            words = line[: len(line) - len(arguments)]
+            ours = words[-2:] == ["-m", "specmeter"] or (words and Path(words[-1]).stem == "specmeter")
+            if ours and Path(words[0]).stem in ("uv", "uvx") and line[len(words) :] == arguments:
+                named = ["uvx", *words[3:]] if words[1:3] == ["tool", "uvx"] else [Path(words[0]).stem, *words[1:]]
+                return " ".join(map(quoted, named))
+    except (psutil.Error, OSError):
+        pass
+    return None
+
+
+def quoted(argument: str) -> str:
+    """An argument as this system's shell takes it."""
+    return pasted([argument])
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Rules by which true tables and logs are made false, each named, each applied to several of them.
 
-A rule changes one row or line (or one column), as somebody would who wants a better number, or who made an ordinary
+A rule changes one row or line (or one column), as an author would who wants a better number, or made an ordinary
 mistake. What must come of it is said with the rule: `impossible` where counting or arithmetic breaks, `implausible`
 where a bound with assumptions does, `note` where the numbers stay possible and only look odd.
 """
@@ -129,7 +129,7 @@ def _speculative(sheet: Sheet, columns: Columns) -> Iterator[int]:
 
 
 def _best(sheet: Sheet, columns: Columns) -> int:
-    """The speculative row with the most speed, whose speed is the first that somebody would improve."""
+    """The speculative row with the most speed, whose speed would be improved first."""
     key = columns.speedup or columns.rate
     return max(_speculative(sheet, columns), key=lambda row: sheet.get(row, key) or 0)
 

@@ -56,9 +56,9 @@ def page(result: Result) -> str:
     rows = sum(sum(heard.words.values()) for _, heard in result.true)
     true, false = len(result.true), len(result.doctored)
     found = false - len(result.missed())
-    return f"""# What the audit finds, and whom it wrongs
+    return f"""# What the audit finds, and where it errs
 
-A referee who calls a true number impossible is worse than none. So `specmeter audit` is held against a corpus:
+A referee who calls a true number impossible is worse than none. So `specmeter audit` is tested on a corpus:
 {true} true tables and logs with {rows} rows, and {false} false ones, made from them by {len(RULES)} named rules. This
 page is made by `uv run python benchmarks/audit_corpus.py --write`, and a test repeats it.
 
@@ -68,10 +68,10 @@ page is made by `uv run python benchmarks/audit_corpus.py --write`, and a test r
 
 *Measured*: runs of specmeter and llama-bench, exported or laid out as people do. *Published*: numbers and headings from
 public repositories, each with its source in `tests/data/audit/corpus.yaml`. They cannot be verified: they were taken as
-found and looked over, and none was left out for what the audit said of it. *Drawn*: steps of speculative decoding drawn
-with a seed, printed in the shapes of tools. Rows are `unread` where a cell or a line says something that is not a
-number of a known column. The readers were written with these shapes in view, all but those *gathered last*: what the
-audit says of them is what a new page may expect.
+found, and none was left out because of what the audit said about it. *Drawn*: steps of speculative decoding drawn with
+a seed, printed in the shapes of tools. Rows are `unread` where a cell or a line holds something other than a number of
+a known column. The readers were written with these shapes in view, all but those *gathered last*: expect the same of a
+new page.
 
 `implausible` is right where an assumption is known to be false:
 

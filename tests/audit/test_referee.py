@@ -73,7 +73,7 @@ def test_forwards_may_serve_several_requests_where_nothing_is_said() -> None:
     assert ruled(**row, concurrency=1).verdict == "impossible"
     assert ruled(**row, concurrency=8).verdict == "possible"
     one_token = ruled(predicted_n=256, accepted=169, target_forwards=84, runs=2)
-    assert one_token.verdict == "impossible", "nobody serves 1.01 requests at once"
+    assert one_token.verdict == "impossible", "1.01 requests cannot be served at once"
 
 
 def test_the_rate_of_one_user_is_not_that_of_all() -> None:

@@ -253,7 +253,7 @@ def test_a_rate_that_memory_cannot_feed() -> None:
     ("data", "words"),
     [
         (CLEAN, "A processor is not in the catalogue"),
-        (on_gpu(CLEAN, name="Nobody's GPU"), "not in the catalogue"),
+        (on_gpu(CLEAN, name="Unheard-of GPU"), "not in the catalogue"),
         (on_gpu(CLEAN, layers=(10, 17)), "some layers are computed by the CPU"),
         (with_sessions(CLEAN, devices=()), "does not say where"),
         (with_sessions(CLEAN, devices=(DeviceUse(device="RPC0[a:1]", model_buffer_bytes=1),)), "another machine"),

@@ -141,7 +141,7 @@ def test_a_machine_that_slept() -> None:
 
 
 def test_sessions_without_an_end() -> None:
-    """A kill leaves sessions whose end nobody wrote down."""
+    """A kill leaves sessions whose end was not written down."""
     assert not found(times_overlap, with_sessions(run_data(), BASE, ended_at=None))
 
 

@@ -80,7 +80,7 @@ def test_accepted_tokens_that_are_not_counted() -> None:
 
 
 def test_forwards_that_emit_nothing() -> None:
-    """A baseline has none; a draft's tail may be cut off at a stop that nobody foresaw; a restore may cost one."""
+    """A baseline has none; a draft's tail may be cut off at an unforeseen stop; a restore may cost one."""
     assert len(found(conservation, more_forwards(CLEAN, 1, BASE))) == 12
     assert len(found(conservation, more_forwards(CLEAN, 1))) == 12
     assert found(conservation, more_forwards(CLEAN, 3, restores=3)) == []
@@ -324,7 +324,7 @@ def test_a_single_request_may_be_a_hiccup() -> None:
 
 @pytest.mark.parametrize(("wait", "fix"), [(60.0, "busy machine"), (160.0, "another build")])
 def test_a_wait_for_a_processor_looks_like_a_clock_that_leaves_time_out(wait: float, fix: str) -> None:
-    """A client that gets no processor for so long is rare; it is no false number."""
+    """A client that gets no processor for so long is rare; it does not make the number false."""
     data = with_requests(CLEAN, prompt_ms=2.0, predicted_ms=50.0, ttft_ms=4.0, wall_ms=54.0 + wait)
     findings = found(clock_differs, data)
     assert [finding.severity for finding in findings] == ["suspect", "suspect"]

@@ -202,7 +202,7 @@ def test_room_is_that_of_an_arms_own_prompts() -> None:
     lookup = experiment(arms=[{"method": "ngram-simple"}], generation={"max_tokens": 30})
     texts = before(run_data(lookup))
     (finding,) = found(drafter_idle, texts)
-    assert "looks nothing up in less than 63 tokens" in finding.message, "prompts of a few words"
+    assert "needs 63 tokens to look anything up" in finding.message, "prompts of a few words"
     assert found(drafter_idle, with_prompts(texts, token_count=40)) == []
     assert found(drafter_idle, with_prompts(texts, format="chat")) == []
 

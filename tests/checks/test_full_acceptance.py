@@ -137,7 +137,7 @@ def test_a_draft_length_that_never_reached_the_engine_is_not_the_counters_fault(
     assert severities(run) == []
     untold = with_sessions(run, SD, resolved={"method_parameters": {}})
     untold = with_arms(untold, SD, p_min=0.0)
-    assert severities(untold) == ["suspect"], "nobody says which length was in force"
+    assert severities(untold) == ["suspect"], "the length in force is unknown"
 
 
 def test_a_batch_that_shortens_drafts_is_not_the_counters_fault() -> None:
@@ -152,7 +152,7 @@ def test_forwards_of_the_draft_that_fail_shorten_drafts() -> None:
     """That is a finding of its own, and nothing against the counter."""
     run = with_logs(all_accepted(CLEAN), SD, draft_failures=Sign(4, ("llama_process returned -1",)))
     assert severities(run) == []
-    assert severities(replace(all_accepted(CLEAN), logs={})) == ["suspect"], "nobody can see whether some failed"
+    assert severities(replace(all_accepted(CLEAN), logs={})) == ["suspect"], "whether some failed cannot be seen"
 
 
 def test_a_session_that_did_not_speculate_is_not_the_counters_fault() -> None:

@@ -120,7 +120,7 @@ def test_what_happens_between_requests_is_nobodys_business() -> None:
 
 
 def test_the_second_before_a_sample_is_what_it_tells_of() -> None:
-    """Samples just after a request belong to it; those long after belong to nobody."""
+    """Samples just after a request belong to it; those long after belong to no request."""
     last = CLEAN.requests[-1].row
     end = last.started_at + (last.wall_ms or 0) / 1000
     just_after = replace(CLEAN, telemetry=(load(end + 0.5, other_cpu_percent=50.0),))

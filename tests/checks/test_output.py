@@ -200,7 +200,7 @@ def looping(data: RunData, which: Callable[[RequestRow], bool] | str = lambda _:
 
 
 def test_loops_about_which_nobody_was_asked_are_suspect() -> None:
-    """However many: a text is no counter."""
+    """However many: a text is not a counter."""
     data = looping(CLEAN, SD)
     findings = found(output_degenerate, data)
     assert [it.severity for it in findings] == ["suspect"] * 12

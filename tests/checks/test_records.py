@@ -35,7 +35,7 @@ def test_a_clean_run_says_one_thing() -> None:
         {"otherwise": "predicted_ms"},
         {"tokens": TOKENS - 3},
         {"prompt_sha256": "0" * 64},
-        {"session_id": "nobody"},
+        {"session_id": "unknown"},
         {"steps": Steps(number=3, drafted=1, accepted=1, first_ms=0.0, last_ms=1.0)},
     ],
     ids=lambda change: next(iter(change)),

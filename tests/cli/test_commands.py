@@ -53,7 +53,7 @@ def test_every_command_exists_and_teaches_by_example(capsys: pytest.CaptureFixtu
 def test_run_show_list_and_export(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "mocked.yaml"]) == 0
     shown = capsys.readouterr()
-    assert "speculate with draft-simple/small/g4" in shown.out
+    assert "speculate with small draft, 4 tokens" in shown.out
     assert "measuring 12 of 12 requests" in shown.err
     assert invoke(["show", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -79,7 +79,7 @@ def test_a_complete_run_is_not_measured_again(capsys: pytest.CaptureFixture[str]
     assert invoke(["run", "mocked.yaml", "--out", "here"]) == 0
     capsys.readouterr()
     assert invoke(["run", "mocked.yaml", "--out", "here"]) == 0
-    assert "nothing is left to measure: all 12 requests are in here" in capsys.readouterr().err
+    assert "nothing left to measure: all 12 requests are in here" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_refused_is_not_said_to_be_measured_into(

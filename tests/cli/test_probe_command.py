@@ -132,7 +132,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
 ) -> None:
     monkeypatch.setattr(host, "memory_available_bytes", lambda *_: 1_000_000)
     assert invoke(["probe", core("dense").path, *QUICK]) == 2
-    assert "are free here" in capsys.readouterr().err
+    assert "is free" in capsys.readouterr().err
     size = Path(core("dense").path).stat().st_size
     monkeypatch.setattr(host, "memory_available_bytes", lambda *_: size + 1000)  # the file alone would fit
     assert invoke(["probe", core("dense").path, *QUICK]) == 2
@@ -146,11 +146,11 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
         (["bench:dense", "--tokens", "four"], "--tokens 'four'"),
         (["bench:dense", "--tokens", "1..999999"], "not within"),
         (["bench:dense", "--depth", "900000"], "tokens are needed|are needed"),
-        (["bench:dense", "--draft", "bench:draft-other-vocab"], "llama.cpp would refuse it"),
+        (["bench:dense", "--draft", "bench:draft-other-vocab"], "llama.cpp refuses it"),
         (["bench:dense", "--routing"], "is a dense model"),
-        (["bench:moe", "--routing", "--draft", "bench:draft-small"], "--draft goes with timing"),
+        (["bench:moe", "--routing", "--draft", "bench:draft-small"], "--draft is for timing"),
         (["bench:moe", "--routing", "--source", "server"], "does not show its experts"),
-        (["bench:dense", "--binary", "llama-server"], "--binary goes with --source server"),
+        (["bench:dense", "--binary", "llama-server"], "--binary needs --source server"),
         (["bench:dense", "--text", "nowhere.txt"], "--text nowhere.txt"),
         (["nowhere.gguf"], "no such file"),
         (["bench:nothing"], "unknown bench model"),

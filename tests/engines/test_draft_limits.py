@@ -27,9 +27,9 @@ def told(room: Room = WIDE, *, instrumented: bool = False, **fields: Any) -> lis
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"gamma": 5, "ngram_n": 6}, "of 6 tokens, and gamma allows no more than 5; set gamma to 6 or more"),
-        ({"gamma": 8}, "of 12 tokens where ngram_n is not given, and gamma allows no more than 8"),
-        ({"ngram_n": 50}, "gamma allows no more than 48 where gamma is not given"),
+        ({"gamma": 5, "ngram_n": 6}, "of 6 tokens, and gamma allows only 5; set gamma to 6 or more"),
+        ({"gamma": 8}, "of 12 tokens where ngram_n is not given, and gamma allows only 8"),
+        ({"ngram_n": 50}, "gamma allows only 48 where gamma is not given"),
     ],
 )
 def test_a_lookup_that_discards_every_draft(fields: dict[str, Any], words: str, instrumented: bool) -> None:
@@ -59,11 +59,11 @@ def test_what_does_what_it_was_asked_to(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "room", "never", "words"),
     [
-        ({"methods": ("ngram-simple",), "ngram_n": 4, "gamma": 8}, Room(20, 14), True, "in less than 15 tokens"),
-        ({"methods": ("ngram-map-k",), "ngram_n": 4, "gamma": 8}, Room(20, 16), True, "in less than 17 tokens"),
-        ({"methods": ("ngram-mod",), "gamma_min": 0}, Room(80, 24), True, "in less than 25 tokens"),
+        ({"methods": ("ngram-simple",), "ngram_n": 4, "gamma": 8}, Room(20, 14), True, "needs 15 tokens"),
+        ({"methods": ("ngram-map-k",), "ngram_n": 4, "gamma": 8}, Room(20, 16), True, "needs 17 tokens"),
+        ({"methods": ("ngram-mod",), "gamma_min": 0}, Room(80, 24), True, "needs 25 tokens"),
         ({"methods": ("draft-simple",), "draft": "d", "gamma_min": 4}, WIDE, True, "none is longer than 3"),
-        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9, "gamma_min": 9}, Room(10, 99), True, "for 8 at most"),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9, "gamma_min": 9}, Room(10, 99), True, "for at most 8"),
         ({"methods": ("draft-simple",), "draft": "d", "gamma": 4}, Room(2, 99), True, "leaves two of them"),
         ({"methods": ("draft-simple",), "draft": "d", "gamma": 9}, Room(10, 99), False, "leave room for 8"),
         ({"methods": ("ngram-mod",), "gamma": 8}, WIDE, False, "drafts 8 tokens or none: drafts that end before"),
@@ -82,7 +82,7 @@ def test_the_instrumented_engine_has_rules_of_its_own() -> None:
     both = {"methods": ("ngram-simple", "draft-simple"), "draft": "d", "ngram_n": 3, "gamma": 8, "gamma_min": 5}
     ((method, never, words),) = told(instrumented=True, **both)
     assert (method, never) == ("ngram-simple", False)
-    assert "the draft model is not asked" in words
+    assert "skips the draft model" in words
     assert told(**both) == []
     batch = {"methods": ("draft-simple",), "draft": "d", "gamma": 8, "engine": {"batch": 8}}
     ((_, never, words),) = told(instrumented=True, **batch)

@@ -24,7 +24,7 @@ def answer(*listed: tuple[Any, Any], chosen: Any = 7) -> dict[str, Any]:
 def test_a_sane_answer() -> None:
     sane = answer((7, -0.1), (8, -3.0), (9, -3.4028234663852886e38))
     assert read_chosen(sane) == 7
-    assert read_listed(sane) == ((7, -0.1), (8, -3.0)), "what has no chance is no candidate"
+    assert read_listed(sane) == ((7, -0.1), (8, -3.0)), "what has no chance is not a candidate"
     assert read_listed({"tokens": [7]}) == ()
     assert read_listed(answer((7, 1e-7)))[0].logprob == 0, "rounding may leave a little more than all"
 

@@ -140,7 +140,7 @@ def test_remote_machines_are_named_before_their_devices(tmp_path: Path) -> None:
     flags = to_flags(asked, NEW)
     assert flags[flags.index("--rpc") + 1] == "10.0.0.2:50052,far.example:1"
     assert flags.index("--rpc") < flags.index("--spec-draft-device")
-    with pytest.raises(ExperimentError, match="rpc: the embedded engine cannot set it"):
+    with pytest.raises(ExperimentError, match="rpc: the embedded engine cannot set this"):
         to_fields(asked)
 
 
@@ -169,14 +169,14 @@ def test_addresses_that_are_none(address: str) -> None:
     ("changes", "says"),
     [
         ({"methods": ("draft-simple",)}, "needs a draft model"),
-        ({"methods": ("none", "ngram-mod")}, "switches all of them off"),
+        ({"methods": ("none", "ngram-mod")}, "switches off all other methods"),
         ({"methods": ("ngram-mod", "ngram-mod")}, "twice"),
         ({"methods": ()}, "empty"),
         ({"methods": ("ngram-cache",), "gamma": 4}, "ngram-cache always drafts up to 8"),
         ({"methods": ("none",), "gamma": 4}, "gamma has no effect"),
         ({"methods": ("ngram-simple",), "p_min": 0.5}, "p_min has no effect"),
         ({"methods": ("ngram-simple",), "ngram_min_hits": 2}, "ngram_min_hits has no effect"),
-        ({"methods": ("ngram-mod",), "gamma": 4, "gamma_min": 5}, "every draft would be thrown away"),
+        ({"methods": ("ngram-mod",), "gamma": 4, "gamma_min": 5}, "every draft would be discarded"),
         ({"methods": ("ngram-mod",), "gamma": 2, "synthetic_rates": (1.0,)}, "1 rates and gamma is 2"),
         ({"methods": ("ngram-mod",), "gamma": 2, "synthetic_rates": (0.1, 0.2)}, "rise"),
         ({"synthetic_rates": (0.5,)}, "without a method"),

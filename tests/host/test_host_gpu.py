@@ -61,7 +61,7 @@ def test_nvml_tells_what_it_can_and_none_otherwise(monkeypatch: pytest.MonkeyPat
     assert (second.index, second.memory_bytes, second.power_limit_w) == (1, None, None)
     busy, silent = nvml.samples()
     assert (busy.utilization_percent, busy.power_w, busy.sm_mhz, busy.celsius) == (87.0, 412.5, 1980, 61)
-    # The old function answers where the new one is missing; idleness is no throttling.
+    # The old function answers where the new one is missing; idleness is not throttling.
     assert busy.throttle_reasons == ("sw_power_cap", "hw_thermal_slowdown")
     assert silent.model_dump(exclude_defaults=True) == {"index": 1}
     nvml.close()

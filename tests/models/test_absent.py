@@ -30,7 +30,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # closed
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -82,7 +82,7 @@ def test_with_a_hub_sizes_are_told_and_nothing_is_fetched(tmp_path: Path, hub: H
     message = caught.value.message
     assert message.startswith("a model is not on this machine:\n  targets.mine = ")
     assert caught.value.fix == "name files of your own with --set", "no command brings a file of one's own"
-    would = message.partition("a run would fetch as well:\n")[2].splitlines()
+    would = message.partition("a run would also download:\n")[2].splitlines()
     assert sorted(would[:2]) == [f"  drafts.little = {SMALL} (1.0 MB)", f"  targets.moe = {BIG} (3.0 MB)"]
     assert message.endswith("together 4.0 MB, as far as known")
     assert hub.ranges == []
@@ -92,7 +92,7 @@ def test_a_hub_that_cannot_be_reached(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="2 models are not on this machine") as caught:
         prepare(load(experiment(tmp_path, targets={"moe": BIG})))
     assert caught.value.message.count("the hub cannot be reached") == 2
-    assert caught.value.fix.startswith("get them by these commands")
+    assert caught.value.fix.startswith("get them with these commands")
 
 
 def test_a_file_that_the_hub_does_not_have(tmp_path: Path, hub: Hub) -> None:

@@ -152,7 +152,7 @@ def test_parts_that_are_complete_or_too_long(hub: Hub, tmp_path: Path, left: byt
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
     hub.false_checksum = True
     error = refusal()
-    assert "do not have the checksum 0000" in error.message
+    assert "hub's checksum 0000" in error.message
     assert not [path for path in (tmp_path / "cache/hub").rglob("model.gguf*") if path.suffix != ".lock"]
     assert peek(MODEL) == (len(CONTENT), False)
     hub.false_checksum = False
@@ -220,14 +220,14 @@ def test_what_the_hub_does_not_have() -> None:
     assert "no such file" in error.message
     assert "folder/model.gguf" in error.fix
     assert "no revision 'v9'" in refusal(parse("hf:owner/repo/folder/model.gguf@v9")).message
-    assert "no such repository" in refusal(parse("hf:owner/other/model.gguf")).message
+    assert "the repository does not exist" in refusal(parse("hf:owner/other/model.gguf")).message
 
 
 def test_a_hub_in_trouble(hub: Hub) -> None:
     hub.status = 503
     assert "status 503" in refusal().message
     hub.status = 200
-    assert "does not answer as a hub does" in refusal().message
+    assert "does not answer like a model hub" in refusal().message
 
 
 def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

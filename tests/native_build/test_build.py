@@ -181,7 +181,7 @@ def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source
     pretend(tmp_path, monkeypatch)
     order = BuildSpec(source=own_source)
     order.folder.mkdir(parents=True)
-    with FileLock(order.folder / "lock"), pytest.raises(UsageError, match="is being built by another process"):
+    with FileLock(order.folder / "lock"), pytest.raises(UsageError, match="another process is building here"):
         build(order, silent)
 
 
@@ -197,7 +197,7 @@ def test_interrupted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     started.send_signal(signal.SIGINT)
     _, told = started.communicate(timeout=120)
     assert started.returncode == 130, told
-    assert "the same command goes on" in told
+    assert "the same command continues" in told
     assert builds() == []
     pretend(tmp_path, monkeypatch)
     assert invoke(["engines", "build", "--source", str(own_source)]) == 0
@@ -244,6 +244,6 @@ def test_nothing_is_left_of_an_archive_that_is_refused(tmp_path: Path, monkeypat
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("zeros", "0")
     order = BuildSpec(source=archive)
-    with pytest.raises(UsageError, match=r"there are no sources of llama\.cpp"):
+    with pytest.raises(UsageError, match=r"does not contain llama\.cpp's sources"):
         build(order, silent)
     assert not order.folder.exists()

@@ -113,7 +113,7 @@ def test_what_is_no_archive_and_what_holds_no_sources(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not an archive that can be unpacked"):
         sources.given(cut, tmp_path / "cache2")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"there are no sources of llama\.cpp"):
+    with pytest.raises(UsageError, match=r"does not contain llama\.cpp's sources"):
         sources.given(tmp_path / "empty", tmp_path / "cache3")
 
 
@@ -124,7 +124,7 @@ def test_an_archive_without_sources_is_not_unpacked(
     monkeypatch.setattr(sources, "_unpack_zip", lambda *_: pytest.fail("unpacked"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     monkeypatch.setattr(sources, "_unpack_tar", lambda *_: pytest.fail("unpacked"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     archive = make(tmp_path / "a", ["zeros", *(f"{number}/{name}" for number, name in enumerate(FILES))])
-    with pytest.raises(UsageError, match=r"there are no sources of llama\.cpp"):
+    with pytest.raises(UsageError, match=r"does not contain llama\.cpp's sources"):
         sources.given(archive, tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 

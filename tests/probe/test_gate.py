@@ -1,4 +1,4 @@
-"""Probes of a busy machine: told, passed over, and used where somebody names them."""
+"""Probes of a busy machine: told, passed over, and used where they are named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def widely(low: float, point: float, high: float) -> CostCurve:
     ("changes", "doubt"),
     [
         ({"target_ms": widely(42, 125, 358)}, "T(1) came out as 125 ms [42, 358]"),
-        ({"other_cpu_percent": (40.0, 60.0, 50.0)}, "other programs took 50% of the machine"),
+        ({"other_cpu_percent": (40.0, 60.0, 50.0)}, "other programs used 50% of the machine"),
         ({"other_cpu_percent": (0.0,) * 8 + (12.0, 14.0, 13.0)}, "up to 14%"),
         ({"plain_rounds_ms": (10.0, 10.1, 9.9, 10.0, 14.0, 14.1, 13.9, 14.2)}, "T(1) moved from 10 to 14"),
     ],

@@ -50,7 +50,7 @@ def test_a_verification_that_costs_more_than_it_can_yield_never_pays() -> None:
 
 def test_a_verification_that_costs_less_than_one_token_always_pays() -> None:
     made = probe(target_ms=curve(lambda n: 10.0 - 0.2 * n))
-    assert "pay whatever is accepted (drafting not counted)" in sentence(made)
+    assert "pay even if nothing is accepted (drafting not counted)" in sentence(made)
 
 
 def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
@@ -68,14 +68,14 @@ def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
     assert "replay" not in sentence(probe(target_ms=target_ms))
     told = sentence(probe(target_ms=target_ms, target=model().model_copy(update={"header": header})))
     assert "(drafting not counted, replays not counted)" in told
-    assert "A rejection costs a replay on top" in told
+    assert "A rejection also costs a replay" in told
 
 
 def test_the_gamma_that_was_measured_is_spoken_of() -> None:
     assert "Verifying 4 tokens" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2, 4, 9))))
     assert "Verifying 9 tokens" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 9))))
     assert "drafts of one token" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))))
-    assert "nothing is known" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,))))
+    assert "is unknown" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,))))
     assert break_even(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))), gamma=4) is None
 
 

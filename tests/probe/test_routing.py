@@ -137,7 +137,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     for name, parts in bad.items():
         path = tmp_path / f"{name}.npz"
         np.savez(path, **parts)
-        with pytest.raises(UsageError, match="no routing"):
+        with pytest.raises(UsageError, match="not a routing file"):
             load_routing(path)
     (tmp_path / "text.npz").write_text("no archive")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "floats.npz").read_bytes()[:100])

@@ -63,12 +63,12 @@ def test_the_embedded_server_shows_forwards_of_exactly_n_tokens() -> None:
 
 
 def test_a_server_that_shows_no_steps_is_refused() -> None:
-    with pytest.raises(EngineProtocolError, match="no step of any draft"):
+    with pytest.raises(EngineProtocolError, match="log shows no draft steps"):
         measured(settings=EngineSettings(context=512, threads=1, trace_steps=False))
 
 
 def test_what_a_server_cannot_show_is_refused() -> None:
-    with pytest.raises(UsageError, match="--tokens: n = 99 through a server"):
+    with pytest.raises(UsageError, match="--tokens: n = 99 is above"):
         measured(tokens=(1, 99))
     with pytest.raises(UsageError, match="--text"):
         measured(text="Short.")

@@ -44,7 +44,7 @@ def test_a_round_has_the_median_of_each_length_and_of_plain_requests() -> None:
 
 @pytest.mark.parametrize("drafting", [[], [reply((4, 10))]])
 def test_an_engine_that_shows_no_steps_is_refused(drafting: list[Reply]) -> None:
-    with pytest.raises(EngineProtocolError, match="steps apart"):
+    with pytest.raises(EngineProtocolError, match="does not report its steps"):
         read_round([reply()], drafting)
 
 

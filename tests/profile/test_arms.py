@@ -28,7 +28,7 @@ def arm(**changes: Any) -> Arm:
     [
         ({"methods": ("none",), "draft": None, "gamma": None}, "embedded", GREEDY, "nothing"),
         ({}, "mock", GREEDY, "simulated"),
-        ({"synthetic_rates": (1.0,) * 4}, "embedded", GREEDY, "dice"),
+        ({"synthetic_rates": (1.0,) * 4}, "embedded", GREEDY, "synthetic"),
         ({"methods": ("ngram-mod",), "draft": None}, "embedded", GREEDY, "ngram-mod"),
         ({"methods": ("ngram-map-k", "draft-simple")}, "native", GREEDY, "ngram-map-k"),
         ({"methods": ("draft-mtp",), "draft": None}, "native", GREEDY, "states"),
@@ -41,7 +41,7 @@ def test_what_cannot_be_replayed_says_why(given: dict[str, Any], kind: str, gene
 
 def test_rules_that_are_not_known_are_not_replayed() -> None:
     rules = LIBLLAMA.traits.model_copy(update={"drafting": None})
-    assert why_not(arm(), traits=rules, generation=GREEDY) == "the engine drafts by rules of its own"
+    assert why_not(arm(), traits=rules, generation=GREEDY) == "the engine drafts by its own rules"
 
 
 def test_what_follows_from_the_text_is_replayed() -> None:

@@ -138,7 +138,7 @@ UNQUIET = {"host-busy", "free-cores", "baseline-unstable", "order-confounded", "
 
 def acting(binary: Path) -> dict[str, Any]:
     """Settings of the engine for a stand-in. It claims fixed times, which it keeps where the machine lets it; without a
-    stream nobody holds it to that."""
+    stream it is not held to that."""
     return {"kind": "native", "binary": str(binary), "stream_tokens": False}
 
 

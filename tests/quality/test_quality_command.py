@@ -70,7 +70,7 @@ def test_the_table(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr()
     for word in ("perplexity", "bits/weight", "change", "front", "windows of 128 tokens"):
         assert word in shown.out
-    assert "a bench model knows nothing but the bench language" in shown.err
+    assert "a bench model knows only the bench language" in shown.err
     assert f"kept in {out}" in shown.err
 
 
@@ -122,12 +122,12 @@ def test_what_was_complete_is_kept_when_an_engine_fails(
     ("arguments", "said"),
     [
         (["--no-perplexity"], "nothing to measure"),
-        (["--native-bench", "auto"], "goes with --rates"),
+        (["--native-bench", "auto"], "needs --rates"),
         (["--native-perplexity", "auto", "--no-perplexity", "--rates"], "leave one of the two out"),
-        (["--native-perplexity", "/absent"], "is not an executable file"),
+        (["--native-perplexity", "/absent"], "not an executable file"),
         (["--rates", "--prompt-tokens", "0", "--generate-tokens", "0"], "--rates without tokens"),
-        (["--rates", "--depths", "0,x"], "no numbers of tokens"),
-        (["--rates", "--depths", ""], "no numbers of tokens"),
+        (["--rates", "--depths", "0,x"], "not a list of token counts"),
+        (["--rates", "--depths", ""], "not a list of token counts"),
         (["--rates", "--depths", ",".join(map(str, range(30)))], "more than 20"),
         (["--context", "8192", "--text", "TEXT"], "one window takes 8192"),
         (["--text", "TEXT.absent"], "cannot be read"),

@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def quiet(*_: object) -> None:
-    """Progress that nobody looks at."""
+    """Progress that is not shown."""
 
 
 def test_bundled_plans_load_in_every_variant() -> None:
@@ -82,13 +82,13 @@ def test_without_mlx_the_same_families_as_gguf_files(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"models": {"a": {"made_from": "b", "type": "Q8_0"}}}, "'b' is no other model of the plan"),
+        ({"models": {"a": {"made_from": "b", "type": "Q8_0"}}}, "'b' is not another model of the plan"),
         ({"models": {"a": {"type": "Q8_0"}}}, "give a `reference`"),
-        ({"models": {"a": {"reference": "x", "type": "../x"}}}, "is no type of llama-quantize"),
+        ({"models": {"a": {"reference": "x", "type": "../x"}}}, "is not a llama-quantize type"),
         ({"models": {"a": {"reference": "x", "only_source": True}}}, "nothing would be measured"),
         ({"models": {}}, "models"),
-        ({"tests": ["tg"]}, "is no test; write pp512"),
-        ({"tests": ["tg128 @ d99999999999"]}, "is no test"),
+        ({"tests": ["tg"]}, "is not a test; write pp512"),
+        ({"tests": ["tg128 @ d99999999999"]}, "is not a test"),
         ({"score": False, "tests": []}, "nothing to measure"),
         ({"engine": "mlx"}, "MLX models are not made here"),
         ({"engine": "mlx", "models": {"a": "x"}}, "timed, not scored"),
@@ -135,7 +135,7 @@ def test_no_model_at_all_names_every_reason(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         prepare(load_plan(str(path)))
     assert "absent.gguf" in caught.value.message
-    assert "b: a, which it is made from, is not there" in caught.value.message
+    assert "b: a, its source, is missing" in caught.value.message
 
 
 def test_models_that_do_not_fit_are_left_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_the_command_goes_on_with_an_interrupted_report(
         (["--plan", "qat-vs-ptq", "--context", "64"], "--context beside --plan"),
         (["--plan", "qat-vs-pt"], "did you mean qat-vs-ptq"),
         (["--plan", "qat-vs-ptq", "--variant", "absent"], "no such variant"),
-        (["bench:dense", "--variant", "bench"], "--variant and --set change a plan"),
+        (["bench:dense", "--variant", "bench"], "--variant and --set need a plan"),
         ([], "name one MODEL or more"),
     ],
 )

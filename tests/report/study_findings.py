@@ -190,5 +190,5 @@ def found(
     )
     shapes = figures("valid" if origin == "measured" else None, more)
     return StudyDocument(
-        "A study" + more, "Somebody, 2026" + more, StudyFindings(data, claims, (table, plain), shapes), prefix
+        "A study" + more, "An author, 2026" + more, StudyFindings(data, claims, (table, plain), shapes), prefix
     )

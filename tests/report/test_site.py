@@ -225,7 +225,7 @@ def test_all_that_was_measured_is_shown_by_default(
         "public/sweep-20261121-101500/index.html",
     ]
     assert invoke(["site", "public", "--published", "moe-307"]) == 2
-    assert "is no study" in capsys.readouterr().err
+    assert "is not a study" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_a_round_trip_for_every_drafted_token_at_least(replies: dict[str, dict[t
 
 
 def test_text_and_acceptance_are_those_of_the_local_draft(replies: dict[str, dict[tuple[int, str], Reply]]) -> None:
-    """So equal acceptance is no sign that a draft ran here."""
+    """So equal acceptance does not show that a draft ran here."""
     for key, here in replies[LOCAL].items():
         there = replies[REMOTE][key]
         assert there.token_ids == here.token_ids
@@ -176,7 +176,7 @@ def test_what_answers_and_is_no_rpc_server(tmp_path: Path) -> None:
         closing = threading.Thread(target=_hang_up, args=(other,), daemon=True)
         closing.start()
         there = {"rpc": (f"127.0.0.1:{other.getsockname()[1]}",), "draft_devices": ("RPC0",)}
-        with pytest.raises(EngineStartError, match="offers no device, or is no ggml-rpc-server"):
+        with pytest.raises(EngineStartError, match="offers no device, or is not a ggml-rpc-server"):
             NativeEngine().start(
                 launch(tmp_path, arm(methods=("draft-simple",), draft="d", engine=there), draft="draft-small")
             )

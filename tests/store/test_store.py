@@ -176,10 +176,10 @@ def test_create_needs_an_empty_folder(tmp_path: Path, store):
         with pytest.raises(StoreError, match=match):
             RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=[])
     store.close()
-    with pytest.raises(StoreError, match="holds a run already"):
+    with pytest.raises(StoreError, match="already holds a run"):
         RunStore.create(store.folder, experiment_yaml="", experiment_json="{}", plan=[])
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be made"):
+    with pytest.raises(StoreError, match="cannot be created"):
         RunStore.create(tmp_path / "file", experiment_yaml="", experiment_json="{}", plan=[])
 
 
@@ -236,7 +236,7 @@ def test_predictions_are_written_once_and_before_the_measurement(store, make_req
     store.add_request(make_request())
     with pytest.raises(StoreError, match="prediction of sd/g4: is stored already"):
         store.add_prediction(prediction(speedup=2.0))
-    with pytest.raises(StoreError, match="prediction of base: comes after its measurement"):
+    with pytest.raises(StoreError, match="prediction of base: must come before its measurement"):
         store.add_prediction(prediction("base"))
     store.add_prediction(prediction("base", speedup=None))
     assert store.predictions() == [prediction(), prediction("base", speedup=None)]

@@ -87,7 +87,7 @@ def test_migrations_are_applied_once_and_recorded(store, make_request, monkeypat
     with pytest.raises(StoreError, match="older specmeter"):
         RunStore.open(store.folder, readonly=True)
     writer.release()
-    # Reading brings a private copy of an older run up to date, where nobody writes to it.
+    # Reading brings a private copy of an older run up to date, where it has no writer.
     before = (store.path.read_bytes(), store.path.stat().st_mtime_ns, sorted(store.folder.iterdir()))
     with RunStore.open(store.folder, readonly=True) as again:
         assert len(list(again.requests())) == 1

@@ -19,7 +19,7 @@ Needs = Callable[[str, LoadedExperiment, Sequence[Arm]], Mapping[str, str]]
 
 def install(monkeypatch: pytest.MonkeyPatch, *parts: str, needs: Needs | None = None, named: bool = False) -> None:
     """Make it one of the studies, with these parts; `named` gives it suites, `needs` what it cannot do here."""
-    form = StudyForm(name=NAME, title="A study of the tests", source="nobody", parts=parts, variants={})
+    form = StudyForm(name=NAME, title="A study of the tests", source="invented", parts=parts, variants={})
 
     @dataclass(frozen=True)
     class StandIn(Study):

@@ -172,7 +172,7 @@ def test_the_least_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     ("flags", "message"),
     [
         ([], "--vocabulary is missing"),
-        (["--vocabulary", "10", "--network", "a=1ms"], "--network belongs to the arms of a RUN"),
+        (["--vocabulary", "10", "--network", "a=1ms"], "--network needs a RUN"),
         (["--vocabulary", "10", "--rtt", "x"], "--rtt x: is not a list of numbers"),
         (["--vocabulary", "10", "--bandwidth", "0"], "--bandwidth 0: is not between"),
         (["--vocabulary", "10", "--rtt=-1"], "--rtt -1: is not between"),
@@ -181,7 +181,7 @@ def test_the_least_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
         (["--vocabulary", "10", "--alpha", "0.5"], "--alpha: no speedup follows without --plain-rate and --draft-ms"),
         (["--vocabulary", "10", "--plain-rate", "9", "--alpha", "0.5"], "no speedup follows without --draft-ms"),
         (["nowhere"], "nowhere"),
-        (["nowhere", "--gamma", "3"], "a RUN has its own"),
+        (["nowhere", "--gamma", "3"], "the RUN sets it"),
     ],
 )
 def test_what_cannot_be_said(capsys: pytest.CaptureFixture[str], flags: list[str], message: str) -> None:

@@ -133,7 +133,7 @@ def test_memory_by_draft_length() -> None:
 
 
 def test_memory_of_two_drafts_of_one_target() -> None:
-    """Each draft is compared with itself: the larger one's cache is no growth by length."""
+    """Each draft is compared with itself: the larger one's cache does not show growth by length."""
     drafts = {"draft_0.8b": 4, "draft_2b": 9}
     lines = [line(GAMMA, 1.0, gamma=gamma, draft=draft) for draft in drafts for gamma in (4, 64)]
     prices = tuple(price(gamma, draft=draft, kv=kv) for gamma in (4, 64) for draft, kv in drafts.items())

@@ -11,11 +11,22 @@ import pytest
 from specmeter import studies
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
+from specmeter.studies import loading
 from specmeter.studies.folder import StudyFolder
 from specmeter.studies.parts import StudyOrder
 from specmeter.studies.runner import look
+from specmeter.studies.study import StudyData
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "draft-lengths"
+SHORT = """
+name: short
+targets: {dense: mock:dense}
+drafts: {small: mock:small}
+arms: [{draft: small, gamma: 2}]
+workloads: [{source: studies, per_kind: 1}]
+design: {blocks: 2}
+engine: {kind: mock}
+"""
 HEAD = "name: mine\ntitle: t\nsource: s\nparts: [demo]\n"
 
 
@@ -60,6 +71,17 @@ def test_the_documented_example_runs_shows_and_reports(capsys: pytest.CaptureFix
     page = Path("result/report.html").read_text(encoding="utf-8")
     assert "How long drafts of a small model should be" in page
     assert "specmeter study run ./draft-lengths" in page
+
+
+def test_how_to_repeat_it_names_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "my studies" / "lengths"
+    shutil.copytree(EXAMPLE, folder)
+    nothing = StudyData("draft-lengths", "measured", "nothing yet")
+    monkeypatch.chdir(tmp_path)
+    assert loading.own(folder).findings(nothing).command == "specmeter study run './my studies/lengths'"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert loading.own(folder).findings(nothing).command == f"specmeter study run '{folder}'"
 
 
 def test_it_is_listed_and_resumed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,6 +187,17 @@ def test_a_broken_file_of_code_is_named() -> None:
     assert data is not None
     with pytest.raises(UsageError, match=r"extra\.py: cannot be loaded \(ModuleNotFoundError"):
         studies.find(str(folder), trusted=True).findings(data)
+
+
+def test_a_failure_of_the_authors_code_is_the_authors(capsys: pytest.CaptureFixture[str]) -> None:
+    code = "def ruled(data):\n    return {}['rows']\n"
+    own(HEAD.replace("[demo]", "[short]") + "claims: [{id: a, claim: c, where: w, rule: extra.ruled}]\n", extra=code)
+    Path("mine/short.yaml").write_text(SHORT, encoding="utf-8")
+    assert invoke(["study", "run", "./mine", "--trust"]) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "extra.py failed (KeyError: 'rows')" in said
+    assert "fix: correct that code; the traceback is in" in said
+    assert "specmeter itself" not in said
 
 
 def test_a_quantity_that_is_not_there_is_answered_with_those_that_are() -> None:

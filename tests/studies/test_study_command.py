@@ -185,7 +185,7 @@ def test_failed_requests_and_invalid_numbers_have_exit_codes(
     install(monkeypatch, "demo")
     dies = ("--set", "engine.mock={faults: [{kind: dies, arm: dense/none}]}")
     assert invoke(["study", "run", NAME, *MOCK, *dies]) == 3
-    assert "the same command tries again" in capsys.readouterr().err
+    assert "the same command retries" in capsys.readouterr().err
     fails = ("--set", "engine.mock={faults: [{kind: decode-failed}]}")
     assert invoke(["study", "run", NAME, *MOCK, *fails, "--json"]) == 1
     found = answer(capsys)

@@ -123,7 +123,7 @@ class Terminal:
         return result.stderr
 
     def left_behind(self) -> list[str]:
-        """Living processes of these commands, and files that nobody will finish."""
+        """Living processes of these commands, and files that will never be finished."""
         found: list[str] = []
         for process in psutil.process_iter():
             try:

@@ -67,7 +67,7 @@ def test_intervals_of_ratios() -> None:
     assert ratio.high > 21 / 10 * 0.999
     assert CostCurve.of([1, 5], [10, 20]).verification_estimate(4).low is None
     assert curve.verification_estimate(0).point == 1
-    with pytest.raises(UsageError, match="no measured point"):
+    with pytest.raises(UsageError, match="was not measured, only n"):
         curve.verification_estimate(2)
 
 

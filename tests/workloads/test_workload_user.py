@@ -43,8 +43,8 @@ def test_a_text_file_is_one_prompt(tmp_path: Path) -> None:
         (b"", "holds no prompt"),
         (b"\n \n", "holds no prompt"),
         (b'{"prompt": "a"}\n{"prompt": }', "line 2: not JSON: Expecting value at column 12"),
-        (b'{"prompt": "a"}\n[1]', "line 2: the line: is no object"),
-        (b'{"prompt": "a", "answer": 1}', "line 1: answer: Extra inputs"),
+        (b'{"prompt": "a"}\n[1]', "line 2: is not an object"),
+        (b'{"prompt": "a", "answer": 1}', "line 1: answer: unknown key"),
         (b'{"prompt": 3}', "line 1: prompt: "),
         (b'{"prompt": "\\ud800"}', "line 1: prompt: "),
         (b'{"prompt": "a", "max_tokens": 0}', "line 1: max_tokens: "),
@@ -80,7 +80,7 @@ def test_faults_in_text_files(tmp_path: Path) -> None:
         (["empty.txt"], "the prompt is empty"),
         (["binary.txt"], "byte 0xff at position 2"),
         (["folder"], "is not a file"),
-        (["none.txt"], "there is no such file"),
+        (["none.txt"], "no such file"),
         (["a.txt", "sub/a.txt"], r"sub.a\.txt: the prompt id 'a' is already used at .*a\.txt"),
     ):
         with pytest.raises(ExperimentError, match=message):
@@ -106,7 +106,7 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExperimentError, match="60 characters"):
         load([files("b.txt")], base_dir=tmp_path)
     monkeypatch.setattr(user, "MAX_FILE_BYTES", 20)
-    with pytest.raises(ExperimentError, match="60 B are more than"):
+    with pytest.raises(ExperimentError, match="60 B is more than"):
         load([files("b.txt")], base_dir=tmp_path)
 
 

@@ -9,9 +9,9 @@ of texts is the same on both sides; baselines that run their prompts in turn are
 - `speedup`: speedup in the other run / speedup in the reference. Here each block's rate is first divided by that of its
   own baseline, in which whatever slowed both cancels: the measure for two machines.
 
-The intervals of one pair of runs hold for all of its arms together (Bonferroni), since whoever looks for a regression
-looks at all of them. Intervals over the blocks of a single invocation carry the noise within it and not that from day
-to day: a real difference of two days is found as surely as one of two builds.
+The intervals of one pair of runs hold for all of its arms together (Bonferroni), since a search for regressions looks
+at all of them. Intervals over the blocks of a single invocation carry the noise within it and not that from day to day:
+a real difference of two days is found as surely as one of two builds.
 
 A request that two runs share, with the same start and the same times to the last digit, was measured once: one run is a
 copy of the other (or a mock with a virtual clock was asked twice). A copy is not compared with itself; that nothing

@@ -141,11 +141,11 @@ def consumption(
 def _doubt(table: RequestTable, energies: Energies, arm_id: str, rows: Ints) -> str:
     """Why the joules of an arm are not known; empty where they are."""
     if len(energies.sources(arm_id)) > 1:
-        return "the sources of energy changed while the run went on"
+        return "the sources of energy changed during the run"
     if (unseen := _unseen(table, rows)) > MOST_UNSEEN:
         return (
-            f"cannot tell: {unseen:.0%} of its time passed between readings; longer requests (max_tokens) have less "
-            "of it at their edges"
+            f"cannot tell: {unseen:.0%} of its time passed between readings; longer requests (max_tokens) lose "
+            "less at their edges"
         )
     return "" if table.joules[rows].sum() > 0 else "cannot tell: the counters stood still"
 

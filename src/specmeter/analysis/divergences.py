@@ -5,8 +5,8 @@ same block, that of a baseline with its own first answer to the prompt. So repea
 `.../again`, say how far plain decoding repeats itself. Arms whose acceptance is decided by dice are left out: their
 text means nothing.
 
-A text that merely goes on where the other ends is no difference of content, and neither is a token whose id the engine
-never sent.
+A text that merely continues where the other ends does not differ in content, and a token whose id the engine never sent
+does not count.
 """
 
 from __future__ import annotations

@@ -412,7 +412,7 @@ def from_quality(report: QualityReport, name: str) -> MachineSide:
                 bytes_per_token=_bytes_per_token(item.model) if decodes else None,
             )
     if not measured:
-        raise UsageError(f"{name}: this report has no rates", fix="measure them: specmeter quality MODEL... --rates")
+        raise UsageError(f"{name}: this report has no rates", fix="measure them: `specmeter quality MODEL... --rates`")
     on_gpu = is_on_gpu(report.host, report.settings, engine)
     return MachineSide(
         name=name,

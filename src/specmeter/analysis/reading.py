@@ -1,8 +1,9 @@
-"""Reading a run as a whole: its records, its summary and its answers, for whoever tells people about it."""
+"""Reading a run as a whole: its records, its summary and its answers."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from specmeter.analysis.answer import Answer, answers
 from specmeter.analysis.consumption import energies_of
 from specmeter.analysis.prediction.outcomes import PredictionOutcome, outcomes
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
+from specmeter.engines import Launch
+from specmeter.engines.kinds import serving_command
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
 from specmeter.store import RunReader, RunState, RunStore
 from specmeter.verdicts import VERDICTS
@@ -45,6 +48,8 @@ class RunReport:
     """(arm, kind of text) -> the same on prompts of one kind."""
     predictions: tuple[PredictionOutcome, ...]
     """What was expected of each arm before it was measured, beside what was found."""
+    commands: dict[str, tuple[str, ...]]
+    """Arm that was measured -> the command that serves with it, where the engine says one (`text.pasted` quotes it)."""
 
     @property
     def invalid(self) -> frozenset[str]:
@@ -53,7 +58,7 @@ class RunReport:
 
     def because(self, arm_id: str) -> list[Finding]:
         """What makes an arm's verdict worse than valid: its own findings, else its baseline's, else the run's. Empty
-        for valid arms, and where a check could not look."""
+        for valid arms, and where a check was skipped."""
         verdict = self.certificate.arms.get(arm_id, "valid") if self.certificate else "valid"
         if verdict == "valid":
             return []
@@ -103,7 +108,23 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
                 if part.speedup
             },
             predictions=outcomes(store.predictions(), summary),
+            commands=_commands(store, arms, models),
         )
+
+
+def _commands(store: RunReader, arms: Iterable[Arm], models: Iterable[ModelIdentity]) -> dict[str, tuple[str, ...]]:
+    """The command that serves with each arm, in the manner of the server that was started for it."""
+    known = {model.name: model for model in models}
+    sessions = {session.arm_id: session for session in store.sessions()}
+    found: dict[str, tuple[str, ...]] = {}
+    for arm in arms:
+        target, draft = known.get(arm.target), known.get(arm.draft or "")
+        if target is None or (draft is None and arm.draft is not None) or (session := sessions.get(arm.id)) is None:
+            continue
+        launch = Launch(arm=arm, target=target, draft=draft, log_path=Path())
+        if (command := serving_command(session.engine.kind, launch, session.argv)) is not None:
+            found[arm.id] = command
+    return found
 
 
 def _certified(store: RunReader) -> tuple[Certificate | None, tuple[Finding, ...]]:

@@ -54,7 +54,7 @@ def _copies(claims: Sequence[Claim]) -> Iterator[str]:
     if copies:
         examples = "; ".join(_listed(rows) for rows in copies[:3])
         more = f"; and {len(copies) - 3} more" if len(copies) > 3 else ""
-        yield f"identical to the last digit, as no two timings are: {examples}{more}"
+        yield f"identical to the last digit, as two timings never are: {examples}{more}"
 
 
 def _still(claims: Sequence[Claim]) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _one_ratio(claims: Sequence[Claim]) -> Iterator[str]:
     for ratio, rows in ratios.items():
         if len(rows) >= SAME_RATIO_ROWS and len({claim.decode_rate for claim in rows}) >= SAME_RATIO_ROWS:
             where = _listed([claim.row for claim in rows])
-            yield f"{len(rows)} rates are exactly {number(ratio)} times their baselines, as if reckoned: {where}"
+            yield f"{len(rows)} rates are exactly {number(ratio)} times their baselines, as if computed: {where}"
 
 
 _BOTH = ("decode_rate", "baseline_rate")

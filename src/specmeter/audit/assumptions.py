@@ -56,7 +56,7 @@ def needs(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
     cheapest = bounds.cheapest_forward_needed(speedup, limit.tau, drafting)
     if cheapest > 0:
         measured = "" if claim.cheapest_forward is None else f", where {number(claim.cheapest_forward)} was measured"
-        forward = f"a forward over {over} tokens at {_share(cheapest)} of the time of one{measured}"
+        forward = f"a forward over {over} tokens in {_share(cheapest)} of the time of one{measured}"
         yield Assumption(name="forward", needs=forward)
     if drafting:
         yield from _cheaper_drafts(claim, speedup, limit, over)
@@ -87,18 +87,18 @@ def _cheaper_drafts(claim: Claim, speedup: float, limit: Limit, over: str) -> It
     left = limit.tau / speedup - (claim.cheapest_forward or 1.0)
     if limit.any_length and each > 0:
         faster = limit.cost * speedup / each
-        yield Assumption(name="draft-rate", needs=f"a draft {faster:.3g} times as fast as its own printed rate")
+        yield Assumption(name="draft-rate", needs=f"a draft {faster:.3g} times as fast as its printed rate")
     elif left > 0:
         faster = limit.drafted * limit.cost / left
-        yield Assumption(name="draft-rate", needs=f"a draft {faster:.3g} times as fast as its own printed rate")
+        yield Assumption(name="draft-rate", needs=f"a draft {faster:.3g} times as fast as its printed rate")
     else:
-        free = f"drafts at no cost and a forward over {over} tokens at {_share(limit.tau / speedup)} of the time of one"
+        free = f"free drafts and a forward over {over} tokens in {_share(limit.tau / speedup)} of the time of one"
         yield Assumption(name="draft-rate", needs=free)
     # (1 + a g) / (1 + g c) >= S, solved for g; above S = 1 more drafts help only where each gives more than it costs.
     spare = speedup * limit.cost - each
     if limit.full_length and speedup < 1 and spare > 0:
         length = number((1 - speedup) / spare)
-        yield Assumption(name="full-length", needs=f"drafts of {length} tokens in the mean, not of {claim.gamma}")
+        yield Assumption(name="full-length", needs=f"drafts of {length} tokens on average, not {claim.gamma}")
 
 
 def _other_means(claim: Claim, speedup: float, wanted: float, limit: Limit) -> Iterator[Assumption]:
@@ -107,10 +107,10 @@ def _other_means(claim: Claim, speedup: float, wanted: float, limit: Limit) -> I
         pooled = speedup * limit.cost if limit.any_length else (wanted - 1) / (gamma or 1)
         if pooled <= 1:
             yield Assumption(
-                name="pooled", needs=f"a pooled acceptance of {pooled:.2g} where {number(said)} is printed"
+                name="pooled", needs=f"a pooled acceptance of {pooled:.2g} instead of the printed {number(said)}"
             )
     elif gamma is None or wanted <= 1 + gamma:
-        yield Assumption(name="pooled", needs=f"a pooled tau of {number(wanted)} where {number(limit.tau)} is known")
+        yield Assumption(name="pooled", needs=f"a pooled tau of {number(wanted)} instead of {number(limit.tau)}")
 
 
 def one_pool(claim: Claim, limit: Limit) -> bool:
@@ -129,7 +129,10 @@ def explained(claim: Claim, speedup: float, limit: Limit) -> str | None:
         and claim.device
         and _CPU.search(claim.device)
     ):
-        return f"a forward over several tokens at {_share(cheapest)} of the time of one would do, and CPUs have such"
+        return (
+            f"a forward over several tokens in {_share(cheapest)} of the time of one would explain it, and CPUs "
+            "have such forwards"
+        )
     averaged = set(claim.averaged)
     if one_pool(claim, limit):
         return None

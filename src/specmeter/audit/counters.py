@@ -34,7 +34,7 @@ def check_failed_forwards(claim: Claim) -> BoundOutcome | None:
         return None
     attempts = _attempts(claim, failed)
     if attempts is None:
-        return BoundOutcome(FAILED, "doubtful", f"{failed} target forwards failed, of an unknown number")
+        return BoundOutcome(FAILED, "doubtful", f"{failed} target forwards failed; how many there were is not known")
     share = (
         f"{failed} of {attempts} target forwards failed, {attempts - failed} succeeded ({1 - failed / attempts:.1%})"
     )
@@ -74,7 +74,7 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
         if length_binds(claim):
             yield BoundOutcome(CONSERVATION, "broken", line)
         elif family_of(claim) != "tree":
-            yield BoundOutcome(CONSERVATION, "doubtful", f"{line}, unless drafts are trees, or longer than is said")
+            yield BoundOutcome(CONSERVATION, "doubtful", f"{line}, unless drafts are trees, or longer than stated")
     made = _steps_of_counts(claim)
     if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
         yield BoundOutcome(CONSERVATION, "broken", made)
@@ -85,7 +85,7 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
 def _several_at_once(claim: Claim, requests: float) -> Iterator[Assumption]:
     """Forwards that served several requests each, where the source does not rule that out."""
     if claim.concurrency is None and claim.runs != 1 and requests >= SERVED:
-        yield Assumption(name="one-request", needs=f"{requests:.3g} requests served at once in the mean")
+        yield Assumption(name="one-request", needs=f"{requests:.3g} requests served at once on average")
 
 
 SERVED = 1.05
@@ -116,7 +116,7 @@ def _times(claim: Claim) -> Iterator[BoundOutcome]:
     decode, wall = printed(claim, "predicted_ms"), printed(claim, "wall_ms")
     if decode is None or wall is None or claim.runs != 1 or decode.low <= wall.high * (1 + TOLERANCE):
         return
-    line = f"{number(decode.value / 1e3)} s of decoding in a run of {number(wall.value / 1e3)} s"
+    line = f"{number(decode.value / 1000.0)} s of decoding in a run of only {number(wall.value / 1000.0)} s"
     yield BoundOutcome(CONSERVATION, "broken", line)
 
 
@@ -162,7 +162,7 @@ def _share_of_counts(claim: Claim) -> str | None:
     share = claim.accepted / claim.drafted
     if said.low - 0.005 <= share <= said.high + 0.005:
         return None
-    return f"acceptance {number(said.value)} is printed, its counts give {number(share)}"
+    return f"the printed acceptance is {number(said.value)}, but its counts give {number(share)}"
 
 
 def check_window(claim: Claim) -> BoundOutcome | None:
@@ -189,7 +189,7 @@ def check_window(claim: Claim) -> BoundOutcome | None:
         if slowest[name] * (1 - TOLERANCE) <= rate.high and rate.low <= fastest[name] * (1 + TOLERANCE):
             return BoundOutcome(WINDOW, "weak", f"{number(rate.value)} tok/s = {name}")
     ways = ", ".join(f"{name} = {number(value)}" for name, value in nominal.items() if value > 0)
-    line = f"{number(rate.value)} tok/s is none of: {ways}"
+    line = f"{number(rate.value)} tok/s is not any of: {ways}"
     if defined:
         return BoundOutcome(WINDOW, "broken", f"{line}, as its source computes it")
     factor = max(rate.low / max(fastest.values()), min(slowest.values()) / rate.high)
@@ -198,7 +198,7 @@ def check_window(claim: Claim) -> BoundOutcome | None:
     if claim.runs == 1:
         return BoundOutcome(WINDOW, "broken", line)
     if factor <= _most_by_averaging(claim) or (claim.runs or 1) > 1 or (claim.concurrency or 1) > 1:
-        return BoundOutcome(WINDOW, "undecided", f"{line}; a mean of several rates may lie beside them")
+        return BoundOutcome(WINDOW, "undecided", f"{line}; it may be a mean of several rates")
     spread = f"rates that vary by {math.sqrt(factor - 1):.0%} behind this mean, or another count or time than the row's"
     served = min(slowest.values()) / rate.high
     rests_on = (*_several_at_once(claim, served), Assumption(name="one-window", needs=spread))
@@ -231,7 +231,7 @@ def _most_by_averaging(claim: Claim) -> float:
 
 TOLERANCE = 0.002
 """By which counts and times may miss a rate: clocks are read at slightly different moments."""
-_SLOW_AND_RIGHT = "drafts cost more than they save, or this counter is unable to say anything but 100 %"
+_SLOW_AND_RIGHT = "drafts cost more than they save, or this counter can only say 100 %"
 """Both are possible: a target that drafts for itself is right every time, and slower."""
 UNSTEADY = 0.1
 """Relative standard deviation of rates beyond which their mean says little."""

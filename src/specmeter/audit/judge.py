@@ -71,7 +71,7 @@ def judge(claim: Claim, *, noise: float = USUAL) -> Ruling:
         claim=claim,
         verdict="cannot tell",
         bound="unit",
-        arithmetic=f"what is printed can be read in several ways ({arithmetic})",
+        arithmetic=f"the printed numbers can be read in several ways ({arithmetic})",
         contradictions=rulings[0].contradictions,
         others=(*lines, *rulings[0].others),
     )
@@ -151,7 +151,7 @@ def _plain_against_plain(claim: Claim, noise: float) -> tuple[Verdict, BoundOutc
     speedup = speedup_range(claim)
     if speedup is None:
         return None
-    line = f"S = {number(speedup.value)}, and nothing was drafted: plain decoding against itself"
+    line = f"S = {number(speedup.value)}, but nothing was drafted: plain decoding against itself"
     if speedup.low <= 1 + noise and speedup.high >= 1 / (1 + noise):
         return "possible", BoundOutcome(NOTHING_DRAFTED, "holds", f"{line}, within a noise of {noise:.1%}")
     return "cannot tell", BoundOutcome(
@@ -162,7 +162,7 @@ def _plain_against_plain(claim: Claim, noise: float) -> tuple[Verdict, BoundOutc
 def _outcomes(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
     if claim.synthetic:
         yield BoundOutcome(
-            "synthetic-on", "broken", "acceptance was decided by dice: a cost probe, not a speedup of any model"
+            "synthetic-on", "broken", "acceptance was decided by dice: a cost probe, not the speedup of any model"
         )
     for outcome in (
         check_failed_forwards(claim),
@@ -198,7 +198,7 @@ def _missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome:
     if claim.drafted_nothing or not (claim.speculates or speedup_range(claim)):
         if claim.decode_rate is None and claim.token_interval_ms is None:
             return BoundOutcome("bandwidth-bound", "undecided", "no decode rate")
-        return memory[0] if memory else BoundOutcome("bandwidth-bound", "undecided", "nothing to hold the rate against")
+        return memory[0] if memory else BoundOutcome("bandwidth-bound", "undecided", "nothing to compare the rate with")
     tau = [outcome for outcome in outcomes if outcome.bound == "speedup-above-tau"]
     if tau:
         line = tau[0].line

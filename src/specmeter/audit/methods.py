@@ -6,7 +6,7 @@ tree     candidates branch, and one path of them can be accepted: a share of nod
 block    several tokens per forward
 lookup   n-grams and other tables: drafts cost next to nothing
 
-Names also say settings (`n-max 4`), and those of models whether they are mixtures of experts. A name is no proof.
+Names also say settings (`n-max 4`), and those of models whether they are mixtures of experts. A name proves nothing.
 """
 
 from __future__ import annotations

@@ -64,10 +64,10 @@ def noise_of(claims: Sequence[Claim]) -> Noise:
         strange = f"; rows that are alike and yet differ by more than {MOST:.0%} have their own"
     freedom = sum(len(group) - 1 for group in near)
     if not freedom:
-        return Noise(USUAL, f"usual where nothing was measured twice{strange}", unsteady)
+        return Noise(USUAL, f"usual value, as nothing was measured twice{strange}", unsteady)
     largest = max(max(group) / min(group) for group in near) - 1
     if freedom < ENOUGH:
-        seen = f"usual, and the few repeats differ by {largest:.1%}"
+        seen = f"usual value; the few repeats differ by {largest:.1%}"
         return Noise(max(USUAL, largest), seen + strange, unsteady)
     squares = sum(_squares([math.log(rate) for rate in group]) for group in near)
     share = t_critical(freedom, 0.99) * math.sqrt(2 * squares / freedom)

@@ -116,7 +116,7 @@ def disagreement(claim: Claim) -> str | None:
         return None
     where = "" if claim.baseline_from is None else f" with the baseline of {claim.baseline_from}"
     return (
-        f"printed speedup {number(said.value)}, but its rates give {number(claim.decode_rate or 0)} / "
+        f"the printed speedup is {number(said.value)}, but its rates give {number(claim.decode_rate or 0)} / "
         f"{number(claim.baseline_rate or 0)} = {number(rates.value)}{where}"
     )
 
@@ -198,8 +198,10 @@ def check_share(claim: Claim) -> BoundOutcome | None:
         return None
     if "acceptance" in claim.averaged and tau.low <= most * MEAN_OF_ACCEPTANCE:
         return BoundOutcome(SHARE, "doubtful", f"{line}, but this is a mean of acceptance over prompts")
-    pooled = f"a pooled acceptance of {number((tau.low - 1) / claim.gamma)} where {number(share.value)} is printed"
-    other = Assumption(name="acceptance", needs="an acceptance that is not of the drafted tokens")
+    pooled = (
+        f"a pooled acceptance of {number((tau.low - 1) / claim.gamma)} instead of the printed {number(share.value)}"
+    )
+    other = Assumption(name="acceptance", needs="an acceptance of something else than the drafted tokens")
     return BoundOutcome(SHARE, "broken", line, (Assumption(name="pooled", needs=pooled), other))
 
 
@@ -228,7 +230,7 @@ def _gamma_needed(claim: Claim, speedup: Range) -> str:
     """What is missing; of draft lengths how long they would have to be."""
     share = acceptance_range(claim)
     if share is None or not 0 < share.high <= 1:
-        return "no acceptance and gamma, tau or counts"
+        return "neither acceptance with gamma, nor tau, nor counts"
     if may_be_tree(claim):
         return "no tau or counts, and its acceptance may be a share of a tree's nodes"
     cost = draft_cost(claim) if _drafts_cost(claim) else None
@@ -239,7 +241,7 @@ def _gamma_needed(claim: Claim, speedup: Range) -> str:
     if needed > LONGEST:
         return f"no gamma is enough at an acceptance of {number(share.high)}"
     gamma = math.ceil(needed - 1e-9)
-    return f"no gamma; at an acceptance of {number(share.high)} it needs a gamma of at least {gamma:,}"
+    return f"gamma is missing; at an acceptance of {number(share.high)} it would have to be at least {gamma:,}"
 
 
 def check_cost(claim: Claim, noise: float) -> BoundOutcome | None:
@@ -272,11 +274,11 @@ def check_drafting_time(claim: Claim, noise: float) -> BoundOutcome | None:
     broken = least > time.high * (1 + noise)
     line = (
         f"{claim.drafted} drafts / {number(rate.value)} tok/s = {number(claim.drafted / rate.value)} s "
-        f"{'>' if broken else '<='} {number(time.value / 1e3)} s of the run"
+        f"{'>' if broken else '<='} {number(time.value / 1000.0)} s of the run"
     )
     if not broken:
         return BoundOutcome(TIME, "weak", line)
-    faster = f"a draft {least / time.high:.3g} times as fast as its own printed rate"
+    faster = f"a draft {least / time.high:.3g} times as fast as its printed rate"
     return BoundOutcome(TIME, "broken", line, (Assumption(name="draft-rate", needs=faster),))
 
 
@@ -340,7 +342,7 @@ def _compare(bound: str, claim: Claim, speedup: Range, limit: Limit, noise: floa
         return BoundOutcome(bound, "broken", line, tuple(needs(claim, speedup.low, limit)))
     if speedup.low > limit.value and speedup.low > 1 + min(noise, MOST):
         excess = speedup.low / limit.value - 1
-        line = f"{said} > {limit.text}, but by {excess:.2%} only: timing noise may be {noise:.1%}"
+        line = f"{said} > {limit.text}, but only by {excess:.2%}: timing noise may be {noise:.1%}"
         return BoundOutcome(bound, "doubtful", line)
     slow = speedup.high <= 1
     result = "weak" if limit.weak and not slow else "holds"

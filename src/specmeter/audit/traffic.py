@@ -48,7 +48,7 @@ def check_bandwidth(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
         return
     forwards = _forward_rate(claim)
     if forwards is None:
-        yield BoundOutcome(BANDWIDTH, "undecided", "no rate of plain decoding, or no tau")
+        yield BoundOutcome(BANDWIDTH, "undecided", "neither a rate of plain decoding nor tau")
         return
     yield _traffic(claim, *forwards, peak, noise)
 
@@ -73,21 +73,19 @@ def _traffic(claim: Claim, rate: Range, tau: float, peak: _Peak, noise: float) -
         if exact is None and mixture is None:
             line = f"{sum_} > {peak.text}, unless the model is a mixture of experts: bytes per token decide"
             return BoundOutcome(BANDWIDTH, "undecided", line)
-        weights = (
-            f"weights of {_bytes(size.value * peak.high / nominal)} per forward where {_bytes(size.value)} are taken"
-        )
+        weights = f"weights of {_bytes(size.value * peak.high / nominal)} per forward instead of {_bytes(size.value)}"
         rests_on = (_memory(nominal, peak), Assumption(name="weights", needs=weights))
         return BoundOutcome(BANDWIDTH, "broken", f"{sum_} > {peak.text}", rests_on)
     if nominal > peak.low:
-        reason = "less than rounding, noise and what a file holds besides may explain"
+        reason = "rounding, noise and what else a file holds may explain it"
         if peak.low != peak.high:
-            reason = "which of these devices decides"
+            reason = "which of these devices it is decides"
         return BoundOutcome(BANDWIDTH, "undecided", f"{sum_} is near or above {peak.text}: {reason}")
     return BoundOutcome(BANDWIDTH, "holds", f"{sum_} <= {peak.text}")
 
 
 def _memory(speed: float, peak: _Peak) -> Assumption:
-    return Assumption(name="bandwidth", needs=f"{_speed(speed)} of a memory of {number(peak.high / 1e9)}")
+    return Assumption(name="bandwidth", needs=f"{_speed(speed)} from a memory of {number(peak.high / 1000000000.0)}")
 
 
 def _forward_rate(claim: Claim) -> tuple[Range, float] | None:

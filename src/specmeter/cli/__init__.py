@@ -22,23 +22,23 @@ COMMANDS = {
     "list": "List bundled experiments and runs.",
     "show": "Show what a run found.",
     "check": "Check a run again: can its numbers be believed?",
-    "explain": "Say where the time of each arm went, and what decides.",
+    "explain": "Explain where the time of each arm went, and what limits it.",
     "predict": "Predict speedups from a probe, or from a catalogue alone.",
-    "latency": "Say what a network does to a draft on another machine.",
+    "latency": "Estimate what the network costs a draft on another machine.",
     "report": "Write what a run found as a web page, figures and tables.",
-    "study": "Repeat a published study, and put its claims to the test.",
+    "study": "Repeat a published study and test its claims.",
     "compare": "Compare runs: two builds, two machines, two days.",
     "site": "Build a static site of several runs and studies.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
-    "audit": "Say which rows of published results can be true.",
+    "audit": "Audit published results: which rows can be true?",
     "models": "List, build, inspect and compare models.",
     "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
-    "quality": "Perplexity and rates of models: what a ladder of quantizations needs.",
-    "engines": "List installed engines and what they can tell; build llama.cpp's programs.",
+    "quality": "Measure perplexity and speed of models, such as a ladder of quantizations.",
+    "engines": "List installed engines and what they report; build llama.cpp's programs.",
     "devices": "Measure this machine's memory bandwidth; show it beside the catalogue.",
     "schema": "Print the JSON Schema of experiment files.",
-    "doctor": "Say what this machine can measure, and what is missing.",
-    "completion": "Print the script that switches on shell completion.",
+    "doctor": "Show what this machine can measure and what is missing.",
+    "completion": "Print the script for shell completion.",
 }
 """Name -> one line of help; `specmeter.cli.NAME` holds the click command `command` (`list` in `cli/list_.py`)."""
 
@@ -113,18 +113,20 @@ def main() -> None:
 def invoke(argv: list[str]) -> int:
     """Run the command line `argv`; returns the exit code and never lets a traceback reach the user."""
     from specmeter.errors import SpecmeterError
-    from specmeter.text import printable_lines
+    from specmeter.text import as_started, printable_lines, program
 
     streams.prepare()
     try:
         result = root.main(args=argv, prog_name="specmeter", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except SpecmeterError as error:
-        click.echo(f"error: {printable_lines(str(error))}", err=True)
+        click.echo(f"error: {as_started(printable_lines(str(error)))}", err=True)
         return error.exit_code
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            error.ctx.find_root().info_name = program()
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -134,7 +136,7 @@ def invoke(argv: list[str]) -> int:
         if error.errno != errno.ENAMETOOLONG:
             return _unexpected(error)
         name = printable_lines(str(error.filename or "a name"))[:80]
-        click.echo(f"error: {name}...: is longer than names of files can be\n  fix: name a file or folder", err=True)
+        click.echo(f"error: {name}...: the name is too long for a file\n  fix: name a file or folder", err=True)
         return 2
     except SystemExit:  # click's word (of `--help`) and rich's for a reader of standard output that went away
         return streams.swallow()
@@ -143,7 +145,7 @@ def invoke(argv: list[str]) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    """A defect in specmeter: keep the traceback in a file and say where it is."""
+    """A defect in specmeter, or in a package or study that it called: keep the traceback in a file, say where it is."""
     import tempfile
     import traceback
 
@@ -155,9 +157,33 @@ def _unexpected(error: Exception) -> int:
         "w", prefix="specmeter-crash-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:
         traceback.print_exception(error, file=file)
+    guest = _guest(error)
+    if guest is None:
+        who, fix = "specmeter itself", "please report it with the file"
+    elif guest.endswith(".py"):
+        who, fix = printable(guest), "correct that code; the traceback is in"
+    else:
+        who, fix = f"the engine of {printable(guest)}", "please report it to its authors with the file"
     click.echo(
-        f"error: specmeter itself failed ({type(error).__name__}: {printable(str(error))})\n"
-        f"  fix: please report it with the file {file.name}; SPECMETER_DEBUG=1 shows the traceback",
+        f"error: {who} failed ({type(error).__name__}: {printable(str(error))})\n"
+        f"  fix: {fix} {file.name}; SPECMETER_DEBUG=1 shows the traceback",
         err=True,
     )
     return 3
+
+
+def _guest(error: Exception) -> str | None:
+    """The engine package, or the file of a user's study, in whose code this happened; None: in specmeter's own."""
+    import traceback
+
+    from specmeter.engines.kinds import packages
+    from specmeter.studies import OWN_CODE
+
+    others = packages()
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if (package := others.get(module.partition(".")[0])) is not None:
+            return package
+        if module.startswith(OWN_CODE):
+            return frame.f_code.co_filename
+    return None

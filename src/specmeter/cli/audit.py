@@ -23,13 +23,13 @@ MAX_PIPED = 64 * 2**20
 SILENCE_S = 60
 """How long a named pipe may bring nothing."""
 
-_HELP = f"""Say which rows of published results can be true.
+_HELP = f"""Audit published results: which rows can be true?
 
 FILE is a table (CSV, TSV, Markdown, HTML, LaTeX, JSON or JSON Lines), a benchmark's output or an engine's log; `-`
-reads standard input. Each row is held against what arithmetic and hardware permit, with every printed number taken
-where it favours the row: impossible when it breaks arithmetic or counting, implausible when it breaks a bound that
-rests on assumptions (they are printed, with how far they would have to be wrong), possible when a bound could have
-been broken and was not, else cannot tell. Possible does not mean true.
+reads standard input. Each row is checked against arithmetic and hardware limits, reading every rounded number in the
+row's favour. A row is impossible when it breaks arithmetic or counting; implausible when it breaks a bound that rests
+on assumptions (printed, with how wrong they would have to be); possible when it could have broken a bound and did
+not; otherwise the ruling is cannot tell. Possible does not mean true.
 
 Exit codes: 0 nothing is broken, 1 a row is impossible, 2 a file cannot be read, 4 a row is implausible and none is
 impossible.
@@ -54,29 +54,27 @@ Columns of tables, any of them, also under other names (see the documentation):
     "--published", metavar="NAME", help="Audit a published data set that comes with specmeter, or `list` them."
 )
 @click.option(
-    "--format", "format_name", type=click.Choice(list(FORMATS)), help="What the files are; found out otherwise."
+    "--format", "format_name", type=click.Choice(list(FORMATS)), help="Format of the files. Default: detected."
 )
-@click.option("--baseline-rate", metavar="TOK/S", help="Rate of the target by itself, for rows that have none.")
-@click.option("--draft-rate", metavar="TOK/S", help="Rate of the draft model by itself.")
+@click.option("--baseline-rate", metavar="TOK/S", help="Rate of the target without a draft, for rows that give none.")
+@click.option("--draft-rate", metavar="TOK/S", help="Rate of the draft model alone.")
 @click.option("--gamma", type=click.IntRange(0, 100_000), help="Most draft tokens per step.")
 @click.option("--device", metavar="NAME", help="Machine or GPU that the rows were measured on.")
-@click.option(
-    "--bandwidth", metavar="GB/S", help="Its peak memory bandwidth, for devices that specmeter does not know."
-)
-@click.option("--bytes-per-token", metavar="SIZE", help="Weights that one token reads, like 1.9GB: the active ones.")
+@click.option("--bandwidth", metavar="GB/S", help="Peak memory bandwidth, for a device that specmeter does not know.")
+@click.option("--bytes-per-token", metavar="SIZE", help="Weights read per token (active ones only), such as 1.9GB.")
 @click.option(
     "--cheapest-forward",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="RATIO",
-    help="Least time of a target forward over several tokens over that of one, as measured; 1 if not given.",
+    help="Measured time of the fastest forward over several tokens, relative to one token. Default: 1.",
 )
-@click.option("--percent", multiple=True, metavar="COLUMN", help="The values of this column are percent.")
-@click.option("--fraction", multiple=True, metavar="COLUMN", help="The values of this column are fractions.")
+@click.option("--percent", multiple=True, metavar="COLUMN", help="Read this column as percentages.")
+@click.option("--fraction", multiple=True, metavar="COLUMN", help="Read this column as fractions.")
 @click.option("--column", multiple=True, metavar="NAME=HEADING", help="Read the column NAME from this heading.")
 @click.option(
-    "--noise", metavar="PERCENT", help="What timing noise may explain; taken from the table's own repeats if not given."
+    "--noise", metavar="PERCENT", help="Deviation that timing noise may explain. Default: from the table's own repeats."
 )
-@click.option("--details", is_flag=True, help="Also show the other bounds that were tried, and notes on each row.")
+@click.option("--details", is_flag=True, help="Also show the other bounds and notes on each row.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
 def command(
@@ -198,8 +196,8 @@ def _piped(path: Path, name: str) -> bytes:
         while len(content) <= MAX_PIPED:
             if not select.select([pipe], [], [], SILENCE_S)[0]:
                 raise UsageError(
-                    f"{name}: is a pipe that brought nothing for {SILENCE_S} s",
-                    fix="write to it, or give what writes to standard input: ... | specmeter audit -",
+                    f"{name}: this pipe delivered nothing for {SILENCE_S} s",
+                    fix="write to it, or use standard input: `... | specmeter audit -`",
                 )
             block = pipe.read(1 << 16)
             if not block:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command(name="check")
 @click.argument("run", default="latest")
-@click.option("--all", "every", is_flag=True, help="List every check, also those that passed or do not apply.")
+@click.option("--all", "every", is_flag=True, help="List every check, including those that passed or do not apply.")
 @click.option("--json", "as_json", is_flag=True, help="Print verdicts, findings and checks as JSON.")
 @click.option(
     "--sign",
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Verify that signature: a public SSH key, or a list of allowed signers.",
 )
-@click.option("--identity", metavar="NAME", help="Whose signature it has to be, by the name in the list of signers.")
+@click.option("--identity", metavar="NAME", help="Required signer, by the name in the list of signers.")
 def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Path | None, identity: str | None) -> int:
     """Check RUN again from its raw data: can its numbers be believed?
 
-    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). Every check is computed
-    anew, whatever was found when the run was measured, and the data is held against the hashes in its certificate, so
-    that any later change is noticed. A run that has no certificate yet (it was interrupted) gets one, unless something
-    is writing to it, or a certificate.json in its folder says that it was changed.
+    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). Every check is recomputed,
+    and the data is compared with the hashes in the run's certificate, so any later change is noticed. A run without a
+    certificate (it was interrupted) gets one, unless another process is writing to it or the certificate.json in its
+    folder shows that it was changed.
 
-    With --sign, the certificate (and so all that it covers) is tied to a key of yours; with --signer, others verify it.
+    --sign ties the certificate, and everything it covers, to your key; with --signer others verify it.
 
     \b
     Examples:
@@ -50,8 +50,8 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
       specmeter check downloaded/run --signer allowed_signers --identity anna@example.org
 
     \b
-    Exit codes: 0 valid or suspect, 1 invalid, or the signature does not hold, 2 no such run, a damaged one, or a key
-    that cannot be used.
+    Exit codes: 0 valid or suspect, 1 invalid, or the signature does not hold, 2 no such run, a damaged one, or an
+    unusable key.
     """
     from specmeter.errors import UsageError
     from specmeter.show.terminal.console import say_json
@@ -60,7 +60,7 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
 
     if identity is not None and signer is None:
         raise UsageError(
-            f"--identity {identity!r}: there is nothing to look it up in", fix="name a list of signers with --signer"
+            f"--identity {identity!r}: no list of signers to look it up in", fix="name a list of signers with --signer"
         )
     folder = find_run(run)
     inspection, issued = _inspect(folder, certify=signer is None)
@@ -95,9 +95,7 @@ def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
     changed = [it.message for it in inspection.findings if it.check == "data-changed" and it.severity == "invalid"]
     if content is None or changed:
         why = changed[0] if changed else "it has no certificate"
-        raise UsageError(
-            f"{folder}: cannot be signed: {why}", fix="see what `specmeter check` says of it without --sign"
-        )
+        raise UsageError(f"{folder}: cannot be signed: {why}", fix="run `specmeter check` without --sign to see why")
     write_document(folder, SIGNATURE_NAME, sign(content, key))
 
 
@@ -139,9 +137,9 @@ def _print_signature(folder: Path, key: Path | None, verified: Verified | None) 
         screen.say(f"signed with {key}, in {SIGNATURE_NAME}", wrap=False)
     if verified is None:
         if key is None and (folder / SIGNATURE_NAME).exists():
-            screen.say(f"not verified: the signature in {SIGNATURE_NAME}; --signer FILE does it", wrap=False)
+            screen.say(f"not verified: the signature in {SIGNATURE_NAME}; verify it with --signer FILE", wrap=False)
     elif verified.holds:
         by = f"{verified.identity}, with {verified.key}" if verified.identity else verified.key
         screen.say(f"signed by {by}", wrap=False)
     else:
-        screen.say(f"no signature of these signers holds: {verified.why_not}", wrap=False)
+        screen.say(f"not signed by any of these signers: {verified.why_not}", wrap=False)

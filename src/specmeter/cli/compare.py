@@ -26,7 +26,7 @@ _MOST_GB_PER_S = 1e6
     type=click.Choice(["rate", "speedup"]),
     default="rate",
     show_default=True,
-    help="What must not get worse: decode rates, or speedups (for runs on different machines).",
+    help="What must not get worse: decode rates, or speedups (between machines).",
 )
 @click.option(
     "--threshold",
@@ -34,19 +34,19 @@ _MOST_GB_PER_S = 1e6
     default=2.0,
     show_default=True,
     metavar="PERCENT",
-    help="A regression is a loss of more than this.",
+    help="Count a larger loss as a regression.",
 )
 @click.option(
     "--machines",
     is_flag=True,
-    help="One table of several machines: rates, memory traffic, ratios. Refuses what is not the same measurement.",
+    help="Put several machines into one table: rates, memory traffic, ratios. The measurements must be the same.",
 )
 @click.option(
     "--bandwidth",
     "bandwidths",
     multiple=True,
     metavar="RUN=GB/S|DEVICE",
-    help="Memory bandwidth of a run's machine, for --machines; repeatable. Default: measured, or by the catalogue.",
+    help="Memory bandwidth of a run's machine, for --machines; repeatable. Default: measured, else from the catalogue.",
 )
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page to share.")
 @click.option(
@@ -65,13 +65,13 @@ def command(
 ) -> int:
     """Compare runs B, C, ... with run A: two builds, two machines, two days.
 
-    Arms of the same id are compared over the prompts that both runs completed in every block. A regression is shown
-    when the whole interval of an arm lies beyond the threshold; the intervals of a pair of runs hold for all arms
-    together. Numbers of invalid arms are not compared. What else differs between the runs is listed.
+    Arms with the same id are compared over the prompts that both runs completed in every block. A regression is shown
+    when an arm's whole interval lies beyond the threshold; the intervals of a pair of runs hold for all arms together.
+    Invalid arms are not compared. Everything else that differs between the runs is listed.
 
-    With --machines, runs of one experiment, reports of `specmeter quality --rates`, or studies become one table of
-    machines: rates, the share of the memory's bandwidth that plain decoding uses, and ratios to the first machine.
-    Other models, prompts, settings or tests are refused by name.
+    --machines puts runs of one experiment, reports of `specmeter quality --rates`, or studies into one table of
+    machines: rates, the share of memory bandwidth that plain decoding uses, and ratios to the first machine. Runs with
+    other models, prompts, settings or tests are refused.
 
     \b
     Examples:
@@ -93,7 +93,7 @@ def command(
     from specmeter.store.places import find_run
 
     if len(runs) < 2:
-        raise UsageError("compare: one run is not enough", fix="name two or more: specmeter compare A B")
+        raise UsageError("compare: one run is not enough", fix="name two or more: `specmeter compare A B`")
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else ("en", "zh")
     if machines:
         return _machines(runs, bandwidths, html, languages, as_json)
@@ -231,4 +231,4 @@ def _mention_machines(hosts: set[str]) -> None:
     if len(hosts) > 1:
         from specmeter.show.terminal.console import errors
 
-        errors().say("these runs are of several machines: --machines puts them into one table")
+        errors().say("these runs come from several machines; --machines puts them into one table")

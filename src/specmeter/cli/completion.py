@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command(name="completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script that switches on completion of commands and options.
+    """Print the script that completes commands and options in your shell.
 
     \b
     Examples:

@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 @click.command(name="devices")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--no-measure", is_flag=True, help="Show what was measured last, without measuring now.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Threads that measure. Default: all physical cores.")
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Threads that read and copy. Default: all physical cores."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(names: tuple[str, ...], no_measure: bool, threads: int | None, as_json: bool) -> None:
-    """Measure this machine's memory bandwidth, and show it beside the catalogue of devices.
+    """Measure this machine's memory bandwidth and show it beside the catalogue of devices.
 
-    Decoding reads every active weight once per forward, so bandwidth over bytes per token is about the rate that plain
-    decoding can reach. This machine's memory is measured by reading and by copying, with all cores, in some seconds;
-    the result is kept for predictions. The catalogue has what makers state, which nothing reaches.
+    Plain decoding reads every active weight once per token, so its rate is at most about bandwidth / bytes per token.
+    Memory is measured by reading and copying with all cores, which takes a few seconds; the result is kept for
+    predictions. The catalogue lists manufacturers' peaks, which programs do not reach.
 
-    With NAMEs only those entries are shown, and nothing is measured. The memory of a GPU is not measured.
+    With NAMEs, only those entries are shown and nothing is measured. GPU memory is not measured.
 
     \b
     Examples:
@@ -83,12 +85,12 @@ def _print_machine(machine: Bandwidth | None, host: Host, own: dict[str, tuple[D
     screen = output()
     screen.say(f"this machine: {host.cpu}, {host.logical_cores} cores, {size(host.memory_bytes)}", wrap=False)
     if machine is None:
-        screen.say("  memory bandwidth was not measured here yet; `specmeter devices` does it", wrap=False)
+        screen.say("  memory bandwidth not measured here yet; run `specmeter devices`", wrap=False)
     else:
         when = datetime.fromtimestamp(machine.measured_at, UTC).astimezone()
         lines = [
             f"read  {_rate(machine.read, machine.read_best)}",
-            f"copy  {_rate(machine.copied, machine.copied_best)}, read and written bytes together",
+            f"copy  {_rate(machine.copied, machine.copied_best)}, bytes read and written together",
             f"by {machine.threads} threads over arrays of {size(machine.array_bytes)}, {when:%Y-%m-%d %H:%M}",
         ]
         if not machine.memory_bound:

@@ -16,13 +16,13 @@ _TONES: dict[str, Tone] = {"ok": "good", "limited": "doubtful", "missing": "bad"
 
 
 @click.command(name="doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, the facts of the machine included.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, including the machine's details.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Say what this machine can measure, and what is missing.
+    """Show what this machine can measure and what is missing.
 
-    Looks at engines, devices, models and the state of the machine. Each line is ok, limited (it works, with a
-    drawback) or missing, and says what to do about it. Ends with exit code 1 when no engine is usable.
+    Covers engines, devices, models and the state of the machine. Each line is ok, limited (works, with a drawback) or
+    missing, with a fix. The exit code is 1 when no engine is usable.
 
     \b
     Examples:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """List the engines that are installed, and what each can tell; build llama.cpp's own programs.
+    """List the installed engines and what each reports; build llama.cpp's own programs.
 
-    An engine is what generates tokens. Each states what it can tell about a measurement: of what it cannot, no check is
-    passed. Others than specmeter's own come as packages (docs/how-to/write-an-engine.md).
+    An engine generates the tokens. Each states what it can report about a measurement; a check that needs more is
+    skipped, which does not count as passed. Other packages can add engines (docs/how-to/write-an-engine.md).
 
-    specmeter measures with the engine that comes with it. Some things need llama.cpp's own programs: a GPU that the
-    installed wheel does not drive (llama-server), K-quants (llama-quantize), a second opinion on perplexity and rates
-    (llama-perplexity, llama-bench), and drafts on another machine (ggml-rpc-server).
+    specmeter comes with an engine. Some things need llama.cpp's own programs: a GPU that the installed wheel does not
+    support (llama-server), K-quants (llama-quantize), a second opinion on perplexity and rates (llama-perplexity,
+    llama-bench), and drafts on another machine (ggml-rpc-server).
 
     \b
     Examples:
@@ -51,14 +51,14 @@ def command(context: click.Context, as_json: bool) -> None:
 
 @command.command()
 @click.option("--cuda", is_flag=True, help="For NVIDIA GPUs; needs NVIDIA's CUDA Toolkit.")
-@click.option("--metal", is_flag=True, help="For Apple GPUs; on a Mac it is built in anyway.")
+@click.option("--metal", is_flag=True, help="For Apple GPUs; always on when building on a Mac.")
 @click.option("--vulkan", is_flag=True, help="For GPUs of any maker; needs the Vulkan SDK.")
 @click.option("--hip", is_flag=True, help="For AMD GPUs; needs ROCm.")
 @click.option("--sycl", is_flag=True, help="For Intel GPUs; needs oneAPI.")
 @click.option(
     "--tuned",
     is_flag=True,
-    help="Use all that this processor can do. Default: what the installed wheel uses (AVX2 on x86-64).",
+    help="Use every instruction set of this processor. Default: those of the installed wheel (AVX2 on x86-64).",
 )
 @click.option(
     "--source",
@@ -68,7 +68,9 @@ def command(context: click.Context, as_json: bool) -> None:
     "installed wheel's version, downloaded by pip.",
 )
 @click.option("--cmake", "options", multiple=True, metavar="OPTION", help="One more option for cmake; repeatable.")
-@click.option("--jobs", type=click.IntRange(1, 1024), help="Compilers at once. Default: as cores and memory allow.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 1024), help="Parallel compile jobs. Default: as many as cores and memory allow."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")
 def build(
     cuda: bool,
@@ -84,10 +86,10 @@ def build(
 ) -> int:
     """Build llama-server, llama-quantize, llama-perplexity, llama-bench and ggml-rpc-server into the cache folder.
 
-    Everything finds them afterwards: experiments with `engine: {kind: native}`, quality plans, studies. The build that
-    was finished last is the one in use; SPECMETER_LLAMA_SERVER overrides it. All are built with RPC, without HTTPS and
-    web pages. cmake and a C++ compiler are needed, and looked for before anything is downloaded. It takes some ten
-    minutes on two cores, more with a GPU. After Ctrl-C or a failure the same command goes on where it was.
+    Experiments with `engine: {kind: native}`, quality plans and studies then find them. The latest finished build is
+    used; SPECMETER_LLAMA_SERVER overrides it. All are built with RPC, without HTTPS and web pages. You need cmake and a
+    C++ compiler, which are looked for before anything is downloaded. It takes about ten minutes on two cores, longer
+    with a GPU. After Ctrl-C or a failure the same command continues.
 
     \b
     Examples:
@@ -98,8 +100,8 @@ def build(
       specmeter engines build --source llama.cpp-b9000.tar.gz --vulkan
 
     \b
-    Exit codes: 0 built, 2 something must be installed first or a flag cannot be used, 3 the sources cannot be had or
-    the build failed, 130 interrupted (run again to go on).
+    Exit codes: 0 built, 2 something must be installed first or a flag cannot be used, 3 the sources could not be
+    downloaded or the build failed, 130 interrupted (run again to continue).
     """
     from specmeter.native_build.build import BuildSpec
     from specmeter.native_build.build import build as make
@@ -118,7 +120,7 @@ def build(
         with part_progress(errors(), verb="", tenths=True) as heard:
             made = make(spec, heard)
     except KeyboardInterrupt:
-        errors().say("interrupted; what was compiled is kept, and the same command goes on")
+        errors().say("interrupted; compiled files are kept, and the same command continues")
         return 130
     if as_json:
         say_json(_shown(made))
@@ -153,7 +155,7 @@ def list_builds(as_json: bool) -> None:
     screen.say_all((f"{name:{width}}  {path or 'not found'}" for name, path in programs.items()), wrap=False)
     if not made:
         screen.line()
-        screen.say(f"nothing built yet; `{BUILD_COMMAND}` builds all of them")
+        screen.say(f"nothing built yet; `{BUILD_COMMAND}` builds all programs")
     for number, item in enumerate(made):
         record = item.record
         lacking = [name for name in PROGRAMS if name not in item.programs]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "probe_files",
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Take what forwards cost from this probe; repeatable. Default: the newest of the run's models, if any.",
+    help="Take the cost of forwards from this probe; repeatable. Default: the newest of the run's models.",
 )
 @click.option(
     "--quality",
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
 def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], as_json: bool) -> int:
     """Explain why each arm of RUN is as fast as it is.
 
-    The time of every token is split into drafting, verification, checkpoints and replays, sampling and the rest, by the
-    engine's own step times where it has them, else by the server's statistics and a probe's cost curve. One sentence
-    per arm names what decides. The speedup stands beside what was predicted before the measurement.
+    The time of every token is split into drafting, verification, checkpoints and replays, sampling and the rest: from
+    the engine's own step times where it has them, otherwise from the server's statistics and a probe's cost curve. One
+    sentence per arm names what limits it. The speedup is shown beside the prediction made before the measurement.
 
-    Where a draft model read the run's texts, a table says what every draft length would yield on them, by replay.
-    Another says what each draft takes in memory, and what better quantization of the target the same bytes would hold.
-    Where a mixture of experts read the texts, a third says how many experts n tokens of them choose, beside uniform
-    routing.
+    Further tables show what every draft length would yield on the run's texts (by replay, where a draft model read
+    them), what each draft takes in memory and which better quantization of the target would fit in the same bytes, and,
+    for a mixture of experts, how many experts n tokens choose.
 
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
 

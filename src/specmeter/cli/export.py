@@ -21,7 +21,7 @@ from specmeter.show.export import FormatName, TableName
 )
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write; default: stdout.")
 def command(run: str, chosen: str | None, table: str, out: Path | None) -> None:
-    """Export the measurements of RUN, one row each, with every field that is on record.
+    """Export the measurements of RUN, one row each, with every recorded field.
 
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
 

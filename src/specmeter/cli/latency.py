@@ -27,19 +27,21 @@ _RATES = (1e-6, 1e9)
 @click.argument("folder", required=False, metavar="[RUN|STUDY]")
 @click.option("--rtt", default="0.1,0.5,1,2,5,10,30", show_default=True, metavar="MS,MS,...", help="Round-trip times.")
 @click.option("--bandwidth", default="1000", show_default=True, metavar="MBIT,...", help="Mbit/s of each direction.")
-@click.option("--vocabulary", type=click.IntRange(1, 10_000_000), help="Tokens of the draft's vocabulary.")
-@click.option("--draft-ms", type=float, metavar="MS", help="A drafted token on the other machine, by itself.")
-@click.option("--local-draft-ms", type=float, metavar="MS", help="A drafted token on this machine.")
-@click.option("--plain-rate", type=float, metavar="TOK/S", help="The target by itself.")
+@click.option("--vocabulary", type=click.IntRange(1, 10_000_000), help="Tokens in the draft's vocabulary.")
+@click.option(
+    "--draft-ms", type=float, metavar="MS", help="Time per drafted token on the other machine, without the network."
+)
+@click.option("--local-draft-ms", type=float, metavar="MS", help="Time per drafted token on this machine.")
+@click.option("--plain-rate", type=float, metavar="TOK/S", help="Rate of the target without a draft.")
 @click.option("--alpha", type=float, help="Acceptance: one probability for every position.")
 @click.option("--gamma", type=click.IntRange(1, 64), help="Draft length; without a RUN only. Default: 4.")
-@click.option("--verify", type=float, metavar="TOKENS", help="The rest of a step, in plain tokens. Default: 1.")
+@click.option("--verify", type=float, metavar="TOKENS", help="Cost of the rest of a step, in plain tokens. Default: 1.")
 @click.option(
     "--network",
     "networks",
     multiple=True,
     metavar="ARM=NETWORK",
-    help="What lies between here and the machine of an arm, like remote1=relay:0.4ms@1000Mbit; repeatable.",
+    help="Network between here and an arm's machine, such as remote1=relay:0.4ms@1000Mbit; repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(
@@ -56,15 +58,15 @@ def command(
     networks: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Say what a network does to a draft on another machine: by a model that a run is fitted with, or at the least.
+    """Estimate what the network costs a draft on another machine: from a run, or as a lower bound.
 
-    A token drafted there takes longer than it computes, by a + k RTT + bytes / bandwidth. RUN has the same draft here
-    and behind several networks; relays make them of one machine: `specmeter study run cross-device --variant bench
-    --variant relay`. `latest` is the last such study, or else the last run. a, k and the bytes are fitted to it, and
-    the speedup is that of the run's own models, drafts and acceptance unless flags say otherwise.
+    A remotely drafted token takes a + k RTT + bytes / bandwidth longer. RUN must have the same draft here and behind
+    several networks; relays simulate them on one machine: `specmeter study run cross-device --variant bench --variant
+    relay`. `latest` is the last such study, else the last run. a, k and the bytes are fitted to RUN, and the speedup is
+    for its models, drafts and acceptance unless flags change them.
 
-    Without a RUN, k and the bytes are the least that llama.cpp's protocol needs, and a is 0: no overhead is smaller.
-    --vocabulary is needed then, and for a speedup also --plain-rate, --draft-ms and --alpha.
+    Without a RUN the result is a lower bound: k and the bytes are the least that llama.cpp's protocol needs, and a is
+    0. This needs --vocabulary, and for a speedup also --plain-rate, --draft-ms and --alpha.
 
     \b
     Examples:
@@ -74,7 +76,7 @@ def command(
       specmeter latency --vocabulary 248320 --plain-rate 42.4 --draft-ms 11.5 --alpha 0.6 --bandwidth 1000
 
     \b
-    Exit codes: 0 said, 2 no such run, too few networks in it, or impossible numbers.
+    Exit codes: 0 estimated, 2 no such run, too few networks in it, or impossible numbers.
     """
     from specmeter.record import Network
     from specmeter.show.terminal.console import say_json
@@ -90,12 +92,12 @@ def command(
         if vocabulary is None:
             _fail("--vocabulary is missing", "name a RUN to fit the model with, or give the draft's vocabulary")
         if networks:
-            _fail("--network belongs to the arms of a RUN", "name the run, or give --rtt and --bandwidth")
+            _fail("--network needs a RUN", "name the run, or give --rtt and --bandwidth")
         _refuse_half_a_step(given | {"--alpha": alpha})
         model, step = at_least(gamma or 4, vocabulary), _given_step(plain_rate, draft_ms, alpha, gamma or 4)
     else:
         if gamma is not None:
-            _fail("--gamma: a RUN has its own", "leave --gamma out, or leave the RUN out")
+            _fail("--gamma: the RUN sets it", "leave out --gamma, or leave out the RUN")
         measured, step = _measured(folder, networks, alpha)
         model = measured if vocabulary is None else measured.for_vocabulary(vocabulary)
     step = _with_flags(step, plain_rate, verify, draft_ms, local_draft_ms)
@@ -119,7 +121,7 @@ def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tu
     if len(lengths) > 1:
         _fail(
             f"{folder}: has remote or local drafts of {len(lengths)} kinds (target, draft, gamma)",
-            "measure one draft with one gamma in several places",
+            "measure one draft with one gamma behind several networks",
         )
     model = fitted(places, dict(_network(text) for text in networks))
     local = next(place for place in places if not place.remote)
@@ -151,9 +153,7 @@ def _refuse_half_a_step(given: dict[str, float | None]) -> None:
     missing = [flag for flag in ("--plain-rate", "--draft-ms", "--alpha") if given[flag] is None]
     here = [flag for flag, value in given.items() if value is not None]
     if missing and here:
-        _fail(
-            f"{', '.join(here)}: no speedup follows without {' and '.join(missing)}", "give these too, or none of them"
-        )
+        _fail(f"{', '.join(here)}: no speedup follows without {' and '.join(missing)}", "give all of them, or none")
 
 
 def _given_step(plain_rate: float | None, draft_ms: float | None, alpha: float | None, gamma: int) -> DraftStep | None:

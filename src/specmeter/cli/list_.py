@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from specmeter.show.table import Tone
 
 _ENDLESS = 10_000
-"""Width of a table that nobody reads on a terminal: programs want a row to be a line."""
+"""Width of a table that is not read on a terminal: programs want one row per line."""
 
 
 @click.command(name="list")
@@ -68,7 +68,7 @@ def command(as_json: bool) -> None:
     screen.table(Table("bundled", text("name", "what it is"), rows, "bundled experiments"), caption=True, heads=False)
     screen.line()
     if not runs:
-        screen.say("no runs yet: `specmeter run demo` makes the first one")
+        screen.say("no runs yet; start with `specmeter run demo`")
         return
     listed = [
         row(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specmeter.show.table import Phrase, Tone
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes in bytes.")
-_OFFLINE = click.option("--offline", is_flag=True, help="Use only what is on this machine; download nothing.")
+_OFFLINE = click.option("--offline", is_flag=True, help="Use only models already on this machine.")
 _CACHE_LIMIT = 1000
 _CELL_LIMIT = 500
 _ENDLESS = 10_000
@@ -35,7 +35,7 @@ def command() -> None:
     A model is named by a REFERENCE:
       models/qwen3.gguf                        a file
       bench:moe-900m                           a bench model that comes with specmeter
-      bench:dense?size=2GiB&quant=Q8_0         the same with another size or number format
+      bench:dense?size=2GB&quant=Q8_0          the same with another size or number format
       hf:OWNER/REPO/FILE.gguf                  a file on a hub, downloaded once
       hf:OWNER/REPO/FILE.gguf@REVISION         the same, pinned to a branch, tag or commit
 
@@ -86,12 +86,12 @@ def list_models(as_json: bool) -> None:
 def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
     """Make or download models now, so that a run does not have to.
 
-    Prints the path of each model file, or with --json its identity (SHA-256, size).
+    Prints the path of each model file; with --json its identity (SHA-256, size).
 
     \b
     Examples:
       specmeter models build bench:dense-400m bench:moe-400m
-      specmeter models build 'bench:moe?size=2GiB&quant=Q4_0'
+      specmeter models build 'bench:moe?size=2GB&quant=Q4_0'
       specmeter models build hf:OWNER/REPO/FILE.gguf
     """
     from specmeter.models.reference import resolve
@@ -109,14 +109,14 @@ def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("model", metavar="FILE|REFERENCE")
-@click.option("--kv-type-k", default="f16", show_default=True, help="Type of the K cache that sizes are given for.")
-@click.option("--kv-type-v", default="f16", show_default=True, help="Type of the V cache that sizes are given for.")
+@click.option("--kv-type-k", default="f16", show_default=True, help="K cache type to compute sizes for.")
+@click.option("--kv-type-v", default="f16", show_default=True, help="V cache type to compute sizes for.")
 @_OFFLINE
 @_JSON
 def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: bool) -> None:
-    """Say what a model file is, and how many bytes one token costs.
+    """Show what a model file contains and how many bytes one token reads.
 
-    Only the header is read. A bench model that is not there yet is made first, a hub's is downloaded.
+    Only the header is read. A missing bench model is made first, a model on a hub downloaded.
 
     \b
     Examples:
@@ -148,10 +148,10 @@ def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: 
 @_JSON
 @click.pass_context
 def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json: bool) -> None:
-    """Say whether DRAFT can draft for TARGET, and if not, why.
+    """Check whether DRAFT can draft for TARGET, and if not, why.
 
-    The conditions are llama.cpp's; warnings are about what it does not check. A refused draft does not stop its
-    server, which goes on without speculation. Ends with exit code 1 when a condition is refused.
+    The conditions are llama.cpp's own; warnings cover what it does not check. When llama.cpp refuses a draft, its
+    server continues without speculation. The exit code is 1 when a condition fails.
 
     \b
     Examples:
@@ -262,7 +262,7 @@ def _show(comparison: Compatibility) -> None:
     if comparison.accepted:
         screen.say(f"llama.cpp accepts this draft ({comparison.method})")
     else:
-        screen.say("llama.cpp refuses this draft: its server would go on without speculation")
+        screen.say("llama.cpp refuses this draft: its server would continue without speculation")
 
 
 def _print_table(table: Table) -> None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @click.command(name="predict")
 @click.option(
-    "--probe", "probe_file", type=click.Path(dir_okay=False, path_type=Path), help="Costs: a probe of this machine."
+    "--probe", "probe_file", type=click.Path(dir_okay=False, path_type=Path), help="Costs from a probe of this machine."
 )
-@click.option("--device", help="Costs: a device of the catalogue, with --model and --format.")
+@click.option("--device", help="Costs from a device in the catalogue, with --model and --format.")
 @click.option("--model", help="Target, by its name in the catalogue.")
 @click.option("--format", "number_format", default="Q4_K_M", show_default=True, help="Number format of the target.")
 @click.option("--draft-model", help="Draft model, by its name in the catalogue; without one, drafts cost nothing.")
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @click.option("--gamma", "gammas", metavar="N,N,...", help="Draft lengths. Default: 1, 2, 3, 4, 6, 8, 12, 16.")
 @click.option("--alpha", type=float, help="Acceptance: one probability for every position.")
 @click.option("--rates", metavar="A,A,...", help="Acceptance: P(accepted | all before it were), by position.")
-@click.option("--acceptance-from", "run", metavar="RUN", help="Acceptance: as measured in a run.")
+@click.option("--acceptance-from", "run", metavar="RUN", help="Acceptance as measured in a run.")
 @click.option("--kind", help="Only prompts of this kind (with --acceptance-from).")
 @click.option("--arm", "arm_id", help="Only this arm (with --acceptance-from).")
-@click.option("--no-draft", is_flag=True, help="Predict n-gram drafting, although the probe has a draft model.")
+@click.option("--no-draft", is_flag=True, help="Predict n-gram drafting even if the probe has a draft model.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(
     probe_file: Path | None,
@@ -46,11 +46,11 @@ def command(
     no_draft: bool,
     as_json: bool,
 ) -> int:
-    """Predict the speedup for each draft length, with its uncertainty; measure nothing.
+    """Predict the speedup for each draft length, with its uncertainty, without measuring.
 
     Costs come from a probe (`--probe`) or from the catalogue alone (`--device`, `--model`, `--format`). Acceptance is
-    given (`--alpha`, `--rates`), as measured in a run (`--acceptance-from`), or an assumed range. Beside the prediction
-    stand the speedup for every alpha, the best draft length and the alpha at which nothing is gained.
+    given (`--alpha`, `--rates`), taken from a run (`--acceptance-from`), or an assumed range. A second table shows the
+    speedup for every alpha, the best draft length, and the alpha below which speculation loses.
 
     \b
     Examples:
@@ -136,6 +136,6 @@ def _numbers(flag: str, text: str, example: str) -> list[float]:
             raise ValueError
         values = [float(part) for part in parts]
     except ValueError:
-        raise UsageError(f"{flag} {text[:80]}: is no list of numbers", fix=f"write {flag} {example}") from None
+        raise UsageError(f"{flag} {text[:80]}: is not a list of numbers", fix=f"write {flag} {example}") from None
     numbers(flag, values)
     return values

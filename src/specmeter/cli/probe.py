@@ -16,28 +16,38 @@ if TYPE_CHECKING:
 
 @click.command(name="probe")
 @click.argument("target")
-@click.option("--draft", help="A draft model of the target, whose cost is measured too.")
+@click.option("--draft", help="Draft model; its cost is measured too.")
 @click.option(
     "--source",
     type=click.Choice(["libllama", "server"]),
     default="libllama",
     show_default=True,
-    help="Measure directly, or estimate through a server's synthetic acceptance.",
+    help="Measure forwards directly, or estimate them from a server with synthetic acceptance.",
 )
 @click.option(
     "--tokens",
     metavar="N,N..M",
-    help="n to measure, like 1..9,17,33. Default: 1..33, through a server 1,2,3,5,9,17.",
+    help="Values of n, such as 1..9,17,33. Default: 1..33; with a server 1,2,3,5,9,17.",
 )
-@click.option("--depth", type=click.IntRange(1, 1_000_000), help="Tokens in memory before. Default: 128, server 256.")
-@click.option("--repeats", type=click.IntRange(1, 1000), help="Rounds over all n. Default: 9, through a server 6.")
+@click.option(
+    "--depth",
+    type=click.IntRange(1, 1_000_000),
+    help="Tokens in the context beforehand. Default: 128; with a server 256.",
+)
+@click.option("--repeats", type=click.IntRange(1, 1000), help="Rounds over all n. Default: 9; with a server 6.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: all physical cores.")
 @click.option("--gpu-layers", type=click.IntRange(0, 100_000), help="Layers to offload. Default: the engine decides.")
 @click.option("--binary", metavar="FILE", help="A native llama-server, with --source server.")
-@click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to run over. Default: of specmeter.")
-@click.option("--routing", is_flag=True, help="Read the experts of the text and of random tokens, instead of timing.")
+@click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to run over. Default: a bundled text.")
+@click.option(
+    "--routing", is_flag=True, help="Record which experts the text and random tokens choose, instead of timing."
+)
 @click.option("--routing-tokens", type=click.IntRange(2, 10_000_000), default=4096, show_default=True)
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Default: where predictions look for it.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write. Default: where predictions look for it.",
+)
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(
@@ -57,15 +67,14 @@ def command(
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Measure what a forward of TARGET over n tokens costs here: T(n), what verification is made of.
+    """Measure T(n), the time of a forward of TARGET over n tokens: the cost of verification.
 
-    All n are measured in rounds, each round at another place of a real text. The result says v(n) = T(n) / T(1), which
-    models of cost fit, and what a draft must bring; it is kept, and predictions read it. Of an MoE target the experts
-    that consecutive tokens choose are read as well. TARGET and --draft are model references (see `specmeter models`).
+    All n are measured in rounds, each at another place of a real text. The result shows v(n) = T(n) / T(1), which cost
+    models fit, and the acceptance at which a draft pays; it is kept for predictions. For an MoE target the experts that
+    consecutive tokens choose are recorded as well. TARGET and --draft are model references (see `specmeter models`).
 
-    With --routing no curve is timed: the experts of every token and layer are kept in a file (one or two bytes each),
-    and their unions, overlap and balance are shown, beside those of random tokens, which is what llama-bench decodes,
-    and the speed of both.
+    With --routing no curve is timed. The experts of every token and layer are kept in a file (one or two bytes each);
+    their unions, overlap, balance and speed are shown beside those of random tokens, which is what llama-bench decodes.
 
     \b
     Examples:
@@ -94,11 +103,13 @@ def command(
     host = read_host()
     if host.busy_processes:
         busy = ", ".join(host.busy_processes)
-        screen.say(f"warning: other programs are busy: {busy}; times will be too long", wrap=False)
+        screen.say(f"warning: other programs are busy: {busy}; measured times will be too long", wrap=False)
     if routing:
         for flag, given in (("--draft", draft), ("--tokens", tokens), ("--binary", binary), ("--repeats", repeats)):
             if given is not None:
-                raise UsageError(f"{flag} goes with timing, not with --routing", fix=f"leave {flag} or --routing out")
+                raise UsageError(
+                    f"{flag} is for timing; it cannot be combined with --routing", fix=f"leave out {flag} or --routing"
+                )
         if source != "libllama":
             raise UsageError("a server does not show its experts", fix="leave --source server out")
         model = _model("target", target, offline, screen)
@@ -123,7 +134,9 @@ def command(
         probe = make.make_probe(request, host, progress)
     if missing := sorted(set(counts or make.TOKENS[source]) - {point.tokens for point in probe.target_ms.points}):
         shown = ", ".join(map(str, missing))
-        screen.say(f"left out: n = {shown}, whose drafts were never found whole; see --source libllama", wrap=False)
+        screen.say(
+            f"left out: n = {shown}; no draft of that length was verified whole; use --source libllama", wrap=False
+        )
     print_probe(probe, save_probe(probe, out), as_json=as_json)
 
 
@@ -138,7 +151,7 @@ def parse_tokens(given: str) -> tuple[int, ...]:
         ends = (first, last if dots else first)
         if not all(end.isascii() and end.isdecimal() and len(end) <= 6 for end in ends):
             raise UsageError(
-                f"--tokens {part.strip()[:40]!r}: no number of tokens and no range of them", fix="write 1..9,17,33"
+                f"--tokens {part.strip()[:40]!r}: not a number of tokens or a range", fix="write 1..9,17,33"
             )
         low, high = map(int, ends)
         if not 1 <= low <= high <= MOST_TOKENS:

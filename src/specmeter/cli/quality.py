@@ -20,21 +20,28 @@ _MOST_DEPTHS = 20
 
 @click.command(name="quality")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--plan", metavar="NAME|FILE", help="Measure a quality plan, bundled or a YAML file, instead of MODELs.")
+@click.option("--plan", metavar="NAME|FILE", help="Measure a quality plan (bundled, or a YAML file) instead of MODELs.")
 @click.option("--variant", "variants", multiple=True, metavar="NAME", help="With --plan: a variant of it; repeatable.")
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="With --plan: change a value of it; repeatable."
 )
-@click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to score. Default: bench language.")
 @click.option(
-    "--context", type=click.IntRange(16, 1_000_000), default=512, show_default=True, help="Tokens of a window."
+    "--text",
+    "text_file",
+    type=click.Path(path_type=Path),
+    help="Text to score. Default: bundled text in the bench models' language.",
+)
+@click.option(
+    "--context", type=click.IntRange(16, 1_000_000), default=512, show_default=True, help="Tokens per window."
 )
 @click.option(
     "--stride", type=click.IntRange(0, 1_000_000), default=0, help="Tokens between windows. Default: no overlap."
 )
-@click.option("--no-perplexity", is_flag=True, help="Do not score; only with --rates.")
-@click.option("--rates", is_flag=True, help="Measure how fast prompts are read and tokens generated.")
-@click.option("--depths", default="0", show_default=True, metavar="N,N", help="Tokens in memory before what is timed.")
+@click.option("--no-perplexity", is_flag=True, help="Skip perplexity; needs --rates.")
+@click.option("--rates", is_flag=True, help="Also measure how fast prompts are read and tokens generated.")
+@click.option(
+    "--depths", default="0", show_default=True, metavar="N,N", help="Tokens in the context before timing starts."
+)
 @click.option("--prompt-tokens", type=click.IntRange(0, 1_000_000), default=512, show_default=True, help="0: none.")
 @click.option("--generate-tokens", type=click.IntRange(0, 1_000_000), default=128, show_default=True, help="0: none.")
 @click.option("--repeats", type=click.IntRange(1, 1000), default=6, show_default=True, help="Blocks of --rates.")
@@ -43,7 +50,7 @@ _MOST_DEPTHS = 20
 @click.option("--native-perplexity", metavar="FILE|auto", help="Score with this llama-perplexity.")
 @click.option("--native-bench", metavar="FILE|auto", help="Time with this llama-bench.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="File to keep. Default: in the cache folder."
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. Default: one in the cache folder."
 )
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
 @click.option("--json", "as_json", is_flag=True, help="Print report and comparison as JSON.")
@@ -71,20 +78,19 @@ def command(
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Perplexity of each MODEL, and with --rates how fast it is: what a ladder of quantizations needs.
+    """Measure the perplexity of each MODEL, and with --rates its speed.
 
     Windows and stride are those of llama.cpp's perplexity tool. `+-` is what that tool prints; the interval in brackets
-    takes windows instead of tokens as independent, and is the honest one of the two. Changes are against the first
-    MODEL, on the same windows. A model is on the front when no other one is as small, as good and as fast.
+    treats windows instead of tokens as independent, which is the safer one. Changes are relative to the first MODEL, on
+    the same windows. A model is on the front when no other is as small, as good and as fast.
 
-    Rates are those that llama-bench calls pp and tg, at each depth; the models take turns in balanced blocks, each in a
-    fresh process. Without --text a bundled text in the bench models' language is scored, which tells nothing about
-    other models. MODEL is a model reference (see `specmeter models`).
+    Rates are what llama-bench calls pp and tg, at each depth; the models take turns in balanced blocks, each in a fresh
+    process. Without --text, a bundled text in the bench models' language is scored, which says nothing about other
+    models. MODEL is a model reference (see `specmeter models`).
 
-    A plan names models, text and tests in a file, and makes quantizations of a model where a llama-quantize is found;
-    what cannot be had is left out with the reason. Bundled: apple-quant-ladder, qat-vs-ptq,
-    hardware-comparison, quant-perplexity.
-    With --out, an interrupted plan goes on where it was.
+    A plan names models, text and tests in a file, and makes quantizations where llama-quantize is available; models
+    that are missing are left out with the reason. Bundled: apple-quant-ladder, qat-vs-ptq, hardware-comparison,
+    quant-perplexity. With --out, an interrupted plan continues where it stopped.
 
     \b
     Examples:
@@ -98,8 +104,8 @@ def command(
       specmeter quality --plan apple-quant-ladder --set models.F16.reference=model-f16.gguf --set text=wiki.test.raw
 
     \b
-    Exit codes: 0 measured, 2 a model, the text or a flag cannot be used, 3 the engine failed, 130 interrupted (what
-    was complete is kept in the file).
+    Exit codes: 0 measured, 2 a model, the text or a flag cannot be used, 3 the engine failed, 130 interrupted
+    (completed parts are kept in the file).
     """
     if plan is not None:
         _refuse_beside_plan(ctx)
@@ -119,11 +125,11 @@ def command(
     if not models:
         ctx.fail("name one MODEL or more, or a --plan")
     if variants or overrides:
-        raise UsageError("--variant and --set change a plan", fix="name one with --plan")
+        raise UsageError("--variant and --set need a plan", fix="name one with --plan")
     if no_perplexity and not rates:
         raise UsageError("--no-perplexity leaves nothing to measure", fix="add --rates")
     if native_bench is not None and not rates:
-        raise UsageError("--native-bench goes with --rates", fix="add --rates, or leave --native-bench out")
+        raise UsageError("--native-bench needs --rates", fix="add --rates, or leave --native-bench out")
     if native_perplexity is not None and no_perplexity:
         raise UsageError("--native-perplexity with --no-perplexity", fix="leave one of the two out")
     text, identity = read_text(text_file)
@@ -219,7 +225,7 @@ def parse_depths(given: str) -> tuple[int, ...]:
 
     parts = [part.strip() for part in given[:1000].split(",")]
     if len(given) > 1000 or not all(part.isascii() and part.isdecimal() and len(part) <= 7 for part in parts):
-        raise UsageError(f"--depths {given[:40]!r}: no numbers of tokens", fix="write 0,4096,16384")
+        raise UsageError(f"--depths {given[:40]!r}: not a list of token counts", fix="write 0,4096,16384")
     depths = tuple(sorted({int(part) for part in parts}))
     if len(depths) > _MOST_DEPTHS:
         raise UsageError(f"--depths: {len(depths)} are more than {_MOST_DEPTHS}", fix="give fewer")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @click.option(
     "--published",
     metavar="NAME",
-    help="Instead of a run, a published study from the numbers that its document printed; `apple`: all studies on "
-    "Apple machines, `list`: names them.",
+    help="Show a published study from its document's numbers instead of a run; `apple`: all studies on "
+    "Apple machines; `list`: their names.",
 )
 @click.option(
     "--out",
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     type=click.Choice(["en", "zh", "both"]),
     default="both",
     show_default=True,
-    help="Language; both: a switch on the page.",
+    help="Language; both: switch on the page.",
 )
 @click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
 @click.option(
     "--probe",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Probe of the target: adds the cost of a forward over n tokens and the experts it touches.",
+    help="Probe of the target: adds the cost of a forward over n tokens, and the experts it reads.",
 )
 @click.option(
     "--figures",
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     default="svg",
     show_default=True,
     metavar="LIST",
-    help="Of figures: svg, png, pdf, or several with commas.",
+    help="Format of figures: svg, png, pdf, or several with commas.",
 )
 @click.option(
-    "--width", type=click.FloatRange(3, 100), default=16.0, show_default=True, help="Of figures, in centimetres."
+    "--width", type=click.FloatRange(3, 100), default=16.0, show_default=True, help="Width of figures in centimetres."
 )
 @click.option(
     "--tables",
@@ -74,13 +74,13 @@ def command(
     width: float,
     tables: Path | None,
 ) -> None:
-    """Write what RUN found as one HTML page that anybody can open, offline; or as figures and tables for a paper.
+    """Write the results of RUN as one HTML page that opens offline, or as figures and tables for a paper.
 
     RUN is a run folder or a study folder, the name of one under specmeter-runs/, or `latest` (the default: the latest
-    run). The page holds everything it shows and loads nothing. Figures need `pip install 'specmeter[figures]'`.
+    run). The page loads nothing from elsewhere. Figures need `pip install 'specmeter[figures]'`.
 
-    With --published, the page shows what a document printed: which of its numbers are impossible or implausible, what
-    they say about each of its claims, and its tables and figures drawn from them.
+    With --published, the page shows the numbers a document printed: which are impossible or implausible, what they say
+    about each claim, and the document's tables and figures drawn from them.
 
     \b
     Examples:
@@ -102,8 +102,8 @@ def command(
 
     if published is not None and run is not None:
         raise UsageError(
-            f"--published {published}: shows a document's numbers, not those of {run}",
-            fix="leave out RUN, or --published",
+            f"--published {published}: this shows a document's numbers, not those of {run}",
+            fix="leave out RUN or --published",
         )
     if published == "list":
         _list_published()

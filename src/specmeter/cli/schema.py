@@ -6,7 +6,7 @@ import click
 
 
 @click.command(name="schema")
-@click.option("--example", is_flag=True, help="Print a complete experiment file to start from instead.")
+@click.option("--example", is_flag=True, help="Print a complete example file instead.")
 def command(example: bool) -> None:
     """Print the JSON Schema of experiment files, for editors and for reading.
 
@@ -16,7 +16,7 @@ def command(example: bool) -> None:
       specmeter schema --example > mine.yaml
 
     \b
-    Editors with a YAML language server check and complete a file that begins with
+    Editors with a YAML language server check and complete a file that starts with
       # yaml-language-server: $schema=experiment.schema.json
     """
     if example:

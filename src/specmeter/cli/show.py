@@ -7,12 +7,12 @@ import click
 
 @click.command(name="show")
 @click.argument("run", default="latest")
-@click.option("--by-kind", is_flag=True, help="Also show every kind of prompt by itself.")
-@click.option("--by-prompt", is_flag=True, help="Also show the speedup on every single prompt.")
+@click.option("--by-kind", is_flag=True, help="Also show each kind of prompt separately.")
+@click.option("--by-prompt", is_flag=True, help="Also show the speedup on each prompt.")
 @click.option("--positions", is_flag=True, help="Also show acceptance by position and accepted lengths.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(run: str, by_kind: bool, by_prompt: bool, positions: bool, as_json: bool) -> int:
-    """Show what RUN found: rates, speedups with their intervals, acceptance, and the answer.
+    """Show the results of RUN: the answer, rates, speedups with their intervals, and acceptance.
 
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished run is shown
     as far as it has come.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "--published",
     multiple=True,
     metavar="NAME",
-    help="Also a published study from the numbers that its document printed, or `apple` for several; repeatable.",
+    help="Also include a published study from its document's numbers (`apple`: several); repeatable.",
 )
 @click.option(
     "--lang", type=click.Choice(["en", "zh", "both"]), default="both", show_default=True, help="Language of the pages."
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 def command(folder: Path, runs: tuple[str, ...], published: tuple[str, ...], lang: str, open_: bool) -> None:
     """Build a static site of RUNs in FOLDER: an index, a page for each run or study, and its data to download.
 
-    RUN is a run folder or a study folder, or the name of one under specmeter-runs/. Without RUN and --published all
-    that are there are shown; those that cannot be read are left out, which stderr and the index say. The index says of
-    each study how many of its document's claims are supported, contradicted, or cannot be told, and of each run what it
-    answers.
+    RUN is a run folder or a study folder, or the name of one under specmeter-runs/. Without RUN and --published, all of
+    them are included; unreadable ones are left out, as stderr and the index say. The index shows the answer of each
+    run, and for each study how many of its document's claims are supported, contradicted, or undecided.
 
-    A site that FOLDER holds already is written over; a folder with anything else in it is refused. The pages load
-    nothing and can be put on any web server, or opened as files.
+    A site already in FOLDER is overwritten; a folder that holds anything else is refused. The pages load nothing from
+    elsewhere and work on any web server or as files.
 
     \b
     Examples:

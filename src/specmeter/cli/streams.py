@@ -46,7 +46,7 @@ class Printable(io.RawIOBase):
 
 
 def reader_is_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads any more (`specmeter show RUN | head -1`)."""
+    """Whether standard output is a pipe whose reader has gone (`specmeter show RUN | head -1`)."""
     if not hasattr(select, "poll"):
         return True  # Windows cannot be asked, and another pipe than that one hardly breaks
     poll = select.poll()

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @click.group(name="study")
 def command() -> None:
-    """Repeat a published study: measure what it measured, and put its claims to the test.
+    """Repeat a published study: measure what it measured and test its claims.
 
-    A study has one or several parts, experiments or measurements of quality. Its claims, tables and figures are
-    computed from what is measured; the same code draws them from the numbers that the document printed
-    (`specmeter report --published NAME`).
+    A study has one or more parts: experiments or quality measurements. Its claims, tables and figures are computed from
+    the measurements; the same code computes them from the document's printed numbers (`specmeter report --published
+    NAME`).
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def command() -> None:
 
 
 _TRUST = click.option(
-    "--trust", is_flag=True, help="Run the code that a study of your own names (FILE.FUNCTION); read it first."
+    "--trust", is_flag=True, help="Run the code that your study names (FILE.FUNCTION); read it first."
 )
 
 
@@ -45,9 +45,9 @@ _TRUST = click.option(
 @click.argument("folders", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_studies(folders: tuple[str, ...], as_json: bool) -> None:
-    """List the studies: their documents, their parts and variants, and those measured under specmeter-runs/.
+    """List the studies with their documents, parts and variants, and those measured under specmeter-runs/.
 
-    FOLDERS are studies of your own (a folder with a study.yaml), listed after those that come with specmeter.
+    FOLDERS are your own studies (folders with a study.yaml), listed after the bundled ones.
 
     \b
     Examples:
@@ -67,12 +67,10 @@ def list_studies(folders: tuple[str, ...], as_json: bool) -> None:
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Run this variant of every part that has it; repeatable. Every study has `bench` (models that come with "
-    "specmeter) and, on top of it, `quick`.",
+    help="Run this variant of every part that has it; repeatable. Every study has `bench` (bundled models) "
+    "and `quick` (smaller, on top of it).",
 )
-@click.option(
-    "--faithful", is_flag=True, help="The same as --variant faithful before all others: arranged as in the document."
-)
+@click.option("--faithful", is_flag=True, help="Arrange the parts as the document did; short for --variant faithful.")
 @click.option(
     "--model",
     "models",
@@ -92,10 +90,10 @@ def list_studies(folders: tuple[str, ...], as_json: bool) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Study folder; an unfinished study in it is resumed. Default: a new one under specmeter-runs/.",
 )
-@click.option("--new", is_flag=True, help="Start anew even if the same study is unfinished.")
+@click.option("--new", is_flag=True, help="Start a new study even if this one is unfinished.")
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
 @_TRUST
-@click.option("--dry-run", is_flag=True, help="Only say what would be measured, and what cannot be.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be measured, and what cannot be.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found (or the dry run) as JSON.")
 @click.pass_context
 def run(
@@ -112,14 +110,14 @@ def run(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Measure the study NAME (see `specmeter study list`), or resume it where it was left.
+    """Measure the study NAME (see `specmeter study list`), or resume it.
 
-    NAME may be the folder of a study of your own; docs/how-to/write-a-study.md says what it holds.
+    NAME may be the folder of your own study (see docs/how-to/write-a-study.md).
 
-    Parts, arms and models that cannot be measured here are left out with the reason: models that are not there, memory,
-    a binary without what is needed. The rest is measured. Everything is on disk before the next step: after Ctrl-C, a
-    crash or a power cut, the same command measures exactly what is missing. At the end the claims are printed, and
-    report.html is written into the study folder.
+    Parts, arms and models that cannot be measured here (missing models, too little memory, an unsuitable binary) are
+    left out with the reason; the rest is measured. Everything is on disk before the next step: after Ctrl-C, a crash or
+    a power cut, the same command measures exactly what is missing. At the end the claims are printed and report.html is
+    written into the study folder.
 
     \b
     Examples:
@@ -156,7 +154,7 @@ def run(
     else:
         folder, resumed = Folder(out), is_study(out)
         if resumed and new:
-            ctx.fail(f"--new: {out} holds a study already; name another folder")
+            ctx.fail(f"--new: {out} already holds a study; name another folder")
     screen = errors()
     stop_like_ctrl_c()
     record = begin(ready, folder)
@@ -171,7 +169,7 @@ def run(
             print_stopped(screen, folder, _command(ready.order, folder, as_json=as_json))
         return 130
     if not complete:
-        screen.say("not everything could be measured; the same command tries again what is missing")
+        screen.say("not everything could be measured; the same command retries what is missing")
         return 3
     return 1 if invalid else 0
 
@@ -207,10 +205,10 @@ def show(folder: str, trust: bool, as_json: bool) -> int:
 @command.command()
 @click.argument("folder", default="latest")
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder that the files go into."
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write the files into."
 )
 def export(folder: str, out: Path) -> None:
-    """Write a study's data as files, as documents publish theirs.
+    """Write a study's data as files, the way its document published them.
 
     The document's tables as CSV with its own headings, every single request as JSON (one per line), and the environment
     (BENCHMARK_ENV.md). FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default).

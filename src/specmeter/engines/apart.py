@@ -66,7 +66,7 @@ def run_apart(
         code = None
         while code is None:
             if ends_at is not None and time.monotonic() > ends_at:
-                raise EngineHungError(f"llama.cpp was not done after {limit_s:.0f} s", fix="use a smaller model")
+                raise EngineHungError(f"llama.cpp did not finish within {limit_s:.0f} s", fix="use a smaller model")
             code = process.wait(_POLL_S)
             # Also after the end: a child that is done within one look has told what it did all the same.
             line = _last_line(folder / _PROGRESS) if heard is not None else ""
@@ -130,6 +130,6 @@ def _died(code: int, log: Path) -> EngineDiedError:
         file.seek(max(0, log.stat().st_size - _MAX_LOG))
         words = last_words(file.read().decode("utf-8", "replace"))
     return EngineDiedError(
-        f"llama.cpp ended while it was measured (exit code {code}): {'; '.join(words) or 'it said nothing'}",
+        f"llama.cpp ended while it was measured (exit code {code}): {'; '.join(words) or 'it printed nothing'}",
         fix="check the model file with `specmeter models inspect`, and that memory is free",
     )

@@ -43,7 +43,7 @@ def json_object(data: bytes | str, what: str) -> dict[str, Any]:
 def garbage(what: str, data: bytes | str | object) -> EngineProtocolError:
     """The error for an answer that cannot be understood."""
     return EngineProtocolError(
-        f"the engine's answer to {what} cannot be understood: {str(data)[:200]!r}",
+        f"the engine's answer to {what} cannot be parsed: {str(data)[:200]!r}",
         fix="check that this is an unmodified llama-server; its log is in the run folder",
     )
 

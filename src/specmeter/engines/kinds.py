@@ -8,7 +8,8 @@ is imported in `make`. specmeter's own engines are registered in the same way.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.errors import ExperimentError
 from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits
+from specmeter.record.faults import first_fault
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from specmeter.engines import Engine
+    from specmeter.engines import Engine, Launch
     from specmeter.record import Arm, ModelIdentity
 
 GROUP = "specmeter.engines"
@@ -31,6 +33,10 @@ OURS = "specmeter"
 
 def _anything(arm: Arm, has_draft: bool) -> None:
     """An engine that can run whatever its traits allow."""
+
+
+def _not_served(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
+    """An engine that cannot serve, or does not say how."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,9 @@ class EngineKind:
     check_arm: Callable[[Arm, bool], None] = _anything
     """Given an arm, and whether it has a draft model: raises `ExperimentError`, naming the field, for what the traits
     allow and this engine cannot run all the same."""
+    serve: Callable[[Launch, Sequence[str]], tuple[str, ...] | None] = _not_served
+    """Given an arm with its models, and the command line that its session was started with in a run: the command that
+    serves with them, for people to use, without what only measuring needs. None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,16 @@ def installed() -> dict[str, Installed]:
     }
 
 
+def packages() -> dict[str, str]:
+    """The Python package of every engine that is not specmeter's own -> its distribution and version."""
+    return {
+        entry.module.partition(".")[0]: _package(entry)
+        for entries in _entries().values()
+        for entry in entries
+        if not _is_ours(entry)
+    }
+
+
 @cache
 def kind_of(name: str) -> EngineKind:
     """The engine of that name, its module imported now.
@@ -87,13 +106,13 @@ def kind_of(name: str) -> EngineKind:
         near = difflib.get_close_matches(name, installed(), n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ExperimentError(
-            f"engine.kind: no engine {name[:80]!r} is installed here",
+            f"engine.kind: engine {name[:80]!r} is not installed",
             fix=f"{hint}installed: {known}; install the package that brings it, or choose one of these",
         )
     if len(entries) > 1 and not _is_ours(entries[0]):
         brought = " and ".join(_package(it) for it in entries)
         raise ExperimentError(
-            f"engine.kind: {name}: is brought by {brought}, and only one can be meant", fix="uninstall all but one"
+            f"engine.kind: {name}: provided by {brought}; only one may be installed", fix="uninstall all but one"
         )
     entry = entries[0]
     try:
@@ -108,11 +127,11 @@ def kind_of(name: str) -> EngineKind:
     if not isinstance(found, EngineKind):
         raise ExperimentError(
             f"engine.kind: {name}: {entry.value} of {_package(entry)} is a {type(found).__name__}, not an EngineKind",
-            fix="ask its authors; docs/how-to/write-an-engine.md says what an entry point has to name",
+            fix="report this to its authors; docs/how-to/write-an-engine.md says what an entry point must name",
         )
     if not found.traits.model_formats and found.model is None:
         raise ExperimentError(
-            f"engine.kind: {name}: it reads no model files, and does not say what its models are",
+            f"engine.kind: {name}: it reads no model files and does not describe its models",
             fix=f"ask the authors of {_package(entry)} for `model_formats` or `model`",
         )
     return found
@@ -147,12 +166,8 @@ def own_options(name: str, options: Mapping[str, Any]) -> Any:
     try:
         return form.model_validate(dict(options))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(("engine", "options", *(str(part) for part in first["loc"])))
         known = ", ".join(form.model_fields) or "none"
-        raise ExperimentError(
-            f"{where}: {first['msg']} (given: {repr(first['input'])[:80]})", fix=f"options of {name}: {known}"
-        ) from None
+        raise ExperimentError(f"engine.options.{first_fault(error)}", fix=f"options of {name}: {known}") from None
 
 
 def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:
@@ -165,6 +180,19 @@ def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:
     refuse_without_effect(kind.traits, arm, has_draft=has_draft)
     if arm.engine.options:
         own_options(name, arm.engine.options)
+
+
+def serving_command(name: str, launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
+    """The command that serves with an arm; None where the engine does not say, or the arm is a test of the measurement.
+
+    No package of others is loaded for that: another author's engine says it where the run is made.
+    """
+    arm, entries = launch.arm, _entries().get(name, [])
+    if arm.role == "control" or arm.synthetic_rates or arm.refused_draft == "measure":
+        return None
+    if not entries or not (_is_ours(entries[0]) or entries[0].module in sys.modules):
+        return None
+    return kind_of(name).serve(launch, started)
 
 
 def unknown_method(name: str, traits: EngineTraits, method: str) -> str | None:
@@ -210,7 +238,7 @@ def refuse_without_effect(traits: EngineTraits, arm: Arm, *, has_draft: bool) ->
 
 def _nothing_of_the_kind(where: str, field: str) -> ExperimentError:
     return ExperimentError(
-        f"{where}: {field}: the engine has nothing of the kind", fix=f"leave {field} out, or change engine.kind"
+        f"{where}: {field}: the engine does not have this setting", fix=f"leave {field} out, or change engine.kind"
     )
 
 

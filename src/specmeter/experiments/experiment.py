@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
+    ConfigDict,
     Field,
     ValidationInfo,
     model_validator,
@@ -23,6 +24,7 @@ from pydantic import (
 from specmeter.engines.kinds import KV_FIELDS, kind_of, own_options, unknown_method
 from specmeter.engines.llama_cpp.devices import any_remote
 from specmeter.errors import ExperimentError
+from specmeter.experiments.defaults import completed
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (
     DRAFTING_AXES,
@@ -46,10 +48,11 @@ from specmeter.record import (
     Prompt,
     Record,
 )
+from specmeter.record.faults import first_fault
 from specmeter.workloads.spec import Name, WorkloadSpec
 
 MAX_ARMS = 2_000
-"""More arms than this in one experiment are refused: nobody means them."""
+"""More arms than this in one experiment are refused: that is never meant."""
 
 
 MAX_VARIANTS = 64
@@ -68,31 +71,43 @@ REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
 
 
+def _needs_a_target(schema: dict[str, Any]) -> None:
+    schema["required"].remove("targets")
+    schema["anyOf"] = [{"required": ["target"]}, {"required": ["targets"]}]
+
+
 class Experiment(Record):
     """A whole experiment file."""
 
-    name: Name
-    """Becomes part of the run folder's name."""
+    model_config = ConfigDict(json_schema_extra=_needs_a_target)
+
+    name: Annotated[Name, Field(default_factory=str)]
+    """Becomes part of the run folder's name; default: the target's name."""
     description: str = ""
-    """What question it answers."""
+    """The question it answers."""
+    target: Annotated[str | tuple[str, ...] | None, Field(exclude=True)] = None
+    """A target by its reference alone, or several: it is named after its file and stands among `targets` then."""
     targets: Annotated[dict[Name, str], Field(min_length=1, max_length=64)]
     """Name -> model reference: a path, `bench:NAME`, or `hf:owner/repo/file.gguf`."""
+    draft: Annotated[str | tuple[str, ...] | None, Field(exclude=True)] = None
+    """A draft model by its reference alone, or several: it is named after its file and stands among `drafts` then."""
     drafts: Annotated[dict[Name, str], Field(max_length=64, default_factory=dict)]
     """Name -> model reference of draft models."""
     remotes: Annotated[dict[Name, Address | None], Field(max_length=16, default_factory=dict)]
-    """Name -> `HOST:PORT` of a machine that runs `ggml-rpc-server`; null while nobody has said which. Arms put their
-    drafts there by `remote`."""
+    """Name -> `HOST:PORT` of a machine that runs `ggml-rpc-server`; null until it is given. Arms put their drafts there
+    by `remote`."""
     sizes: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e14)]], Field(max_length=128, default_factory=dict)]
-    """Name -> about how many bytes the file of that target or draft has; told where the file is not here and nobody can
-    be asked."""
+    """Name -> approximate bytes of that target's or draft's file; shown where the file is missing and its size
+    unknown."""
     arms: Annotated[tuple[ArmSpec, ...], Field(min_length=1, max_length=1_000)]
-    """What is compared; baselines are added by themselves."""
+    """What is compared; baselines are added automatically."""
     exclude: tuple[Exclusion, ...] = ()
     """Arms to leave out of the matrix."""
     constraints: tuple[Constraint, ...] = ()
     """Conditions that arms must keep."""
-    workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100)]
-    """What is generated."""
+    workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100, default_factory=tuple)]
+    """What is generated; default: a prompt of each kind, of source `bench` where all targets are bench models, else
+    `studies`."""
     design: Design = Design()
     """How measurements are arranged in time."""
     engine: EngineSpec = EngineSpec()
@@ -100,10 +115,15 @@ class Experiment(Record):
     generation: Generation = Generation()
     """What is generated for each prompt."""
     variants: Annotated[Variants, Field(default_factory=dict)]
-    """Name -> what it changes in this file when it is chosen (`specmeter run --variant NAME`): mappings are merged,
-    lists and single values replaced, and null removes a key. Runs hold what the file became, without this section."""
+    """Name -> what the variant changes in this file (`specmeter run --variant NAME`): mappings are merged, lists and
+    single values replaced, and null removes a key. Runs keep the resulting file, without this section."""
     applied: Annotated[tuple[Name, ...], Field(max_length=MAX_VARIANTS)] = ()
-    """Variants that made this experiment what it is, in their order; written by specmeter."""
+    """Variants applied to this experiment, in order; written by specmeter."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _completed(cls, data: Any) -> Any:
+        return completed(cast("Mapping[str, Any]", data)) if isinstance(data, Mapping) else data
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> Experiment:
@@ -125,9 +145,14 @@ class Experiment(Record):
                     if name is not None and name not in known:
                         raise ValueError(
                             f"arms.{index}.{field}: {name!r} is not defined; "
-                            f"known: {', '.join(sorted(known)) or 'none (add it under drafts:)'}"
+                            f"known: {', '.join(sorted(known)) or 'none yet'}"
                         )
         if info.context != ON_RECORD:
+            for name in self.targets.keys() & self.drafts.keys():
+                if self.targets[name] != self.drafts[name]:
+                    raise ValueError(
+                        f"drafts: {name!r} is the name of another model among targets; names must be unique"
+                    )
             self._refuse_unknown()
         return self
 
@@ -186,7 +211,7 @@ class Experiment(Record):
                         f"arms: the matrix has more than {MAX_ARMS} arms", fix="shorten the lists or add exclusions"
                     )
         if not listed:
-            raise ExperimentError("arms: nothing is left after exclusions and constraints", fix="loosen them")
+            raise ExperimentError("arms: exclusions and constraints leave no arm", fix="loosen them")
         _refuse_other_baselines(known, named)
         return self._with_baselines(listed, named, traits)
 
@@ -206,15 +231,16 @@ class Experiment(Record):
         return tuple(prompt for prompt in prompts if prompt.id not in out)
 
     def _expand_spec(self, index: int, spec: ArmSpec, traits: EngineTraits) -> Iterator[Arm]:
-        axes: dict[str, tuple[Any, ...]] = {
-            "target": as_tuple(spec.target) if spec.target is not None else tuple(self.targets),
-            "method": as_tuple(spec.method),
-            "draft": as_tuple(spec.draft),
-            **{name: as_tuple(getattr(spec, name)) for name in DRAFTING_AXES},
-        }
-        for values in itertools.product(*axes.values()):
-            choice = dict(zip(axes, values, strict=True))
-            methods = split_methods(choice.pop("method"))
+        targets = as_tuple(spec.target) if spec.target is not None else tuple(self.targets)
+        axes = {name: as_tuple(getattr(spec, name)) for name in DRAFTING_AXES}
+        choices = (
+            (methods, {"target": target, "draft": draft, **dict(zip(axes, values, strict=True))})
+            for target in targets
+            for methods in map(split_methods, as_tuple(spec.method))
+            for draft in self._drafts_of(spec, methods, traits)
+            for values in itertools.product(*axes.values())
+        )
+        for methods, choice in choices:
             changes = {name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
             if spec.engine.options:
                 changes["options"] = {**self.engine.options, **spec.engine.options}
@@ -228,7 +254,7 @@ class Experiment(Record):
             elif (needs := [it.name for it in known if it.draft_model == "needed"]) and draft is None:
                 raise ExperimentError(
                     f"arms.{index}: method {min(needs)} needs a draft model",
-                    fix=f"add `draft: NAME` with a name from drafts: ({', '.join(sorted(self.drafts)) or 'none yet'})",
+                    fix="name one: `draft: model.gguf` beside the target",
                 )
             elif known and all(it.draft_model == "none" for it in known):
                 choice["draft"] = None
@@ -250,6 +276,11 @@ class Experiment(Record):
             if any(rule.when.matches(arm) and not rule.require.matches(arm) for rule in self.constraints):
                 continue
             yield arm
+
+    def _drafts_of(self, spec: ArmSpec, methods: Sequence[MethodName], traits: EngineTraits) -> Sequence[str | None]:
+        """The drafts that are named; all of them for methods that need one, where none is."""
+        needed = any(known.draft_model == "needed" for name in methods if (known := traits.method(name)) is not None)
+        return tuple(self.drafts) if needed and spec.draft is None and self.drafts else as_tuple(spec.draft)
 
     def _with_baselines(self, listed: Sequence[Arm], named: Collection[str], traits: EngineTraits) -> tuple[Arm, ...]:
         """`listed` with the baselines that are not named, each made of all arms that need it."""
@@ -414,14 +445,10 @@ def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
     try:
         arm = Arm.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ExperimentError(
-            f"arms.{index}.{where}: {first['msg']} (given: {first['input']!r})", fix="correct that value"
-        ) from None
+        raise ExperimentError(f"arms.{index}.{first_fault(error)}", fix="correct that value") from None
     if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
         raise ExperimentError(
             f"arms.{index}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}",
-            fix="every draft would be thrown away",
+            fix="set gamma_min to gamma or less: shorter drafts are discarded",
         )
     return arm

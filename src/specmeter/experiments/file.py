@@ -9,18 +9,19 @@ expand to, without duplicate keys.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import ON_RECORD, Experiment, Variants
+from specmeter.experiments.problems import problems, shown
+from specmeter.text import quoted
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
@@ -116,21 +117,24 @@ def bundled_of(form: Form[Kind]) -> dict[str, Bundled]:
 
 
 def load(
-    reference: str | Path | Experiment, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
+    reference: str | Path | Experiment | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    variants: Sequence[str] = (),
 ) -> LoadedExperiment:
-    """Read a bundled experiment by name, a file by path, or one built in Python; merge `variants` into it, then apply
-    `a.b=c` overrides.
+    """Read a bundled experiment by name, a file by path, or one built in Python (or its keys alone); merge `variants`
+    into it, then apply `a.b=c` overrides.
 
     The experiment has no `variants` any more, and says in `applied` which of them it is made of.
 
     Raises `ExperimentError` for a missing file, bad YAML, unknown keys, wrong types, unknown variants and bad
     overrides.
     """
-    if isinstance(reference, Experiment):
-        text = yaml.safe_dump(
-            reference.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True
-        )
-        found = _load_text(_EXPERIMENT, text, "Experiment", Path.cwd(), overrides, variants)
+    if isinstance(reference, Experiment | Mapping):
+        made = isinstance(reference, Experiment)
+        keys = reference.model_dump(mode="json", exclude_unset=True) if made else dict(reference)
+        source = "Experiment" if made else "the experiment that the options describe"
+        found = _load_text(_EXPERIMENT, written(keys), source, Path.cwd(), overrides, variants)
     else:
         found = load_form(_EXPERIMENT, str(reference), overrides, variants=variants)
     return LoadedExperiment(found.value, found.text, found.source, found.base_dir, found.variants)
@@ -158,6 +162,11 @@ def load_form(
     return _load_text(form, *read_form(reference, form), overrides, variants)
 
 
+def written(keys: Mapping[str, Any]) -> str:
+    """The keys of a file as YAML."""
+    return yaml.safe_dump(dict(keys), sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+
+
 def _load_text(
     form: Form[Kind], text: str, source: str, base_dir: Path, overrides: Sequence[str], variants: Sequence[str]
 ) -> Loaded[Kind]:
@@ -175,7 +184,7 @@ def _load_text(
         _apply(data, override)
     value = _validate(data, source, form)
     if chosen or overrides:
-        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        text = written(data)
     return Loaded(value, text, source, base_dir, tuple(offered))
 
 
@@ -183,11 +192,12 @@ _VARIANTS: TypeAdapter[dict[str, dict[str, Any]]] = TypeAdapter(Variants)
 
 
 def _variants(data: dict[str, Any], source: str) -> dict[str, dict[str, Any]]:
-    """The file's variants. Raises `ExperimentError` for what is no mapping of names to mappings."""
+    """The file's variants. Raises `ExperimentError` for anything but a mapping of names to mappings."""
     try:
         found = _VARIANTS.validate_python({} if data.get("variants") is None else data["variants"])
     except ValidationError as error:
-        raise _refusal(source, _problems(error, {"variants": data.get("variants")}, "variants")) from None
+        lines = problems(error, {"variants": data.get("variants")}, "variants", kind=Experiment)
+        raise _refusal(source, lines) from None
     for name, changes in found.items():
         for key in ("variants", "applied"):
             if key in changes:
@@ -223,6 +233,11 @@ def read_form(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
     """(text, source, folder) of a bundled file by name or of a file by path. Raises `ExperimentError`."""
     path = Path(reference).expanduser()
     looks_like_path = path.suffix in {".yaml", ".yml"} or path.parent != Path()
+    if path.is_dir():
+        raise ExperimentError(
+            f"{path}: a folder, not an {form.word}",
+            fix=f"name a file in it; a run in it is shown by `specmeter show {quoted(str(path))}`",
+        )
     if not looks_like_path and not path.is_file():
         names = bundled_of(form)
         if reference in names:
@@ -240,6 +255,11 @@ def read_form(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise ExperimentError(f"{path}: cannot be read ({why})", fix=f"check the path; {form.listing}") from None
+    if raw.startswith(b"GGUF"):
+        raise ExperimentError(
+            f"{path}: a model, not an {form.word}",
+            fix="`specmeter run MODEL --draft DRAFT` measures it; in a file or in Python it is a `target`",
+        )
     if len(raw) > MAX_BYTES:
         raise ExperimentError(
             f"{path}: larger than {MAX_BYTES:,} bytes", fix=f"a file of this kind ({form.word}) is short"
@@ -378,85 +398,13 @@ def _validate(data: dict[str, Any], source: str, form: Form[Kind], context: str 
     try:
         return form.kind.model_validate(data, context=context)
     except ValidationError as error:
-        raise _refusal(source, _problems(error, data, kind=form.kind), form.keys) from None
+        raise _refusal(source, problems(error, data, kind=form.kind), form.keys) from None
 
 
 def refusal(error: ValidationError, keys: Mapping[str, Any], source: str) -> ExperimentError:
     """What is wrong with the keys of an experiment, in the words of files."""
-    return _refusal(source, _problems(error, keys))
+    return _refusal(source, problems(error, keys, kind=Experiment))
 
 
-def _refusal(source: str, problems: Sequence[str], keys: str = _EXPERIMENT.keys) -> ExperimentError:
-    shown = [*problems[:10], *([f"... and {len(problems) - 10} more"] if len(problems) > 10 else [])]
-    return ExperimentError(f"{source}:\n" + "\n".join(f"  - {line}" for line in shown), fix=keys)
-
-
-def _problems(error: ValidationError, data: object, *under: str, kind: type[BaseModel] = Experiment) -> list[str]:
-    """A line for each place of the file that is wrong, in the file's own words.
-
-    Left out: a list that pydantic calls too short only because all of its items are wrong.
-    """
-    found: dict[tuple[str, ...], list[Any]] = {}
-    for item in error.errors(include_url=False, include_context=False):
-        found.setdefault(_place(data, (*under, *item["loc"]), missing=item["type"] == "missing"), []).append(item)
-    lines: list[str] = []
-    for place, items in found.items():
-        within = any(len(other) > len(place) and other[: len(place)] == place for other in found)
-        told = [item for item in items if not (within and item["type"] == "too_short")]
-        if told:
-            lines.append(_problem(place, told, kind))
-    return lines
-
-
-def _place(data: object, location: Sequence[object], *, missing: bool) -> tuple[str, ...]:
-    """Where in the file: `location` without pydantic's names for the alternatives of a type."""
-    place: list[str] = []
-    node = data
-    for number, part in enumerate(location):
-        if isinstance(node, dict) and part in node:
-            node = cast("dict[object, object]", node)[part]
-        elif isinstance(node, list) and isinstance(part, int) and part < len(cast("list[object]", node)):
-            node = cast("list[object]", node)[part]
-        elif not (missing and number == len(location) - 1):
-            continue
-        place.append(str(part))
-    return tuple(place)
-
-
-_WORDS = {"tuple": "list", "Tuple": "List", "dictionary": "mapping", "Dictionary": "Mapping"}
-"""What pydantic calls things by Python's names, and what a YAML file calls them."""
-
-
-def _problem(place: tuple[str, ...], items: Sequence[Any], kind: type[BaseModel]) -> str:
-    where = ".".join(place) or "file"
-    item = items[0]
-    if item["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(place[-1], [key for key in _all_keys(kind) if key != place[-1]], n=1)
-        return f"{where}: unknown key" + (f"; did you mean {near[0]!r}?" if near else "")
-    if item["type"] == "missing":
-        return f"{where}: missing"
-    if item["type"] == "value_error":
-        message = str(item["msg"]).removeprefix("Value error, ")
-        return f"{where}: {message}" if place else message
-    message = "; or: ".join(dict.fromkeys(str(item["msg"]) for item in items))
-    message = re.sub(r" or instance of \w+| after validation, not 0", "", message)
-    message = re.sub("|".join(_WORDS), lambda found: _WORDS[found[0]], message)
-    return f"{where}: {message} (given: {repr(item['input'])[:80]})"
-
-
-def _all_keys(kind: type[BaseModel]) -> list[str]:
-    found: dict[str, None] = {}
-    seen: set[type[BaseModel]] = set()
-    queue: list[Any] = [kind]
-    while queue:
-        part = queue.pop()
-        if isinstance(part, type) and issubclass(part, BaseModel):
-            if part in seen:
-                continue
-            seen.add(part)
-            for name, field in part.model_fields.items():
-                found[name] = None
-                queue.append(field.annotation)
-        else:
-            queue.extend(get_args(part))
-    return list(found)
+def _refusal(source: str, lines: Sequence[str], keys: str = _EXPERIMENT.keys) -> ExperimentError:
+    return ExperimentError(f"{source}:\n{shown(lines)}", fix=keys)

@@ -67,18 +67,18 @@ class ArmSpec(Record):
     """One line of arms: every list is expanded, and all combinations become arms."""
 
     name: Name | None = None
-    """Names the arm: its id is `TARGET/NAME`. A named arm has single values, except for its targets."""
+    """Names the arm: its id is `TARGET/NAME`. A named arm has single values, except for targets."""
     target: Name | tuple[Name, ...] | None = None
     """Targets by name; default: all of them."""
     method: str | tuple[str, ...] = "draft-simple"
-    """The engine's name of the drafting method, of the default engine llama.cpp's; combine with `+`, for example
-    `ngram-mod+draft-simple`."""
+    """The engine's name for the drafting method (llama.cpp's names for the default engine); combine with `+`, for
+    example `ngram-mod+draft-simple`."""
     draft: Name | tuple[Name, ...] | None = None
-    """Draft models by name, for methods that need one."""
+    """Draft models by name, for methods that need one; default for those: all of them."""
     gamma: int | tuple[int, ...] | None = None
     """Most draft tokens per step."""
     gamma_min: int | tuple[int, ...] | None = None
-    """Drafts shorter than this are thrown away."""
+    """Drafts shorter than this are discarded."""
     p_min: float | tuple[float, ...] | None = None
     """Drafting stops when the draft model's best probability falls below this."""
     ngram_n: int | tuple[int, ...] | None = None
@@ -86,22 +86,22 @@ class ArmSpec(Record):
     ngram_min_hits: int | tuple[int, ...] | None = None
     """How often an n-gram must have been seen."""
     synthetic_rates: tuple[float, ...] = ()
-    """Acceptance by dice with these rates per position: a cost probe, never a result."""
+    """Synthetic acceptance with these rates per position: a cost probe, never a result."""
     refused_draft: RefusedDraft = "refuse"
-    """What becomes of a draft that llama.cpp would refuse: `refuse` stops before anything is measured; `measure` lets
-    the server do what it does then (decode plainly), to show it: such an arm's verdict is invalid."""
+    """What to do with a draft that llama.cpp refuses: `refuse` stops before anything is measured; `measure` lets the
+    server decode plainly, as it then does, to show that; such an arm's verdict is invalid."""
     policy: PolicyName | tuple[PolicyName | None, ...] | None = None
-    """Who decides how long drafts are, up to gamma (engine `libllama` only)."""
+    """Policy that sets the length of drafts, up to gamma (engine `libllama` only)."""
     rule: RuleName | tuple[RuleName | None, ...] | None = None
     """How drafts are verified at temperature > 0 (engine `libllama` only)."""
     remote: Name | None = None
-    """The draft lies on this machine (a name from `remotes`), on the first device that it offers."""
+    """Place the draft on this machine (a name from `remotes`), on its first device."""
     engine: EngineSettings = EngineSettings()
-    """Settings of the engine that these arms change; what is not named stays as it is for the whole experiment."""
+    """Engine settings that these arms change; others stay as in the whole experiment."""
     workloads: Name | tuple[Name, ...] | None = None
     """Run only these workloads; default: all."""
     baseline: Name | None = None
-    """Compare with the plain arm of this name instead of an automatic baseline. A plain arm that has one itself is a
+    """Compare with the plain arm of this name instead of an automatic baseline. A plain arm with a baseline is a
     control."""
 
     @field_serializer("engine")
@@ -150,7 +150,7 @@ class Exclusion(Record):
 
 
 class Constraint(Record):
-    """Where `when` matches an arm, `require` must match too; arms that fail are left out."""
+    """Where `when` matches an arm, `require` must match too; other arms are left out."""
 
     when: Exclusion
     require: Exclusion
@@ -160,17 +160,17 @@ class Design(Record):
     """How measurements are arranged in time."""
 
     blocks: Annotated[int, Field(ge=1, le=1_000)] = 3
-    """Passes over all arms; each block holds its own baselines. At least 3 for an interval worth having."""
+    """Passes over all arms; each block has its own baselines. Use at least 3 for a useful interval."""
     order: Order = "latin"
     """Order of arms within blocks: `latin` balances position, `williams` also which arm runs before which, `random`
     shuffles, `as-written` keeps the file's order. `grouped` measures all blocks of an arm before those of the next, as
     scripts do: that confounds arms with time."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
-    """Of the order; the same seed gives the same schedule everywhere."""
+    """Seed of the order; the same seed gives the same schedule everywhere."""
     invocations: Annotated[int, Field(ge=1, le=100)] = 1
-    """Repetitions of all blocks, each with an order of its own."""
+    """Repetitions of all blocks, each with its own order."""
     warmup: Literal["full", "short", "none"] = "full"
-    """One excluded request per session: of the measured shape (`full`), of 8 tokens (`short`), or none."""
+    """One unmeasured request per session: of the measured shape (`full`), of 8 tokens (`short`), or none."""
     session: Literal["arm", "request"] = "arm"
     """A fresh server per arm and block (`arm`), or for every single request (`request`)."""
     controls: bool = False

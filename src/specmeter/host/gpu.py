@@ -1,4 +1,4 @@
-"""All GPUs of the machine, whoever makes them, under one numbering: NVML's first, then AMD's, then the rest."""
+"""All GPUs of the machine, of every vendor, under one numbering: NVML's first, then AMD's, then the rest."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _WINDOWS_SCHEMES: Mapping[str, str] = {
 
 
 def read_power_source(*, virtual: bool, root: Path = Path("/")) -> PowerSource:
-    """Mains or battery, now. Without any battery in sight a real machine runs on mains; of a `virtual` one (container
-    or VM) nobody can say."""
+    """Mains or battery, now. Without any battery in sight a real machine runs on mains; for a `virtual` one (container
+    or VM) it is unknown."""
     seen = parse_power_supplies(root / "sys/class/power_supply") if sys.platform == "linux" else _ask_psutil()
     return seen or ("unknown" if virtual else "mains")
 

@@ -24,7 +24,7 @@ _GIB = 2**30
 _DISK_BYTES = 3 * _GIB
 _MEMORY_BYTES = 4 * _GIB
 _SWAP_BYTES = _GIB // 4
-_NO_FIX = "nothing to be done from inside; several blocks show whether it matters"
+_NO_FIX = "cannot be changed from here; several blocks show whether it matters"
 _SLOW_POLICIES = ("powersave", "conservative", "low power", "power saver")
 # Name of a device begins with its backend; the vendors whose GPUs that backend drives.
 _BACKEND_VENDORS: Mapping[str, tuple[str, ...]] = {
@@ -125,7 +125,7 @@ def diagnose_native(probe: EngineStatus, programs: Mapping[Program, Path | None]
     there = ", ".join(name for name, path in programs.items() if path is not None)
     told = f"{probe.version} ({probe.path})" + (f", with {there}" if there else "")
     lacking = [f"{name} ({_USES[name]})" for name, path in programs.items() if path is None]
-    fix = f"`{BUILD_COMMAND}` makes what is not there: {', '.join(lacking)}" if lacking else ""
+    fix = f"`{BUILD_COMMAND}` builds what is missing: {', '.join(lacking)}" if lacking else ""
     return Diagnosis("engines", "native", "ok", told, fix)
 
 
@@ -178,7 +178,7 @@ def _vendors(device: str) -> tuple[str, ...]:
 
 
 def _idle_gpu(gpu: Gpu) -> Diagnosis:
-    detail = f"{gpu.name}: no engine here can use it"
+    detail = f"{gpu.name}: no installed engine can use it"
     if gpu.vendor == "NVIDIA" and gpu.driver is None:
         return Diagnosis("devices", f"GPU {gpu.index}", "missing", detail, "install NVIDIA's driver")
     if gpu.vendor == "Apple":
@@ -230,14 +230,14 @@ def _cache_folder() -> Diagnosis:
 
 def _power(host: Host) -> Diagnosis:
     if host.power_source == "battery":
-        return Diagnosis("host", "power", "limited", "on battery: clocks are held down", "plug the machine in")
+        return Diagnosis("host", "power", "limited", "on battery: clocks are throttled", "plug the machine in")
     if host.power_source == "unknown":
         return Diagnosis("host", "power", "limited", _unseen(host), _NO_FIX)
     return Diagnosis("host", "power", "ok", "mains")
 
 
 def _energy(host: Host) -> Diagnosis:
-    meter = host.power_meter or PowerMeter(unread=("it was not asked",))
+    meter = host.power_meter or PowerMeter(unread=("not queried",))
     if not meter.unread:
         return Diagnosis("host", "energy", "ok", f"joules of {', '.join(meter.sources)}")
     # What cannot be read costs a column of the results, not the results.
@@ -274,7 +274,7 @@ def _cores(host: Host) -> Diagnosis:
         fix = f"give the container more cores, or set engine.threads to at most {max(1, int(usable))}"
         return Diagnosis("host", "cores", "limited", detail, fix)
     if usable < 2:
-        fix = "with a single core everything else on the machine disturbs the engine: use more blocks"
+        fix = "with a single core everything else disturbs the engine; use more blocks"
         return Diagnosis("host", "cores", "limited", detail, fix)
     return Diagnosis("host", "cores", "ok", detail)
 
@@ -295,14 +295,14 @@ def _swap(host: Host) -> Diagnosis:
             "host",
             "swap",
             "limited",
-            f"{size(host.swap_used_bytes)} in use: a model that is swapped out is read from disk for every token",
+            f"{size(host.swap_used_bytes)} in use: a swapped-out model is read from disk for every token",
             "close other programs, then `sudo swapoff -a && sudo swapon -a`",
         )
     return Diagnosis("host", "swap", "ok", f"{size(host.swap_used_bytes)} in use" if host.swap_used_bytes else "unused")
 
 
 def _unseen(host: Host) -> str:
-    return f"cannot be seen ({host.container or 'no sensor'})"
+    return f"not readable ({host.container or 'no sensor'})"
 
 
 def _short(path: Path) -> str:

@@ -133,7 +133,7 @@ class Scout:
         busy = tuple(it for it in rounds if it not in calm)
         if busy and not calm:
             share = fmean(share for it in busy for share in it.other_cpu_percent)
-            failure = f"other programs took {percent(share / 100)} of the machine while it was measured"
+            failure = f"other programs took {percent(share / 100)} of the machine during it"
         return StepProbe(
             baseline_id=baseline_id,
             target=arm.target,
@@ -230,7 +230,7 @@ class Scout:
         if reason is not None:
             return reason
         if arm.policy is not None:
-            return f"the policy {arm.policy} decides about draft lengths while it runs"
+            return f"the policy {arm.policy} chooses draft lengths while it runs"
         texts = self._texts.get(arm.baseline_id or "", {})
         prompts = {it.prompt_id: it.token_ids for it in self._store.prompt_tokens() if it.target == arm.target}
         profiles = self._profiles(arm, texts, prompts)
@@ -250,7 +250,7 @@ class Scout:
                 found.add(prompt_id, Counter((arm.gamma or 1, it.drafted, it.accepted) for it in rounds))
         missing = len(wanted) - len(found.prompts)
         if not found.prompts:
-            return "its baseline has no text of its prompts yet"
+            return "its baseline has not generated text for its prompts yet"
         less = f", {missing} without a text" if missing else ""
         how = ", each as after a prompt of its length" if by_map else ""
         found.basis = f"replayed on the text of {arm.baseline_id} ({counted(len(found.prompts), 'prompt')}{less}{how})"

@@ -23,11 +23,11 @@ class AbsentModel(Record):
     """`targets.NAME` or `drafts.NAME`."""
     reference: str
     size_bytes: int | None
-    """None where nobody has said."""
+    """None where it is unknown."""
     about: bool = False
-    """Whether the size is what the experiment says, because nobody else could be asked."""
+    """Whether the size is the experiment's own statement, because the hub could not be asked."""
     why: str | None
-    """Why it cannot be had; None where a run would fetch it by itself."""
+    """Why it is unavailable; None where a run would download it."""
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ def absent_models(
     """Those of the models (by their keys) that are not here; bench models are made when they are needed.
 
     `sizes` (bytes, by the same keys) are told of models on a hub that cannot be asked.
-    With `offline` a model on a hub cannot be had unless it is here. A hub is asked for sizes, unless `offline` or not
+    With `offline` a model on a hub is unavailable unless it is here. A hub is asked for sizes, unless `offline` or not
     to `ask`; then models on it are not looked at. Raises `ModelError` for a reference that is malformed.
     """
     found: list[AbsentModel] = []
@@ -63,7 +63,7 @@ def absent_models(
 
 
 def refuse_absent(models: Sequence[AbsentModel]) -> None:
-    """Raise one `ModelError` about all of them when one of them cannot be had."""
+    """Raise one `ModelError` about all of them when one of them is unavailable."""
     lacking = [model for model in models if model.why is not None]
     if not lacking:
         return
@@ -71,14 +71,14 @@ def refuse_absent(models: Sequence[AbsentModel]) -> None:
     count = f"{len(lacking)} models are" if len(lacking) > 1 else "a model is"
     lines = [f"{count} not on this machine:", *(line for model in lacking for line in _described(model))]
     if there:
-        lines += ["a run would fetch as well:", *(f"  {_named(model)}" for model in there)]
+        lines += ["a run would also download:", *(f"  {_named(model)}" for model in there)]
     sizes = [model.size_bytes for model in models if model.size_bytes is not None]
     if len(sizes) > 1:
         about = "about " * any(model.about for model in models)
         lines.append(f"together {about}{size(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known"))
     own = "name files of your own with --set"
     on_hub = any(origin_of(model.reference) == "hf" for model in lacking)
-    raise ModelError("\n".join(lines), fix=f"get them by these commands, or {own}" if on_hub else own)
+    raise ModelError("\n".join(lines), fix=f"get them with these commands, or {own}" if on_hub else own)
 
 
 def _sized(model: AbsentModel, size: float | None) -> AbsentModel:
@@ -109,9 +109,9 @@ def _on_hub(key: str, reference: str, *, offline: bool) -> Iterator[AbsentModel]
         return
     why = None
     if offline:
-        why = "was not downloaded yet, and --offline forbids it"
+        why = "not downloaded yet, and --offline forbids it"
     elif size is None:
-        why = "was not downloaded yet, and the hub cannot be reached"
+        why = "not downloaded yet, and the hub cannot be reached"
     yield AbsentModel(key=key, reference=reference, size_bytes=size, why=why)
 
 

@@ -1,7 +1,7 @@
 """References to bench models, `bench:NAME[?key=value&...]`, and the files they stand for.
 
 - `bench:dense`, `bench:draft-small`, ...: a trained core as it is shipped; with `quant`, converted.
-- `bench:dense?size=2GiB&quant=Q8_0`: a core inflated to a size (`inflate`); `layers` fixes the depth.
+- `bench:dense?size=2GB&quant=Q8_0`: a core inflated to a size (`inflate`); `layers` fixes the depth.
 - `bench:dense-400m`, ...: named sizes.
 - `bench:shape/qwen3-30b-a3b?scale=0.05&quant=Q8_0`: random weights in the shape of a real model (`shapes`): for timing
   only.
@@ -149,7 +149,7 @@ def _query(reference: str, query: str) -> dict[str, str]:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
         raise ModelError(
-            f"{reference!r}: {error}", fix="write parameters as ?key=value&key=value, for example ?size=2GiB&quant=Q8_0"
+            f"{reference!r}: {error}", fix="write parameters as ?key=value&key=value, for example ?size=2GB&quant=Q8_0"
         ) from error
     values = dict(pairs)
     if len(values) < len(pairs):
@@ -172,7 +172,7 @@ def _size(reference: str, text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match or match[2].lower() not in _UNITS or float(match[1]) == 0:
         raise ModelError(
-            f"size={text!r} in {reference!r} is not a size", fix="write for example size=400MB or size=2GiB"
+            f"size={text!r} in {reference!r} is not a size", fix="write for example size=400MB or size=2GB"
         )
     return int(float(match[1]) * _UNITS[match[2].lower()])
 

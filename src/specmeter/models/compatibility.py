@@ -4,7 +4,7 @@ The conditions of status `refused` are those of `common_speculative_are_compatib
 common/speculative.cpp, in its order, and what loading the vocabularies demands before. The version that specmeter
 pins refuses every mismatch ("the target and draft vocabs are not compatible") and its server then goes on *without*
 speculation; builds of 2025 translated the draft's text token by token instead ("tokens will be translated"), which
-measures something else. Conditions of status `warning` are checked by nobody and cost acceptance or time.
+measures something else. llama.cpp does not check conditions of status `warning`; they cost acceptance or time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_SIZE_DIFFERENCE = 128
 """llama.cpp's SPEC_VOCAB_MAX_SIZE_DIFFERENCE."""
 FIRST_CHECKED_TOKEN = 5
 """llama.cpp's SPEC_VOCAB_CHECK_START_TOKEN_ID."""
-_METHOD_BY_ARCHITECTURE: dict[str, MethodName] = {
+METHOD_BY_ARCHITECTURE: dict[str, MethodName] = {
     "eagle3": "draft-eagle3",
     "dflash": "draft-dflash",
     "gemma4-assistant": "draft-mtp",
@@ -60,7 +60,7 @@ def compare(target: Path, draft: Path) -> Compatibility:
     """
     target_parts, draft_parts = read_parts(target), read_parts(draft)
     one, other = describe(target_parts), describe(draft_parts)
-    method = _METHOD_BY_ARCHITECTURE.get(other.architecture or "", "draft-simple")
+    method = METHOD_BY_ARCHITECTURE.get(other.architecture or "", "draft-simple")
     conditions = [_state(one, other)]
     if method == "draft-simple":
         conditions = [
@@ -131,7 +131,7 @@ def _refused(target: Vocabulary, draft: Vocabulary) -> list[Condition]:
         ),
         _check(
             "vocabulary-size", difference <= MAX_SIZE_DIFFERENCE, "refused", target.size, draft.size,
-            f"may differ by {MAX_SIZE_DIFFERENCE} tokens, differs by {difference}",
+            f"may differ by {MAX_SIZE_DIFFERENCE} tokens; differs by {difference}",
         ),
     ]  # fmt: skip
 

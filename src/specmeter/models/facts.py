@@ -143,6 +143,6 @@ def _limited(metadata: Metadata, key: str, limit: int) -> int | None:
     if value is not None and value > limit:
         raise ModelError(
             f"{metadata.header.path}: {key.removeprefix('.')} is {value} (llama.cpp allows {limit})",
-            fix="this file is damaged or was made for something else; use another one",
+            fix="the file is damaged or made for another program; use another one",
         )
     return value

@@ -24,6 +24,7 @@ from typing import BinaryIO, Final, overload
 
 from specmeter.errors import ModelError
 from specmeter.models.ggml_types import GGML_TYPES, GgmlType
+from specmeter.text import size
 
 MAX_HEADER_BYTES: Final = 128 * 1024**2
 """Largest header read; the largest vocabularies in use (600,000 merges) take about 20 MB."""
@@ -128,8 +129,8 @@ class Tensor:
     def elements(self) -> int:
         """Number of weights."""
         product = 1
-        for size in self.shape:
-            product *= size
+        for length in self.shape:
+            product *= length
         return product
 
     @property
@@ -154,7 +155,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """Read the header of the GGUF file at `path`.
 
-    Raises `ModelError` when the file is missing, is no GGUF file, is damaged or truncated (tensor data beyond its
+    Raises `ModelError` when the file is missing, is not a GGUF file, is damaged or truncated (tensor data beyond its
     end), or asks for more than the limits of this module.
     """
     try:
@@ -196,14 +197,14 @@ class _Cursor:
     def _fill(self, count: int) -> int:
         """Have at least `count` bytes from the current place in the window; returns how many there are."""
         if self.offset + count > self.size:
-            raise self.damaged(f"the header ends beyond the end of the file ({self.size} bytes): truncated")
+            raise self.damaged(f"the header ends beyond the end of the file ({size(self.size)}): truncated")
         if self.offset + count > MAX_HEADER_BYTES:
-            raise self.damaged(f"the header is larger than {MAX_HEADER_BYTES} bytes")
+            raise self.damaged(f"the header is larger than {size(MAX_HEADER_BYTES)}")
         rest = self._window[self._at :]
         self._window = rest + self._file.read(max(count - len(rest), _CHUNK, len(rest)))
         self._base, self._at = self.offset, 0
         if len(self._window) < count:
-            raise self.damaged("the file became shorter while it was read")
+            raise self.damaged("the file became shorter while being read")
         return len(self._window)
 
     def take(self, count: int) -> bytes:
@@ -262,6 +263,11 @@ class _Cursor:
 def _read(cursor: _Cursor) -> Header:
     magic = cursor.take(min(4, cursor.size))
     if magic != b"GGUF":
+        if cursor.path.suffix.lower() in (".yaml", ".yml"):
+            raise ModelError(
+                f"{cursor.path}: an experiment file, not a model",
+                fix="name a GGUF file here; `specmeter run FILE.yaml` runs an experiment",
+            )
         raise cursor.damaged(f"it begins with {magic!r} instead of b'GGUF'")
     version = cursor.u32()
     if version and version & 0xFFFF == 0:
@@ -328,7 +334,7 @@ def _read_tensor(cursor: _Cursor) -> Tensor:
         raise cursor.damaged(f"tensor {name!r} has more elements than can be counted: {shape}")
     if shape[0] % tensor.type.block:
         raise cursor.damaged(
-            f"tensor {name!r}: rows of {shape[0]} elements are no multiple of {tensor.type.name}'s {tensor.type.block}"
+            f"tensor {name!r}: rows of {shape[0]} elements, not a multiple of {tensor.type.name}'s {tensor.type.block}"
         )
     return tensor
 

@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import ModelError
 from specmeter.models.split import is_part, part_paths
+from specmeter.text import size
 
 PREFIX = "hf:"
 Progress = Callable[[int, int], None]
@@ -191,7 +192,7 @@ def _ask(file: HubFile) -> _Remote:
         raise _explain(error, file) from error
     if not _COMMIT.fullmatch(answer.commit_hash or "") or not answer.etag or answer.size is None or answer.size < 0:
         raise ModelError(
-            f"{file}: {_endpoint() or 'the hub'} does not answer as a hub does", fix="check HF_ENDPOINT and proxies"
+            f"{file}: {_endpoint() or 'the hub'} does not answer like a model hub", fix="check HF_ENDPOINT and proxies"
         )
     return _Remote(str(answer.commit_hash), answer.etag, answer.size)
 
@@ -234,13 +235,12 @@ def _download(file: HubFile, remote: _Remote, destination: Path, progress: Progr
             have = 0
         free = shutil.disk_usage(destination.parent).free
         if free < remote.size_bytes - have:
-            raise OSError(errno.ENOSPC, f"{remote.size_bytes - have} bytes are needed, {free} are free")
+            raise OSError(errno.ENOSPC, f"{size(remote.size_bytes - have)} needed, {size(free)} free")
         _stream(file, remote, part, progress)
         if not _matches(part, remote):
             part.unlink()
             raise ModelError(
-                f"{file}: the {remote.size_bytes} bytes that arrived do not have the checksum {remote.etag} that the "
-                "hub names",
+                f"{file}: the downloaded {size(remote.size_bytes)} do not match the hub's checksum {remote.etag}",
                 fix="try again; if it persists, a proxy or the repository itself is broken",
             )
         part.replace(destination)
@@ -298,7 +298,7 @@ def _explain(error: Exception, file: HubFile) -> ModelError:
         )
     if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 403):
         return ModelError(
-            f"{file}: there is no such repository, or it is private",
+            f"{file}: the repository does not exist, or it is private",
             fix="check owner and name; for a private repository set HF_TOKEN to a token that may read it",
         )
     if isinstance(error, errors.RevisionNotFoundError):
@@ -320,7 +320,7 @@ def _explain(error: Exception, file: HubFile) -> ModelError:
         )
     return _UnreachableError(
         f"{file}: the hub could not be reached or the connection broke ({type(error).__name__}: {error})",
-        fix="check the network, HF_ENDPOINT and HF_HUB_OFFLINE, then run again: what has arrived is kept",
+        fix="check the network, HF_ENDPOINT and HF_HUB_OFFLINE, then run again; downloaded data is kept",
     )
 
 
@@ -346,7 +346,7 @@ _FOLDER_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 def fetch_folder(reference: str, *, offline: bool = False) -> Path:
     """The folder on this machine, downloaded first if need be; with `offline` only what is there already.
 
-    Raises `ModelError` for a malformed reference and where the folder cannot be had.
+    Raises `ModelError` for a malformed reference and where the folder cannot be downloaded.
     """
     from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
     from huggingface_hub.utils import disable_progress_bars
@@ -362,7 +362,7 @@ def fetch_folder(reference: str, *, offline: bool = False) -> Path:
     except Exception as error:  # huggingface_hub lets the exceptions of whichever HTTP library it uses pass
         said = str(error).partition("\n")[0][:300]
         raise ModelError(
-            f"{reference}: cannot be had ({type(error).__name__}: {said})",
+            f"{reference}: cannot be downloaded ({type(error).__name__}: {said})",
             fix="check owner, name and network; or download it yourself and name the folder",
         ) from error
     return Path(found)

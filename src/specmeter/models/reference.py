@@ -60,8 +60,8 @@ def refuse_changes(model: ModelIdentity) -> None:
         and _sha256([header.path for header in read_parts(Path(model.path))]) != model.sha256
     ):
         raise ModelError(
-            f"{model.path}: this is another file than when the run began",
-            fix="put the old file back and run the same command again, or begin a new run (--new)",
+            f"{model.path}: the file changed since the run began",
+            fix="restore the old file and run the same command again, or start a new run (--new)",
         )
 
 
@@ -123,6 +123,17 @@ def origin_of(reference: str) -> Origin:
     return "path"
 
 
+def means_a_model(reference: str) -> bool:
+    """Whether a model is meant, and not an experiment: by its scheme, its ending, or what the file begins with."""
+    if reference.startswith(("hf:", "bench:")) or reference.lower().endswith(".gguf"):
+        return True
+    try:
+        with Path(reference).expanduser().open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
 _KINDS = "use a path, bench:NAME (see `specmeter models list`) or hf:OWNER/REPO/FILE.gguf"
 
 
@@ -150,7 +161,7 @@ def _existing(path: Path) -> Path:
         names, folder = [], path
     models = [name for name in names if name.lower().endswith(".gguf")]
     if path == folder and path.is_dir():
-        shown = ", ".join(models[:5]) or "there is none in it"
+        shown = ", ".join(models[:5]) or "it contains none"
         raise ModelError(f"{path} is a directory", fix=f"name a .gguf file in it: {shown}")
     near = get_close_matches(path.name, names, n=3, cutoff=0.6) or models[:5]
     raise ModelError(

@@ -59,7 +59,7 @@ def make(source: Path, kind: str, quantizer: Path | None, progress: Progress | N
     stored = _stored(parts)
     if stored not in _FLOATS:
         raise ModelError(
-            f"{source}: is in {stored} already; quantizing it again would add the loss of both",
+            f"{source}: already in {stored}; quantizing it again would add its loss to the new one",
             fix="name the model's F16, BF16 or F32 file",
         )
     if quantizer is not None:

@@ -97,7 +97,7 @@ SHAPES = {
 
 
 def is_timing_only(path: str | Path) -> bool:
-    """Whether a model file says that its weights are random; raises `ModelError` when it is no usable GGUF file."""
+    """Whether a model file says that its weights are random; raises `ModelError` when it is not a usable GGUF file."""
     return read_header(Path(path)).metadata.get(_TIMING_ONLY) is True
 
 

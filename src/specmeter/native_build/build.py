@@ -101,7 +101,7 @@ def build(spec: BuildSpec, heard: Heard) -> Build:
     """Build what is asked for, or what an interrupted build left to do.
 
     Raises `UsageError` where something must be installed first or the order cannot be carried out, `EngineError` when
-    the sources cannot be had, the build fails or its server does not run here.
+    the sources cannot be downloaded, the build fails or its server does not run here.
     """
     from filelock import FileLock, Timeout
 
@@ -123,7 +123,7 @@ def build(spec: BuildSpec, heard: Heard) -> Build:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
     except Timeout:
-        raise UsageError(f"{folder}: is being built by another process", fix="wait until that one has ended") from None
+        raise UsageError(f"{folder}: another process is building here", fix="wait until it has ended") from None
     except OSError as error:
         raise UsageError(
             f"{folder}: cannot be written ({error.strerror or error})",
@@ -206,7 +206,7 @@ def _run(command: Sequence[str], what: str, log: Path, heard: Heard) -> None:
     if code != 0:
         raise EngineError(
             f"{Path(command[0]).name} failed while {what} (exit code {code}){_why(_text(log))}",
-            fix=f"the whole of what it printed is in {log}; the same command goes on where it was",
+            fix=f"its output is in {log}; the same command continues where it stopped",
         )
 
 

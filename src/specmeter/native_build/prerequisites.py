@@ -43,7 +43,7 @@ def require(backends: Sequence[Backend]) -> None:
     if lacking:
         raise UsageError(
             "llama.cpp cannot be built here: there is no " + ", no ".join(item.what for item in lacking),
-            fix="; ".join(dict.fromkeys(item.fix for item in lacking)) + "; then this command again",
+            fix="; ".join(dict.fromkeys(item.fix for item in lacking)) + ", then run this command again",
         )
 
 
@@ -99,7 +99,7 @@ def _has_compiler(system: System, which: Callable[[str], str | None], answers: C
 def _cuda(system: System, which: Callable[[str], str | None]) -> Iterator[Lacking]:
     known = os.environ.get("CUDACXX") or os.environ.get("CUDA_PATH") or which("nvcc")
     if system == "darwin":
-        yield Lacking("CUDA on a Mac", "leave --cuda out: Metal is built by itself")
+        yield Lacking("CUDA on a Mac", "leave out --cuda: Metal is built in")
     elif not known and not NVCC.is_file():
         yield Lacking("CUDA compiler (nvcc)", "install NVIDIA's CUDA Toolkit, with its bin folder on PATH")
 

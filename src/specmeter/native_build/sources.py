@@ -62,7 +62,7 @@ def packaged(folder: Path, run: Run) -> Path:
         except EngineError as error:
             raise EngineError(
                 f"the source package {REQUIREMENT} could not be downloaded: {error.message}",
-                fix="connect to a package index (pip's settings count), or give sources: --source FOLDER or ARCHIVE; "
+                fix="connect to a package index (pip's settings apply), or give sources: --source FOLDER or ARCHIVE; "
                 f"on another machine: pip download --no-deps --no-binary :all: {REQUIREMENT}",
             ) from None
         unpack(_checked(Path(name) / ARCHIVE), folder / NAME, below=NAME, only=_INSIDE)
@@ -119,7 +119,7 @@ def unpack(archive: Path, into: Path, *, below: str = "", only: str = "", sought
                 raise _without_sources(str(archive))
             (_unpack_zip if is_zip else _unpack_tar)(archive, Path(name), only)
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
-            why = (str(error).splitlines() or ["it ends too early"])[0].rstrip(":")[:200]
+            why = (str(error).splitlines() or ["it is cut off"])[0].rstrip(":")[:200]
             raise UsageError(
                 f"{archive}: is not an archive that can be unpacked ({why})",
                 fix="name a .tar.gz or .zip of llama.cpp's sources; download it again if it was cut off",
@@ -127,7 +127,7 @@ def unpack(archive: Path, into: Path, *, below: str = "", only: str = "", sought
         except OSError as error:
             raise UsageError(
                 f"{archive}: cannot be unpacked below {into.parent} ({error.strerror or str(error)[:200]})",
-                fix="see that the file can be read, and that the cache folder can be written to and has room",
+                fix="make the file readable, and the cache folder writable with enough room",
             ) from None
         made = Path(name) / below
         if not made.is_dir():
@@ -216,7 +216,7 @@ def _found(top: Path, told: str) -> Path:
 
 def _without_sources(told: str) -> UsageError:
     return UsageError(
-        f"{told}: there are no sources of llama.cpp in it (no folder with {', '.join(_SIGNS)})",
+        f"{told}: it does not contain llama.cpp's sources (no folder with {', '.join(_SIGNS)})",
         fix="name the folder that a clone of llama.cpp made, or an archive of one",
     )
 
@@ -235,7 +235,7 @@ def _checked(archive: Path) -> Path:
     found = archive_sha256(archive)
     if found != SHA256:
         raise EngineError(
-            f"{ARCHIVE} has SHA-256 {found}, not {SHA256}", fix="download it again; this one is not to be built"
+            f"{ARCHIVE} has SHA-256 {found}, not {SHA256}", fix="download it again; do not build this one"
         )
     return archive
 
@@ -249,6 +249,6 @@ def _pip() -> list[str]:
     if uvx := shutil.which("uvx"):
         return [uvx, "pip"]
     raise UsageError(
-        "there is neither pip nor uv to download the sources with",
-        fix="python -m ensurepip, then this command again; or give sources: --source FOLDER or ARCHIVE",
+        "neither pip nor uv is here to download the sources",
+        fix="run `python -m ensurepip`, then this command again; or give sources: --source FOLDER or ARCHIVE",
     )

@@ -2,7 +2,7 @@
 which side of a number they lie. Every statistic that is shown is made in `numbers`, here or in `stats` and `shares`.
 
 Intervals of products and quotients are taken at their worst: the lower end of one with the upper end of the other. They
-are too wide rather than too narrow, so that whoever rules by them errs on the side of "cannot tell".
+are too wide rather than too narrow, so that rulings based on them err on the side of "cannot tell".
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def with_error(point: float, error: float, unit: str, method: str, *, n: int) ->
 
 
 def between(point: float, low: float, high: float, unit: str, method: str, *, n: int) -> Estimate:
-    """A number with an interval that somebody else gave."""
+    """A number with an interval from elsewhere."""
     return Estimate(point=float(point), low=float(low), high=float(high), n=n, unit=unit, method=method)
 
 
@@ -155,7 +155,7 @@ def product(first: Estimate, second: Estimate, *, unit: str, method: str) -> Est
 def quotient(first: Estimate, second: Estimate, *, unit: str, method: str) -> Estimate:
     """first / second, both positive; without an interval where an end of one of them is missing, or the second's is 0.
 
-    A half of an interval that could be had is left out as well: nothing is ruled by what would be shown as none.
+    One known end of an interval is left out as well: nothing is ruled by what would be shown as none.
     `method` says what is divided; how the interval came is added.
     """
     ours, theirs = _ends(first), _ends(second)

@@ -13,7 +13,7 @@ from specmeter.numbers.stats import SAME, at_level, degrees_of_freedom, log_half
 from specmeter.record import Estimate, Record
 
 MARGIN = 0.02
-"""A difference that nobody would act upon, and the half width that advice on the number of blocks aims at."""
+"""A negligible difference, and the half width that advice on the number of blocks aims at."""
 MOST_UNITS = 10_000
 """Advice that asks for more blocks than this is none."""
 

@@ -137,7 +137,7 @@ def speedups_by_group(
     """
     _check_level(level)
     if not np.isfinite(logs).all():
-        raise UsageError("speedup: a rate is not positive", fix="leave out what measured nothing")
+        raise UsageError("speedup: a rate is not positive", fix="leave out what was not measured")
     if not len(logs):
         return {}
     order = np.argsort(groups, kind="stable")
@@ -220,7 +220,7 @@ def with_doubt(estimate: Estimate, variance: float, df: int) -> Estimate:
     measured. Raises `UsageError` like `at_level`.
     """
     if math.isinf(variance):
-        why = "too little was measured: most of it would be estimated"
+        why = "too little was measured: most of the result would be an estimate"
         return estimate.model_copy(update={"low": None, "high": None, "method": why})
     half = log_half(estimate)
     if half is None or variance == 0:

@@ -16,7 +16,7 @@ MAX_BYTES = 8 * 1024 * 1024
 """A probe takes some ten kilobytes; a file larger than this is none."""
 _NAME_LENGTH = 80
 _MOST_FILES = 1_000
-"""Of the probes folder, the newest ones; nobody has more."""
+"""The newest files of the probes folder; a larger number is not to be expected."""
 
 
 def probes_folder() -> Path:
@@ -64,7 +64,7 @@ def find_probe(
 
     Models are compared by their bytes. The engine must have the same version or the same binary: a probe through the
     C interface and a server of one package have different binaries. A probe with a draft serves an arm without one;
-    files that are no probes are passed over, and so are probes that something speaks against (`gate`). With `host` it
+    files that are no probes are passed over, and so are suspicious probes (`gate`). With `host` it
     must have been made on that machine.
     """
     fitting = (

@@ -1,7 +1,7 @@
 """Whether a probe can be believed: by the same standards that a run's requests are held to.
 
 A probe that was taken beside other work looks like any other: its times are too long, and not all by the same factor.
-So it says beside what it was taken, and what speaks against it is read from that. Probes of early versions hold less,
+So it records what else was running, and suspicions are drawn from that. Probes of early versions hold less,
 and are judged by what they hold.
 """
 
@@ -26,7 +26,7 @@ _LEAST_ROUNDS = 6
 
 
 def suspicions(probe: Probe) -> tuple[str, ...]:
-    """What speaks against a probe, in words; empty where nothing does."""
+    """Reasons not to use a probe, in words; empty where there are none."""
     return tuple(_suspicions(probe))
 
 
@@ -37,14 +37,14 @@ def _suspicions(probe: Probe) -> Iterator[str]:
     gate = busy_percent((probe.settings.threads or cores) if on_cpu else None, cores, host.logical_cores)
     if is_busy(probe.other_cpu_percent, gate):
         yield (
-            f"other programs took {percent(fmean(probe.other_cpu_percent) / 100)} of the machine while it was "
-            f"measured, and up to {percent(max(probe.other_cpu_percent) / 100)}"
+            f"other programs used {percent(fmean(probe.other_cpu_percent) / 100)} of the machine during the "
+            f"probe, and up to {percent(max(probe.other_cpu_percent) / 100)}"
         )
     first = probe.target_ms.points[0].ms
     if first.low is not None and first.high is not None and first.high > WIDEST * first.low:
-        yield f"T(1) came out as {first.point:.3g} ms [{first.low:.3g}, {first.high:.3g}], which is no measurement"
+        yield f"T(1) came out as {first.point:.3g} ms [{first.low:.3g}, {first.high:.3g}]: too uncertain to use"
     rounds = probe.plain_rounds_ms
     if len(rounds) >= _LEAST_ROUNDS:
         early, late = median(rounds[: len(rounds) // 2]), median(rounds[(len(rounds) + 1) // 2 :])
         if max(early, late) > DRIFT * min(early, late):
-            yield f"T(1) moved from {early:.3g} to {late:.3g} ms while it was measured"
+            yield f"T(1) moved from {early:.3g} to {late:.3g} ms during the probe"

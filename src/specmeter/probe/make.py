@@ -99,7 +99,7 @@ def refuse_size(reference: str, *, offline: bool = False) -> None:
     free = memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
     if size_bytes is not None and size_bytes > free:
         raise UsageError(
-            f"{reference}: has {size(size_bytes)}, {size(free)} are free here",
+            f"{reference}: needs {size(size_bytes)} of memory; {size(free)} is free",
             fix="probe a smaller model or quantization, or close other programs",
         )
 
@@ -137,7 +137,7 @@ def read_experts(
 
     experts = target.header.experts if target.header else 0
     if not experts:
-        raise UsageError(f"{target.reference}: is a dense model, which routes nothing", fix="name an MoE model")
+        raise UsageError(f"{target.reference}: is a dense model and has no experts", fix="name an MoE model")
     order = RoutingOrder(
         target=target.path,
         settings=_resolved(settings),
@@ -164,11 +164,11 @@ def read_text(path: Path) -> str:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_TEXT + 1)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"--text {path}: cannot be read ({reason})", fix="name a text file") from None
     if not text.strip() or len(text) > MOST_TEXT:
         size = "empty" if not text.strip() else f"longer than {MOST_TEXT:,} characters"
-        raise UsageError(f"--text {path}: is {size}", fix="give some pages of the text that you use the model for")
+        raise UsageError(f"--text {path}: is {size}", fix="give a few pages of text like those you use the model for")
     return text
 
 
@@ -196,7 +196,7 @@ def _direct(
     from specmeter.probe.sweep import Sweep
 
     if spec.binary is not None:
-        raise UsageError("--binary goes with --source server", fix="leave it out, or add --source server")
+        raise UsageError("--binary needs --source server", fix="leave it out, or add --source server")
     engine = LibllamaEngine().identify()
     text = spec.text if spec.text is not None else text_for(spec.target)
     order = Sweep(
@@ -267,7 +267,7 @@ def _context(source: str, tokens: Sequence[int], depth: int) -> int:
 
 def _curve(samples: Mapping[int, Sequence[float]], of: str) -> CostCurve:
     if 1 not in samples:
-        raise EngineProtocolError("T(1) could not be measured", fix="try again; the engine's own output says why")
+        raise EngineProtocolError("T(1) could not be measured", fix="read the engine's output above, then try again")
     return CostCurve(
         points=tuple(
             CostPoint(tokens=n, ms=median_estimate(times, unit="ms", of=of)) for n, times in sorted(samples.items())

@@ -80,7 +80,7 @@ def sentence(probe: Probe) -> str:
     """What the probe means, in plain words."""
     found = break_even(probe)
     if found is None:
-        return "Only T(1) was measured: nothing is known about verification."
+        return "Only T(1) was measured, so the cost of verification is unknown."
     v = found.verification
     interval = f" [{v.low:.2f}, {v.high:.2f}]" if v.low is not None and v.high is not None else ""
     n = found.gamma + 1
@@ -91,12 +91,12 @@ def sentence(probe: Probe) -> str:
     drafts = f"drafts of {found.gamma} tokens" if found.gamma > 1 else "drafts of one token"
     if found.alpha is None:
         return words + (
-            f"So {drafts} can never pay here: a step costs {found.tokens:.2f} ({drafting}) and yields {n} at most."
+            f"So {drafts} can never pay here: a step costs {found.tokens:.2f} ({drafting}) and emits at most {n}."
         )
-    replays = " A rejection costs a replay on top, which `specmeter predict` counts." if recurrent else ""
+    replays = " A rejection also costs a replay, which `specmeter predict` counts." if recurrent else ""
     if found.tokens <= 1:
-        return words + f"So {drafts} pay whatever is accepted ({drafting}).{replays}"
+        return words + f"So {drafts} pay even if nothing is accepted ({drafting}).{replays}"
     return words + (
-        f"So {drafts} pay once a step yields more than {found.tokens:.2f} tokens ({drafting}): when each drafted token "
-        f"is accepted with a probability above {found.alpha:.2f}.{replays}"
+        f"So {drafts} pay once a step emits more than {found.tokens:.2f} tokens ({drafting}), that is, when each "
+        f"drafted token is accepted with a probability above {found.alpha:.2f}.{replays}"
     )

@@ -322,7 +322,7 @@ def load_routing(path: Path) -> Routing:
         taken = None if times is None else TokenTimes(text=tuple(times[0].tolist()), random=tuple(times[1].tolist()))
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(
-            f"{path}: no routing that specmeter wrote ({str(error)[:200]})",
+            f"{path}: not a routing file of specmeter ({str(error)[:200]})",
             fix="make one with `specmeter probe TARGET --routing`",
         ) from None
     return Routing(experts, tuple(map(int, layers)), ids, tuple(map(int, segments)), random, taken)

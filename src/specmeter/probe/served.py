@@ -91,7 +91,7 @@ def measure_served(
     """
     if max(tokens) > MOST_TOKENS:
         raise UsageError(
-            f"--tokens: n = {max(tokens)} through a server, which is asked for up to {MOST_TOKENS}",
+            f"--tokens: n = {max(tokens)} is above {MOST_TOKENS}, the most for a server",
             fix=f"lower it to {MOST_TOKENS}, or use --source libllama",
         )
     kinds = _kinds(tokens, draft=draft is not None)
@@ -123,8 +123,8 @@ def measure_served(
     }
     if set(target_ms) == {1} and len(tokens) > 1:
         raise EngineProtocolError(
-            "no step of any draft can be seen in the server's log",
-            fix="use a server that prints steps (LLAMA_TRACE, late 2026), or --source libllama",
+            "the server's log shows no draft steps",
+            fix="use a server that logs steps (LLAMA_TRACE, late 2026), or --source libllama",
         )
     depth = round(statistics.mean(prompt.tokens for prompt in prompts))
     return Served(target_ms, _draft_ms(seen), depth, [loads.get().other_cpu_percent for _ in range(loads.qsize())])

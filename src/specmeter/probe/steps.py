@@ -130,7 +130,7 @@ def read_round(plain: Sequence[Reply], drafting: Sequence[Reply]) -> StepRound:
             times.setdefault(drafted, []).append(ms)
     if not each or not times:
         raise EngineProtocolError(
-            "the engine does not tell its steps apart", fix="use one that prints steps (LLAMA_TRACE, late 2026)"
+            "the engine does not report its steps", fix="use a server that logs steps (LLAMA_TRACE, late 2026)"
         )
     drafted = sum(reply.timings.draft_n or 0 for reply in drafting)
     spent = [part.generate_ms for reply in drafting for part in reply.drafting]

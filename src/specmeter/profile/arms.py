@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from specmeter.record import Arm, EngineTraits, Generation, MatchProfile, ModelIdentity
 
 REPLAYED = frozenset({"draft-simple", "ngram-simple"})
-_STATEFUL = "keeps a table of its own, whose state before a request is not on record"
+_STATEFUL = "it keeps a table of its own, whose state before a request is not on record"
 _WHY = {
     "ngram-map-k": _STATEFUL,
     "ngram-map-k4v": _STATEFUL,
@@ -70,14 +70,14 @@ def why_not(arm: Arm, *, traits: EngineTraits, generation: Generation) -> str | 
     if traits.simulated:
         return "the engine was simulated"
     if traits.drafting is None:
-        return "the engine drafts by rules of its own"
+        return "the engine drafts by its own rules"
     if arm.synthetic_rates:
-        return "acceptance is decided by dice"
+        return "acceptance is synthetic"
     for method in arm.methods:
         if method not in REPLAYED:
             return f"{method} {_WHY.get(method, 'is not replayed')}"
     if generation.temperature > 0 and traits.by_rejection(arm.rule):
-        return "by rejection sampling, drafts are drawn and accepted by chance"
+        return "rejection sampling draws drafts and accepts them by chance"
     return None
 
 

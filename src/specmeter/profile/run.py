@@ -76,7 +76,7 @@ def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
         store.add_profiles(profiles)
         if left := len(reading.passages) - len(profiles):
             missing += left
-            reasons[f"reading took more than {share:.0%} of the run's time"] = None
+            reasons[f"reading would have taken more than {share:.0%} of the run's time"] = None
     if readings:
         store.set_profiled(Profiled(missing=missing, reason="; ".join(reasons)))
 

@@ -1,4 +1,4 @@
-"""Models of a report beside each other: what each gains and loses against the first, and which ones nobody beats."""
+"""Models of a report beside each other: what each gains and loses against the first, and which are on the front."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _incomparable(ours: Perplexity | None, theirs: Perplexity | None) -> str:
         return ""
     known = ours.tokens_sha256 is not None and theirs.tokens_sha256 is not None
     if (known and ours.tokens_sha256 != theirs.tokens_sha256) or ours.scored != theirs.scored:
-        return "the text has other tokens in its vocabulary"
+        return "its vocabulary splits the text into other tokens"
     if (ours.window_tokens, ours.windows) != (theirs.window_tokens, theirs.windows):
         return "other windows"
     return ""
@@ -87,7 +87,7 @@ def _change(ours: Perplexity | None, theirs: Perplexity | None) -> Estimate | No
     if ours.window_surprise and theirs.window_surprise:
         return relative(ours.window_surprise, theirs.window_surprise, ours.scored // ours.windows)
     point = ours.estimate.point / theirs.estimate.point
-    return bare(point, "x", "ratio of what the tools printed; no interval", n=ours.windows)
+    return bare(point, "x", "ratio of printed numbers; no interval", n=ours.windows)
 
 
 def _speedup(ours: Rate | None, theirs: Rate | None) -> Estimate | None:

@@ -143,9 +143,7 @@ def refuse(spec: QualitySpec, settings: EngineSettings) -> None:
     """Raise `UsageError` for random weights that are to be scored, for models that do not fit into memory, and where
     there is nothing to measure."""
     if not spec.models or not (spec.score or spec.tests):
-        raise UsageError(
-            "there is nothing to measure", fix="name a model, and leave --no-perplexity out or add --rates"
-        )
+        raise UsageError("nothing to measure", fix="name a model, and leave --no-perplexity out or add --rates")
     if spec.mlx:
         if spec.score:
             raise UsageError("MLX models are timed, not scored", fix="set score: false in the plan")
@@ -155,8 +153,8 @@ def refuse(spec: QualitySpec, settings: EngineSettings) -> None:
     for model in spec.models:
         if spec.score and model.timing_only:
             raise UsageError(
-                f"{model.reference}: has random weights; its perplexity means nothing",
-                fix="use --no-perplexity --rates, or a model that was trained",
+                f"{model.reference}: random weights: its perplexity is meaningless",
+                fix="use --no-perplexity --rates, or a trained model",
             )
         arm = Arm(
             id=f"quality of {model.reference}",
@@ -200,7 +198,7 @@ def _warnings(spec: QualitySpec, model: ModelIdentity) -> tuple[str, ...]:
             "about its quality, and little about what quantization costs it; give --text",
         )
     if spec.score and not spec.text_identity.bundled and model.origin == "bench":
-        return ("a bench model knows nothing but the bench language; its perplexity of another text means little",)
+        return ("a bench model knows only the bench language; its perplexity on other text means little",)
     return ()
 
 
@@ -352,7 +350,7 @@ def _carried_over(earlier: QualityReport, now: QualityReport, tests: Sequence[Sp
     differs = _difference(earlier, now, tests)
     if differs:
         raise UsageError(
-            f"the report to go on with has another {differs}", fix="name another file, or remove the old one"
+            f"the report to continue has another {differs}", fix="name another file, or remove the old one"
         )
     return [
         ours.model_copy(

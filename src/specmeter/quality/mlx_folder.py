@@ -57,7 +57,7 @@ def is_folder(path: Path) -> bool:
 
 
 def read_folder(path: Path) -> MlxFolder:
-    """Read a folder's configuration and headers. Raises `ModelError` when it is no such model, or damaged."""
+    """Read a folder's configuration and headers. Raises `ModelError` when it is not such a model, or damaged."""
     config = _config(path / "config.json")
     files = tuple(sorted(path.glob("*.safetensors")))
     if not files or len(files) > _MAX_FILES:
@@ -117,7 +117,7 @@ def _config(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
-        raise ModelError(f"{path}: is no configuration of a model", fix=_FIX)
+        raise ModelError(f"{path}: is not a model configuration", fix=_FIX)
     return cast("dict[str, Any]", data)
 
 
@@ -134,7 +134,7 @@ def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     except (ValueError, RecursionError):
         entries = None
     if not isinstance(entries, dict):
-        raise ModelError(f"{path}: is no safetensors file, or it is damaged", fix=_FIX)
+        raise ModelError(f"{path}: not a safetensors file, or damaged", fix=_FIX)
     return dict(_tensors(cast("dict[str, Any]", entries), path))
 
 

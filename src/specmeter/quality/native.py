@@ -50,11 +50,11 @@ def find_tool(tool: Tool, given: str) -> Path:
     Raises `EngineStartError` when there is none.
     """
     flag = "--native-" + tool.removeprefix("llama-")
-    fix = f"`{BUILD_COMMAND}` makes it; or give its path with {flag}"
+    fix = f"build it with `{BUILD_COMMAND}`, or give its path with {flag}"
     if given != AUTO:
         found = executable(given)
         if found is None:
-            raise EngineStartError(f"{flag} {given}: is not an executable file", fix=fix)
+            raise EngineStartError(f"{flag} {given}: not an executable file", fix=fix)
         return found
     found = find_program(tool)
     if found is None:
@@ -254,7 +254,7 @@ def _tail(output: str) -> str:
 def _unreadable(binary: Path, output: str) -> EngineProtocolError:
     return EngineProtocolError(
         f"{binary}: no perplexity in what it printed{_tail(output)}",
-        fix="use a llama-perplexity of about the embedded version, or leave the flag out",
+        fix="use a llama-perplexity close to the embedded version, or leave out the flag",
     )
 
 

@@ -30,12 +30,12 @@ _QUANTIZED = re.compile(r"[A-Za-z0-9_]{1,24}")
 
 
 def parse_test(given: Any) -> Any:
-    """`pp512` or `tg128 @ d4096` as a test; what is no text is left to pydantic."""
+    """`pp512` or `tg128 @ d4096` as a test; anything but text is left to pydantic."""
     if not isinstance(given, str):
         return given
     match = _TEST.fullmatch(given.strip())
     if match is None:
-        raise ValueError(f"{given[:40]!r} is no test; write pp512, tg128 or tg128 @ d4096")
+        raise ValueError(f"{given[:40]!r} is not a test; write pp512, tg128 or tg128 @ d4096")
     return {"kind": "prompt" if match[1] == "pp" else "generate", "tokens": int(match[2]), "depth": int(match[3] or 0)}
 
 
@@ -72,7 +72,7 @@ class PlannedModel(Record):
         if self.reference is None and (self.made_from is None or self.type is None):
             raise ValueError("give a `reference`, or `made_from` and `type`")
         if self.type is not None and not _QUANTIZED.fullmatch(self.type):
-            raise ValueError(f"type {self.type[:40]!r} is no type of llama-quantize")
+            raise ValueError(f"type {self.type[:40]!r} is not a llama-quantize type")
         return self
 
     @property
@@ -95,7 +95,7 @@ class QualityPlan(Record):
     text: str | None = None
     """File to score, relative to the plan's folder; default: the held-out text of the bench language."""
     text_source: str = ""
-    """Where that file can be had; told when it is missing."""
+    """Where to get that file; shown when it is missing."""
     context: Annotated[int, Field(ge=16, le=1_000_000)] = 512
     """Tokens of a window."""
     stride: Annotated[int, Field(ge=0, le=1_000_000)] = 0
@@ -130,13 +130,13 @@ class QualityPlan(Record):
         for name, model in self.models.items():
             source = model.made_from
             if model.reference is None and source is not None and (source not in self.models or source == name):
-                raise ValueError(f"models.{name}.made_from: {source!r} is no other model of the plan")
+                raise ValueError(f"models.{name}.made_from: {source!r} is not another model of the plan")
             if model.reference is None and source is not None and self.models[source].reference is None:
-                raise ValueError(f"models.{name}.made_from: {source!r} is made itself; name the model it is made from")
+                raise ValueError(f"models.{name}.made_from: {source!r} is itself made from another; name that one")
             if self.engine == "mlx" and model.reference is None:
                 raise ValueError(f"models.{name}: MLX models are not made here; give a reference")
         if all(model.only_source for model in self.models.values()):
-            raise ValueError("models: all of them are only_source; nothing would be measured")
+            raise ValueError("models: all are only_source, so nothing would be measured")
         if self.engine == "mlx" and self.score:
             raise ValueError("MLX models are timed, not scored: set score: false")
         return self
@@ -182,7 +182,7 @@ def text_path(loaded: LoadedPlan) -> Path | None:
     if plan.score and not path.is_file():
         source = f"get it from {plan.text_source}, then " if plan.text_source else ""
         raise ExperimentError(
-            f"{loaded.source}: text: there is no file {plan.text}",
+            f"{loaded.source}: text: {plan.text} does not exist",
             fix=f"{source}--set text=FILE; or leave scoring out with --set score=false",
         )
     return path

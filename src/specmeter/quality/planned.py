@@ -1,4 +1,4 @@
-"""A quality plan carried out: models found or made, then measured; what cannot be had is left out with the reason."""
+"""A quality plan carried out: models found or made, then measured; missing models are left out with the reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def measure_plan(
     """Measure what the plan asks for. `keep` is given what there is after each score and each complete block, and the
     whole at the end; an `earlier`, interrupted report of the same plan is gone on with.
 
-    Raises `UsageError` when none of the models can be had or there is no text, `EngineError` without the engine or
+    Raises `UsageError` when none of the models is available or there is no text, `EngineError` without the engine or
     when it fails.
     """
     request = prepare(loaded, offline=offline, fetching=fetching)
@@ -102,7 +102,7 @@ def prepare(loaded: LoadedPlan, *, offline: bool = False, fetching: ModelProgres
 def find_quantizer(plan: QualityPlan) -> tuple[Path | None, str]:
     """(the tool that makes the plan's models, why there is none)."""
     if plan.quantizer == "none" or not any(model.reference is None for model in plan.models.values()):
-        return None, "the plan says quantizer: none"
+        return None, "the plan sets quantizer: none"
     try:
         return find_tool("llama-quantize", plan.quantizer), ""
     except SpecmeterError as error:
@@ -166,16 +166,16 @@ class _Shelf:
         assert model.made_from is not None
         assert model.type is not None
         if model.made_from not in self.found:
-            raise UsageError(f"{model.made_from}, which it is made from, is not there", fix="give its file")
+            raise UsageError(f"{model.made_from}, its source, is missing", fix="give its file")
         source = self.found[model.made_from][0]
         if quantizer is None and model.type not in OWN_TYPES:
             raise UsageError(
                 f"{model.type} is made by llama-quantize only, and {without}",
-                fix=f"`{BUILD_COMMAND}` makes that tool; or give a file: --set models.{name}.reference=FILE",
+                fix=f"build it with `{BUILD_COMMAND}`, or give a file: --set models.{name}.reference=FILE",
             )
         made = make(Path(source.path), model.type, quantizer, partial(self.fetching, name))
         identity = resolve(name, str(made.path), base_dir=self.base_dir)
-        # It is the source's text and origin, whoever wrote the file.
+        # It is the source's text and origin, whichever tool wrote the file.
         update = {
             "reference": f"{source.reference} as {model.type}",
             "origin": source.origin,
@@ -200,7 +200,7 @@ def _mlx_model(name: str, reference: str, base_dir: Path, offline: bool) -> Mode
     else:
         path = base_dir / Path(reference).expanduser()
         if not is_folder(path):
-            raise UsageError(f"{path}: is no folder with a config.json", fix="name a model in MLX's format")
+            raise UsageError(f"{path}: not a folder with a config.json", fix="name a model in MLX's format")
     folder = read_folder(path)
     return ModelIdentity(
         name=name,
@@ -219,7 +219,7 @@ def _refuse_too_large(plan: QualityPlan, model: ModelIdentity) -> None:
 
         if model.size_bytes > (free := memory_available_bytes()):
             raise UsageError(
-                f"weights need {size(model.size_bytes)}, {size(free)} are free here",
+                f"needs {size(model.size_bytes)} of memory; {size(free)} is free",
                 fix="close other programs, or use a machine with more memory",
             )
         return

@@ -125,8 +125,8 @@ def _surprise(context: Context, window: list[int], first: int, following: NDArra
         squares += float(np.square(values).sum())
     if not np.isfinite(squares):
         raise EngineError(
-            f"{context.model.path}: llama.cpp computed logits that are no numbers",
-            fix="the file is damaged, or its numbers overflow: compare with another quantization",
+            f"{context.model.path}: llama.cpp computed logits that are not numbers",
+            fix="the file is damaged or its numbers overflow; try another quantization",
         )
     return total, squares
 

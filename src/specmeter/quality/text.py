@@ -29,7 +29,7 @@ def read_text(path: Path | None) -> tuple[str, TextIdentity]:
     except OSError as error:
         raise UsageError(f"--text {path}: cannot be read ({error.strerror or error})", fix="name a text file") from None
     if len(raw) > MOST_BYTES:
-        raise UsageError(f"--text {path}: is longer than {size(MOST_BYTES)}", fix="give a part of it")
+        raise UsageError(f"--text {path}: longer than {size(MOST_BYTES)}", fix="use a shorter text")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -38,7 +38,7 @@ def read_text(path: Path | None) -> tuple[str, TextIdentity]:
             fix="save the file as UTF-8",
         ) from None
     if not text.strip():
-        raise UsageError(f"--text {path}: is empty", fix="give some pages of text")
+        raise UsageError(f"--text {path}: is empty", fix="give a few pages of text")
     return _identified(text, path.name, bundled=False)
 
 

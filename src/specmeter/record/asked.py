@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -70,7 +72,7 @@ this machine, behind a relay with that round-trip time and bandwidth."""
 
 
 class EngineSettings(Record):
-    """How the engine is configured; `None` leaves the engine's own default (read back and stored as resolved)."""
+    """How the engine is configured; `None` keeps the engine's own default (read back and stored as resolved)."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Threads for decoding and for batches; None: all physical cores."""
@@ -95,7 +97,7 @@ class EngineSettings(Record):
     draft_devices: tuple[str, ...] = ()
     """Devices for the draft."""
     rpc: Annotated[tuple[Address, ...], Field(max_length=16)] = ()
-    """Machines that run `ggml-rpc-server`, whose devices are then called `RPC0`, `RPC1`, ... (`native` only). Only what
+    """Machines that run `ggml-rpc-server`; their devices are called `RPC0`, `RPC1`, ... (`native` only). Only what
     `devices` or `draft_devices` name is placed there."""
     batch: Annotated[int, Field(ge=1)] | None = None
     """Logical batch size in tokens."""
@@ -110,14 +112,15 @@ class EngineSettings(Record):
     trace_steps: bool = True
     """Record every draft-then-verify step from the server's log (LLAMA_TRACE), baseline arms included."""
     stream_tokens: bool = True
-    """Receive tokens one by one, with their arrival times. It costs the engine up to 0.1 ms of CPU per token, which a
-    fast model notices where every core decodes; off, there are no arrival times and no time to first token."""
+    """Receive tokens one by one, with their arrival times. It costs the engine up to 0.1 ms of CPU per token, which
+    matters for a fast model that decodes on every core. If off, there are no arrival times and no time to first
+    token."""
     extra_flags: tuple[str, ...] = ()
-    """More command line flags for a native server, as they are."""
+    """More command line flags for a native server, passed unchanged."""
     record_experts: bool = False
-    """Keep the experts that every step reads (`libllama` only). That slows decoding down: times are not comparable."""
+    """Record the experts that every step reads (`libllama` only). This slows decoding: times are not comparable."""
     options: dict[str, Any] = {}
-    """Settings of the engine's own, by its own names; `specmeter engines` and its documentation say which it has."""
+    """The engine's own settings; `specmeter engines` and the engine's documentation list them."""
 
     @model_serializer(mode="wrap")
     def _without_options(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -135,10 +138,10 @@ class Generation(Record):
     """0 switches it off. Only for temperature > 0."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     seed: Annotated[int, Field(ge=0, le=2**32 - 2)] = 1
-    """Where every sampled generation starts from. Each block has a seed of its own, made of this one, the invocation
-    and the block, and shared by all of its arms. Without effect at temperature 0."""
+    """Seed of sampled generations. Each block has its own seed, made from this one, the invocation and the block, and
+    shared by all its arms. No effect at temperature 0."""
     ignore_eos: bool = True
-    """Go on after an end-of-sequence token, so that every arm generates the same number of tokens."""
+    """Continue after an end-of-sequence token, so that every arm generates the same number of tokens."""
 
 
 class Arm(Record):
@@ -186,6 +189,13 @@ class Arm(Record):
         return self.methods != (PLAIN,)
 
 
+class Message(Record):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
 class Prompt(Record):
     """One workload item."""
 
@@ -197,13 +207,30 @@ class Prompt(Record):
     """What sort of text it is: `fact`, `code`, `reason`, `zh`, `edit`, `length-256`, `user`, ..."""
     text: str
     """The user's turn, or the text to be continued."""
+    before: tuple[Message, ...] = ()
+    """What was said in the conversation before that turn; only where the format is `chat`."""
     format: Literal["completion", "chat"] = "completion"
     """Whether the text is continued as it is, or put into the model's chat template."""
     sha256: str
-    """Of the UTF-8 text."""
+    """Of the UTF-8 text, and of what was said before."""
     token_count: int | None = None
     """Exact number of tokens asked for (length-controlled prompts only)."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Overrides the experiment's `generation.max_tokens` for this item."""
     random_tokens: bool = False
     """Made of random tokens: good for timing dense models, meaningless for acceptance."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_was_not_said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs that were begun before there were conversations have the same prompts."""
+        return {name: value for name, value in handler(self).items() if name != "before" or value}
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation for a chat template: what was said before, then the user's turn."""
+        return [*(it.model_dump() for it in self.before), {"role": "user", "content": self.text}]
+
+    def digest(self) -> str:
+        """What `sha256` has to be."""
+        said = json.dumps(self.messages, ensure_ascii=False) if self.before else self.text
+        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()

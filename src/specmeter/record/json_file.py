@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from specmeter.errors import UsageError
 from specmeter.files import open_inside, write_inside, write_whole
 from specmeter.record import Record
+from specmeter.record.faults import first_fault
 from specmeter.text import size
 
 Kind = TypeVar("Kind", bound=Record)
@@ -34,9 +35,7 @@ def read_record(kind: type[Kind], path: Path, *, what: str, made_by: str, max_by
     except UnicodeDecodeError:
         raise UsageError(f"{path}: is not a {what} (it is not text)", fix=fix) from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise UsageError(f"{path}: is not a {what} ({where}: {first['msg']})", fix=fix) from None
+        raise UsageError(f"{path}: is not a {what} ({first_fault(error, 'the whole')})", fix=fix) from None
     except UsageError as error:  # a part that says itself what is wrong with it
         raise UsageError(f"{path}: is not a {what} ({error.message})", fix=fix) from None
 

@@ -42,11 +42,11 @@ class Finding(Record):
 
 
 class Unchecked(Record):
-    """What a check could not look at: absence of a finding is not a pass then."""
+    """What a check could not examine: then the absence of a finding is not a pass."""
 
     reason: str
     arm_id: str | None = None
-    """The arm it could not look at; None for the whole run."""
+    """The arm it could not examine; None for the whole run."""
     applies: bool = True
     """False where there is nothing to be checked (an arm without a draft model has no draft to compare)."""
 

@@ -94,7 +94,7 @@ class Host(Record):
     """The machine a run was made on."""
 
     hostname_sha256: str
-    """The name itself is nobody's business; its hash tells machines apart."""
+    """The name itself stays private; its hash tells machines apart."""
     os: str
     os_version: str
     kernel: str

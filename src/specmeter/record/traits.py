@@ -13,8 +13,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specmeter.record.base import Record
+from specmeter.record.faults import NAME_PATTERN
 
-MethodName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+MethodName = Annotated[str, Field(pattern=NAME_PATTERN)]
 """How draft tokens are made, by the engine's own name; `none` is plain decoding, for every engine."""
 
 PLAIN = "none"
@@ -48,18 +49,18 @@ Truth = Literal[
 
 TRUTHS: Mapping[Truth, str] = {
     "drafts": "how many tokens each request drafted, and how many of them were accepted",
-    "forwards": "how many target forwards each request took, counted apart from its drafts",
+    "forwards": "how many target forwards each request took, counted separately from its drafts",
     "steps": "what each step drafted and accepted",
     "step-times": "the time of every part of each step",
     "tokens": "the token ids of prompts and answers",
     "arrivals": "when each token arrived",
-    "candidates": "which tokens the target thinks may follow, and how likely they are",
+    "candidates": "the target's candidate tokens and their probabilities",
     "settings": "which settings are in force",
     "activation": "whether it speculates",
-    "memory": "what lies on which device",
-    "log": "what went wrong, in a log that specmeter can read",
+    "memory": "what is placed on which device",
+    "log": "errors, in a log that specmeter can read",
     "identity": "its own bytes, by SHA-256",
-    "processes": "which processes are its own",
+    "processes": "its own processes",
     "experts": "which experts each step reads",
 }
 """What an engine may be able to tell: "it tells ...". A check that needs a truth says so, and is not passed without."""
@@ -69,12 +70,12 @@ class MethodTraits(Record):
     """One way of drafting that an engine knows."""
 
     name: MethodName
-    """What experiments write as `method`."""
+    """Name for `method` in experiments."""
     drafter: Literal["model", "lookup", "states"]
-    """Who drafts: a model that reads the text, a lookup in the text, or heads or a model that read the target's own
+    """What drafts: a model that reads the text, a lookup in the text, or heads or a model that read the target's own
     states."""
     draft_model: Literal["needed", "allowed", "none"] = "none"
-    """Whether it takes a draft model of its own."""
+    """Whether it takes a separate draft model."""
     parameters: tuple[str, ...] = ()
     """Fields of `Arm` that it honours: `gamma`, `gamma_min`, `p_min`, `ngram_n`, `ngram_min_hits`."""
     remembers: bool = False
@@ -87,23 +88,22 @@ class EngineTraits(Record):
     simulated: bool = False
     """Time is virtual: nothing is measured, and there is no machine to watch."""
     model_formats: tuple[str, ...] = ()
-    """Formats of the model files it reads, of those that specmeter reads too (`gguf`). Empty: models have names of the
-    engine's own, and it says itself what they are (`EngineKind.model`)."""
+    """Formats of model files it reads, among those that specmeter reads too (`gguf`). Empty: the engine has its own
+    names for models and describes them itself (`EngineKind.model`)."""
     methods: tuple[MethodTraits, ...] = ()
-    """Ways of drafting, `none` left out."""
+    """Drafting methods, without `none`."""
     combines_methods: bool = False
     """An arm may have several methods."""
     policies: tuple[str, ...] = ()
-    """Who may decide how long drafts are (`Arm.policy`)."""
+    """Policies that may set the length of drafts (`Arm.policy`)."""
     rules: tuple[str, ...] = ()
-    """How drafts may be verified at temperature > 0 (`Arm.rule`), the first one where nothing is said; empty where
-    there is no choice."""
+    """Rules for verifying drafts at temperature > 0 (`Arm.rule`), the default first; empty where there is no choice."""
     settings: tuple[str, ...] = ()
-    """Fields of `EngineSettings` that it honours; any other one that an experiment sets is an error."""
+    """Fields of `EngineSettings` that it honours; setting any other is an error."""
     kv_types: tuple[str, ...] = ()
-    """Types of a KV cache, by the names that it knows them by."""
+    """KV cache types, by the engine's names."""
     draft_options: tuple[str, ...] = ()
-    """Those of its own options without influence on plain decoding: arms that differ only in them share a baseline."""
+    """Its own options that do not affect plain decoding: arms that differ only in them share a baseline."""
     synthetic: Literal["none", "dice", "planted"] = "none"
     """What `synthetic_rates` do: nothing, acceptance by dice (the text means nothing), or errors planted into the
     target's own continuation (the text keeps its meaning)."""
@@ -113,7 +113,7 @@ class EngineTraits(Record):
     drafting: Literal["llama-server", "specmeter"] | None = None
     """Whose rules its drafts follow to the token, so that they can be replayed on a text; None: rules of its own."""
     pinned: bool = False
-    """It is the llama.cpp that comes with specmeter: its rules, arithmetic and devices are those that were read."""
+    """It is the llama.cpp that comes with specmeter, so its rules, arithmetic and devices are known."""
     tells: tuple[Truth, ...] = ()
     """What it can tell of every session and request. What it cannot, no check takes as passed."""
 

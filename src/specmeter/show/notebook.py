@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from specmeter.show.formats import html
+from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
 from specmeter.show.sentence import sentence
 from specmeter.show.words import words
@@ -24,7 +25,7 @@ def run_text(run: RunReport) -> str:
 
 
 def run_html(run: RunReport) -> str:
-    """The same with a table of the arms and what speaks against them; everything from outside is escaped.
+    """The same with a table of the arms and the findings about them; everything from outside is escaped.
 
     Speedups of invalid arms are not shown.
     """
@@ -44,7 +45,7 @@ def run_html(run: RunReport) -> str:
 
 
 def _answers(run: RunReport) -> list[str]:
-    return [printable(sentence(answer, words("en"))) for answer in run.answers] or ["no answer yet"]
+    return [printable(sentence(answer, words("en"), Names(run.arms))) for answer in run.answers] or ["no answer yet"]
 
 
 def _verdict(run: RunReport) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
+from specmeter.show.names import Names
 from specmeter.text import bound, brackets
 
 if TYPE_CHECKING:
@@ -21,16 +22,18 @@ _LEAST, _MOST = 0.1, 10.0
 """Ends of an interval that says nothing, beyond which no digit of it matters."""
 _PATIENCE = 200
 """Blocks that might still be measured where the machine is noisy."""
+NAMELESS = Names()
+"""Arms are called by their ids."""
 GAP = 0.01
 """Total time and the mean over blocks that differ by more are worth a word."""
 
 
-def sentence(answer: Answer, words: Words) -> str:
-    """Like `dense: speculate with draft-simple/small/g4: 1.93x as fast while decoding (95% interval 1.85 to 2.01 over 4
+def sentence(answer: Answer, words: Words, names: Names = NAMELESS) -> str:
+    """Like `dense: speculate with small draft, 4 tokens: 1.93x as fast while decoding (95% interval 1.85 to 2.01 over 4
     blocks of these 4 prompts)`."""
     said = {
         "target": answer.baseline_id.replace("/none", "", 1),
-        "method": label(answer.arm_id),
+        "method": names.told(answer.arm_id, words),
         "where": words("answer.where", kind=answer.kind) if answer.kind else "",
     }
     alone, together, comparison = answer.speedup, answer.speedup_simultaneous, answer.comparison
@@ -47,7 +50,7 @@ def sentence(answer: Answer, words: Words) -> str:
         return words("answer.slower_rest" if behind else "answer.slower", **said, found=_found(answer, alone, words, 1))
     found = _found(answer, together, words, answer.among)
     if answer.decision == "depends on the text":
-        return words("answer.depends", **said, kinds=_kinds(answer, words), found=found)
+        return words("answer.depends", **said, kinds=_kinds(answer, words, names), found=found)
     if answer.decision == "not advised":
         return words("answer.not_advised", **said, **failed, found=found)
     if answer.decision == "too few":
@@ -66,31 +69,26 @@ def sentence(answer: Answer, words: Words) -> str:
     return words("answer.not_shown", **said, found=found, advice=_advice(answer, words))
 
 
-def details(answer: Answer, words: Words) -> list[str]:
+def details(answer: Answer, words: Words, names: Names = NAMELESS) -> list[str]:
     """What else is true of the answer: other ways to count, other prompts, what is missing, what stalled."""
     gain, among = answer.gain, answer.among
     others = [arm_id for arm_id in answer.idle if arm_id != answer.arm_id]
-    told = answer.decision not in ("cannot tell", "too noisy")
+    tells = answer.decision not in ("cannot tell", "too noisy")
     apart = answer.decision in ("not shown", "too noisy") and any(it.sign != "open" for it in answer.by_kind)
     return [
-        *([words("detail.by_kind", kinds=_kinds(answer, words))] if apart else []),
+        *([words("detail.by_kind", kinds=_kinds(answer, words, names))] if apart else []),
         *(
             [_with_prompt(gain.with_prompt, among, words), _pooled(answer, words), _prompts(answer, words)]
-            if told
+            if tells
             else []
         ),
         *([_counted("left_out", answer.left_out, words)] if answer.left_out else []),
         *([_counted("completed", gain.completed, words)] if gain.completed else []),
-        *([_behind(answer, words)] if answer.behind else []),
-        *([words("detail.idle", arms=words.listed(map(label, others)))] if others else []),
-        *([_stalls("stalls", answer.stalls, words, arm=label(answer.arm_id))] if answer.stalls else []),
+        *([_behind(answer, words, names)] if answer.behind else []),
+        *([words("detail.idle", arms=words.listed(names.told(it, words) for it in others))] if others else []),
+        *([_stalls("stalls", answer.stalls, words, arm=names.told(answer.arm_id, words))] if answer.stalls else []),
         *([_stalls("baseline_stalls", answer.baseline_stalls, words)] if answer.baseline_stalls else []),
     ]
-
-
-def label(arm_id: str) -> str:
-    """An arm's id without its target."""
-    return arm_id.partition("/")[2]
 
 
 def _found(answer: Answer, speedup: Estimate, words: Words, among: int) -> str:
@@ -120,14 +118,14 @@ def _which_prompts(answer: Answer, words: Words) -> str:
     return words("found.prompt") if count == 1 else words("found.prompts", count=count)
 
 
-def _behind(answer: Answer, words: Words) -> str:
+def _behind(answer: Answer, words: Words, names: Names) -> str:
     """Which arms were not compared, and what each gained on what it completed."""
     told = (
-        label(it.arm_id)
+        names.told(it.arm_id, words)
         if it.speedup is None
         else words(
             "detail.behind_one",
-            method=label(it.arm_id),
+            method=names.told(it.arm_id, words),
             speedup=f"{it.speedup.point:.2f}",
             count=it.prompts,
             all=it.of,
@@ -137,20 +135,20 @@ def _behind(answer: Answer, words: Words) -> str:
     return words("detail.behind", arms=words.listed(told))
 
 
-def _kinds(answer: Answer, words: Words) -> str:
+def _kinds(answer: Answer, words: Words, names: Names) -> str:
     """Every kind with its interval, and what these intervals hold for."""
-    listed = words.listed(_of_kind(it, answer.arm_id, words) for it in answer.by_kind)
+    listed = words.listed(_of_kind(it, answer.arm_id, words, names) for it in answer.by_kind)
     level = f"{answer.by_kind[0].speedup.level:.0%}" if answer.by_kind else ""
     return words("answer.kinds", listed=listed, level=level, count=len(answer.by_kind)) if answer.by_kind else listed
 
 
-def _of_kind(it: OfKind, best: str, words: Words) -> str:
+def _of_kind(it: OfKind, best: str, words: Words, names: Names) -> str:
     """`code 1.08x (1.01 to 1.15)`, and with which arm where it is not the best one over all."""
     low, high = ("?" if end is None else bound(end, 2) for end in (it.speedup.low, it.speedup.high))
     said = {"kind": it.kind, "speedup": f"{it.speedup.point:.2f}", "low": low, "high": high}
     if it.arm_id == best:
         return words("answer.of_kind", **said)
-    return words("answer.of_kind_with", **said, method=label(it.arm_id))
+    return words("answer.of_kind_with", **said, method=names.told(it.arm_id, words))
 
 
 def _is_wide(speedup: Estimate) -> bool:
@@ -244,12 +242,12 @@ def comparison_sentence(found: RunComparison, words: Words) -> str:
     said = {"reference": found.reference, "other": found.other, "threshold": f"{100 * found.threshold:g}%"}
     if found.same_data:
         return words("compare.copy", reference=found.reference, other=found.other, count=found.shared_requests)
-    told = [_compared(found, words, said)]
+    lines = [_compared(found, words, said)]
     if found.other_work:
-        told.append(words("compare.other_work", what=words.listed(one.what for one in found.other_work[:_SHOWN])))
+        lines.append(words("compare.other_work", what=words.listed(one.what for one in found.other_work[:_SHOWN])))
     if found.shared_requests:
-        told.append(words("compare.partly_copy", **said, count=found.shared_requests))
-    return ". ".join(told)
+        lines.append(words("compare.partly_copy", **said, count=found.shared_requests))
+    return ". ".join(lines)
 
 
 def _compared(found: RunComparison, words: Words, said: dict[str, str]) -> str:

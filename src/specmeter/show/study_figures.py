@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Panel, Spec, ratio_axis
 from specmeter.show.study_marks import Extent, Mark, bars, dodges, lanes, mark_of, names, strokes, symbols
+from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
 
@@ -45,6 +46,7 @@ def drawn(figure: StudyFigure, origin: Origin, name: str) -> Figure:
     judged = origin == "published" or any(point.verdict for point in figure.points)
     look = _Look.of(figure, origin)
     panels: list[Panel] = []
+    explained: set[str] = set()
     for facet in dict.fromkeys(point.facet for point in figure.points):
         shown = [point for point in figure.points if point.facet == facet]
         data = [
@@ -52,7 +54,8 @@ def drawn(figure: StudyFigure, origin: Origin, name: str) -> Figure:
             for point, place in zip(shown, look.places(shown), strict=True)
         ]
         named = f"{name}-{len(panels) + 1}" if any(point.facet for point in figure.points) else name
-        panels.append(Panel(named, data, look.drawing(data, printable(facet)), facet))
+        panels.append(Panel(named, data, look.drawing(data, facet), facet, frozenset(explained)))
+        explained |= {"series", *(str(datum["mark"]) for datum in data)}
     marked = any(datum["mark"] != "solid" for panel in panels for datum in panel.data)
     return Figure(name, tuple(panels), figure.title, figure.about, marked)
 
@@ -72,7 +75,7 @@ def verdict_word(verdict: str | None, origin: Origin) -> str:
 def _datum(point: Point, look: _Look, judged: bool, *, claimed: bool) -> Datum:
     word = verdict_word(point.verdict, look.origin)
     mark = mark_of(point.verdict, judged=judged)
-    told: Datum = {f"told_{language}": words(language)(f"verdict.{word}") for language in LANGUAGES} if judged else {}
+    verdicts: Datum = {f"told_{it}": words(it)(f"verdict.{word}") for it in LANGUAGES} if judged else {}
     certain = mark != "impossible"
     return {
         look.named: look.place(point.x),
@@ -85,7 +88,7 @@ def _datum(point: Point, look: _Look, judged: bool, *, claimed: bool) -> Datum:
         "label": printable(point.label),
         "named": printable(point.name) or None,
         "mark": mark,
-        **told,
+        **verdicts,
     }
 
 
@@ -203,21 +206,22 @@ class _Look:
 
         def draw(words: Words, palette: Palette) -> Spec:
             spec = self._rows(data, words, palette) if self.rows else self._plane(data, words, palette)
-            title: Spec = {"text": facet, "anchor": "start", "fontSize": 13, "color": palette.ink, "font": palette.font}
+            title: Spec = {"text": told(facet, words), "anchor": "start", "fontSize": 13}
+            title |= {"color": palette.ink, "font": palette.font}
             return ({"title": title} if facet else {}) | spec
 
         return draw
 
     def _rows(self, data: Sequence[Datum], words: Words, palette: Palette) -> Spec:
         shown = [name for name in self.names if any(datum["arm"] == name for datum in data)]
-        x = self._number_axis("point", self.figure.y, [point.y for point in self.figure.points], ends=True)
+        x = self._number_axis("point", self.figure.y, [point.y for point in self.figure.points], words, ends=True)
         y: Spec = {"field": "arm", "type": "nominal", "scale": {"domain": shown}, "sort": None, "axis": {"title": None}}
         lines = sorted({str(datum["lane"]) for datum in data})
         grouped = len({(datum["arm"], datum["lane"]) for datum in data}) > len(shown)
         offset: Mapping[str, Spec] = {}
         if grouped:
             offset = {"yOffset": {"field": "lane", "type": "nominal", "scale": {"domain": lines}}}
-        look = self._series(palette)
+        look = self._series(words, palette)
         around = {"x": x, "y": y, **offset}
         layer = self._ones(palette, x=x)
         rule = charts.interval_rule(x, y, look["color"])
@@ -236,17 +240,17 @@ class _Look:
         return {"height": height, "layer": layer}
 
     def _plane(self, data: Sequence[Datum], words: Words, palette: Palette) -> Spec:
-        y = self._number_axis("point", self.figure.y, [point.y for point in self.figure.points], ends=True)
+        y = self._number_axis("point", self.figure.y, [point.y for point in self.figure.points], words, ends=True)
         x: Spec
         if self.names:
             scale = {"domain": list(self.names)}
-            x = {"field": "x", "type": "ordinal", "scale": scale, "title": printable(self.figure.x.title)}
+            x = {"field": "x", "type": "ordinal", "scale": scale, "title": told(self.figure.x.title, words)}
             x["axis"] = {"labelAngle": 0 if max(map(len, self.names)) * len(self.names) <= 48 else -40}
         else:
             numbers = [float(point.x) for point in self.figure.points]
-            x = self._number_axis("x", self.figure.x, numbers)
+            x = self._number_axis("x", self.figure.x, numbers, words)
         y["axis"] = {**y.get("axis", {}), "ticks": True, "domain": True, "grid": True}
-        look = self._series(palette)
+        look = self._series(words, palette)
         tips = self._tips(words, data, named=False)
         layer = self._ones(palette, x=x, y=y)
         if self.figure.kind == "lines":
@@ -265,14 +269,16 @@ class _Look:
         layer += names({"x": x, "y": y}, data, palette, move=True)
         return {"height": 300 if len(self.series) > 6 else 260, "layer": layer}
 
-    def _number_axis(self, field: str, axis: Axis, values: Sequence[float], *, ends: bool = False) -> Spec:
+    def _number_axis(
+        self, field: str, axis: Axis, values: Sequence[float], words: Words, *, ends: bool = False
+    ) -> Spec:
         """Encoding of a number, with limits that all panels share; `ends`: intervals have room as well."""
         spread: list[float] = list(values)
         if ends:
             for point in self.figure.points:
                 spread += _ends(point) if point.y > 0 else ()
         low, high = min(spread), max(spread)
-        title, logarithmic = printable(axis.title), axis.log and low > 0
+        title, logarithmic = told(axis.title, words), axis.log and low > 0
         if axis.ratio and logarithmic:
             limits, ticks = ratio_axis(spread)
             return charts.ratio(field, title, limits, ticks)
@@ -313,29 +319,29 @@ class _Look:
                 lines.append(line)
         return lines
 
-    def _series(self, palette: Palette) -> Mapping[str, Spec]:
-        return charts.series("series", printable(self.figure.series_title), list(self.series), palette)
+    def _series(self, words: Words, palette: Palette) -> Mapping[str, Spec]:
+        return charts.series("series", told(self.figure.series_title, words), list(self.series), palette)
 
     def _tips(self, words: Words, data: Sequence[Datum], *, named: bool) -> list[Spec]:
         def tip(field: str, title: str) -> Spec:
             return {"field": field, "type": "nominal", "title": title}
 
         tips = (
-            [tip("series", printable(self.figure.series_title) or words("column.series"))] if any(self.series) else []
+            [tip("series", told(self.figure.series_title, words) or words("column.series"))] if any(self.series) else []
         )
         tips += [tip("label", words("column.about"))] if any(datum["label"] for datum in data) else []
-        tips.append(tip("arm" if named else "x", printable(self.figure.x.title) or words("column.arm")))
-        tips.append(tip("shown", printable(self.figure.y.title)))
-        told = f"told_{words.language}"
-        return tips + ([tip(told, words("column.verdict"))] if told in data[0] else [])
+        tips.append(tip("arm" if named else "x", told(self.figure.x.title, words) or words("column.arm")))
+        tips.append(tip("shown", told(self.figure.y.title, words)))
+        verdict = f"told_{words.language}"
+        return tips + ([tip(verdict, words("column.verdict"))] if verdict in data[0] else [])
 
     def _meaning(self, words: Words) -> Callable[[Mark], str]:
         """What a mark says of its number."""
 
-        def told(kind: Mark) -> str:
+        def meaning(kind: Mark) -> str:
             return words(f"mark.{verdict_word('invalid' if kind == 'impossible' else kind, self.origin)}")
 
-        return told
+        return meaning
 
 
 def _name(x: float | str) -> str:

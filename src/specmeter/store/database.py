@@ -5,7 +5,7 @@ killed process and a crash of the machine, at about the price of the fsync. (NOR
 macOS fsync reaches the drive but not always its platter: `fullfsync` would cost tens of milliseconds a request to
 guard laptops that have a battery anyway.)
 
-Whoever goes on with a run may have it from a stranger: its files are looked at before SQLite opens them, and its
+A run that is resumed may come from a stranger: its files are looked at before SQLite opens them, and its
 schema before anything is written. How a run is read without changing it is in `guarded`.
 """
 
@@ -92,7 +92,8 @@ def bring_up_to_date(db: sqlite3.Connection) -> None:
 
 
 def refuse_odd_files(folder: Path) -> None:
-    """Raises `StoreError` where the database or what SQLite keeps beside it is no plain file, or names another one."""
+    """Raises `StoreError` where the database or what SQLite keeps beside it is not a plain file, or names another
+    one."""
     for name in DATABASE_FILES:
         if why := oddity(folder, name):
             raise StoreError(
@@ -100,7 +101,7 @@ def refuse_odd_files(folder: Path) -> None:
             )
     if _journal_end(folder) == _JOURNAL_OF_SEVERAL:
         raise StoreError(
-            f"{folder / DATABASE_NAME}-journal: names a file elsewhere, which would be deleted",
+            f"{folder / DATABASE_NAME}-journal: names a file elsewhere, which SQLite would delete",
             fix=f"get the run folder from where it was made; specmeter never wrote this {DATABASE_NAME}-journal",
         )
 
@@ -130,11 +131,11 @@ def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
         )
     if foreign := foreign_objects(db, version):
         raise StoreError(
-            f"{path}: holds what specmeter did not make ({foreign[0][:_LONGEST_REASON]!r})",
+            f"{path}: contains something specmeter did not write ({foreign[0][:_LONGEST_REASON]!r})",
             fix="get the run folder from where it was made, or drop it with `sqlite3` if it is your own",
         )
     if missing := missing_objects(db, version):
-        raise damaged(path, f"it lacks what specmeter made: {missing[0][:_LONGEST_REASON]!r}")
+        raise damaged(path, f"something specmeter wrote is missing: {missing[0][:_LONGEST_REASON]!r}")
 
 
 def check(db: sqlite3.Connection, path: Path, *, quick: bool) -> None:
@@ -154,12 +155,11 @@ def unreadable(path: Path, what: str, error: Exception) -> StoreError:
     """A record that is not what a run stores: nothing that SQLite could recover, unless its bytes are broken."""
     from pydantic import ValidationError
 
+    from specmeter.record.faults import first_fault
+
     if isinstance(error, zlib.error):
         return damaged(path, f"{what}: {error}")
-    why = str(error)
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        why = f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"
+    why = first_fault(error, "record") if isinstance(error, ValidationError) else str(error)
     return StoreError(
         f"{path}: {what} cannot be read ({why[:_LONGEST_REASON]})",
         fix="it was changed or written by another version: get the run folder from where it was made, or measure again",
@@ -186,7 +186,7 @@ def sqlite_errors(path: Path) -> Generator[None]:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise damaged(path, str(error)) from None
         if code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
-            raise damaged(path, f"more is read from it than a file of its size can hold: {error}") from None
+            raise damaged(path, f"it yields more data than its size allows: {error}") from None
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             raise StoreError(
                 f"{path}: cannot be written ({error}); everything stored before is safe",
@@ -199,7 +199,8 @@ def sqlite_errors(path: Path) -> Generator[None]:
             ) from None
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreError(
-                f"{path}: another program keeps the file locked", fix="close the program that has it open, try again"
+                f"{path}: another program keeps the file locked",
+                fix="close the program that has it open, then try again",
             ) from None
         raise
 

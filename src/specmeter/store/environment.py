@@ -100,7 +100,7 @@ def environment_of(run: RunReader) -> str:
 def escape(text: str) -> str:
     """`text` as Markdown that shows just these characters, on one line: no markup, no HTML, no control characters."""
     visible = _plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
-    # Within a word an underscore is no markup, and `~/` is a path.
+    # Within a word an underscore is not markup, and `~/` is a path.
     return re.sub(r"([\\`*\[\]|$]|~(?!/)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", visible)
 
 

@@ -4,9 +4,10 @@ How it is read depends on who else has it:
 
 - *A process writes to it* (it holds the lock): in place, read-only, through the shared memory that SQLite's writer
   made, so that no request is read in halves.
-- *Nobody writes, and all lies in the main file*: in place as it is (`immutable`), without locks, and without the files
+- *No writer, and everything lies in the main file*: in place as it is (`immutable`), without locks, and without the
+files
   that SQLite would make beside it. Should the run be resumed meanwhile, the reader is told so.
-- *Nobody writes, but a kill left a WAL or a journal, or an older specmeter wrote it*: a private copy, which SQLite
+- *No writer, but a kill left a WAL or a journal, or an older specmeter wrote it*: a private copy, which SQLite
   recovers and our migrations bring up to date.
 
 A connection that reads may name nothing but our own tables, may call only a few functions, and does no more work than
@@ -76,7 +77,7 @@ class GuardedDatabase:
                 self.db.close()
                 if live:
                     raise StoreError(
-                        f"{self.path}: is being written to by an older specmeter",
+                        f"{self.path}: an older specmeter is writing to it",
                         fix="wait until it has ended, or read it with that version",
                     )
                 self.db = self._copied(folder)
@@ -104,7 +105,7 @@ class GuardedDatabase:
         finally:
             self._active -= 1
         if self._seen is not None and _state(self.path) != self._seen:
-            raise StoreError(f"{self.path}: was written to while it was read", fix="try again")
+            raise StoreError(f"{self.path}: it changed while being read", fix="try again")
 
     def _copied(self, folder: Path) -> sqlite3.Connection:
         """A private copy, with what lay beside the file merged, brought up to date."""

@@ -27,7 +27,7 @@ from specmeter.verdicts import Findings, about_run
 if TYPE_CHECKING:
     from specmeter.store import RunReader
 
-REMEDY = "measure again, or get the run folder from where it was certified"
+REMEDY = "measure again, or get the run folder from those who certified it"
 _GONE = "is gone"
 _PARTS_SHOWN = 5
 _MOST_LISTED = 1_000
@@ -49,13 +49,16 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
     certified = issued or said
     if certified is not None and (parts := changed(certified.data, hashes)):
         shown = ", ".join(parts[:_PARTS_SHOWN]) + (", ..." if len(parts) > _PARTS_SHOWN else "")
-        where = "" if issued else f" by {CERTIFICATE_NAME}, which the database no longer knows"
-        message = f"what lies in the run folder is not what was certified{where}: {shown} changed since"
+        message = f"the run folder is not what was certified: {shown} changed since"
+        if issued is None:
+            message = (
+                f"the run folder is not what {CERTIFICATE_NAME} certified, which the database lacks: {shown} changed"
+            )
         yield about_run("data-changed", "invalid", message, REMEDY, parts=shown, count=len(parts))
     if issued is not None and problem is None and said != issued:
-        problem = "does not say what the run's database says"
+        problem = "contradicts the run's database"
     elif issued is not None and problem is None and not _same_findings(run):
-        problem = "does not hold the findings of the run's database"
+        problem = "lacks findings of the run's database"
     if problem is not None:
         yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", REMEDY, file=CERTIFICATE_NAME)
 
@@ -112,9 +115,9 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
         yield about_run(
             "data-changed",
             "note",
-            f"the run was complete without a certificate, and was given one {after} after its end: a change before "
+            f"the run was complete without a certificate, and got one {after} after its end: a change before "
             "that cannot be seen",
-            "trust it as you trust those who had it until then",
+            "trust it as far as you trust those who had it until then",
             seconds_after_the_end=round(seconds),
         )
 
@@ -131,7 +134,7 @@ def contradictions(run: RunReader, issued: Certificate | None) -> Iterator[Findi
     if EXPERIMENT_NAME not in covered and (_text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml)):
         yield _contradicts(EXPERIMENT_NAME, "is not the file that was run")
     if ENVIRONMENT_NAME not in covered and _is_other_environment(run):
-        yield _contradicts(ENVIRONMENT_NAME, "does not say what was recorded about machine, engine and models")
+        yield _contradicts(ENVIRONMENT_NAME, "contradicts what was recorded about machine, engine and models")
     yield from _report(run)
 
 
@@ -164,10 +167,10 @@ def _report(run: RunReader) -> Iterator[Finding]:
     if seal is None:
         return
     if not seal.intact:
-        message = f"{REPORT_NAME} was edited since specmeter wrote it: do not trust the page, whatever the data is"
+        message = f"{REPORT_NAME} was edited after specmeter wrote it: do not trust the page, whatever the data says"
         yield about_run("data-changed", "suspect", message, remedy, file=REPORT_NAME)
     elif seal.certificate is None or seal.certificate != run.certificate_sha256():
-        message = f"{REPORT_NAME} was not made from this certificate, but from an earlier state of the run"
+        message = f"{REPORT_NAME} was made from an earlier state of the run, not from this certificate"
         yield about_run("data-changed", "note", message, remedy, file=REPORT_NAME)
 
 

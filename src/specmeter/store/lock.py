@@ -49,7 +49,7 @@ class RunLock:
         except OSError as error:
             self._drop()
             raise StoreError(
-                f"{folder}: this file system has no file locks ({error.strerror})",
+                f"{folder}: this file system does not support file locks ({error.strerror})",
                 fix="choose a folder on a local disk with --out",
             ) from None
         self.left_behind = os.fstat(self._file).st_size > 0
@@ -106,8 +106,8 @@ def _busy(folder: Path) -> StoreError:
         return StoreError(f"{folder}: another process is writing to this run", fix="wait until it has ended")
     if not psutil.pid_exists(pid):
         return StoreError(
-            f"{folder}: process {pid}, which wrote to this run, has ended; a process that it started has not",
-            fix="end the engine that was left behind, then try again",
+            f"{folder}: process {pid} wrote to this run and has ended, but a process it started is still running",
+            fix="end the engine it left running, then try again",
         )
     return StoreError(
         f"{folder}: process {pid} is writing to this run",

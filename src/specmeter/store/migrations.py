@@ -162,7 +162,7 @@ _LEDGER = """CREATE TABLE IF NOT EXISTS migration (
 
 
 def schema_version(db: sqlite3.Connection) -> int:
-    """Number of migrations that the file has seen; 0 for a database that is no run.
+    """Number of migrations that the file has seen; 0 for a database that is not a run.
 
     The table counts, not `user_version`: a damaged file that was rescued with `.dump` has lost the latter.
     """

@@ -42,7 +42,7 @@ def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
         if not found:
             if studies := find_studies(runs):
                 fix = f"show a study with `specmeter study show {studies[-1].name}`, or name a run folder within it"
-                raise StoreError(f"{runs}: holds no runs of their own, only studies", fix=fix)
+                raise StoreError(f"{runs}: holds only studies, no separate runs", fix=fix)
             raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
         return next(filter(_has_requests, found), found[0])
     path = _named(reference, runs)
@@ -54,13 +54,15 @@ def find_study(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     if reference == "latest":
         found = find_studies(runs)
         if not found:
-            raise StoreError(f"{runs}: holds no studies", fix="measure one: `specmeter study list` shows what there is")
+            raise StoreError(
+                f"{runs}: holds no studies", fix="measure one; `specmeter study list` shows what is available"
+            )
         return found[-1]
     path = _named(reference, runs)
     if not is_study(path):
         raise StoreError(
             f"{path}: is not a study folder (it has no {STUDY_NAME})",
-            fix="name a folder made by `specmeter study run`; a single run is shown by `specmeter show`",
+            fix="name a folder made by `specmeter study run`; for a single run use `specmeter show`",
         )
     return path
 
@@ -91,7 +93,7 @@ def _named(reference: str, runs: Path) -> Path:
 
 
 def _has_requests(folder: Path) -> bool:
-    """Whether a run holds any request; a damaged one counts, so that whoever reads it says what is wrong with it."""
+    """Whether a run holds any request; a damaged one counts, so that reading it says what is wrong with it."""
     try:
         with RunStore.open(folder, readonly=True) as store:
             state = store.state()

@@ -290,7 +290,7 @@ class RunReader:
         return self._documents(Finding, "finding")
 
     def raw(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """Rows of a SELECT, for whoever hashes or scans the run as it lies on disk."""
+        """Rows of a SELECT, for hashing or scanning the run as it lies on disk."""
         return self._query(query)
 
     def reply(self, bulk: bytes, key: RequestKey) -> dict[str, Any]:

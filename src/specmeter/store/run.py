@@ -117,7 +117,8 @@ class RunStore(RunReader):
             foreign = [name for name in names if name not in _OURS]
         except OSError as error:
             raise StoreError(
-                f"{error.filename or folder}: cannot be made ({error.strerror})", fix="choose another folder with --out"
+                f"{error.filename or folder}: cannot be created ({error.strerror})",
+                fix="choose another folder with --out",
             ) from None
         if foreign:
             raise StoreError(
@@ -129,7 +130,7 @@ class RunStore(RunReader):
             remove_unfinished(folder)
             if is_run(folder):
                 raise StoreError(
-                    f"{folder}: holds a run already",
+                    f"{folder}: already holds a run",
                     fix="start it with its own experiment to resume it, or choose a new folder with --out",
                 )
             write_document(folder, EXPERIMENT_NAME, experiment_yaml)
@@ -255,8 +256,8 @@ class RunStore(RunReader):
             if len(changes) > _CHANGES_SHOWN:
                 lines.append(f"  ... and {len(changes) - _CHANGES_SHOWN} more")
             raise StoreError(
-                "\n".join([f"{self.folder}: cannot be resumed, something changed (was -> is)", *lines]),
-                fix="choose another folder with --out to start afresh, or put back what changed",
+                "\n".join([f"{self.folder}: cannot be resumed: something changed (was -> is)", *lines]),
+                fix="choose another folder with --out to start a new run, or undo the change",
             )
 
     # --- writing what happens ----------------------------------------------------------------------------------------
@@ -290,7 +291,9 @@ class RunStore(RunReader):
         with self._transaction() as db:
             measured = db.execute("SELECT 1 FROM request WHERE arm_id = ? LIMIT 1", (prediction.arm_id,)).fetchone()
             if measured is not None and prediction.speedup is not None:
-                raise StoreError(f"{name}: comes after its measurement", fix="predict an arm before its first session")
+                raise StoreError(
+                    f"{name}: must come before its measurement", fix="predict an arm before its first session"
+                )
             row = (prediction.arm_id, prediction.model_dump_json())
             try:
                 db.execute("INSERT INTO prediction (arm_id, json) VALUES (?, ?)", row)

@@ -25,7 +25,7 @@ _MOST_BYTES = 1024 * 1024
 """Of a key, a signature, or a list of signers."""
 _VERIFY_TIMEOUT_S = 30.0
 _SIGN_TIMEOUT_S = 120.0
-"""Somebody may have to type a passphrase, or to touch a key."""
+"""The user may have to type a passphrase, or to touch a key."""
 _ANYBODY = "*"
 _KEY = re.compile(r" with (\S+ key \S+)$")
 _PUBLIC_KEY = re.compile(r"(?:ssh-|ecdsa-|sk-)[A-Za-z0-9@.-]+ +[A-Za-z0-9+/]+=*(?: |$)")

@@ -37,6 +37,8 @@ NAMES = (
     "open-questions",
 )
 """In the order in which they are listed."""
+OWN_CODE = "specmeter_study_"
+"""How the names of modules begin that are code of a user's study."""
 
 
 def names() -> tuple[str, ...]:
@@ -78,7 +80,7 @@ def published(name: str) -> StudyFindings:
     """
     data = find(name).published()
     if data is None:
-        raise UsageError(f"{name}: its document printed no numbers", fix=f"measure it: specmeter study run {name}")
+        raise UsageError(f"{name}: its document printed no numbers", fix=f"measure it: `specmeter study run {name}`")
     return findings(name, data)
 
 

@@ -1,7 +1,7 @@
 """What the Apple document printed about speculation and about machines, as data of studies.
 
 A line over three prompts is as good as the worst of its runs: the page's tables print means of runs whose counters and
-raw logs were published too, so a mean of impossible runs is no speedup, whatever the mean alone would permit.
+raw logs were published too, so a mean of impossible runs is not a speedup, whatever the mean alone would permit.
 
 Rates of models by themselves come from `llama-bench` with the standard deviation of four runs. That of the 4B target is
 54.0 tok/s with a standard deviation of 19.5: every ratio to it is known to within a factor of two or so.
@@ -65,12 +65,13 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
         machine="M2 Ultra",
         bandwidth_bytes_per_s=BANDWIDTH,
         notes=(
-            "Rates of the runs are `eff_tps`: tokens that the target evaluated, the prompt's and those of rejected "
-            "drafts among them, over the life of its context; the rates they are compared with are llama-bench's.",
-            "In the four raw logs that were published, 40 verifications took place of 150 to 177 that were asked for; "
-            "the others failed and stale logits were read. Acceptance counted there means nothing.",
-            f"`specmeter audit --published apple` rules the runs of the document's table `sd_runs`, those on other "
-            f"targets among them: {tally('apple', _RUNS)}.",
+            "Rates of the runs are `eff_tps`: tokens that the target evaluated, including the prompt's and those "
+            "of rejected drafts, over the life of its context; the rates they are compared with are "
+            "llama-bench's.",
+            "In the four raw logs that were published, 40 of the 150 to 177 verifications took place; the others "
+            "failed, and stale logits were read. Acceptance counted there means nothing.",
+            "`specmeter audit --published apple` rules on the runs of the document's table `sd_runs`, including "
+            f"those on other targets: {tally('apple', _RUNS)}.",
         ),
     )
 

@@ -111,7 +111,7 @@ class StudyFolder:
         folder = self.path / part
         if is_link(folder):
             raise StoreError(
-                f"{folder}: is a link, which is not followed here", fix=f"name it: specmeter show {folder}"
+                f"{folder}: is a link, which is not followed here", fix=f"name it: `specmeter show {folder}`"
             )
         return folder
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.errors import UsageError
 from specmeter.experiments.file import parse_form, read_form
-from specmeter.studies import NAMES, builders, experts, predicates
+from specmeter.studies import NAMES, OWN_CODE, builders, experts, predicates
 from specmeter.studies.definition import FORM, Claim, FigureForm, Rule, StudyForm, TableForm
 from specmeter.studies.study import StudyFindings
 from specmeter.studies.telling import only_of, ruling
+from specmeter.text import quoted
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
@@ -75,14 +76,17 @@ class Study:
             title=self.title,
             source=self.source,
             command=self._command,
+            chinese=self.form.chinese,
         )
 
     @property
     def _command(self) -> str:
-        """What measures it."""
+        """What measures it; of a user's own, by its path from here."""
         if self.folder is None:
             return f"specmeter study run {self.name} --variant bench"
-        return f"specmeter study run ./{self.folder.name}"
+        here = Path.cwd()
+        shown = f"./{self.folder.relative_to(here).as_posix()}" if self.folder.is_relative_to(here) else self.folder
+        return f"specmeter study run {quoted(str(shown))}"
 
     def claims(self, data: StudyData) -> tuple[ClaimRuling, ...]:
         """What the data says about each claim."""
@@ -148,7 +152,7 @@ class Study:
     def _decided(self, data: StudyData, rule: str | Rule) -> Found:
         uses = [rule] if isinstance(rule, str) else _code_of(rule)
         if uses and not self.trusted:
-            return "cannot tell", f"Its rule is code of {self.folder} ({uses[0]}), which --trust runs."
+            return "cannot tell", f"Its rule is code of {self.folder} ({uses[0]}), which only --trust runs."
         return self.function(rule)(data) if isinstance(rule, str) else predicates.decide(data, rule, self.function)
 
     def _made(self, data: StudyData, given: Any, build: Callable[..., Any]) -> Any:
@@ -198,7 +202,7 @@ def _module(name: str, file: str) -> str:
 
 def _load(path: Path) -> Any:
     """A user's file as a module, once per process. Raises `UsageError` for one that cannot be loaded."""
-    name = f"specmeter_study_{abs(hash(str(path)))}_{path.stem}"
+    name = f"{OWN_CODE}{abs(hash(str(path)))}_{path.stem}"
     if name not in sys.modules:
         spec = spec_from_file_location(name, path)
         if spec is None or spec.loader is None or not path.is_file():

@@ -108,7 +108,7 @@ def begin(ready: Ready, folder: StudyFolder) -> StudyRecord:
 def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch: Watch) -> bool:
     """Measure what `folder` does not hold yet; returns whether every part that was not skipped is complete.
 
-    A part whose models or engine turn out to be of no use is skipped, one whose engine fails stays incomplete, and the
+    A part whose models or engine turn out to be unusable is skipped, one whose engine fails stays incomplete, and the
     next one is measured. Raises `UsageError` when nothing is left, `StoreError` when the folder cannot be written to.
     Ctrl-C passes through.
     """

@@ -8,7 +8,8 @@ their numbers by the code that draws ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -404,3 +405,5 @@ class StudyFindings:
     """The document that is repeated."""
     command: str = ""
     """What measures it."""
+    chinese: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Sentences of a user's own study in English and Chinese."""

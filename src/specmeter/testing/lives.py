@@ -226,7 +226,7 @@ def nothing_is_left_behind(subject: Subject) -> None:
     open_files: list[int] = []
     _ = subject.folder  # made before, so that it is not taken for something left
     with _temporary_files() as scratch:
-        for _ in range(2):  # what is made once, such as a cache of modules, is no leak
+        for _ in range(2):  # what is made once, such as a cache of modules, is not a leak
             threads = set(threading.enumerate())
             with subject.start() as session:
                 session.submit(prompt(), greedy(4))

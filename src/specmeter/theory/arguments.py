@@ -95,7 +95,7 @@ def distribution(name: str, value: Many) -> Floats:
     """Probabilities that sum to 1 along the last axis (to 1e-6)."""
     values = np.asarray(probabilities(name, value))
     if values.ndim == 0 or values.shape[-1] == 0:
-        raise UsageError(f"{name} is no distribution", fix=f"give {name} as probabilities of all tokens, last axis")
+        raise UsageError(f"{name} is not a distribution", fix=f"give {name} as probabilities of all tokens, last axis")
     sums = values.sum(axis=-1)
     if not np.allclose(sums, 1, rtol=0, atol=1e-6):
         worst = float(np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1))])
@@ -154,7 +154,7 @@ def _floats(name: str, value: Values) -> Floats:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise UsageError(
-            f"{name} is no number and no array of numbers: {str(value)[:80]!r}", fix=f"give {name} as numbers"
+            f"{name} is not a number or an array of numbers: {str(value)[:80]!r}", fix=f"give {name} as numbers"
         ) from None
 
 

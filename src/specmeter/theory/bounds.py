@@ -153,8 +153,8 @@ def traffic(bytes_per_forward: float, tokens_per_second: float, tau: float = 1.0
     Every target forward reads the weights it uses once; it emits tau tokens. Compare with the peak bandwidth of the
     memory that holds them. `bytes_per_forward` > 0 are the weights read by a forward of one token: nearly the whole
     file of a dense model (a token embedding that is not shared with the output layer is looked up, not read), but only
-    the shared part and the active experts of a mixture of experts, where the file size is no lower bound. Weights that
-    fit into caches escape the bound. `tokens_per_second` > 0 of one sequence; `tau` >= 1.
+    the shared part and the active experts of a mixture of experts, where the file size is not a lower bound. Weights
+    that fit into caches escape the bound. `tokens_per_second` > 0 of one sequence; `tau` >= 1.
     """
     _require(bytes_per_forward > 0, "bytes_per_forward", bytes_per_forward)
     _require(tokens_per_second > 0, "tokens_per_second", tokens_per_second)
@@ -185,7 +185,7 @@ def window_rates(
     wall_ms: float | None = None,
     generations: int = 1,
 ) -> dict[str, float]:
-    """Every rate (tokens per second) that somebody might print for the same generation, by what it divides by what.
+    """Every rate (tokens per second) that might be printed for the same generation, by what it divides by what.
 
     Generated tokens over decode time, with or without the first (which decode time does not cover), or over the time
     of the whole run; and tokens of prompt and output together over the time of both. A printed rate that none of them

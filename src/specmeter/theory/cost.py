@@ -192,7 +192,7 @@ def break_even_alpha(gamma: int, verification: float = 1.0, *, draft_cost: float
 
 
 def claimed_batch_speedup(gamma: float, sequential_ms: float, draft_ms: float, verify_ms: float) -> float:
-    """gamma T_seq / (T_draft + T_verify): a published formula that is no speedup. Kept in order to be recognised.
+    """gamma T_seq / (T_draft + T_verify): a published formula that is not a speedup. Kept in order to be recognised.
 
     Eq. 2 of "Does Speculative Decoding Help Mixture-of-Experts?" (AtomGradient, 2026: 306 runs on an M2 Ultra; read)
     calls it the speedup by "batch verification amortization", said to hold even when all drafts are rejected.

@@ -130,7 +130,7 @@ class CostCurve(Record):
         measured = {point.tokens: point.ms for point in self.points}
         if gamma + 1 not in measured:
             raise UsageError(
-                f"T({gamma + 1}) is no measured point, only n = {sorted(measured)}",
+                f"T({gamma + 1}) was not measured, only n = {sorted(measured)}",
                 fix="measure it; `verification` interpolates, without an interval",
             )
         many, method = measured[gamma + 1], f"T({gamma + 1}) / T(1)"

@@ -14,14 +14,14 @@ Two runs are comparable only over the same prompts: each carries the SHA-256 of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from specmeter.errors import ExperimentError
 from specmeter.record import Prompt
+from specmeter.text import counted
 from specmeter.workloads.length import Tokenizer, cut_lengths, random_lengths
-from specmeter.workloads.packaged import collection, held_out_text, packaged
+from specmeter.workloads.packaged import collection, drawn, held_out_text, packaged
 from specmeter.workloads.spec import (
     BenchWorkload,
     FileWorkload,
@@ -53,7 +53,7 @@ def load(
     Files are relative to `base_dir`. `tokenize` (without special tokens) and `detokenize` are the target's, as an
     `EngineSession` has them; exact lengths hold for that tokenizer only. `needs_tokenizer` says where they are needed.
 
-    Raises `ExperimentError` when a file cannot be used, when there are not enough prompts, when a length cannot be had,
+    Raises `ExperimentError` when a file cannot be used, when prompts are too few, when a length cannot be reached,
     when two workloads share a name, or when a tokenizer is needed and none was given.
     """
     tokenizer = Tokenizer(tokenize, detokenize) if tokenize is not None and detokenize is not None else None
@@ -66,7 +66,7 @@ def load(
 def count(specs: Sequence[WorkloadSpec], *, base_dir: Path = Path()) -> dict[str, int]:
     """Workload name -> number of its prompts, without a tokenizer.
 
-    Raises `ExperimentError` for whatever `load` would refuse, lengths that cannot be had excepted.
+    Raises `ExperimentError` for whatever `load` would refuse, except unreachable lengths.
     """
     _refuse_same_names(specs)
     counts = {
@@ -98,14 +98,21 @@ def _refuse_too_many_in_turn(specs: Sequence[WorkloadSpec], counts: Mapping[str,
             )
 
 
-def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> Iterator[Item]:
+def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> Iterable[Item]:
     match spec:
         case StudiesWorkload(collection=str(name)):
             return collection(name)
         case BenchWorkload() | StudiesWorkload():
             return packaged(spec.source, spec.kinds, spec.per_kind, spec.seed)
         case FileWorkload():
-            return read_prompts([base_dir / path for path in spec.paths], spec.kind)
+            files = [base_dir / Path(path).expanduser() for path in spec.paths]
+            items = list(read_prompts(files, spec.kind, per_line=spec.per_line))
+            if spec.count is not None and spec.count > len(items):
+                raise ExperimentError(
+                    f"workloads: {spec.name}: count is {spec.count}, but there are {counted(len(items), 'prompt')}",
+                    fix=f"set count to {len(items)} or less",
+                )
+            return drawn(items, spec.count, spec.seed)
         case LengthWorkload():
             text, place = _source_text(spec, base_dir)
             return cut_lengths(text, spec.lengths, spec.per_length, spec.seed, _given(tokenizer, spec.name), place)
@@ -123,21 +130,28 @@ def _source_text(spec: LengthWorkload, base_dir: Path) -> tuple[str, str]:
 def _given(tokenizer: Tokenizer | None, name: str) -> Tokenizer:
     if tokenizer is None:
         raise ExperimentError(
-            f"workloads: {name} asks for exact numbers of tokens, which only a loaded model can count",
+            f"workloads: {name} needs exact token counts, which require a loaded model",
             fix="load its prompts with a session of the target, or leave this workload out",
         )
     return tokenizer
 
 
 def _prompt(spec: WorkloadSpec, item: Item) -> Prompt:
-    return Prompt(
+    if item.before and spec.format != "chat":
+        raise ExperimentError(
+            f"workloads: {spec.name}: {item.id} is a conversation, which needs the model's chat template",
+            fix="set `format: chat`, or give plain prompts",
+        )
+    prompt = Prompt(
         id=f"{spec.name}/{item.id}",
         workload=spec.name,
         kind=item.kind,
         text=item.text,
+        before=item.before,
         format=spec.format,
-        sha256=sha256(item.text.encode()).hexdigest(),
+        sha256="",
         token_count=item.token_count,
         max_tokens=item.max_tokens if item.max_tokens is not None else spec.max_tokens,
         random_tokens=item.random_tokens,
     )
+    return prompt.model_copy(update={"sha256": prompt.digest()})

@@ -55,7 +55,7 @@ def cut_lengths(
 ) -> Iterator[Item]:
     """Prompts of each length, beginning at different lines of `text` (at any character where lines are few).
 
-    `place` names the text in messages. Raises `ExperimentError` when a length cannot be had.
+    `place` names the text in messages. Raises `ExperimentError` when a length cannot be reached.
     """
     starts = [0, *(index + 1 for index, character in enumerate(text[:-1]) if character == "\n")]
     if len(starts) < PLACES_PER_PROMPT:
@@ -70,7 +70,7 @@ def cut_lengths(
 def random_lengths(lengths: Sequence[int], per_length: int, seed: int, tokenizer: Tokenizer) -> Iterator[Item]:
     """Prompts of random tokens, drawn evenly from those that occur in a sample of ordinary text.
 
-    Tokens that are not whole characters are left out. Raises `ExperimentError` when a length cannot be had.
+    Tokens that are not whole characters are left out. Raises `ExperimentError` when a length cannot be reached.
     """
     known = sorted(set(tokenizer.tokenize(sample_text())))
     drawn = random.Random(f"{seed}").sample(known, min(len(known), VOCABULARY))

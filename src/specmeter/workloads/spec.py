@@ -9,18 +9,25 @@ workloads:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from specmeter.record import Record
+from specmeter.record import Message, Record
+from specmeter.record.faults import NAME_PATTERN
 
 Kind = Literal["fact", "code", "reason", "zh", "edit"]
 """Short factual questions, code, long reasoning, Chinese, and text that is mostly copied from the prompt."""
 
 PromptFormat = Literal["completion", "chat"]
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 T = TypeVar("T", bound=Hashable)
 
@@ -45,15 +52,15 @@ class WorkloadBase(Record):
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Most tokens to generate for these prompts; overrides `generation.max_tokens`."""
     baseline_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Baselines run only so many of these prompts in each block, in turn, and are compared on those; none: all."""
+    """Baselines run only this many of these prompts per block, in turn, and are compared on those; none: all."""
 
 
 class BenchWorkload(WorkloadBase):
-    """Held-out text of the kinds that the bench models were trained on; other models can make nothing of it."""
+    """Held-out text of the kinds that the bench models were trained on; it suits only them."""
 
     source: Literal["bench"]
     name: Name = "bench"
-    """Names the workload, for arms that run only some of them."""
+    """Name of the workload, for arms that run only some workloads."""
     format: PromptFormat = "completion"
     """Continue the text as it is, or put it into the model's chat template as the user's turn."""
     kinds: Kinds = ALL_KINDS
@@ -65,15 +72,15 @@ class BenchWorkload(WorkloadBase):
 
 
 class StudiesWorkload(WorkloadBase):
-    """Prompts for real models, of the four kinds that published studies use, and one of text to be edited."""
+    """Prompts for real models: the four kinds that published studies use, and text to edit."""
 
     source: Literal["studies"]
     name: Name = "studies"
-    """Names the workload, for arms that run only some of them."""
+    """Name of the workload, for arms that run only some workloads."""
     format: PromptFormat = "chat"
     """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
     collection: Literal["rtx3090-19"] | None = None
-    """Prompts that were written for one study, all of them, instead of some of each kind."""
+    """All prompts written for one study, instead of some of each kind."""
     kinds: Kinds = ALL_KINDS
     """Kinds of text."""
     per_kind: Annotated[int, Field(ge=1, le=1000)] = 4
@@ -95,11 +102,11 @@ class LengthWorkload(WorkloadBase):
 
     source: Literal["length"]
     name: Name = "length"
-    """Names the workload, for arms that run only some of them."""
+    """Name of the workload, for arms that run only some workloads."""
     format: PromptFormat = "completion"
     """Continue the text as it is, or put it into the model's chat template, whose tokens come on top."""
     lengths: Lengths = (32, 128, 512, 1024)
-    """Numbers of tokens, without those that the engine adds at the start."""
+    """Numbers of tokens, not counting those that the engine adds at the start."""
     per_length: Annotated[int, Field(ge=1, le=1000)] = 1
     """Prompts of each length, cut from different places of the text."""
     file: Annotated[str, Field(min_length=1)] | None = None
@@ -113,7 +120,7 @@ class FileWorkload(WorkloadBase):
 
     source: Literal["file"]
     name: Name = "file"
-    """Names the workload, for arms that run only some of them."""
+    """Name of the workload, for arms that run only some workloads."""
     format: PromptFormat = "chat"
     """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
     paths: Annotated[
@@ -121,21 +128,34 @@ class FileWorkload(WorkloadBase):
         Field(min_length=1, max_length=10_000),
         AfterValidator(_distinct),
     ]
-    """Files, relative to the experiment file: `*.jsonl` holds a prompt per line, any other file is one prompt."""
+    """Files, relative to the experiment file: `*.jsonl` and `*.json` hold prompts or conversations, any other file is
+    one prompt."""
+    per_line: bool = False
+    """Every line of those other files is a prompt."""
+    count: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Only so many of the prompts, drawn by `seed`; none: all."""
+    seed: Seed = 1
+    """Which of the prompts are drawn."""
     kind: Name = "user"
-    """Kind of the prompts that do not name one."""
+    """Kind of prompts that do not name one."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_newer(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs that were begun before there was this choice are the same experiment."""
+        newer = {"per_line": False, "count": None, "seed": 1}
+        return {name: value for name, value in handler(self).items() if name not in newer or value != newer[name]}
 
 
 class RandomWorkload(WorkloadBase):
-    """Random tokens of an exact number: good for timing dense models, while acceptance on them means nothing."""
+    """An exact number of random tokens: good for timing dense models, but acceptance on them is meaningless."""
 
     source: Literal["random"]
     name: Name = "random"
-    """Names the workload, for arms that run only some of them."""
+    """Name of the workload, for arms that run only some workloads."""
     format: PromptFormat = "completion"
     """Continue the tokens as they are, or put them into the model's chat template, whose tokens come on top."""
     lengths: Lengths = (128,)
-    """Numbers of tokens, without those that the engine adds at the start."""
+    """Numbers of tokens, not counting those that the engine adds at the start."""
     per_length: Annotated[int, Field(ge=1, le=1000)] = 1
     """Prompts of each length."""
     seed: Seed = 1
@@ -159,3 +179,5 @@ class Item(NamedTuple):
     token_count: int | None = None
     """Exact length by the target's tokenizer, where it was asked for."""
     random_tokens: bool = False
+    before: tuple[Message, ...] = ()
+    """Of a conversation: what was said before its last turn of the user."""

@@ -1,4 +1,4 @@
-"""An engine as somebody else would write it: a small real one, whose target says a word again and again.
+"""An engine as another author would write it: a small real one, whose target says a word again and again.
 
 It repeats the last word of the prompt, one token per character and a millisecond per forward. The method `parrot`
 drafts what came `stride` tokens ago. `toy` counts what it does; `shy` does the same and tells nothing of it.
@@ -153,10 +153,10 @@ class ToySession(EngineSession):
         return list(map(ord, text[:length]))
 
     def candidates(self, *asked: Any) -> Any:  # noqa: ARG002
-        raise AssertionError("nobody may ask an engine for what it does not tell")
+        raise AssertionError("an engine must not be asked for what it does not tell")
 
     def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
-        assert "tokens" in self.tells, "nobody may ask an engine for what it does not tell"
+        assert "tokens" in self.tells, "an engine must not be asked for what it does not tell"
         return tuple(map(ord, prompt.text))
 
     def tokenize(self, text: str) -> tuple[int, ...]:

@@ -120,7 +120,7 @@ def test_prompts_have_limits() -> None:
     ("changes", "message"),
     [
         ({"methods": ("ngram-mod",)}, "does not draft by ngram-mod"),
-        ({"gamma": 512}, "do not fit into a batch of 512"),
+        ({"gamma": 512}, "do not fit in a batch of 512"),
         ({"engine": {"batch": 32}, "gamma": 32}, "engine.batch"),
         ({"engine": {"slots": 2}}, "engine.slots"),
         ({"engine": {"prompt_cache": True}}, "engine.prompt_cache"),

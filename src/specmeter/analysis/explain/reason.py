@@ -98,20 +98,21 @@ def sentence(
     one; `undivided`: `verify` has drafting in it; `measured`: the speedup that stands beside it, a geometric mean."""
     head = f"{it.speedup:.2f}x"
     if measured is not None and f"{measured.point:.2f}" != f"{it.speedup:.2f}":
-        head += f" by all tokens over all time ({measured.point:.2f}x: geometric mean over {measured.of or 'blocks'})"
+        head = f"{head} over all tokens (geometric mean over {measured.of or 'blocks'}: {measured.point:.2f}x)"
     if it.with_draft == 0 and it.tau > 1.01:
-        return None, f"{head}: the engine does not tell its steps, so it cannot be said where the time went"
+        return None, f"{head}: the engine does not tell its steps, so where the time went is not known"
     if it.with_draft == 0:
-        return "no drafts", f"{head}: nothing was drafted, every token was decoded by itself"
+        return "no drafts", f"{head}: nothing was drafted; every token was decoded by itself"
     left = without(it)
     name = max(left, key=lambda key: left[key])
     tau, cost = _quotient(it)
-    by_forward = f" (tau is {it.tau / (1 + it.replays):.2f}: it counts replays as forwards, too)" if it.replays else ""
-    head += f": a step yields {tau} tokens{by_forward} and costs {cost} plain ones"
+    by_forward = f" (tau is {it.tau / (1 + it.replays):.2f}: it counts replays as forwards too)" if it.replays else ""
+    head = f"{head}: each step emits {tau} tokens{by_forward} in the time of {cost} plain steps"
     if left[name] < 1.02 * it.speedup:
-        return None, f"{head}; no single part holds it back"
+        return None, f"{head}; no single part limits it"
     why = _why(name, it, experts)
-    return name, f"{head}; {'drafting and ' if undivided and name == 'verification' else ''}{why}"
+    both = undivided and name == "verification"
+    return name, f"{head}; drafting and {why}" if both else f"{head}; {why}"
 
 
 def _quotient(it: Round) -> tuple[str, str]:
@@ -131,30 +132,31 @@ def _why(name: ReasonName, it: Round, experts: Experts | None) -> str:
     if name == "acceptance":
         rate = it.accepted / it.drafted
         full = 1 + it.drafted / it.with_draft
-        return f"only {rate:.0%} of the drafted tokens are accepted, where {full:.1f} a step were possible"
+        return f"only {rate:.0%} of the drafted tokens are accepted; accepting all would emit {full:.1f} a step"
     if name == "verification":
         more = it.unexplained / it.with_draft
-        beside = f", and {more:.1f} more a step are unexplained" if more >= WORTH_TELLING else ""
-        costs = f"verification of {round(it.verified)} tokens costs {it.verification:.1f} target forwards"
+        beside = f"; {more:.1f} more a step are unexplained" if more >= WORTH_TELLING else ""
+        costs = f"verifying {round(it.verified)} tokens costs {it.verification:.1f} target forwards"
         return costs + _because(it, experts) + beside
     if name == "drafting":
         each = it.draft / it.drafted if it.drafted else it.draft
-        return f"drafting takes {it.draft / it.cost:.0%} of it: a drafted token costs {each:.2f} target forwards"
+        return f"drafting takes {it.draft / it.cost:.0%} of a step: a drafted token costs {each:.2f} target forwards"
     if name == "restoring":
-        return f"restoring checkpoints and replaying takes {it.restore / it.cost:.0%} of it"
+        return f"restoring checkpoints and replaying takes {it.restore / it.cost:.0%} of a step"
     if it.unexplained > it.rest / 2:
-        return f"{it.unexplained / it.cost:.0%} of it is unexplained: more than drafting and verification can cost"
-    return f"{it.rest / it.cost:.0%} of it is neither drafting nor verification"
+        return f"{it.unexplained / it.cost:.0%} of a step is unexplained: more than drafting and verification can cost"
+    return f"{it.rest / it.cost:.0%} of a step is neither drafting nor verification"
 
 
 def _because(it: Round, experts: Experts | None) -> str:
     """Why several tokens cost more than one, as far as that explains it."""
     if experts is None:
-        most, cause = it.verified, "every further token has to be computed"
+        most, cause = it.verified, "extra tokens add compute"
     else:
         more, measured = experts.more(it.verified)
         most = experts.most(it.verified)
-        cause = f"{'' if measured else 'up to '}{more:.0%} more experts are read ({experts.told(it.verified)})"
+        cause = f"{more:.0%} more experts are read ({experts.told(it.verified)})"
+        cause = cause if measured else f"up to {cause}"
     if it.verification <= SAME * most:
         return f" because {cause}"
-    return f"; that {cause} explains {most:.1f} of them at most, the rest is unexplained"
+    return f"; that {cause} explains at most {most:.1f} of them; the rest is unexplained"

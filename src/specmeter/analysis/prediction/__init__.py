@@ -18,4 +18,4 @@ DRAWS = 2_000
 LEVEL = 0.95
 SEED = 1
 LONGEST = 128
-"""Longest draft that is predicted; beyond it nobody would wait for one."""
+"""Longest draft that is predicted."""

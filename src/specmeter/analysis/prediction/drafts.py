@@ -100,11 +100,11 @@ class Acceptance(Protocol):
 
 @dataclass(frozen=True)
 class Given:
-    """Acceptance that somebody states: full drafts, each token accepted with the conditional rate of its position.
+    """Acceptance as stated: full drafts, each token accepted with the conditional rate of its position.
 
     `low` and `high` are the rates between which the truth is taken to lie, all positions together; the last position
-    goes on. `hits` is how often a step has a draft at all, with its range. Raises `UsageError` for what is no
-    probability.
+    goes on. `hits` is how often a step has a draft at all, with its range. Raises `UsageError` for a value that is not
+    a probability.
     """
 
     rates: tuple[float, ...]
@@ -164,7 +164,7 @@ Steps = Counter[tuple[int, int, int]]
 def count_steps(reply: Reply, gamma: int) -> Steps:
     """The steps of one request, forwards without a draft included.
 
-    A round that restored a checkpoint counts with what it accepted; its replay is no step of its own.
+    A round that restored a checkpoint counts with what it accepted; its replay does not count as a step.
     """
     steps: Steps = Counter()
     replays = False

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from specmeter.record import EngineIdentity, EngineSettings, Host, StepProbe
 
 ASSUMED = (0.7, 0.5, 0.85)
-"""(point, low, high) of alpha for a draft model nobody knows: what published pairs of one family lie between."""
+"""(point, low, high) of alpha for an unknown draft model: what published pairs of one family lie between."""
 ASSUMED_HITS = (0.1, 0.0, 0.6)
 """The same of how often an n-gram method has a draft at all; text that repeats itself lies above."""
 LEAST_DRAFTED = 50
@@ -85,10 +85,10 @@ class Forecaster:
         probes: Path | None = None,
         prompts: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """`named` are probes that somebody gave, with their names; `probes` is the folder to look for others; `prompts`
+        """`named` are probes that were given, with their names; `probes` is the folder to look for others; `prompts`
         are the ids of each arm's prompts, where arms differ in them."""
         self.scout: Looking | None = None
-        """Whom to ask; set where there is a run to look at."""
+        """What looks into the run; set where there is one."""
         self._named: set[str] = set()
         """Arms whose cost is that of a probe named on the command line."""
         self._replayed: dict[str, Counted | str] = {}
@@ -160,7 +160,7 @@ class Forecaster:
     def _acceptance(self, arm: Arm) -> tuple[Acceptance, str]:
         gamma = arm.gamma or 1
         if arm.synthetic_rates:
-            return synthetic(arm.synthetic_rates), "rates of the synthetic acceptance that the arm asks for"
+            return synthetic(arm.synthetic_rates), "the synthetic rates that the arm asks for"
         replayed = self._replayed.get(arm.id)
         if isinstance(replayed, Counted):
             return replayed, replayed.basis
@@ -218,7 +218,7 @@ class Forecaster:
         return by_bytes(
             footprint_of(target, target.header),
             footprint_of(draft, draft.header) if draft is not None and draft.header is not None else None,
-            "bytes that the models' headers name, without a probe",
+            "bytes by the models' headers, without a probe",
             processor=host is not None and not host.gpus,
             recurrent=target.header.recurrent,
             context=0,

@@ -1,4 +1,4 @@
-"""Where a prediction that somebody asks for takes its costs and its acceptance from: catalogue, probe, and runs."""
+"""Where a prediction takes its costs and its acceptance from: catalogue, probe, and runs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def costs_of(
     no_draft: bool,
     flag: Callable[[str], str] = str,
 ) -> Costs:
-    """Costs from a probe, which is `named` so, or from the catalogue: one of the two. `flag` says how whoever asks
-    writes the name of an argument. Raises `UsageError` for both, neither, or half of one."""
+    """Costs from a probe, which is `named` so, or from the catalogue: one of the two. `flag` says how the caller writes
+    the name of an argument. Raises `UsageError` for both, neither, or half of one."""
     if context < 1:
         raise UsageError(f"{flag('context')} {context}: must be at least 1", fix="give the tokens that came before")
     if no_draft and (draft_model is not None or draft_format is not None):
@@ -145,7 +145,7 @@ def _one(name: str) -> Device:
 
 
 def assumed(*, by_model: bool) -> Given:
-    """Acceptance of a draft that nobody knows: a range, said to be one."""
+    """Acceptance of an unknown draft: a range, said to be one."""
     if by_model:
         return Given.alpha(*ASSUMED, basis=f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}")
     hits = f"a draft in {ASSUMED_HITS[1]:.0%} to {ASSUMED_HITS[2]:.0%} of the steps"
@@ -205,7 +205,7 @@ def _only(arm_id: str, arms: Sequence[Arm]) -> list[Arm]:
     found = [arm for arm in arms if arm.id == arm_id]
     if not found:
         raise UsageError(
-            f"--arm {arm_id}: is no speculating arm of the run",
+            f"--arm {arm_id}: is not a speculating arm of the run",
             fix=f"use one of {', '.join(arm.id for arm in arms[:12]) or 'another run'}",
         )
     return found

@@ -125,7 +125,7 @@ def surface(costs: Costs, gammas: Sequence[int], alphas: Sequence[float], *, by_
 
 
 def check_gammas(gammas: Sequence[int]) -> tuple[int, ...]:
-    """`gammas` in order, each once. Raises `UsageError` for none, or for one that is no draft length."""
+    """`gammas` in order, each once. Raises `UsageError` for none, or for a value that is not a draft length."""
     if not gammas:
         raise UsageError("gamma: there is none", fix="give at least one draft length")
     values = np.atleast_1d(numbers("gamma", list(gammas), least=1, most=LONGEST, whole=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from specmeter.audit.read import numbers
@@ -25,6 +26,10 @@ class Reading:
     group: str = ""
     """Method or data set that the column speaks of, where the table has several."""
     percent: bool = False
+    percent_above: float = inf
+    """In a column of fractions, cells above this are percent all the same."""
+    mixture: str = ""
+    """How a column is read that has both, as it seems."""
     unsaid: bool = False
     """A share without any sign of its unit."""
 
@@ -116,7 +121,7 @@ def _change(value: numbers.Number, reading: Reading, fields: Fields) -> str | No
 
 
 def _share(value: numbers.Number, reading: Reading, fields: Fields) -> str | None:
-    percent = reading.percent or value.unit == "%"
+    percent = reading.percent or value.unit == "%" or value.value > reading.percent_above
     whole = 100 if percent else 1
     share = value.value / whole
     if value.unit not in {"", "%"}:

@@ -171,7 +171,7 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def parse_json(text: str) -> object:
-    """The value, or a string saying why there is none (a bare JSON string is no value here either)."""
+    """The value, or a string saying why there is none (a bare JSON string does not count as one)."""
     if len(text) > MAX_BYTES:
         return "too long"
     try:
@@ -194,7 +194,7 @@ def _bound(count: int, path: Path) -> None:
 
 
 def positive(item: Mapping[str, object], key: str) -> float | None:
-    """The number under `key`; None where there is none. Raises `ValueError` for one that is no measured quantity."""
+    """The number under `key`; None where there is none. Raises `ValueError` for one that is not a measured quantity."""
     value = item.get(key)
     if value is None or isinstance(value, (list, dict)):
         return None

@@ -138,6 +138,12 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
         if reading.unsaid
     ]
     notes += [
+        f"{reading.text!r} seems to hold both percent and fractions: it is read {reading.mixture}; "
+        f"--percent {reading.text!r} or --fraction {reading.text!r} settles it"
+        for reading in readings
+        if reading.mixture
+    ]
+    notes += [
         f"{reading.text!r} is not read: percent, or tokens per step? (--percent {reading.text!r}, or "
         f"--column acceptance_length={reading.text!r})"
         for reading in open_units

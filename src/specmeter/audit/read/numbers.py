@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 MAX_CELL = 1_000
-"""Characters of a number with its decoration; a longer cell is no number."""
+"""Characters of a number with its decoration; a longer cell is not a number."""
 LARGEST = 1e15
 
 _EMPTY = frozenset({"", "-", "--", "---", "—", "–", "n/a", "na", "n.a.", "none", "null", "?", "...", "…", "/"})

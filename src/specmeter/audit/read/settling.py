@@ -18,6 +18,8 @@ _MOST_GAMMA = 128
 """More draft tokens than this are no draft's length."""
 _MOST_SPEEDUP = 10
 """A larger number without a sign of its unit, among negative ones, is percent."""
+_LEAST_TOLD = 0.2
+"""A share of at least this and at most 1 looks like a fraction; few drafts are accepted at less than 1 %."""
 _JUST_ABOVE_ALL = 1.2
 """A share among fractions may be a little above 1 by mistake; what is more is percent."""
 WITH_RATE = re.compile(r"[\s*_`~]*[0-9][0-9.,]*\s*(?:toks?|tokens?|t)/s(?:ec(?:ond)?)?\b.{0,60}", re.I)
@@ -176,6 +178,8 @@ def settle_percent(grid: Grid, reading: Reading, readings: list[Reading], option
     bare = [value for value in values if value.unit != "%"]  # a cell with a sign speaks for itself alone
     said = reading.heading.unit == "%" or not bare
     reading.percent = said or _above_all(bare)
+    if not said and reading.percent:
+        _settle_mixture(reading, bare, _by_counts(grid, reading, readings))
     if not reading.percent and values:
         by_counts = _by_counts(grid, reading, readings)
         reading.percent = by_counts is True
@@ -185,8 +189,21 @@ def settle_percent(grid: Grid, reading: Reading, readings: list[Reading], option
 def _above_all(bare: list[numbers.Number]) -> bool:
     """Whether shares are more than all there is, and so percent; one just above 1 among fractions may be wrong."""
     above = [value.value for value in bare if value.value > 1]
-    fractions = [value.value for value in bare if 0.2 <= value.value <= 1]
+    fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]
     return bool(above) and not (fractions and max(above) <= _JUST_ABOVE_ALL)
+
+
+def _settle_mixture(reading: Reading, bare: list[numbers.Number], percent_by_counts: bool | None) -> None:
+    """Percent by its cells, of which some may be fractions: one cell in percent does not make most others tiny."""
+    above = [value.value for value in bare if value.value > 1]
+    fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]
+    if not fractions or percent_by_counts:
+        return
+    if percent_by_counts is False or len(fractions) > len(above):
+        reading.percent, reading.percent_above = False, 1.0
+        reading.mixture = f"as fractions, and as percent where more than 1 ({max(above):g})"
+    else:
+        reading.mixture = f"as percent, since {max(above):g} is in it; so {max(fractions):g} is {max(fractions):g} %"
 
 
 def _by_counts(grid: Grid, reading: Reading, readings: list[Reading]) -> bool | None:

@@ -306,7 +306,7 @@ class Library:
                 return getattr(library, name)
             except AttributeError:
                 continue
-        raise EngineStartError(f"{self.path}: has no function {name}; it is not a llama.cpp {VERSION}", fix=_FIX)
+        raise EngineStartError(f"{self.path}: has no function {name}; this is not llama.cpp {VERSION}", fix=_FIX)
 
 
 def prove(version: str, model: ModelParams, context: ContextParams, path: Path) -> None:
@@ -332,7 +332,7 @@ def library_path() -> Path:
     if chosen := os.environ.get(SETTING):
         path = Path(chosen).expanduser()
         if not path.is_file():
-            raise EngineStartError(f"{SETTING}: {path} is no file", fix=f"name a libllama of llama.cpp {VERSION}")
+            raise EngineStartError(f"{SETTING}: {path} is not a file", fix=f"name a libllama of llama.cpp {VERSION}")
         return path
     spec = importlib.util.find_spec("xllamacpp")
     if spec is None or spec.origin is None:

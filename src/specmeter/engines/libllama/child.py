@@ -130,7 +130,7 @@ class _Heart:
             _send(self._client, {"progress": tokens})
             if self._client.poll():  # nothing but a cancellation is sent while a request runs
                 self._client.recv_bytes()
-                raise EngineProtocolError("the request was given up", fix="ask again")
+                raise EngineProtocolError("the request was cancelled", fix="ask again")
 
 
 def _send(client: Connection, message: dict[str, Any]) -> None:

@@ -167,7 +167,7 @@ class Context:
     def extend(self, tokens: Sequence[int]) -> Rows:
         """Forwards over any number of tokens, batch by batch; the logits of the last one, shape (1, vocabulary)."""
         if not tokens:
-            raise EngineProtocolError("there are no tokens to process", fix="give at least one")
+            raise EngineProtocolError("no tokens to process", fix="give at least one")
         *firsts, last = range(0, len(tokens), self.batch_size)
         for start in firsts:
             self.decode(tokens[start : start + self.batch_size], "none")
@@ -273,4 +273,4 @@ def _ggml_type(name: str) -> int:
     try:
         return int(GGMLQuantizationType[name.upper()])
     except KeyError:
-        raise ModelError(f"{name!r} is no type of a KV cache", fix="use f16, q8_0, ...") from None
+        raise ModelError(f"{name!r} is not a KV cache type", fix="use f16, q8_0, ...") from None

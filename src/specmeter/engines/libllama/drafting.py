@@ -50,7 +50,7 @@ class ModelDrafter:
     def __init__(
         self, context: Context, vocabulary_size: int, generation: Generation, *, drawn: np.random.Generator | None
     ) -> None:
-        """`vocabulary_size` is the target's: the two may differ by a few tokens that nobody uses.
+        """`vocabulary_size` is the target's: the two may differ by a few unused tokens.
 
         `drawn` draws tokens from the draft's own distribution under `generation` (rejection sampling needs that); None
         takes its best ones, as llama.cpp does.
@@ -64,7 +64,7 @@ class ModelDrafter:
         """Tokens in memory behind them: drafts whose fate is not known yet."""
         self._checkpoint: Checkpoint | None = None
         """For models that cannot forget: before the first of `_tried`."""
-        # What only one of the two vocabularies has, nobody drafts.
+        # Tokens that only one of the two vocabularies has are never drafted.
         self._shared = min(vocabulary_size, context.model.vocabulary_size)
         self._beyond = np.zeros(vocabulary_size - self._shared)
         self._ends = context.model.end_tokens[context.model.end_tokens < self._shared]
@@ -205,7 +205,7 @@ class Oracle:
             other = (token + step) % self._vocabulary_size
             if other not in self._forbidden:
                 return other
-        raise ExperimentError("the vocabulary has no other token to plant as an error", fix="use a real model")
+        raise ExperimentError("the vocabulary has only one token, so no error can be planted", fix="use a real model")
 
 
 def _looks(row: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Callable[[], float], Callable[[], float]]:

@@ -37,6 +37,7 @@ from specmeter.errors import (
     ExperimentError,
 )
 from specmeter.record import EngineIdentity, Generation, Prompt, Reply
+from specmeter.record.faults import first_fault
 
 _CHILD = (sys.executable, "-m", "specmeter.engines.libllama.child")
 _MAX_ANSWER = 256 * 1024 * 1024
@@ -144,7 +145,7 @@ class LibllamaSession(ThreadedSession):
         try:
             message = self._receive(started + launch.start_timeout_s - time.perf_counter(), "loaded nothing")
         except EngineHungError as error:
-            raise EngineStartError(error.message, fix="raise the start timeout if the model is merely large") from None
+            raise EngineStartError(error.message, fix="raise engine.start_timeout_s if the model is large") from None
         except EngineError as error:
             raise EngineStartError(error.message, fix=error.fix) from None
         if "error" in message:
@@ -179,7 +180,7 @@ class LibllamaSession(ThreadedSession):
             reply = Reply.model_validate(answer)
         except ValidationError as error:
             raise EngineProtocolError(
-                f"the engine's reply cannot be read: {error.errors()[0]['msg']}", fix="install specmeter again"
+                f"cannot read the engine's reply: {first_fault(error)}", fix="install specmeter again"
             ) from None
         return reply.model_copy(update={"wall_ms": (time.perf_counter() - started) * 1e3})
 
@@ -252,7 +253,7 @@ class LibllamaSession(ThreadedSession):
                     raise EngineHungError(
                         f"the engine of arm {self._launch.arm.id} hangs: {what} for {patience_s:g} s"
                         f"{quoted_log(self._process.log_path)}",
-                        fix="raise the idle timeout if the model is merely slow",
+                        fix="raise engine.idle_timeout_s if the model is slow",
                     )
             answer = self._client.recv_bytes(_MAX_ANSWER)
         except (EOFError, OSError):

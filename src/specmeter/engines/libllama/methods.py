@@ -47,16 +47,18 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
     if arm.p_min is not None and arm.policy in ("utility", "cost-table"):
         raise ExperimentError(f"{where}: p_min has no effect on policy {arm.policy}", fix="leave one of the two out")
     if not arm.speculates and (arm.policy or arm.rule):
-        raise ExperimentError(f"{where}: policy and rule are about drafts", fix="leave them out of plain decoding")
+        raise ExperimentError(
+            f"{where}: policy and rule have no effect without a draft", fix="leave both out for plain decoding"
+        )
     if arm.gamma_min is not None and arm.gamma_min > longest(arm):
         raise ExperimentError(
-            f"{where}: gamma_min {arm.gamma_min} is above gamma {longest(arm)}: every draft would be thrown away",
+            f"{where}: gamma_min {arm.gamma_min} is above gamma {longest(arm)}: every draft would be discarded",
             fix="set gamma_min to gamma or less",
         )
     batch = min(arm.engine.batch or 2048, arm.engine.context)
     if arm.speculates and longest(arm) >= batch:
         raise ExperimentError(
-            f"{where}: gamma {longest(arm)} and one token more do not fit into a batch of {batch}",
+            f"{where}: gamma {longest(arm)} and one token more do not fit in a batch of {batch}",
             fix=f"lower gamma, or set engine.batch (and engine.context) to {longest(arm) + 1} or more",
         )
     check_synthetic(arm, where)

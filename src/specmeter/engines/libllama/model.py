@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -64,7 +64,7 @@ class Model:
         if not self._handle:
             raise EngineStartError(
                 f"{path}: llama.cpp {self._lib.version} cannot load this model{self._lib.last_words()}",
-                fix="usual reasons: a damaged file, too little memory, an architecture that it does not know",
+                fix="check for a damaged file, too little memory, or an unsupported architecture",
             )
         try:
             if self._lib.llama_model_has_encoder(self._handle):
@@ -83,7 +83,7 @@ class Model:
             self.bos: int | None = self._lib.llama_vocab_bos(self._vocabulary) if wants_bos else None
             """The token that texts begin with; None for models that want none."""
             if self.vocabulary_size < 1:
-                raise EngineStartError(f"{path}: the model has no vocabulary", fix="use a complete GGUF file")
+                raise EngineStartError(f"{path}: the file has no vocabulary", fix="use a complete GGUF file")
         except BaseException:
             self.close()
             raise
@@ -138,7 +138,7 @@ class Model:
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Token ids; `add_special` adds what the model wants at the beginning, `parse_special` lets `<|im_start|>` and
-        the like stand for their tokens. Raises `EngineProtocolError` for a text that is no valid Unicode or too long.
+        the like stand for their tokens. Raises `EngineProtocolError` for a text that is not valid Unicode or too long.
         """
         _ = self.handle
         raw = utf8(text)
@@ -184,8 +184,8 @@ class Model:
                 fix="use tokens of this model's own vocabulary",
             )
 
-    def chat(self, text: str) -> str:
-        """The user's turn `text` in the model's own chat template, ready for the assistant's answer.
+    def chat(self, conversation: Sequence[Mapping[str, str]]) -> str:
+        """Messages (`role`, `content`) in the model's own chat template, ready for the assistant's answer.
 
         Raises `EngineProtocolError` when the file has no template, or one that llama.cpp's C interface does not know
         (it recognises common templates and runs none).
@@ -193,12 +193,12 @@ class Model:
         template = self._lib.llama_model_chat_template(self.handle, None)
         if not template:
             raise EngineProtocolError(f"{self.path}: has no chat template", fix="use prompts of format `completion`")
-        content = text.encode()
-        message = capi.ChatMessage(b"user", content)
-        room = 2 * len(content) + 1024
+        said = [(it["role"].encode(), it["content"].encode()) for it in conversation]
+        messages = (capi.ChatMessage * len(said))(*(capi.ChatMessage(*it) for it in said))
+        room = 2 * sum(len(content) for _, content in said) + 1024 * len(said)
         for _attempt in range(2):
             buffer = ctypes.create_string_buffer(room)
-            size = self._lib.llama_chat_apply_template(template, ctypes.byref(message), 1, True, buffer, room)
+            size = self._lib.llama_chat_apply_template(template, messages, len(said), True, buffer, room)
             if size < 0:
                 break
             if size <= room:
@@ -220,7 +220,7 @@ def _file_name(path: Path) -> bytes:
     # llama.cpp takes UTF-8 on Windows and the file system's own bytes elsewhere.
     with contextlib.suppress(UnicodeEncodeError):
         return str(path).encode() if os.name == "nt" else os.fsencode(path)
-    raise EngineStartError(f"{path!r}: this name cannot be given to llama.cpp", fix="rename the file")
+    raise EngineStartError(f"{path!r}: llama.cpp cannot open a file of this name", fix="rename the file")
 
 
 def _devices(lib: Library, names: Sequence[str]) -> Any:
@@ -231,6 +231,6 @@ def _devices(lib: Library, names: Sequence[str]) -> Any:
     for name in names:
         handle = lib.ggml_backend_dev_by_name(name.encode("utf-8", "replace"))
         if not handle:
-            raise EngineStartError(f"there is no device {name!r}", fix="`specmeter doctor` lists the devices")
+            raise EngineStartError(f"no device {name!r}", fix="`specmeter doctor` lists the devices")
         handles.append(handle)
     return (ctypes.c_void_p * (len(handles) + 1))(*handles, None)

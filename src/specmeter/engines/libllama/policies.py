@@ -91,9 +91,9 @@ class EntropyStop(Fixed):
     def __init__(self, gamma: int, threshold: float, scale: float = 1.0) -> None:
         super().__init__(gamma)
         if not (math.isfinite(threshold) and threshold <= 1):
-            raise UsageError(f"threshold is {threshold}: nothing is ever above 1", fix="give a number up to 1")
+            raise UsageError(f"threshold is {threshold}: a probability cannot exceed 1", fix="give a number up to 1")
         if not (math.isfinite(scale) and scale >= 0):
-            raise UsageError(f"scale is {scale}: it must be at least 0", fix="give a factor for the entropy in nats")
+            raise UsageError(f"scale is {scale}: it must be at least 0", fix="give a factor for the entropy (in nats)")
         # The same as theory.stopping.stops_by_entropy, solved for the entropy once.
         self._most_entropy = (1 - threshold) ** 2 / scale if scale > 0 else math.inf
 

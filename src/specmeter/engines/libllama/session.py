@@ -133,7 +133,7 @@ class Session:
     def foretell(self, prompt: Prompt, generation: Generation, *, progress: Progress | None = None) -> None:
         """For planted errors: find out by plain decoding what the target will say to `prompt`.
 
-        `generate` does it by itself where nobody did before, and then it belongs to the time that a client waits.
+        `generate` does it itself if it was not done before, and then it counts as time that the client waits.
         """
         generation, text, tokens = self._prepared(prompt, generation)
         self._continuation(tokens, generation, text, progress)
@@ -181,7 +181,7 @@ class Session:
         """(what is generated for this prompt, its text in the model's template, its tokens)."""
         if prompt.max_tokens is not None:
             generation = generation.model_copy(update={"max_tokens": prompt.max_tokens})
-        text = self.target.model.chat(prompt.text) if prompt.format == "chat" else prompt.text
+        text = self.target.model.chat(prompt.messages) if prompt.format == "chat" else prompt.text
         return generation, text, self._tokens(text)
 
     def _tokens(self, text: str) -> list[int]:
@@ -209,8 +209,8 @@ class Session:
         if arm.synthetic_rates:
             if generation.temperature > 0:
                 raise ExperimentError(
-                    f"arm {arm.id}: synthetic_rates at temperature {generation.temperature:g}: what the target will "
-                    "say is only known at temperature 0",
+                    f"arm {arm.id}: synthetic_rates at temperature {generation.temperature:g}: the target's "
+                    "next token is only known at temperature 0",
                     fix="set generation.temperature to 0",
                 )
             model = self.target.model

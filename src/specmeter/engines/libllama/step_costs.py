@@ -12,7 +12,7 @@ import numpy as np
 from specmeter.errors import UsageError
 
 _ENOUGH = 3
-"""Times whose median is no outlier."""
+"""So many times that their median is not an outlier."""
 _LAST = 9
 """Plain steps before a draft that say how fast the machine is here and now."""
 PLAIN_STEPS = 3
@@ -123,7 +123,7 @@ class StepCosts:
             return
         middle, count = median(last), len(last)
         if count >= _ENOUGH:
-            # A median is no outlier: however far it is, that is where the level now is.
+            # A median is not an outlier: however far it is, that is where the level now is.
             self._covariance[0, 0] += (middle - float(self._state[0])) ** 2
             self._learn_noise(median(abs(value - middle) for value in last) * 1.5)
         self._read(0, middle, count)

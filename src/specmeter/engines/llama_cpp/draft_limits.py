@@ -69,7 +69,7 @@ def draft_limits(arm: Arm, room: Room, *, instrumented: bool = False) -> Iterato
         if method == "none":
             continue
         if room.answer <= _LEAVES:
-            told = f"{method} never drafts: answers have {room.answer} tokens at most, and a draft leaves two of them"
+            told = f"{method} never drafts: answers have at most {room.answer} tokens, and a draft leaves two of them"
             yield DraftLimit(method, True, told, "raise max_tokens")
             continue
         never = _lookup_never(arm, method, room) or _shortest_never(arm, method, room, instrumented=instrumented)
@@ -90,8 +90,8 @@ def _lookup_never(arm: Arm, method: MethodName, room: Room) -> DraftLimit | None
         # common/ngram-map.cpp:100: copy_max = min(m, tokens after the match), `if (copy_max < n_draft_min)` there is no
         # draft, and n_draft_min is n. The instrumented engine's lookup does the same, token for token.
         told = (
-            f"ngram-simple never drafts: it discards drafts shorter than the n-gram it looks up, of {n} tokens"
-            f"{_unless(arm.ngram_n, 'ngram_n')}, and gamma allows no more than {m}{_unless(arm.gamma, 'gamma')}"
+            f"ngram-simple never drafts: it discards drafts shorter than its n-gram of {n} tokens"
+            f"{_unless(arm.ngram_n, 'ngram_n')}, and gamma allows only {m}{_unless(arm.gamma, 'gamma')}"
         )
         return DraftLimit(method, True, told, f"set gamma to {n} or more, or ngram_n to {m} or less")
     # Nothing is looked up while the text without its last token is short: `cur_len <= n + m + 1` (common/ngram-map.cpp:
@@ -104,8 +104,8 @@ def _lookup_never(arm: Arm, method: MethodName, room: Room) -> DraftLimit | None
     }
     if method in least and room.text <= least[method]:
         told = (
-            f"{method} never drafts: it looks nothing up in less than {least[method] + 1} tokens, and prompt and "
-            f"answer have {room.text} at most"
+            f"{method} never drafts: it needs {least[method] + 1} tokens to look anything up, and prompt and "
+            f"answer have at most {room.text}"
         )
         return DraftLimit(method, True, told, "lower ngram_n and gamma, or use longer prompts and answers")
     return None
@@ -118,13 +118,13 @@ def _shortest_never(arm: Arm, method: MethodName, room: Room, *, instrumented: b
         return None  # n-gram methods ignore gamma_min, or ask for it before room shortens a draft
     if shortest > longest:
         told = (
-            f"{method} never drafts: drafts shorter than gamma_min {shortest} are thrown away, and answers of "
-            f"{room.answer} tokens leave room for {longest} at most"
+            f"{method} never drafts: drafts shorter than gamma_min {shortest} are discarded, and answers of "
+            f"{room.answer} tokens leave room for at most {longest}"
         )
         return DraftLimit(method, True, told, f"set gamma_min to {longest} or less, or raise max_tokens")
     if not instrumented and arm.gamma is None and shortest > DRAFT_GAMMA:
         told = (
-            f"{method} never drafts: drafts shorter than gamma_min {shortest} are thrown away, and without gamma none "
+            f"{method} never drafts: drafts shorter than gamma_min {shortest} are discarded, and without gamma none "
             f"is longer than {DRAFT_GAMMA}"
         )
         return DraftLimit(method, True, told, f"set gamma to {shortest} or more")
@@ -142,11 +142,9 @@ def _of_servers(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit
         if shortest > longest:
             told = (
                 f"ngram-mod drafts {longest} tokens or none: drafts that end before gamma_min {shortest}"
-                f"{_unless(arm.gamma_min, 'gamma_min')} are thrown away"
+                f"{_unless(arm.gamma_min, 'gamma_min')} are discarded"
             )
-            yield DraftLimit(
-                method, False, told, f"set gamma_min to less than {longest} where shorter drafts are wanted"
-            )
+            yield DraftLimit(method, False, told, f"set gamma_min below {longest} to allow shorter drafts")
     if method == "ngram-map-k" and arm.ngram_min_hits is not None and "ngram-map-k4v" not in arm.methods:
         # common/ngram-map.cpp:382: `if (map.key_only)` returns before min_hits is looked at.
         told = "ngram_min_hits has no effect: ngram-map-k never reads it"
@@ -155,7 +153,7 @@ def _of_servers(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit
     if longest >= batch:
         # tools/server/server-context.cpp:576: GGML_ASSERT "batch must be large enough to hold the sampled and draft
         # tokens", which ends the server.
-        told = f"{method} may draft {longest} tokens, and the server ends when they and one more exceed a batch of "
+        told = f"{method} may draft {longest} tokens, and the server stops when they and one more exceed a batch of "
         yield DraftLimit(method, False, f"{told}{batch}", f"set engine.batch to {longest + 1} or more")
 
 
@@ -164,13 +162,13 @@ def _of_the_instrumented(arm: Arm, method: MethodName, room: Room) -> Iterator[D
     if method == "ngram-simple" and "draft-simple" in arm.methods and shortest > n:
         # llama.cpp's server applies gamma_min to the model's drafts only; engines.libllama.decoder to what was drafted.
         told = (
-            f"gamma_min {shortest} holds for ngram-simple too in the instrumented engine: where a lookup finds fewer "
-            "tokens, the step drafts nothing, and the draft model is not asked"
+            f"gamma_min {shortest} also applies to ngram-simple in the instrumented engine: when a lookup finds fewer "
+            "tokens, the step drafts nothing and skips the draft model"
         )
         yield DraftLimit(method, False, told, f"set gamma_min to {n} or less")
     batch, longest = _batch(arm), _longest(arm, method, room)
     if longest >= batch:
-        told = f"drafts of {method} have {batch - 1} tokens at most: a batch of {batch} has to hold one more"
+        told = f"drafts of {method} have at most {batch - 1} tokens: a batch of {batch} must hold one more"
         yield DraftLimit(method, False, told, f"set engine.batch to {longest + 1} or more")
 
 

@@ -37,7 +37,7 @@ class FarMachine:
         server = find_program("ggml-rpc-server", beside=beside)
         if server is None:
             raise EngineStartError(
-                f"there is no ggml-rpc-server beside {beside}, nor anywhere else: nothing can play another machine",
+                f"there is no ggml-rpc-server beside {beside} or elsewhere, so another machine cannot be simulated",
                 fix=f"`{BUILD_COMMAND}` builds both",
             )
         with ExitStack() as stack:

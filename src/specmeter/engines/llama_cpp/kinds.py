@@ -10,7 +10,9 @@ from specmeter.errors import ExperimentError
 from specmeter.record import Arm, EngineSettings, EngineTraits, MethodTraits, Record, Truth
 
 if TYPE_CHECKING:
-    from specmeter.engines import Engine
+    from collections.abc import Sequence
+
+    from specmeter.engines import Engine, Launch
 
 _DRAFT = ("gamma", "gamma_min", "p_min")
 _MAP = ("gamma", "ngram_n", "ngram_min_hits")
@@ -74,6 +76,12 @@ def _check_embedded(arm: Arm, has_draft: bool) -> None:
         )
 
 
+def _serve(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
+    from specmeter.engines.llama_cpp.serving import command
+
+    return command(launch, started)
+
+
 def _embedded(options: Any) -> Engine:  # noqa: ARG001
     from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
 
@@ -101,6 +109,7 @@ EMBEDDED = EngineKind(
     ),
     make=_embedded,
     check_arm=_check_embedded,
+    serve=_serve,
 )
 
 NATIVE = EngineKind(
@@ -108,4 +117,5 @@ NATIVE = EngineKind(
     make=_native,
     options=NativeOptions,
     check_arm=_check,
+    serve=_serve,
 )

@@ -51,14 +51,24 @@ def server_options(launch: Launch, default_threads: int) -> dict[str, Any]:
     no method of the arm would honour is an error, because the arm would not be what its name says.
     """
     check_arm(launch.arm, has_draft=launch.draft is not None)
-    options: dict[str, Any] = {"model": launch.target.path}
-    if remote := remote_machines(launch):
-        options["rpc"] = list(remote)  # before the devices that it makes known
-    if launch.draft is not None:
-        options["draft_model"] = launch.draft.path
+    options = _model_options(launch)
     options |= _method_options(launch.arm)
-    options |= _setting_options(launch.arm.engine, default_threads, has_draft=launch.draft is not None)
+    options |= _setting_options(launch.arm.engine, has_draft=launch.draft is not None)
+    options |= _measuring_options(launch.arm.engine, default_threads, has_draft=launch.draft is not None)
     return options
+
+
+def serving_options(launch: Launch) -> dict[str, Any]:
+    """Those of `server_options` that an arm asks for: without what only measuring needs, and without specmeter's own
+    defaults (one slot, a context of 4096)."""
+    settings, usual = launch.arm.engine, EngineSettings()
+    asked = _method_options(launch.arm) | _setting_options(settings, has_draft=launch.draft is not None)
+    unasked = {name for name in ("context", "slots") if getattr(settings, name) == getattr(usual, name)}
+    if not launch.arm.speculates:
+        unasked.add("methods")
+    if settings.threads is not None:
+        asked["threads"] = settings.threads
+    return _model_options(launch) | {name: value for name, value in asked.items() if name not in unasked}
 
 
 def remote_machines(launch: Launch) -> tuple[str, ...]:
@@ -73,11 +83,11 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
     where = f"arm {arm.id}"
     methods = set(arm.methods)
     if len(methods) != len(arm.methods) or not methods:
-        raise ExperimentError(f"{where}: methods {list(arm.methods)} are empty or name one twice", fix="name each once")
-    if "none" in methods and len(methods) > 1:
         raise ExperimentError(
-            f"{where}: `none` combined with other methods switches all of them off", fix="leave `none` out"
+            f"{where}: methods {list(arm.methods)}: empty, or one is named twice", fix="name each once"
         )
+    if "none" in methods and len(methods) > 1:
+        raise ExperimentError(f"{where}: `none` switches off all other methods", fix="leave `none` out")
     if "ngram-cache" in methods and arm.gamma not in (None, NGRAM_CACHE_GAMMA):
         raise ExperimentError(
             f"{where}: ngram-cache always drafts up to {NGRAM_CACHE_GAMMA} tokens, not {arm.gamma}",
@@ -85,7 +95,7 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
         )
     if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
         raise ExperimentError(
-            f"{where}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}: every draft would be thrown away",
+            f"{where}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}: every draft would be discarded",
             fix="set gamma_min to gamma or less",
         )
     check_synthetic(arm, where)
@@ -97,7 +107,7 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
     ):
         if value:
             raise ExperimentError(
-                f"{where}: {field}: llama.cpp's server has nothing of the kind",
+                f"{where}: {field}: llama.cpp's server does not have this setting",
                 fix=f"leave {field} out, or use the instrumented engine (engine.kind: libllama)",
             )
     refuse_without_effect(NATIVE.traits, arm, has_draft=has_draft)
@@ -108,14 +118,14 @@ def _check_remote(arm: Arm, where: str, *, has_draft: bool) -> None:
     names = (*settings.devices, *(settings.draft_devices if has_draft else ()))
     if settings.rpc and arm.speculates and not any_remote(names):
         raise ExperimentError(
-            f"{where}: engine.rpc names remote machines and nothing is placed on them",
+            f"{where}: engine.rpc names remote machines, but nothing is placed on them",
             fix="name their devices: engine.draft_devices: [RPC0] for the draft, engine.devices for the target",
         )
     if any_remote(names) and not settings.rpc and not any("--rpc" in flag for flag in settings.extra_flags):
         model = "target" if any_remote(settings.devices) else "draft"
         raise ExperimentError(
-            f"{where}: its {model} is to lie on a remote machine, and none is named",
-            fix="say which: --set remotes.NAME=HOST:PORT, or engine.rpc: [HOST:PORT]",
+            f"{where}: its {model} is placed on a remote machine, but none is named",
+            fix="name one: --set remotes.NAME=HOST:PORT, or engine.rpc: [HOST:PORT]",
         )
 
 
@@ -133,10 +143,18 @@ def check_synthetic(arm: Arm, where: str) -> None:
         )
     if any(later > earlier for earlier, later in itertools.pairwise(rates)):
         raise ExperimentError(
-            f"{where}: synthetic_rates rise from one position to the next, but a token is only accepted after the one "
-            "before it",
+            f"{where}: synthetic_rates rise with position, but a token is only accepted after the one before it",
             fix="write rates that never rise",
         )
+
+
+def _model_options(launch: Launch) -> dict[str, Any]:
+    options: dict[str, Any] = {"model": launch.target.path}
+    if remote := remote_machines(launch):
+        options["rpc"] = list(remote)  # before the devices that it makes known
+    if launch.draft is not None:
+        options["draft_model"] = launch.draft.path
+    return options
 
 
 def _method_options(arm: Arm) -> dict[str, Any]:
@@ -156,19 +174,24 @@ _PASSED_ON = ("context", "batch", "ubatch", "slots", "kv_type_k", "kv_type_v", "
 _PASSED_ON_FOR_DRAFT = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers")
 
 
-def _setting_options(settings: EngineSettings, default_threads: int, *, has_draft: bool) -> dict[str, Any]:
+def _setting_options(settings: EngineSettings, *, has_draft: bool) -> dict[str, Any]:
     names = _PASSED_ON + (_PASSED_ON_FOR_DRAFT if has_draft else ())
     options = {name: value for name in names if (value := getattr(settings, name)) is not None}
-    threads = settings.threads or default_threads
-    options |= {"threads": threads, "batch_threads": threads}
-    if has_draft:
-        options |= {"draft_threads": threads, "draft_batch_threads": threads, "draft_context": settings.context}
     if settings.devices:
         options["devices"] = list(settings.devices)
     if settings.draft_devices and has_draft:
         options["draft_devices"] = list(settings.draft_devices)
     if settings.mmap is not None:
         options["load_mode"] = "mmap" if settings.mmap else "none"
+    return options
+
+
+def _measuring_options(settings: EngineSettings, default_threads: int, *, has_draft: bool) -> dict[str, Any]:
+    """A server that does what is asked and nothing else, and tells everything."""
+    threads = settings.threads or default_threads
+    options: dict[str, Any] = {"threads": threads, "batch_threads": threads}
+    if has_draft:
+        options |= {"draft_threads": threads, "draft_batch_threads": threads, "draft_context": settings.context}
     if settings.prompt_cache:
         options["cache_prompt"] = True
     else:

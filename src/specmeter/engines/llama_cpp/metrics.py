@@ -16,7 +16,7 @@ def parse_counters(text: str) -> dict[str, float]:
     """Every `..._total` sample by its name without the prefix `llamacpp:`, labels included: `n_decode_total`,
     `spec_decode_num_accepted_tokens_per_pos_total{position="0"}`, ...
 
-    Raises `EngineProtocolError` for a value that is no finite number, or for far too many samples.
+    Raises `EngineProtocolError` for a value that is not a finite number, or for far too many samples.
     """
     counters: dict[str, float] = {}
     for line in text.splitlines():
@@ -28,7 +28,7 @@ def parse_counters(text: str) -> dict[str, float]:
             value = math.nan
         if not math.isfinite(value) or len(counters) >= _MAX_SAMPLES:
             raise EngineProtocolError(
-                f"/metrics cannot be understood at `{line[:120]}`",
+                f"/metrics cannot be parsed at `{line[:120]}`",
                 fix="check that the engine is a llama-server; its log is in the run folder",
             )
         counters[sample.group(1) + (sample.group(2) or "")] = value

@@ -43,8 +43,8 @@ class NativeEngine:
         if found is None:
             named = str(binary) if binary is not None else os.environ.get(BINARY_VARIABLE)
             raise EngineStartError(
-                f"{named}: is not an executable file" if named else "there is no llama-server on PATH, and none built",
-                fix=f"build one ({BUILD_COMMAND}), give its path, set {BINARY_VARIABLE}, or use the embedded engine",
+                f"{named}: not an executable file" if named else "llama-server is neither built nor on PATH",
+                fix=f"build one (`{BUILD_COMMAND}`), give its path, set {BINARY_VARIABLE}, or use the embedded engine",
             )
         self.binary = found
         self._versions: dict[str, str] = {}
@@ -104,7 +104,7 @@ class NativeEngine:
     def _flags(self) -> frozenset[str]:
         flags = known_flags(self._probe("--help"))
         if missing := _ESSENTIAL - flags:
-            raise self._no_server(f"it does not know {sorted(missing)[0]}")
+            raise self._no_server(f"it has no option {sorted(missing)[0]}")
         return flags
 
     @cached_property
@@ -143,8 +143,8 @@ class NativeEngine:
     def _meet(self, machines: tuple[str, ...]) -> None:
         if "--rpc" not in self._flags:
             raise EngineStartError(
-                f"{self.binary} was built without RPC: nothing can be placed on another machine",
-                fix=f"`{BUILD_COMMAND}` makes one that has it; in a build of your own, -DGGML_RPC=ON",
+                f"{self.binary} was built without RPC, so it cannot use another machine",
+                fix=f"build one with `{BUILD_COMMAND}`, or your own with -DGGML_RPC=ON",
             )
         for address in machines:
             host, _, port = address.rpartition(":")
@@ -153,13 +153,13 @@ class NativeEngine:
             except OSError as error:
                 raise EngineStartError(
                     f"no ggml-rpc-server answers at {address} ({error.strerror or error})",
-                    fix="start it there (ggml-rpc-server -H ADDRESS -p PORT), see its firewall, or correct the address",
+                    fix="start it there (ggml-rpc-server -H ADDRESS -p PORT), check its firewall, or fix the address",
                 ) from None
             offered = self._probe("--rpc", address, "--list-devices")
             if not any_remote(device.name for device in parse_devices(offered)):
                 raise EngineStartError(
-                    f"what answers at {address} offers no device, or is no ggml-rpc-server of this version",
-                    fix="start ggml-rpc-server of the same build there, and see which devices it prints",
+                    f"the server at {address} offers no device, or is not a ggml-rpc-server of this version",
+                    fix="start ggml-rpc-server of the same build there, and check which devices it prints",
                 )
 
     def _probe(self, *flags: str) -> str:

@@ -147,7 +147,7 @@ def to_fields(options: Mapping[str, Any]) -> dict[str, Any]:
             fields[option.field] = option.to_field(value)
         elif not option.optional:
             raise ExperimentError(
-                f"engine.{name}: the embedded engine cannot set it",
+                f"engine.{name}: the embedded engine cannot set this",
                 fix="leave it out, or use a native llama-server (engine kind `native`)",
             )
     return fields

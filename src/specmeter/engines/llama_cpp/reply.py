@@ -140,7 +140,7 @@ def read_timings(raw: dict[str, Any], max_tokens: int, wall_ms: float) -> Timing
         draft_n_accepted=int(number("draft_n_accepted", 0)),
     )
     if timings.predicted_n > max_tokens or (timings.draft_n_accepted or 0) > (timings.draft_n or 0):
-        raise garbage(f"{_WHAT} (absurd counts)", raw)
+        raise garbage(f"{_WHAT} (impossible counts)", raw)
     if timings.prompt_ms + timings.predicted_ms > wall_ms * 1.02 + 20:
         raise garbage(f"{_WHAT} (it claims more time than the {wall_ms:.0f} ms that passed)", raw)
     return timings

@@ -177,7 +177,7 @@ class LlamaSession(ThreadedSession):
             raise self._hung(f"no token for {limits.idle_s:g} s") from None
         except StreamEndlessError:
             raise EngineProtocolError(
-                f"the engine goes on after the {max_tokens} tokens it was asked for",
+                f"the engine continued past the {max_tokens} tokens it was asked for",
                 fix="check that this is an unmodified llama-server; its log is in the run folder",
             ) from None
         except StreamClosedError:
@@ -196,16 +196,17 @@ class LlamaSession(ThreadedSession):
             try:
                 return self._client.call("GET", "/slots", timeout_s=self._launch.idle_timeout_s).body
             except (OSError, http.client.HTTPException):
-                return None  # silence is no progress
+                return None  # silence does not count as progress
 
         return Watch(is_alive=lambda: self._process.exit_code() is None, progress=None if streamed else progress)
 
     def _text(self, prompt: Prompt) -> str:
         """What the server is to continue."""
-        utf8(prompt.text)
+        for text in (prompt.text, *(message.content for message in prompt.before)):
+            utf8(text)
         if prompt.format != "chat":
             return prompt.text
-        answer = self._call("POST", "/apply-template", {"messages": [{"role": "user", "content": prompt.text}]})
+        answer = self._call("POST", "/apply-template", {"messages": prompt.messages})
         text = answer.get("prompt")
         if not isinstance(text, str):
             raise garbage("/apply-template", answer)
@@ -265,7 +266,7 @@ class LlamaSession(ThreadedSession):
     def _hung(self, what: str) -> EngineError:
         return EngineHungError(
             f"the engine of arm {self._launch.arm.id} hangs: {what}{quoted_log(self._process.log_path)}",
-            fix="raise the idle timeout if the model is merely slow; otherwise see the whole log in "
+            fix="raise engine.idle_timeout_s if the model is slow; otherwise see the whole log in "
             f"{self._process.log_path}",
         )
 

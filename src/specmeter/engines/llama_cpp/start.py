@@ -42,7 +42,7 @@ class Command:
 def start_session(launch: Launch, command: Callable[[int, str], Command]) -> LlamaSession:
     """Start the server that `command(port, api_key)` describes and wait until it is ready.
 
-    Another port is tried when somebody else took the first one in the meantime. Raises `EngineStartError`.
+    Tries another port when another program took the first one meanwhile. Raises `EngineStartError`.
     """
     for attempt in range(_PORT_ATTEMPTS):
         port = free_port()
@@ -79,7 +79,7 @@ def default_threads() -> int:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now."""
+    """A free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
@@ -120,7 +120,7 @@ def _wait_until_ready(
         process.wait(0.02)
     raise EngineStartError(
         f"the engine of arm {arm} was not ready within {launch.start_timeout_s:g} s{quoted_log(launch.log_path)}",
-        fix=f"raise the start timeout if the model is merely large; otherwise see the whole log in {launch.log_path}",
+        fix=f"raise engine.start_timeout_s if the model is large; otherwise see the whole log in {launch.log_path}",
     )
 
 

@@ -186,7 +186,7 @@ class _Tape:
     steps: list[Step] = field(default_factory=list[Step])
 
     def step(self, draft: Draft, ms: float, *, failed: bool = False, restored: bool = False, replayed: int = 0) -> None:
-        """A round of `ms`; one that `failed` is no forward, one that `restored` emits nothing.
+        """A round of `ms`; one that `failed` does not count as a forward, one that `restored` emits nothing.
 
         Of what a replay emits, `replayed` tokens are the business of the round before it: those that were accepted and
         the one in place of the rejected draft.
@@ -205,7 +205,8 @@ class _Tape:
 
 
 def _prompt_tokens(prompt: Prompt) -> int:
-    return len(tokenize(prompt.text)) + (CHAT_TEMPLATE_TOKENS if prompt.format == "chat" else 0)
+    said = sum(len(tokenize(text)) for text in (*(it.content for it in prompt.before), prompt.text))
+    return said + (CHAT_TEMPLATE_TOKENS if prompt.format == "chat" else 0)
 
 
 def gamma(arm: Arm) -> int:

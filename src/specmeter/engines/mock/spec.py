@@ -55,7 +55,7 @@ class Drafter(Record):
     other_acceptance: Rates
     """For every kind not listed."""
     hits: dict[str, Rate] = Field(default_factory=dict[str, Rate])
-    """How often there is anything to draft at all, by kind of text (n-gram methods)."""
+    """How often there is a draft at all, by kind of text (n-gram methods)."""
     other_hits: Rate = 1.0
     load_ms: Ms = 0.0
     size_bytes: Annotated[int, Field(ge=0)] = 0
@@ -113,7 +113,8 @@ def _drafts() -> dict[str, Drafter]:
 
 
 class MockSpec(Record):
-    """All that the mock engine is told. The default has a dense and an MoE target of which only one gains from SD."""
+    """Settings of the mock engine. By default it has a dense and an MoE target, and only the dense one gains from
+    speculation."""
 
     targets: dict[str, TargetModel] = Field(default_factory=_targets)
     """By the name in a reference `mock:NAME`."""
@@ -128,7 +129,7 @@ class MockSpec(Record):
     noise: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Standard deviation of the logarithm of a request's duration."""
     block_drift: Annotated[float, Field(gt=-1, le=10)] = 0.0
-    """Everything takes this much longer (0.02: 2 %) in each block than in the one before."""
+    """Each block is this much slower than the one before (0.02: 2 %)."""
     request_overhead_ms: Ms = 1.0
     """Wall time of a request beyond prompt and decoding."""
     seed: int = 1

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specmeter import __version__
 from specmeter.show import run_tables
 from specmeter.show.figure import Figure, specification
+from specmeter.show.run_arms import choices
 from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import details, sentence
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.show.style import PAGE
-from specmeter.show.table import Phrase
+from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, Language, Words, words
-from specmeter.text import printable, printable_lines, size
+from specmeter.text import pasted, printable, printable_lines, size
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
 
     from specmeter.analysis.answer import Answer
     from specmeter.record import Host
+    from specmeter.show.names import Names
     from specmeter.show.page.document import Document
     from specmeter.show.page.study_document import StudyDocument
 
 _LONGEST_TEXT = 400_000
+_CODE, _AS_CODE = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
 T = TypeVar("T")
 
 
@@ -51,7 +54,9 @@ def run_page(
     """The report of a run. `index` links to the page of all studies, `downloads` (name, size) lie beside the page."""
     run = document.run
     figures = document_figures(document)
-    why = any(name in figures for name in ("parts", "yield", "positions", "accepted", "lookahead", "cost", "union"))
+    why = document.is_large or any(
+        name in figures for name in ("parts", "positions", "accepted", "lookahead", "cost", "union")
+    )
     study = ["study"] if document.study else []
     sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
     return render(
@@ -63,6 +68,9 @@ def run_page(
         title=f"{printable(run.name)} · specmeter",
         document=document,
         tables=run_tables.all_tables(document),
+        heads=_heads(run.answers),
+        lines=_lines(document),
+        filters=choices(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
         simulated=any(model.simulated for model in run.models),
         bench=any(model.origin == "bench" for model in run.models),
@@ -100,6 +108,7 @@ def study_page(
         "study.html",
         languages,
         [figure for document in documents for figure in document.figures],
+        chinese={en: zh for document in documents for en, zh in document.findings.chinese.items()},
         title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
         studies=documents,
         index=index,
@@ -107,12 +116,19 @@ def study_page(
     )
 
 
-def render(template: str, languages: Sequence[Language], shown: Iterable[Figure], **values: Any) -> str:
+def render(
+    template: str,
+    languages: Sequence[Language],
+    shown: Iterable[Figure],
+    *,
+    chinese: Mapping[str, str] | None = None,
+    **values: Any,
+) -> str:
     """A page from a template with the data of the figures `shown`; everything in `values` counts as coming from
-    outside."""
+    outside. `chinese`: sentences of users' own studies."""
     from markupsafe import Markup
 
-    voice = Voice([words(language) for language in languages])
+    voice = Voice([words(language, chinese) for language in languages])
     css, script, vega = asset("page.css"), asset("page.js"), asset("vega.js")
     text: str = (
         _environment()
@@ -126,6 +142,9 @@ def render(template: str, languages: Sequence[Language], shown: Iterable[Figure]
             details=voice.details,
             in_words=voice.in_words,
             either=voice.either,
+            prose=voice.prose,
+            spoken=voice.spoken,
+            headline=voice.headline,
             languages=languages,
             charts_json=Markup(_charts_json(shown, voice.languages)),
             policy=policy(css, vega, script),
@@ -149,19 +168,38 @@ class Voice:
         """The text of a key."""
         return self._in_each(lambda one: self._told(key, values, one))
 
-    def say(self, text: str | Phrase) -> Markup:
-        """Text from outside as it is, a phrase in words."""
-        return self._isolated(text) if isinstance(text, str) else self.tell(text.key, **text.values)
+    def say(self, text: str | Phrase, *, code: bool = False) -> Markup:
+        """A phrase, or a sentence of ours, in every language; other text from outside as it is."""
+        if not isinstance(text, str):
+            return self.tell(text.key, **text.values)
+        if all(one.told(text) == text for one in self.languages):
+            return self._isolated(text, code=code)
+        return self._in_each(lambda one: self._isolated(one.told(text), code=code))
 
-    def sentence(self, answer: Answer) -> Markup:
+    def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
-        return self.in_words(sentence, answer)
+        return self.in_words(lambda it, one: sentence(it, one, names), answer)
 
-    def details(self, answer: Answer) -> list[Markup]:
+    def headline(self, answer: Answer, names: Names) -> Markup:
+        """An answer in so few words that they are read at a glance."""
+
+        def said(it: Answer, one: Words) -> str:
+            return one(
+                f"headline.{it.decision}",
+                target=it.baseline_id.replace("/none", "", 1),
+                where=one("answer.where", kind=it.kind) if it.kind else "",
+                method=names.told(it.arm_id, one),
+                speedup=f"{it.speedup.point:.2f}",
+                unit=one(f"headline.{it.unit}s"),
+            )
+
+        return self.in_words(said, answer)
+
+    def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
-        told = [details(answer, one) for one in self.languages]
-        by_language = {one.language: lines for one, lines in zip(self.languages, told, strict=True)}
-        return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(told[0]))]
+        lines = [details(answer, one, names) for one in self.languages]
+        by_language = {one.language: each for one, each in zip(self.languages, lines, strict=True)}
+        return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(lines[0]))]
 
     def in_words(self, tell: Callable[[T, Words], str], what: T) -> Markup:
         """What a function of a language says of something; all of it may come from outside."""
@@ -170,24 +208,35 @@ class Voice:
         return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
 
     def either(self, english: str, chinese: str) -> Markup:
-        """A sentence from outside in both languages; in English alone where there is no other."""
-        from markupsafe import Markup
-
+        """A sentence from outside in both languages; where there is no other, as `prose` has it."""
         if not chinese:
-            return Markup('<span lang="en">{}</span>').format(self._isolated(english))
-        return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english))
+            return self.prose(english)
+        return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english, code=True))
 
-    def named(self, text: str | Phrase) -> Markup:
-        """An `aria-label`: text from outside as it is, or a phrase without values in words."""
+    def prose(self, text: str | Phrase) -> Markup:
+        """The same as `say`, but `code` within text from outside is shown as such."""
+        return self.say(text, code=True)
+
+    def spoken(self, text: str | Phrase, *, key: bool = False) -> Markup:
+        """Attributes that hold a text of an element that can hold none in several languages; `key`: of ours."""
         from markupsafe import Markup
 
-        return Markup('aria-label="{}"').format(printable(text)) if isinstance(text, str) else self.label(text.key)
+        phrase = Phrase(text) if key and isinstance(text, str) else text
+        return Markup(" ").join(
+            Markup('data-say-{}="{}"').format(one.language, told(phrase, one)) for one in self.languages
+        )
 
     def label(self, key: str) -> Markup:
+        """An `aria-label` of ours."""
+        return self.named(Phrase(key))
+
+    def named(self, *parts: str | Phrase) -> Markup:
         """An `aria-label`, and its text in the other languages for when they are chosen."""
         from markupsafe import Markup, escape
 
-        spoken = {one.language: str(escape(one(key))) for one in self.languages}
+        spoken = {
+            one.language: str(escape(": ".join(told(part, one) for part in parts if part))) for one in self.languages
+        }
         others = "".join(f' data-label-{language}="{text}"' for language, text in spoken.items())
         return Markup(f'aria-label="{next(iter(spoken.values()))}"{others}')
 
@@ -206,18 +255,19 @@ class Voice:
 
     def _told(self, key: str, values: Mapping[str, object], one: Words) -> str:
         """Our own words, which may hold `code`, with what comes from outside escaped."""
-        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", one.text[key])
+        text = _CODE.sub(_AS_CODE, one.text[key])
         return text.format(**{name: self._escaped(value, one) for name, value in values.items()}) if values else text
 
     def _escaped(self, value: object, one: Words) -> object:
         if isinstance(value, Phrase):
             return self._told(value.key, value.values, one)
-        return value if isinstance(value, int | float) else self._isolated(str(value))
+        return value if isinstance(value, int | float) else self._isolated(one.told(str(value)))
 
-    def _isolated(self, text: str) -> Markup:
+    def _isolated(self, text: str, *, code: bool = False) -> Markup:
         from markupsafe import Markup, escape
 
-        return Markup("<bdi>{}</bdi>").format(escape(printable(text))) if text else Markup("")
+        shown = str(escape(printable(text)))
+        return Markup(f"<bdi>{_CODE.sub(_AS_CODE, shown) if code else shown}</bdi>") if text else Markup("")
 
 
 def policy(css: str, *scripts: str) -> str:
@@ -273,6 +323,22 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _heads(answers: Sequence[Answer]) -> list[Answer]:
+    """One for each target: the answer over all its prompts, or those on each kind of text where there is none."""
+    whole = {answer.baseline_id for answer in answers if not answer.kind}
+    return [answer for answer in answers if not answer.kind or answer.baseline_id not in whole]
+
+
+def _lines(document: Document) -> list[tuple[str, str]]:
+    """(arm, the command that serves as its answer advises), for the answers of the heading that advise something."""
+    found: list[tuple[str, str]] = []
+    for answer in _heads(document.run.answers):
+        advised = {"speculate": answer.arm_id, "do not speculate": answer.baseline_id}.get(answer.decision, "")
+        if advised in document.run.commands:
+            found.append((advised, pasted(document.run.commands[advised])))
+    return found
 
 
 def _moment(seconds: float) -> str:

@@ -29,7 +29,6 @@ from specmeter.show.page.page import document_figures, render, run_page, study_p
 from specmeter.show.page.study_document import StudyDocument, published_documents, read_study
 from specmeter.show.page.study_files import write_data
 from specmeter.show.run_tables import verdict, verdict_cell
-from specmeter.show.sentence import label
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
@@ -229,14 +228,14 @@ def _downloads(data: Path) -> list[tuple[str, str]]:
 
 
 def _refuse_other_folders(folder: Path) -> None:
-    """A site is written over a site, never into somebody's folder of other things."""
+    """A site overwrites only a site, never a folder with anything else."""
     index = folder / "index.html"
     with explained(folder):
         if not folder.exists() or not any(folder.iterdir()):
             return
         start = index.read_text("utf-8", errors="replace")[:_HEAD] if index.is_file() else ""
     if _GENERATOR not in start:
-        raise UsageError(f"{folder}: holds something that is no site of specmeter", fix="name a new folder")
+        raise UsageError(f"{folder}: is not a site of specmeter, and not empty", fix="name a new folder")
 
 
 def _slug(name: str, taken: set[str]) -> str:
@@ -307,7 +306,7 @@ def _answer(run: Run, answer: Answer) -> Row:
         Cell(printable(document.run.name)),
         Cell(f"{target} ({answer.kind})" if answer.kind else target),
         Cell(Phrase(f"decision.{answer.decision}")),
-        Cell(label(answer.arm_id), code=True),
+        document.named(answer.arm_id),
         estimated(answer.speedup_simultaneous, 2),
         replace(verdict_cell(document, answer.arm_id), page=f"{run.slug}/index.html"),
     )

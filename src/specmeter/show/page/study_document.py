@@ -143,7 +143,7 @@ def document_of_run(run: RunReport) -> StudyDocument | None:
     asked = load(run.name).experiment
     known = {*asked.targets, *asked.drafts}
     if not all(arm.target in known and (arm.draft is None or arm.draft in known) for arm in run.arms):
-        return None  # somebody's own experiment of that name
+        return None  # the user's own experiment of that name
     return study_document(studies.findings(run.name, from_run(run.name, run.folder)), "study-")
 
 
@@ -154,7 +154,7 @@ def published_documents(name: str) -> list[StudyDocument]:
     """
     if name not in GROUPS and name not in studies.names():
         choice = ", ".join((*studies.names(), *GROUPS))
-        raise UsageError(f"--published {name}: is no study", fix=f"choose one of: {choice}; or `list`")
+        raise UsageError(f"--published {name}: is not a study", fix=f"choose one of: {choice}; or `list`")
     members = GROUPS.get(name, (name,))
     found = [(member, studies.find(member).published()) for member in members]
     documents = [
@@ -164,7 +164,7 @@ def published_documents(name: str) -> list[StudyDocument]:
     ]
     if not documents:
         raise UsageError(
-            f"--published {name}: its document printed no numbers", fix=f"measure it: specmeter study run {name}"
+            f"--published {name}: its document printed no numbers", fix=f"measure it: `specmeter study run {name}`"
         )
     return documents
 

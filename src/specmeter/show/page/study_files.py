@@ -27,7 +27,7 @@ def write_data(folder: StudyFolder, out: Path) -> list[Path]:
     document = study_document(folder.findings())
     parts = [part for part in folder.record().parts if part.kind == "experiment" and folder.run_state(part) is not None]
     if not parts and not document.tables:
-        raise UsageError(f"{folder.path}: nothing was measured yet", fix=f"measure it: {document.findings.command}")
+        raise UsageError(f"{folder.path}: nothing was measured yet", fix=f"measure it: `{document.findings.command}`")
     make_folder(out)
     written: list[Path] = []
     for table in document.tables:

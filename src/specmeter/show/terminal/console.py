@@ -20,7 +20,7 @@ from rich.text import Text
 
 from specmeter.show.table import told
 from specmeter.show.words import words
-from specmeter.text import printable
+from specmeter.text import as_started, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +51,7 @@ class Screen(Console):
 
     def say(self, *parts: str | tuple[str, Tone], tone: Tone = "", indent: int = 0, wrap: bool = True) -> None:
         """One line of parts, each of which may have a tone of its own; wrapped at the screen's width unless told."""
-        text = Text.assemble(*((printable(it), "") if isinstance(it, str) else _toned(*it) for it in parts))
+        text = Text.assemble(*(_toned(it, "") if isinstance(it, str) else _toned(*it) for it in parts))
         text.stylize_before(STYLES[tone])
         shown: RenderableType = Padding(text, (0, 0, 0, indent), expand=False) if indent else text
         self.print(shown, soft_wrap=not wrap)
@@ -113,7 +113,7 @@ def _escaped(char: str) -> str:
 
 
 def _toned(text: str, tone: Tone) -> tuple[str, str]:
-    return printable(text), STYLES[tone]
+    return as_started(printable(text)), STYLES[tone]
 
 
 def _drawn(table: Table, english: Words, *, heads: bool, narrow: bool = False) -> Drawn:
@@ -137,12 +137,12 @@ def _drawn(table: Table, english: Words, *, heads: bool, narrow: bool = False) -
 
 def _shown(cell: Cell, english: Words, *, point: bool) -> Text:
     """A cell: false numbers are said to be, doubtful ones have a question mark."""
-    text = told(cell.text, english)
+    text = as_started(told(cell.text, english))
     if cell.estimate is not None and not point:
         text += f" {cell.interval}"
     text += {"suspect": " ?", "unchecked": " (not checked)"}.get(cell.mark or "", "")
     text = f"({text} is false)" if cell.struck else text
     shown = Text(text, STYLES["faint" if cell.struck else cell.tone])
     for line, tone in cell.below:
-        shown.append("\n").append(printable(line), STYLES[tone])
+        shown.append("\n").append(*_toned(line, tone))
     return shown

@@ -10,9 +10,10 @@ from specmeter.analysis.explain.parts import RESIDUAL
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
 from specmeter.analysis.prediction.outcomes import accuracy, as_data
 from specmeter.numbers.stats import LEAST_PROMPTS
-from specmeter.show.sentence import label
+from specmeter.show.names import Names
 from specmeter.show.table import Cell, Column, Row, Table, estimated, numbers, row, text
 from specmeter.show.terminal.console import Screen, output
+from specmeter.show.words import words
 from specmeter.text import brackets, counted, percent, size
 from specmeter.theory.experts import expected_union
 
@@ -76,15 +77,15 @@ def print_account(
     report: RunReport,
 ) -> None:
     """A table and sentences for each target, then what every other means says."""
-    screen = output()
+    screen, names, english = output(), Names(report.arms), words("en")
     for baseline in (arm for arm in account.arms if arm.baseline_id is None):
         group = [baseline, *(arm for arm in account.arms if arm.baseline_id == baseline.arm_id)]
-        screen.table(_parts(group, report))
+        screen.table(_parts(group, report, names))
         screen.line()
         for arm in group:
             if arm.sentence:
                 doubt = "" if arm.verdict == "valid" else f" ({arm.verdict or 'not checked'})"
-                screen.say((label(arm.arm_id), "strong"), doubt)
+                screen.say((names.told(arm.arm_id, english), "strong"), f" ({arm.arm_id})", doubt)
                 screen.say(arm.sentence, indent=2)
         screen.line()
     if any(arm.verdict in ("suspect", "invalid") for arm in account.arms):
@@ -99,7 +100,7 @@ def print_account(
     _print_sources(screen, outcomes)
 
 
-def _parts(group: list[ArmAccount], report: RunReport) -> Table:
+def _parts(group: list[ArmAccount], report: RunReport, named: Names) -> Table:
     target = {arm.id: arm.target for arm in report.arms}[group[0].arm_id]
     used = {part.name for arm in group for part in arm.parts if abs(part.share) >= 0.0005}
     names = [name for name in _PARTS if name in used]
@@ -109,7 +110,7 @@ def _parts(group: list[ArmAccount], report: RunReport) -> Table:
         outcome = arm.prediction
         speedup = Cell("invalid") if arm.verdict == "invalid" else estimated(arm.speedup, 2)
         told = row(
-            label(arm.arm_id),
+            named[arm.arm_id],
             f"{arm.ms_per_token.point:.2f}",
             *(f"{parts[name].ms_per_token.point:.2f}" if name in parts else "-" for name in names),
             "baseline" if arm.baseline_id is None else speedup,

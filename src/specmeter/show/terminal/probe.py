@@ -74,7 +74,7 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
 
 
 def warn_of_suspect(probe: Probe, name: str) -> None:
-    """Say on standard error what speaks against a probe that was named; it is used all the same."""
+    """Warn on standard error about a named probe that is suspect; it is used all the same."""
     errors().say_all((f"warning: {name}: a suspect probe: {doubt}" for doubt in suspicions(probe)), wrap=False)
 
 

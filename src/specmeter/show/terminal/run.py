@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
-from specmeter.show.sentence import details, label, sentence
+from specmeter.show.sentence import details, sentence
 from specmeter.show.table import TONES, Tone
 from specmeter.show.terminal.console import Screen, output, say_json
 from specmeter.show.terminal.explain import print_accuracy, print_positions
@@ -44,10 +45,10 @@ def print_run(
     for table in brief(report, by_kind=by_kind):
         screen.table(table)
         screen.line()
-    english = words("en")
+    english, names = words("en"), Names(report.arms)
     for answer in report.answers:
-        screen.say(sentence(answer, english))
-        screen.say_all(details(answer, english), tone="faint", indent=2)
+        screen.say(sentence(answer, english, names))
+        screen.say_all(details(answer, english, names), tone="faint", indent=2)
     if found is not None:
         screen.line()
         print_positions(screen, found)
@@ -123,14 +124,15 @@ def _print_energy(screen: Screen, report: RunReport) -> None:
         f"baseline's{rest}",
         tone="faint",
     )
+    english, names = words("en"), Names(report.arms)
     for arm, energy in found:
         if energy.above_idle is not None and energy.power_w is not None:
-            told = f"{energy.power_w:.1f} W; above rest {estimated(energy.above_idle, 3)} J/token"
+            line = f"{energy.power_w:.1f} W; above rest {estimated(energy.above_idle, 3)} J/token"
             if (ratio := energy.ratio_above_idle) is not None:
-                told += f", {estimated(ratio, 2)} times the baseline's"
+                line += f", {estimated(ratio, 2)} times the baseline's"
         else:
-            told = energy.why or (f"{energy.power_w:.1f} W" if energy.power_w is not None else "")
-        screen.say(f"  {label(arm.arm_id)}: {told}", tone="faint")
+            line = energy.why or (f"{energy.power_w:.1f} W" if energy.power_w is not None else "")
+        screen.say(f"  {names.told(arm.arm_id, english)}: {line}", tone="faint")
 
 
 def _document(report: RunReport) -> dict[str, Any]:

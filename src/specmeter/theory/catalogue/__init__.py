@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from specmeter.errors import UsageError
 
 MAX_NAME = 200
-"""Characters of a device's name; a longer one is no name."""
+"""Characters of a device's name; a longer one cannot be a name."""
 
 _WORDS = frozenset({"nvidia", "geforce", "apple", "amd", "radeon", "instinct"})
 _FILLERS = frozenset({"gpu", "graphics", "unified", "memory", "vram", "ram", "chip", "tm", "r"})

@@ -2,7 +2,7 @@
 
     run folder -> RunData -> every check -> findings -> verdicts -> certificate
 
-A check gets the whole run and yields findings, and for whatever it could not look at an `Unchecked` that says why:
+A check gets the whole run and yields findings, and for whatever it could not examine an `Unchecked` that says why:
 absence of a finding is a pass only where something was looked at. The checks lie in one file per theme; `CHECKS` is
 all of them in the order of the report.
 """

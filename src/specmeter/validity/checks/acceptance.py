@@ -1,7 +1,7 @@
 """Acceptance of exactly 100 %: true of a model that drafts for itself, and all that some counters can say.
 
 Such a counter leaves rejected drafts out. Drafts that were all accepted leave few forwards: each emits what it accepts
-and one token more, so whoever knows how long the drafts were knows how many forwards there can have been. llama.cpp's
+and one token more, so the lengths of the drafts say how many forwards there can have been. llama.cpp's
 draft models draft gamma tokens in every step where `p_min` is 0. The exceptions are few:
 
 - the limit of the answer and the end of the context shorten the last drafts (`get_n_draft_max` in tools/server/
@@ -51,9 +51,9 @@ def by_model(data: RunData, arm: Arm) -> bool:
 def acceptance_by_construction(data: RunData) -> Findings:
     """The counter leaves out rejected drafts, so that it says 100 % whatever happens.
 
-    100 % alone is no fault: a model drafting for itself has it, and so has a repetition that is copied. What cannot be
-    is 100 % beside checkpoints restored after rejections, beside steps that rejected tokens, or with more forwards than
-    full drafts leave room for. That a draft model which stops when it is unsure is never wrong is merely suspect.
+    100 % alone is not a fault: a model drafting for itself has it, and so has a repetition that is copied. What cannot
+    be is 100 % beside checkpoints restored after rejections, beside steps that rejected tokens, or with more forwards
+    than full drafts leave room for. That a draft model which stops when it is unsure is never wrong is merely suspect.
     """
     for arm, requests in answered(data):
         drafted = sum(request.row.draft_n or 0 for request in requests)
@@ -89,7 +89,7 @@ def _contradicted(request: RequestData) -> Finding | None:
         "acceptance-by-construction",
         "invalid",
         request,
-        f"all {row.draft_n} drafted tokens count as accepted, beside {shown}: rejections are not counted",
+        f"all {row.draft_n} drafted tokens count as accepted despite {shown}: rejections are not counted",
         "use an engine build that counts every drafted token; this acceptance rate means nothing",
         drafted=row.draft_n,
         restores=request.restores,
@@ -173,12 +173,12 @@ def _too_many_forwards(
             gammas.add(lengths.gamma)
     if beyond and drafted >= FEWEST_DRAFTED:
         what = " or ".join(map(str, sorted(gammas)))
-        why = f"drafts of {what} that are all accepted leave {most} forwards at most to {beyond} requests that took "
-        doubt = "" if certain else ", unless drafts were shorter than was asked for: the engine does not say"
+        why = f"with drafts of {what} all accepted, {beyond} requests need at most {most} forwards and took {forwards}"
+        doubt = "" if certain else ", unless drafts were shorter than asked for, which the engine does not say"
         yield _all_accepted(
             arm,
             "invalid" if certain else "suspect",
-            f"{why}{forwards}{doubt}",
+            f"{why}{doubt}",
             drafted,
             forwards=forwards,
             at_most=most,
@@ -203,8 +203,8 @@ def _too_good(arm: Arm, requests: Sequence[RequestData], longest: int, drafted: 
         least, most = min(high for _, high in taus), max(low for low, _ in taus)
         if most >= 1.5 * least:
             why = (
-                f"tokens per forward range from {least:.2f} to {most:.2f} over {len(taus)} prompts: a draft that is "
-                "unsure here and sure there would be wrong now and then"
+                f"tokens per forward range from {least:.2f} to {most:.2f} over {len(taus)} prompts, and a draft "
+                "model whose confidence varies that much would sometimes be wrong"
             )
             yield _all_accepted(arm, "suspect", why, drafted, distinct=distinct, prompts=len(taus))
 
@@ -230,7 +230,7 @@ def _all_accepted(arm: Arm, severity: Severity, why: str, drafted: int, **eviden
         severity,
         arm.id,
         f"all {drafted} drafted tokens count as accepted, but {why}",
-        "find out whether the engine counts rejected drafts: a control with synthetic_rates of 0 must say 0 %",
+        "check whether the engine counts rejected drafts: a control with synthetic_rates of 0 must show 0 %",
         drafted=drafted,
         **evidence,
     )

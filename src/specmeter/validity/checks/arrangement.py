@@ -73,7 +73,7 @@ def order_confounded(data: RunData) -> Findings:
         yield about_run(
             "order-confounded",
             "note",
-            "there is one block, so what is early and what is late in it cannot be told from what differs between arms",
+            "there is only one block, so drift within it cannot be told from differences between arms",
             "measure an even number of blocks",
             blocks=1,
         )
@@ -106,14 +106,15 @@ def _leaning(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], balance: 
             offsets.append(order.index(arm.id) - order.index(baseline))
     if not offsets or abs(sum(offsets)) < _LEANS * sum(map(abs, offsets)):
         return
-    side = "after" if sum(offsets) > 0 else "before"
     late = sum(offset > 0 for offset in offsets)
     yield about_arm(
         "order-confounded",
         "suspect",
         arm.id,
-        f"measured {side} its baseline in {max(late, len(offsets) - late)} of {len(offsets)} blocks: whatever changes "
-        "within a block looks like a difference between the two",
+        f"measured after its baseline in {late} of {len(offsets)} blocks: any drift within a block looks like an effect"
+        if sum(offsets) > 0
+        else f"measured before its baseline in {len(offsets) - late} of {len(offsets)} blocks: any drift within a "
+        "block looks like an effect",
         "use design.order: latin (or williams) and an even number of blocks",
         balance=round(balance.score or 0.0, 3),
         blocks=len(offsets),
@@ -145,8 +146,9 @@ def _drifting(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], drift: D
             "order-confounded",
             "suspect",
             arm.id,
-            f"rates change by {percent(math.expm1(60 * drift.per_s), 2)} a minute within blocks, and the arm was "
-            f"measured {mean:.0f} s later than its baseline on average: {percent(math.expm1(bias), 1)} of its speedup",
+            f"rates drift by {percent(math.expm1(60 * drift.per_s), 2)} a minute within blocks, and the arm was "
+            f"measured {mean:.0f} s later than its baseline on average: that shifts its speedup by "
+            f"{percent(math.expm1(bias), 1)}",
             "complete the run, or use design.order: latin and an even number of blocks",
             drift_percent_per_minute=_percent(60 * drift.per_s),
             standard_errors=round(min(drift.ratio, 1e6), 1),
@@ -181,9 +183,9 @@ def _paused(data: RunData) -> Findings:
         yield about_run(
             "order-confounded",
             "note",
-            f"block {cell[1]} of invocation {cell[0]} was interrupted for {pause / 3600:.1f} hours: its arms and its "
-            "baseline met different conditions",
-            "measure the run again in one go when its result is close",
+            f"block {cell[1]} of invocation {cell[0]} was interrupted for {pause / 3600:.1f} hours: its arms and "
+            "its baseline met different conditions",
+            "measure again without a break if the result is close",
             blocks_interrupted=len(torn),
             longest_pause_s=round(pause),
         )
@@ -201,8 +203,8 @@ def within_run_only(data: RunData) -> Findings:
         yield about_run(
             "within-run-only",
             "note",
-            "there is one invocation: the intervals hold for repetitions within it, not for running it another day",
-            "set design.invocations to 3 or more when the claim is about the configuration",
+            "there is only one invocation: the intervals cover repetition within it, not another day",
+            "for a claim about the configuration, set design.invocations to 3 or more",
             invocations=1,
         )
 
@@ -231,7 +233,7 @@ def incomplete_matrix(data: RunData) -> Findings:
             "suspect",
             arm_id,
             what + (f", {twice} of them more than once" if twice else ""),
-            "run the same command again: it goes on where it stopped; see the log of an engine that died",
+            "run the same command again to resume; if an engine died, see its log",
             planned=planned,
             answered=there,
             failed=failed[arm_id],
@@ -282,7 +284,9 @@ def bimodal(data: RunData) -> Findings:
         yield from _prompts_differ(arm_id, own)
         repeated = repeats(own)
         if len(repeated) < LEAST_REPEATS:
-            yield unseen(arm_id, f"{len(repeated)} repetitions of prompts in other blocks, {LEAST_REPEATS} are needed")
+            yield unseen(
+                arm_id, f"only {len(repeated)} repetitions of prompts in other blocks; {LEAST_REPEATS} are needed"
+            )
         elif (levels := two_levels(repeated)) is not None:
             # Of two requests, 2q(1 - q) meet different levels when a share q of all requests is at one of them.
             share = (1 - math.sqrt(max(0.0, 1 - 2 * levels.upper_share))) / 2
@@ -307,9 +311,9 @@ def _two_speeds(arm_id: str, of: str, apart: float, share: float, n: int) -> Fin
         "bimodal",
         "suspect",
         arm_id,
-        f"{of} ran at two speeds {percent(math.expm1(apart))} apart, some {percent(share)} of them at one of the "
-        "two: their mean is neither",
-        "find out what switches (cores of two kinds, clocks, placement of memory), pin it, and measure again",
+        f"{of} ran at two speeds {percent(math.expm1(apart))} apart, about {percent(share)} of them at one of "
+        "the two: their mean describes neither",
+        "find what switches (core type, clock, memory placement), pin it, and measure again",
         levels_apart_percent=_percent(apart),
         share_percent=round(100 * share, 1),
         compared=n,
@@ -328,7 +332,7 @@ def _prompts_differ(arm_id: str, speeds: Speeds) -> Findings:
         "note",
         arm_id,
         f"rates differ by prompt, from {math.exp(means[slowest]):.3g} to {math.exp(means[fastest]):.3g} tok/s",
-        "look at the rates by kind of text: a mean over all of them holds for this mixture alone",
+        "look at the rates by kind of text: a mean over all of them holds for this mixture only",
         slowest=speeds.prompts[slowest],
         slowest_tok_per_s=round(math.exp(means[slowest]), 2),
         fastest=speeds.prompts[fastest],
@@ -358,9 +362,9 @@ def pooled_vs_mean(data: RunData) -> Findings:
                 "pooled-vs-mean",
                 "note",
                 arm.arm_id,
-                f"the speedup is {gain.decoding.point:.3f} as the geometric mean over {gain.decoding.of}, and "
+                f"the speedup is {gain.decoding.point:.3f} as the geometric mean over {gain.decoding.of}, but "
                 f"{gain.pooled.point:.3f} as all tokens over all time: some {gain.decoding.of} were much slower",
-                "look at single blocks: what slowed some of them weighs more in the one than in the other",
+                "look at single blocks: slow ones weigh more in total time than in the mean",
                 geometric_mean=round(gain.decoding.point, 4),
                 all_tokens_over_all_time=round(gain.pooled.point, 4),
                 difference_percent=round(100 * gain.pooled_differs, 2),
@@ -378,7 +382,7 @@ def pooled_vs_mean(data: RunData) -> Findings:
                 "pooled-vs-mean",
                 "note",
                 arm_id,
-                f"all tokens over all time are {pooled:.4g} tok/s, the mean of the requests' rates is {mean:.4g}",
+                f"all tokens over all time give {pooled:.4g} tok/s, but the mean of the requests' rates is {mean:.4g}",
                 "quote the pooled rate, and say that it is pooled",
                 pooled_tok_per_s=round(pooled, 3),
                 mean_of_requests_tok_per_s=round(mean, 3),
@@ -390,7 +394,7 @@ def pooled_vs_mean(data: RunData) -> Findings:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="order-confounded",
-        threat="arms always in the same place of a block",
+        threat="arms always at the same place of a block",
         severity="suspect",
         look=order_confounded,
         saw=("arms", "sessions", "requests"),

@@ -23,7 +23,7 @@ from specmeter.verdicts import Findings, about_arm, about_run
 from specmeter.workloads import load, needs_tokenizer
 from specmeter.workloads.spec import FileWorkload, WorkloadSpec
 
-_REMEDY = "measure what the experiment asks for: `specmeter run` on its file goes on where it stopped"
+_REMEDY = "measure what the experiment asks for: `specmeter run` on its file resumes it"
 _SHOWN = 3
 _Key = tuple[int, int, str, str]
 
@@ -67,7 +67,7 @@ def _other_text(data: RunData) -> Findings:
     except ExperimentError:
         same = False
     if not same:
-        message = "the experiment as it was given is not the one that it is said to have been read as"
+        message = "the experiment as given differs from the experiment as it was read"
         yield about_run("experiment-differs", "invalid", message, _REMEDY)
 
 
@@ -77,7 +77,7 @@ def _difference(arm: Arm, expected: Arm | None) -> str | None:
     if arm == expected:
         return None
     name = next(name for name in Arm.model_fields if getattr(arm, name) != getattr(expected, name))
-    return f"{name} is {shown(getattr(arm, name))}, and {shown(getattr(expected, name))} by the experiment"
+    return f"{name} is {shown(getattr(arm, name))}, but {shown(getattr(expected, name))} in the experiment"
 
 
 def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
@@ -96,7 +96,7 @@ def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
         "experiment-differs",
         "suspect" if local else "note",
         f"{len(missing)} arms of the experiment are not in the run: {', '.join(names[:_SHOWN])}",
-        "measure them too: what was left out may be what spoke against the rest",
+        "measure them too: what was left out may contradict the rest",
         arms=len(missing),
         first=names[0],
     )
@@ -110,15 +110,15 @@ def _other_plan(data: RunData, severity: Severity) -> Findings:
         else:
             missing.add(key)
     extra = data.plan.difference(_due(data)) if found < len(data.plan) else frozenset[_Key]()
-    for keys, what in ((missing, "asks for and the plan lacks"), (extra, "does not ask for and the plan has")):
+    for keys, what in ((missing, "are missing from the plan"), (extra, "are planned, but not in the experiment")):
         if keys:
             invocation, block, arm_id, prompt_id = min(keys)
             blocks = sorted({key[:2] for key in keys})
             yield about_run(
                 "experiment-differs",
                 severity,
-                f"{len(keys)} requests in {len(blocks)} blocks are such as the experiment {what}: the first is "
-                f"{prompt_id} of {arm_id} in block {block} of invocation {invocation}",
+                f"{len(keys)} requests in {len(blocks)} blocks {what}: the first is {prompt_id} of {arm_id} in block "
+                f"{block} of invocation {invocation}",
                 _REMEDY,
                 requests=len(keys),
                 blocks=len(blocks),
@@ -145,7 +145,7 @@ def _other_prompts(data: RunData) -> Findings:
         here = {it.id: it.sha256 for it in data.prompts.values() if it.workload == spec.name}
         problem = _prompt_problem(spec, here)
         if problem is not None:
-            message = f"the prompts of workload {spec.name} are not those that the experiment asks for: {problem}"
+            message = f"the prompts of workload {spec.name} are not those of the experiment: {problem}"
             yield about_run("experiment-differs", "suspect", message, _REMEDY, workload=spec.name, prompts=len(here))
 
 
@@ -154,7 +154,7 @@ def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, str]) -> str | None:
         return None
     if needs_tokenizer(spec):
         wanted = len(getattr(spec, "lengths", ())) * int(getattr(spec, "per_length", 1))
-        return None if len(here) == wanted else f"{len(here)} of {wanted} are there"
+        return None if len(here) == wanted else f"only {len(here)} of {wanted} are there"
     try:
         asked = {prompt.id: prompt.sha256 for prompt in load((spec.model_copy(update={"baseline_per_block": None}),))}
     except ExperimentError as error:
@@ -162,8 +162,8 @@ def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, str]) -> str | None:
     missing = [name for name in asked if name not in here]
     other = [name for name, digest in here.items() if asked.get(name) != digest]
     if missing:
-        return f"{missing[0]} is missing, with {len(missing) - 1} more"
-    return f"{other[0]} is another, with {len(other) - 1} more" if other else None
+        return f"{missing[0]} and {len(missing) - 1} more are missing"
+    return f"{other[0]} and {len(other) - 1} more differ" if other else None
 
 
 # --- model-differs ---------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def model_differs(data: RunData) -> Findings:
         known = [(session, named) for session in by_arm[arm.id] if (named := _named(session.argv)) is not None]
         if not known:
             if by_arm[arm.id]:
-                yield not_applicable(arm.id, "what was started does not name models in a way that is known")
+                yield not_applicable(arm.id, "the command that was started does not name its models in a known way")
             continue
         wrong = [(session, it) for session, named in known for it in _wrong(data, arm, named, moved)]
         if wrong:
@@ -191,7 +191,7 @@ def model_differs(data: RunData) -> Findings:
                 "model-differs",
                 "suspect",
                 arm.id,
-                f"a session of the arm was started otherwise than the run says: {problem}",
+                f"a session of the arm was not started as the run says: {problem}",
                 "measure again with the models of the experiment",
                 sessions=len({it.id for it, _ in wrong}),
                 session=session.id,
@@ -206,13 +206,13 @@ def _wrong(data: RunData, arm: Arm, named: Mapping[str, Any], moved: Mapping[str
         if name is not None and expected is None:
             continue
         if path != expected and not (path is not None and path in moved.get(name or "", ())):
-            yield f"its {role} was {shown(path)}, and the model on record is {shown(expected)}"
+            yield f"its {role} was {shown(path)}, but the model on record is {shown(expected)}"
     if (started := named.get("arm")) is not None and started != arm:
         yield f"it was started for another arm ({_difference(started, arm)})"
     for option, value in named.get("options", {}).items():
         asked = getattr(arm, _DRAFTING[option])
         if asked is not None and value != asked:
-            yield f"{_DRAFTING[option]} was {value}, and the arm has {asked}"
+            yield f"{_DRAFTING[option]} was {value}, but the arm has {asked}"
 
 
 _DRAFTING = {option: field for field, option in METHOD_OPTIONS["draft-simple"].items()}
@@ -292,7 +292,7 @@ def _file_name(path: str) -> str:
 CHECKS: tuple[Check, ...] = (
     Check(
         "experiment-differs",
-        "blocks, prompts or arms of the experiment are left out, or arms are not what they are called",
+        "blocks, prompts or arms of the experiment were left out, or arms are not what they are called",
         "invalid",
         experiment_differs,
         saw=("experiment", "plan", "arms", "prompts", "models"),

@@ -56,8 +56,8 @@ def baseline_elsewhere(data: RunData) -> Findings:
                 "baseline-elsewhere",
                 "invalid",
                 arm.id,
-                f"the baseline was measured otherwise than the arm: {name} is {difference}",
-                "measure arm and baseline in one run, with the same engine and the same settings",
+                f"baseline and arm were not measured alike: {name} is {difference}",
+                "measure arm and baseline in one run, with the same engine and settings",
                 **differences,
             )
         elif not pairs:
@@ -83,8 +83,8 @@ def _lonely(arm: Arm, lonely: Sequence[BlockKey], blocks: int) -> Findings:
         arm.id,
         "no block holds both the arm and its baseline"
         if none
-        else f"{len(lonely)} of {blocks} blocks lack a baseline of the same prompts, and do not count",
-        "complete the run (the same command goes on where it stopped), or measure the baseline in every block",
+        else f"{len(lonely)} of {blocks} blocks lack a baseline for the same prompts and do not count",
+        "complete the run (the same command resumes it), or measure the baseline in every block",
         baseline=arm.baseline_id,
         blocks=blocks,
         blocks_without_baseline=len(lonely),
@@ -119,7 +119,7 @@ def _places(session: Session) -> list[str]:
 # --- baseline-unstable -----------------------------------------------------------------------------------------------
 
 _WILD = 0.15
-"""A baseline that varies by this much between blocks is no yardstick for anything."""
+"""A baseline that varies by this much between blocks cannot serve as a yardstick."""
 
 
 def baseline_unstable(data: RunData) -> Findings:
@@ -160,7 +160,7 @@ def baseline_unstable(data: RunData) -> Findings:
                 "baseline-unstable",
                 "suspect",
                 arm.id,
-                f"the effect is {100 * effect:.1f} %, and the baseline alone varies by "
+                f"the effect is {100 * effect:.1f} %, but the baseline alone varies by "
                 f"{100 * noise.of_a_block:.1f} % from block to block",
                 _QUIET,
                 effect_percent=round(100 * effect, 2),

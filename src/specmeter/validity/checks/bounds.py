@@ -170,7 +170,7 @@ def speedup_above_tau(data: RunData) -> Findings:
     for arm, requests in answered(data):
         excess = _excess(data, arm, requests) if arm.speculates else None
         if excess is None:
-            yield not_applicable(arm.id, "it has no speedup of its own to be bounded")
+            yield not_applicable(arm.id, "it has no speedup of its own to bound")
         elif excess.above:
             yield _above_tau(data, arm, requests, excess)
 
@@ -178,34 +178,34 @@ def speedup_above_tau(data: RunData) -> Findings:
 def _above_tau(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess) -> Finding:
     seen = _own_steps(requests)
     longest = longest_draft(arm, next(iter(used_sessions(data, requests)), None)) + 1
-    needs = f"which takes a forward over up to {longest} tokens at {excess.needed:.2f} of the time of one"
+    needs = ""
     if seen.ms is not None:
         needs += (
-            f" (the run's own steps took {seen.ms:.1f} ms each, drafting included, and a plain token "
-            f"{excess.plain_ms:.1f})"
+            f"; the run's own steps took {seen.ms:.1f} ms each, drafting included, and a plain token "
+            f"{excess.plain_ms:.1f} ms"
         )
     probed = _probed_forward(data, arm, longest - 1)
     if probed is not None:
-        needs += f"; the cheapest that was probed before took {probed:.2f}"
+        needs += f"; the cheapest probed forward took {probed:.2f}"
     severity = "invalid" if seen.beyond_ms > 0 else _doubt(data, arm, requests, excess, seen)
     if severity == "invalid":
-        needs += ", and by the engine's own clock the steps took longer than all of decoding"
+        needs += "; by the engine's own clock the steps took longer than all of decoding"
         remedy = "the engine's decode time is false: use another build of it"
     elif severity == "note":
-        remedy = "nothing, where forwards over several tokens are so cheap: `specmeter probe` shows what they cost"
+        remedy = "nothing, if forwards over several tokens are that cheap here: `specmeter probe` measures them"
     elif not excess.certain:
         remedy = "it may be noise: measure more blocks on a quiet machine, and probe what forwards cost"
     else:
         remedy = (
-            "see the findings of conservation and target-decode-failed, and whether the baseline was slowed down; "
-            "`specmeter probe` shows what forwards over several tokens cost here"
+            "see the findings of conservation and target-decode-failed, and whether the baseline was slowed "
+            "down; `specmeter probe` measures what forwards over several tokens cost here"
         )
     return about_arm(
         "speedup-above-tau",
         severity,
         arm.id,
-        f"a speedup of {excess.speedup.point:.2f} is above the {excess.bound:.2f} tokens that a target forward emits, "
-        + needs,
+        f"a speedup of {excess.speedup.point:.2f} is above the {excess.bound:.2f} tokens per target forward: a forward "
+        f"over up to {longest} tokens would have to take {excess.needed:.2f} of the time of one{needs}",
         remedy,
         speedup=excess.speedup.point,
         tau=excess.bound,
@@ -264,20 +264,20 @@ def speedup_above_cost_bound(data: RunData) -> Findings:
             continue
         excess = _excess(data, arm, requests, least.ms)
         if excess is None:
-            yield not_applicable(arm.id, "it has no speedup of its own to be bounded")
+            yield not_applicable(arm.id, "it has no speedup of its own to bound")
         elif excess.certain:
             yield about_arm(
                 "speedup-above-cost-bound",
                 _doubt(data, arm, requests, excess, _own_steps(requests)),
                 arm.id,
-                f"a speedup of {excess.speedup.point:.2f} is above {excess.bound:.2f}, which remains of tau when each "
-                f"drafted token takes {least.ms:.3f} ms or more"
+                f"a speedup of {excess.speedup.point:.2f} is above {excess.bound:.2f}, the most that tau leaves "
+                f"when each drafted token takes at least {least.ms:.3f} ms"
                 + (
                     f", unless a forward takes {excess.needed:.2f} of the time of a plain token"
                     if excess.needed > 0
                     else ""
                 ),
-                "see whether the draft really ran where the log says, and whether its forwards failed",
+                "check whether the draft ran where the log says, and whether its forwards failed",
                 speedup=excess.speedup.point,
                 bound=excess.bound,
                 draft_ms_at_least=least.ms,
@@ -305,9 +305,9 @@ def draft_time_bound(data: RunData) -> Findings:
                     "draft-time-bound",
                     "suspect",
                     request,
-                    f"{row.draft_n} drafted tokens take {floor_ms:.0f} ms or more on {least.device}, and decoding took "
-                    f"{row.predicted_ms:.0f} ms",
-                    "see the engine's log for forwards of the draft that failed, and whether the catalogue is right",
+                    f"{row.draft_n} drafted tokens take at least {floor_ms:.0f} ms on {least.device}, but "
+                    f"decoding took {row.predicted_ms:.0f} ms",
+                    "look in the engine's log for failed forwards of the draft, and check the catalogue",
                     drafted=row.draft_n,
                     draft_ms_at_least=least.ms,
                     predicted_ms=row.predicted_ms,
@@ -343,8 +343,8 @@ def bandwidth_bound(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 f"{1000 * tokens / ms:.1f} forwards a second of {size(header.bytes_per_token)} read at least "
-                f"{bandwidth(traffic)}; the memory of {peak.device} delivers {bandwidth(peak.bytes_per_s)}",
-                "see whether forwards failed or weights lie elsewhere; of an MoE only active experts may be counted",
+                f"{bandwidth(traffic)}, but the memory of {peak.device} delivers {bandwidth(peak.bytes_per_s)}",
+                "check whether forwards failed or weights lie elsewhere; of an MoE, count only the active experts",
                 traffic_bytes_per_s=traffic,
                 peak_bytes_per_s=peak.bytes_per_s,
                 bytes_per_token=header.bytes_per_token,

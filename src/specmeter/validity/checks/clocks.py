@@ -28,7 +28,7 @@ _SLEW = 0.15
 _STEP_MS = 3.0
 _STEP_SHARE = 0.02
 """Steps are timed by the clock that times decoding; the last was seen to end 0.02 ms late at most."""
-_CHANGED = "see whether the machine slept or stalled; where it did not, stored times were changed: measure again"
+_CHANGED = "check whether the machine slept or stalled; if it did not, stored times were changed: measure again"
 
 
 # --- decode-time-differs ---------------------------------------------------------------------------------------------
@@ -53,8 +53,8 @@ def decode_time_differs(data: RunData) -> Findings:
                     "decode-time-differs",
                     "suspect",
                     arm.id,
-                    f"the engine accounts for {look.usual_ms:.0f} ms, and {look.what} {look.seen_ms:.0f} ms "
-                    f"(medians over {look.requests} requests)",
+                    f"the engine reports {look.usual_ms:.0f} ms of decoding, but {look.what}: {look.seen_ms:.0f} "
+                    f"ms (medians over {look.requests} requests)",
                     _CHANGED,
                     accounted_ms=look.usual_ms,
                     seen_ms=look.seen_ms,
@@ -66,7 +66,7 @@ def decode_time_differs(data: RunData) -> Findings:
                 "decode-time-differs",
                 "suspect",
                 arm.id,
-                f"{len(bare)} of {len(decoded)} requests have no arrival times, and were to receive token by token",
+                f"{len(bare)} of {len(decoded)} requests have no arrival times, though tokens were to be streamed",
                 "get the run folder from those who measured it, or measure again",
                 requests=len(bare),
             )
@@ -94,7 +94,7 @@ def _arrived(requests: Sequence[RequestData]) -> _Look | None:
         # All at once is an answer in one piece, or one whose tokens the server did not number.
         if it.arrivals is not None and it.arrivals.last_ms > it.arrivals.first_ms
     ]
-    return _look("tokens arrived over", times, late_only=False)
+    return _look("the time between its first and last token was", times, late_only=False)
 
 
 def _stepped(requests: Sequence[RequestData]) -> _Look | None:
@@ -103,7 +103,7 @@ def _stepped(requests: Sequence[RequestData]) -> _Look | None:
         for it in requests
         if it.steps is not None
     ]
-    return _look("the last step ended after", times, late_only=True)
+    return _look("its last step ended after", times, late_only=True)
 
 
 def _look(what: str, times: Sequence[tuple[float, float]], *, late_only: bool) -> _Look | None:
@@ -145,9 +145,9 @@ def times_overlap(data: RunData) -> Findings:
         yield about_run(
             "times-overlap",
             "suspect" if often else "note",
-            f"{len(early)} of {len(moments)} things began before what came before them can have ended: "
+            f"{len(early)} of {len(moments)} events began before the one before them can have ended: "
             f"{worst.what} {worst.after - worst.at:.3g} s too early",
-            _CHANGED if often else "nothing, if the clock was set while the run went on",
+            _CHANGED if often else "nothing, if the clock was set during the run",
             moments=len(moments),
             early=len(early),
             most_s=round(worst.after - worst.at, 6),
@@ -167,8 +167,8 @@ def _late_predictions(data: RunData) -> Findings:
             "times-overlap",
             "suspect",
             arm_id,
-            f"its prediction was written down {at - first[arm_id]:.3g} s after its first session had begun",
-            "a prediction made afterwards foretells nothing: do not quote it",
+            f"its prediction was written {at - first[arm_id]:.3g} s after its first session had begun",
+            "a prediction made afterwards predicts nothing: do not quote it",
             seconds=round(at - first[arm_id], 3),
         )
 
@@ -210,7 +210,7 @@ def _stray_samples(data: RunData) -> Findings:
         yield about_run(
             "times-overlap",
             "suspect",
-            f"{stray} of {len(data.telemetry)} samples of the machine were taken when no session ran",
+            f"{stray} of {len(data.telemetry)} samples of the machine were taken while no session ran",
             _CHANGED,
             samples=len(data.telemetry),
             stray=stray,
@@ -237,7 +237,7 @@ def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 CHECKS: tuple[Check, ...] = (
     Check(
         "decode-time-differs",
-        "decode times that neither arrivals nor steps bear out",
+        "decode times that neither arrivals nor steps confirm",
         "suspect",
         decode_time_differs,
         saw=("requests", "replies"),

@@ -44,9 +44,12 @@ def _dice(data: RunData, check: str, rate: float) -> Findings:
             yield about_run(
                 check,
                 "invalid",
-                f"{'every' if rate else 'no'} draft token was to be accepted, and {accepted} of {drafted} were: the "
-                "counters do not count what they are named after, or the dice were never thrown",
-                "use another build of the engine; the log of the control says whether synthetic acceptance was enabled",
+                f"every drafted token should have been accepted, but {accepted} of {drafted} were: the counters are "
+                "wrong, or synthetic acceptance was not in force"
+                if rate
+                else f"no drafted token should have been accepted, but {accepted} of {drafted} were: the counters are "
+                "wrong, or synthetic acceptance was not in force",
+                "use another build of the engine; the control's log says whether synthetic acceptance was enabled",
                 arm=arm.id,
                 drafted=drafted,
                 accepted=accepted,
@@ -99,9 +102,9 @@ def baseline_again(data: RunData) -> Findings:
             "control-baseline",
             "suspect",
             arm.id,
-            f"the same configuration measured twice differs by {percent(math.expm1(point), 1, signed=True)}: effects "
-            f"below {percent(math.expm1(least), 1)} cannot be told from nothing in this run",
-            "measure more blocks on a quiet machine, and claim no effect that is smaller than this",
+            f"the same configuration measured twice differs by {percent(math.expm1(point), 1, signed=True)}: "
+            f"this run cannot show effects below {percent(math.expm1(least), 1)}",
+            "measure more blocks on a quiet machine, and claim no effect smaller than this",
             ratio=round(speedup.point, 4),
             low=_rounded(speedup.low),
             high=_rounded(speedup.high),
@@ -147,7 +150,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="control-accept-none",
-        threat="counters that count tokens nobody accepted",
+        threat="counters that count tokens as accepted that were not",
         severity="invalid",
         look=accept_none,
         saw=("arms", "requests"),

@@ -18,7 +18,7 @@ def copied_requests(data: RunData) -> Findings:
     millions of pairs; a block that was copied over another agrees in all.
     """
     if data.simulated:
-        yield not_applicable(None, "time is virtual, and may repeat itself")
+        yield not_applicable(None, "time is virtual and may repeat itself")
         return
     by_prompt: dict[str, list[RequestData]] = {}
     for _, requests in answered(data):
@@ -38,9 +38,9 @@ def copied_requests(data: RunData) -> Findings:
             "copied-requests",
             "invalid",
             arm_id,
-            f"{len(pairs)} requests have the times of other requests to the last digit: {copy.prompt_id} in block "
-            f"{copy.block} of invocation {copy.invocation} has those of {twin.arm_id} in block {twin.block} of "
-            f"invocation {twin.invocation}",
+            f"{len(pairs)} requests have the times of other requests to the last digit: {copy.prompt_id} in "
+            f"block {copy.block} of invocation {copy.invocation} equals that of {twin.arm_id} in block "
+            f"{twin.block} of invocation {twin.invocation}",
             "measure these blocks: a copy says nothing about repetition",
             requests=len(pairs),
             wall_ms=copy.wall_ms,
@@ -60,7 +60,7 @@ def _times(request: RequestData) -> Iterator[tuple[object, ...]]:
 CHECKS: tuple[Check, ...] = (
     Check(
         "copied-requests",
-        "a block was copied over others: a run that repeats itself is not repeated",
+        "a block was copied over others, so repetition shows nothing",
         "invalid",
         copied_requests,
         saw=("requests", "replies"),

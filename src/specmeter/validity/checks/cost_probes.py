@@ -23,8 +23,8 @@ def synthetic_on(data: RunData) -> Findings:
                 "synthetic-on",
                 "invalid",
                 arm.id,
-                f"acceptance is decided by dice ({how}): the speedup is that of no model",
-                "read it as the cost of steps, and remove synthetic_rates for a result",
+                f"acceptance is decided by dice ({how}): the speedup does not belong to any draft model",
+                "read it as the cost of steps, or remove synthetic_rates",
                 synthetic_rates=rates or None,
                 flag=flags[0] if flags else None,
                 log=first_line(sign),
@@ -39,7 +39,7 @@ def experts_recorded(data: RunData) -> Findings:
                 "experts-recorded",
                 "invalid",
                 arm.id,
-                "the experts of every step were recorded, which slows decoding down: its times are not comparable",
+                "recording the experts of every step slows decoding down: its times are not comparable",
                 "read which experts were chosen, and measure times without engine.record_experts",
             )
         else:
@@ -60,7 +60,10 @@ def timing_only(data: RunData) -> Findings:
                 "timing-only",
                 "invalid",
                 arm.id,
-                f"{' and '.join(random)} has random weights: its acceptance, and so the speedup, is that of no model",
+                (
+                    f"{' and '.join(random)} has random weights: its acceptance and its speedup do not belong to "
+                    "any trained model"
+                ),
                 "read it as the cost of steps, or use trained weights; the baseline's decode rate is valid",
                 models=", ".join(random),
             )
@@ -69,7 +72,7 @@ def timing_only(data: RunData) -> Findings:
 CHECKS: tuple[Check, ...] = (
     Check(
         "synthetic-on",
-        "acceptance decided by dice is reported as real",
+        "acceptance decided by dice, reported as real",
         "invalid",
         synthetic_on,
         saw=("arms", "sessions", "logs", "requests"),
@@ -83,7 +86,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "experts-recorded",
-        "times of an engine that was looked into",
+        "times of an engine slowed down by recording",
         "invalid",
         experts_recorded,
         saw=("arms",),
@@ -93,7 +96,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "timing-only",
-        "acceptance of random weights is reported as real",
+        "acceptance of random weights, reported as real",
         "invalid",
         timing_only,
         saw=("arms", "models"),

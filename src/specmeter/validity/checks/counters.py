@@ -55,12 +55,12 @@ def _does_not_close(request: RequestData, law: Law, gap: tuple[int, int]) -> Fin
         remedy = "verification failed, or the counters are broken: see the engine's log, and use another build"
     else:
         what = f"at least {-gap[1]} forwards emitted nothing"
-        remedy = "see whether somebody else used the server, and whether the engine counts accepted tokens in full"
+        remedy = "check whether another client used the server, and whether the engine counts accepted tokens in full"
     return about_request(
         "conservation",
         "invalid",
         request,
-        f"{what}: {decoded} decoded, {accepted} accepted, {forwards} forwards of which the prompt took {prompt}",
+        f"{what}: {decoded} decoded, {accepted} accepted, {forwards} forwards, of which the prompt took {prompt}",
         remedy,
         decoded=decoded,
         accepted=accepted,
@@ -100,15 +100,15 @@ def _absurd(arm: Arm, request: RequestData, limit: int) -> str | None:
     drafted, accepted, predicted = row.draft_n or 0, row.draft_n_accepted or 0, row.predicted_n or 0
     spent, wall = (row.prompt_ms or 0.0) + (row.predicted_ms or 0.0), row.wall_ms or 0.0
     if accepted > drafted:
-        return f"{accepted} tokens were accepted and only {drafted} drafted"
+        return f"{accepted} tokens were accepted, but only {drafted} drafted"
     if accepted and accepted >= predicted:
         return f"{accepted} drafted tokens were accepted, but only {predicted} were generated"
     if drafted and not arm.speculates:
         return f"{drafted} tokens were drafted in an arm that drafts nothing"
     if predicted > limit:
-        return f"{predicted} tokens were generated, and no more than {limit} asked for"
+        return f"{predicted} tokens were generated, but at most {limit} were asked for"
     if spent > wall * 1.02 + SLACK_MS:
-        return f"the engine accounts for {spent:.0f} ms, and the request took {wall:.0f} ms"
+        return f"the engine reports {spent:.0f} ms, but the whole request took {wall:.0f} ms"
     return None
 
 
@@ -133,14 +133,14 @@ def window_mismatch(data: RunData) -> Findings:
                 yield _other_window(request, said, rate, "invalid" if usual else "suspect")
             older += window == "older"
         if not looked:
-            yield not_applicable(arm.id, "the engine prints no rate of its own")
+            yield not_applicable(arm.id, "the engine does not print a rate")
         elif older:
             yield about_arm(
                 "window-mismatch",
                 "note",
                 arm.id,
-                f"the engine's own rate counts the first token, whose time it leaves out, in {older} requests",
-                "compare with specmeter's rates, which leave it out on both sides, and never with the engine's",
+                f"in {older} requests the engine's own rate counts the first token but not its time",
+                "use specmeter's rates, which leave it out on both sides, not the engine's",
                 requests=older,
             )
 
@@ -169,8 +169,11 @@ def _other_window(request: RequestData, said: float, rate: float, severity: Seve
         "window-mismatch",
         severity,
         request,
-        f"the engine prints {said:.2f} tok/s, but {row.predicted_n} tokens in {row.predicted_ms:.1f} ms are {rate:.2f}",
-        "use an engine whose counts, times and rates belong together",
+        (
+            f"the engine prints {said:.2f} tok/s, but {row.predicted_n} tokens in {row.predicted_ms:.1f} ms are "
+            f"{rate:.2f}"
+        ),
+        "use an engine whose counts, times and rates agree",
         printed_tok_s=said,
         computed_tok_s=rate,
         predicted_n=row.predicted_n,
@@ -206,18 +209,22 @@ def clock_differs(data: RunData) -> Findings:
         if left_out > SLACK_MS + OWN_WORK * usual:
             single, sure = len(known) == 1, streamed and len(known) > 1 and left_out > LUMP_MS
             if not streamed:
-                fix = "see whether somebody else used the server; with stream_tokens the decode time can be told apart"
+                fix = (
+                    "check whether another client used the server; with stream_tokens the decode time can be told apart"
+                )
             elif not sure:
-                fix = "it may have waited for a busy machine: end other programs, and generate more tokens"
+                fix = "the machine may have been busy: end other programs, and generate more tokens"
             else:
-                fix = "do not compare rates of this engine with those of others before another build of it agrees"
+                fix = "do not compare this engine's rates with others' until another build agrees"
             yield about_arm(
                 "clock-differs",
                 "suspect",
                 arm.id,
-                f"the engine accounts for {usual:.0f} ms of decoding, and its client waited {left_out:.0f} ms longer "
-                + ("in the only request: its rates " if single else "(medians over the requests): its rates ")
-                + "may be too high",
+                f"the engine reports {usual:.0f} ms of decoding, but its client waited {left_out:.0f} ms longer in the "
+                "only request: the engine's rates may be too high"
+                if single
+                else f"the engine reports {usual:.0f} ms of decoding, but its client waited {left_out:.0f} ms longer "
+                "(medians over the requests): the engine's rates may be too high",
                 fix,
                 predicted_ms=usual,
                 left_out_ms=left_out,
@@ -229,7 +236,7 @@ def clock_differs(data: RunData) -> Findings:
 CHECKS: tuple[Check, ...] = (
     Check(
         "conservation",
-        "counters do not add up: tokens that no forward stands behind, or forwards without a token",
+        "counters that do not add up: tokens without a forward, or forwards without a token",
         "invalid",
         conservation,
         saw=("requests", "replies", "sessions", "arms"),
@@ -260,7 +267,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "window-mismatch",
-        "a rate is computed over another window (load, prompt, tokens counted with the prompt)",
+        "a rate computed over another window (load, prompt, tokens counted with the prompt)",
         "invalid",
         window_mismatch,
         saw=("requests", "replies"),

@@ -55,7 +55,7 @@ def target_decode_failed(data: RunData) -> Findings:
                 "invalid",
                 arm.id,
                 f"{count or refused.count} forwards of the target failed: tokens were sampled from stale logits",
-                "use an engine build on which this model decodes; nothing that this arm measured can be used",
+                "use an engine build that can decode this model; nothing this arm measured can be used",
                 failed=count,
                 positions_refused=refused.count,
                 log=first_line(failed) or first_line(refused),
@@ -74,7 +74,7 @@ def _failures_by_counters(data: RunData, arm: Arm, requests: Sequence[RequestDat
             "invalid",
             arm.id,
             f"{sum(missed)} tokens of {len(missed)} requests came out of no successful forward of the target",
-            "look into the engine's own log, and use a build on which this model decodes",
+            "see the engine's own log, and use a build that can decode this model",
             tokens=sum(missed),
             requests=len(missed),
         )
@@ -100,8 +100,8 @@ def draft_decode_failed(data: RunData) -> Findings:
                 "draft-decode-failed",
                 "invalid",
                 arm.id,
-                f"{count} forwards of the draft failed: what was drafted is not what this draft model drafts",
-                "look for the reason in the engine's log (context of the draft, memory), or use another build",
+                f"{count} forwards of the draft failed: its drafts are not what this draft model would propose",
+                "look for the reason in the engine's log (the draft's context, memory), or use another build",
                 failed=count,
                 log=first_line(reported) or first_line(logs.all("failed_decodes")),
             )
@@ -132,7 +132,7 @@ def speculation_not_active(data: RunData) -> Findings:
                 arm.id,
                 f"the log says that speculation could not be set up as asked, yet {drafted} tokens were drafted: "
                 "perhaps not by every method of the arm",
-                "see the log for the method that is missing, and measure without it",
+                "see in the log which method is missing, and measure without it",
                 drafted=drafted,
                 log=first_line(refused),
             )
@@ -152,8 +152,8 @@ def _not_active(
         "speculation-not-active",
         severity,
         arm.id,
-        f"{' + '.join(arm.methods)} was asked for, and the engine did not speculate {where}",
-        "see the engine's log for why; `specmeter models compare TARGET DRAFT` shows whether the draft fits",
+        f"{' + '.join(arm.methods)} was asked for, but the engine did not speculate {where}",
+        "the engine's log says why; `specmeter models compare TARGET DRAFT` shows whether the draft fits",
         sessions_off=off,
         sessions=sessions,
         drafted=drafted,
@@ -254,7 +254,7 @@ def replay_livelock(data: RunData) -> Findings:
                 "invalid" if request.restores_at_one_place > longest else "suspect",
                 request,
                 f"a checkpoint was restored {request.restores_at_one_place} times in a row without a token in between",
-                "use another engine build, or a method without checkpoints; the time measured may be that of a fault",
+                "use another engine build, or a method without checkpoints; the measured time may be that of a fault",
                 restores_in_a_row=request.restores_at_one_place,
                 restores=request.restores,
             )
@@ -277,14 +277,14 @@ def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -
             "invalid" if worst.longest_replay > _longest_drafts(arm, used_sessions(data, requests)) else "suspect",
             arm.id,
             f"the log shows {worst.longest_replay} restores at one position ({worst.longest_replay_at})",
-            "use another engine build, or a method without checkpoints; the time measured may be that of a fault",
+            "use another engine build, or a method without checkpoints; the measured time may be that of a fault",
             restores_in_a_row=worst.longest_replay,
             at=worst.longest_replay_at,
         )
     elif header is not None and not header.recurrent:
-        yield not_applicable(arm.id, "the target forgets rejected tokens without checkpoints")
+        yield not_applicable(arm.id, "the target drops rejected tokens without checkpoints")
     elif header is not None and not stepped and not any(log.checkpoints_restored for _, log in logs.read):
-        yield unseen(arm.id, "the target needs checkpoints, and neither steps nor the log show any: set trace_steps")
+        yield unseen(arm.id, "the target needs checkpoints, but neither steps nor the log show any: set trace_steps")
 
 
 def checkpoint_cost(data: RunData) -> Findings:
@@ -301,9 +301,9 @@ def checkpoint_cost(data: RunData) -> Findings:
         if restores or in_log or any(created):
             yield _cost(arm, requests, restores, in_log, sum(it.count for it in created), _size(created))
         elif header is not None and header.recurrent and logs.missing:
-            yield unseen(arm.id, "the target needs checkpoints, and not every session has a readable log")
+            yield unseen(arm.id, "the target needs checkpoints, but not every session has a readable log")
         elif header is not None and not header.recurrent:
-            yield not_applicable(arm.id, "the target forgets rejected tokens without checkpoints")
+            yield not_applicable(arm.id, "the target drops rejected tokens without checkpoints")
 
 
 def _size(created: Sequence[object]) -> float | None:
@@ -322,13 +322,13 @@ def _cost(
         # Rejecting costs the replay: a forward whose tokens the rejected one had computed already.
         told += f", so {percent(share)} of the target's forwards were replays"
     if each is not None:
-        told += f"; {created} were saved, of {size(each)} each"
+        told += f"; {created} were saved, {size(each)} each"
     return about_arm(
         "checkpoint-cost",
         "note",
         arm.id,
         told,
-        "a shorter gamma or a higher p_min rejects less; methods with bounded rollback (draft-mtp) need no checkpoint",
+        "a smaller gamma or a higher p_min rejects less; methods with bounded rollback (draft-mtp) need no checkpoint",
         restored=restores,
         restored_in_log=in_log,
         created=created,
@@ -342,7 +342,7 @@ _LOG = ("sessions", "logs", "requests")
 CHECKS: tuple[Check, ...] = (
     Check(
         "target-decode-failed",
-        "verification fails, the loop goes on and samples stale logits",
+        "verification fails, and the loop goes on with stale logits",
         "invalid",
         target_decode_failed,
         saw=(*_LOG, "replies"),
@@ -383,7 +383,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "drafter-idle",
-        "the method almost never drafts, or by its settings never as it was asked to",
+        "the method almost never drafts, or its settings keep it from drafting",
         "suspect",
         drafter_idle,
         saw=("arms", "requests", "experiment", "prompts"),

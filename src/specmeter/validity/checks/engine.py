@@ -52,7 +52,7 @@ def two_binaries(data: RunData) -> Findings:
             "two-binaries",
             "suspect",
             f"{len(engines)} different engines measured this run: {_what_differs(first, second)}",
-            "measure the whole run again with one engine; compare two builds with `specmeter compare`",
+            "measure the whole run again with one engine; `specmeter compare` compares two builds",
             engines=len(engines),
             **{f"engine {place}": f"{it.build} {it.binary_sha256[:16]}" for place, it in enumerate(engines.values())},
         )
@@ -70,7 +70,7 @@ def _what_differs(first: EngineIdentity, second: EngineIdentity) -> str:
         if first.libraries.get(name) != second.libraries.get(name)
     )
     if libraries:
-        return f"the library {libraries[0]} is not the same"
+        return f"the library {libraries[0]} differs"
     return f"builds {first.build!r} and {second.build!r}"
 
 
@@ -91,8 +91,8 @@ def _other_builds(data: RunData) -> Findings:
         yield about_run(
             "two-binaries",
             "suspect",
-            f"the log of {len(wrong)} sessions names build {printed_build[:80]!r}, the engine was identified as "
-            f"{session.engine.build[:80]!r}",
+            f"the logs of {len(wrong)} sessions name build {printed_build[:80]!r}, but the engine was identified "
+            f"as {session.engine.build[:80]!r}",
             "launcher and libraries come from different builds: install the engine afresh, in a folder of its own",
             sessions=len(wrong),
             build_in_log=printed_build[:200],
@@ -153,8 +153,8 @@ def memory_fit(data: RunData) -> Findings:
                 "memory-fit",
                 "suspect",
                 arm.id,
-                f"the target does not lie in memory as that of the baseline does: {moved[0].text}",
-                "set gpu_layers and context so that target and draft fit together, for all arms alike",
+                f"the target is not placed in memory as its baseline's is: {moved[0].text}",
+                "choose gpu_layers and context so that target and draft fit together, the same for all arms",
                 blocks=len({(mine.invocation, mine.block) for mine, _ in known}),
                 **as_evidence(moved),
             )
@@ -219,7 +219,7 @@ def server_shared(data: RunData) -> Findings:
                 "server-shared",
                 "suspect",
                 arm.id,
-                "requests were not alone with their server: " + "; ".join(evidence.values()),
+                f"requests shared their server: {'; '.join(evidence.values())}",
                 "use slots: 1 and prompt_cache: false, and design.session: request for methods that keep a table",
                 **evidence,
             )
@@ -235,7 +235,9 @@ def _shared(data: RunData, arm: Arm, sessions: Sequence[Session], requests: Sequ
         found["slots"] = f"{slots} slots"
     cached = [it.row.cache_n for it in requests if it.row.cache_n]
     if cached:
-        found["cached"] = f"{len(cached)} of {len(requests)} requests found {max(cached)} prompt tokens or fewer cached"
+        found["cached"] = (
+            f"in {len(cached)} of {len(requests)} requests up to {max(cached)} prompt tokens came from the cache"
+        )
     elif arm.engine.prompt_cache:
         found["cached"] = "the prompt cache is on"
     strangers = sum(_strange(data.sessions.get(it.row.session_id), it) for it in requests)
@@ -261,7 +263,7 @@ def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> d
         found["table"] = f"{keeping[0]} keeps its table, and a session answered up to {max(places) + 1} requests"
     rise = _rise(requests, places)
     if rise is not None:
-        found["rise"] = f"{percent(rise, 1)} more tokens are accepted at the end of a session than at its beginning"
+        found["rise"] = f"acceptance is {percent(rise, 1)} higher at the end of a session than at its beginning"
     return found
 
 

@@ -15,15 +15,15 @@ from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
 _SAME = tuple(name for name in EngineSettings.model_fields if name not in (*DRAFT_ONLY, "extra_flags", "options"))
-"""Settings that an arm and its baseline must share. Flags may be about drafting: nobody here knows them."""
+"""Settings that an arm and its baseline must share. Flags may be about drafting: their meaning is not known here."""
 
 
 def baseline_unlike(data: RunData) -> Findings:
     """Baselines of another target or with other settings than the arm's, and prompts that a baseline never runs.
 
     What does not matter to plain decoding (`DRAFT_ONLY`, and what an engine says of its own options) may differ. Other
-    command line flags are suspect, since they may or may not matter. A speedup over some of an arm's prompts is no
-    speedup of the arm: suspect too, and invalid where there is no prompt that both run.
+    command line flags are suspect, since they may or may not matter. A speedup over some of an arm's prompts is not the
+    arm's speedup: suspect too, and invalid where there is no prompt that both run.
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id in data.arms]
     if not arms:
@@ -40,7 +40,7 @@ def baseline_unlike(data: RunData) -> Findings:
                 "baseline-unlike",
                 "invalid",
                 arm.id,
-                f"its baseline {baseline.id} is another configuration apart from drafting: {name} is {difference}",
+                f"its baseline {baseline.id} differs in more than drafting: {name} is {difference}",
                 "compare with a baseline of the same settings; arms that name none get one",
                 **differences,
             )
@@ -80,9 +80,9 @@ def _prompts(data: RunData, arm: Arm, baseline: Arm, there: frozenset[str]) -> F
             "baseline-unlike",
             "invalid" if len(alone) == len(mine) else "suspect",
             arm.id,
-            f"its baseline {baseline.id} never runs {len(alone)} of its {len(mine)} prompts, like {alone[0]}",
-            "let the baseline run the workloads of its arms, with more blocks or a larger baseline_per_block where "
-            "prompts take turns",
+            f"its baseline {baseline.id} never runs {len(alone)} of its {len(mine)} prompts, such as {alone[0]}",
+            "let the baseline run the workloads of its arms; where prompts take turns, use more blocks or a "
+            "larger baseline_per_block",
             prompts=len(mine),
             without_baseline=len(alone),
             first=alone[0],

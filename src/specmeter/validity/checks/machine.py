@@ -129,7 +129,7 @@ def _gpus(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load]) -> Findings
         "suspect" if harmful else "note",
         arm.id,
         f"a GPU was slowed down in {max(throttled, capped)} of {len(loads)} samples ({names})",
-        "cool the GPU, or set a clock that it can hold" if harmful else "say which power limit was set",
+        "cool the GPU, or set a clock that it can hold" if harmful else "state which power limit was set",
         samples=len(loads),
         reasons=names,
         throttled_samples=throttled,
@@ -157,7 +157,7 @@ def _clocks(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load], fastest: 
         "host-busy",
         "suspect",
         arm.id,
-        f"the processor ran at {np.median(mine):.0f} MHz in the median while the arm's requests ran, and at "
+        f"the processor ran at {np.median(mine):.0f} MHz (median) while the arm's requests ran, but at "
         f"{fastest:.0f} MHz at other times of the run",
         "cool the machine, plug it in, and fix the clock (governor `performance`)",
         median_mhz=round(float(np.median(mine))),
@@ -175,7 +175,7 @@ def _memory(data: RunData, arm: Arm, loads: Sequence[Load]) -> Findings:
             "host-busy",
             "suspect",
             arm.id,
-            f"only {size(least)} of memory were left while the arm's requests ran",
+            f"only {size(least)} of memory were free while the arm's requests ran",
             "use a smaller model or context, or end other programs",
             memory_available_bytes=least,
             memory_bytes=data.hosts[-1].memory_bytes,
@@ -235,7 +235,7 @@ def _too_many(arm_id: str, threads: int, usable: float, host: Host) -> Finding:
         arm_id,
         f"{threads} threads on {usable:g} usable cores"
         if over
-        else f"{threads} threads on {host.physical_cores} physical cores: some of them share one",
+        else f"{threads} threads share {host.physical_cores} physical cores",
         "set engine.threads to the number of physical cores that are free",
         threads=threads,
         usable_cores=usable,
@@ -254,7 +254,7 @@ def _taken(data: RunData, threads: int, cores: float) -> Findings:
             "note" if data.telemetry else "suspect",
             f"other programs used {busy:.1f} cores when the run was started, and the engine wants {threads} of "
             f"{cores:g}: {', '.join(host.busy_processes[:3])}",
-            "end these programs, or set engine.threads to what they leave",
+            "end these programs, or lower engine.threads to the cores they leave free",
             busy_cores=round(busy, 2),
             threads=threads,
             cores=cores,
@@ -308,7 +308,7 @@ def power_source(data: RunData) -> Findings:
             samples=len(known),
         )
     elif not known and all(host.power_source == "unknown" for host in data.hosts):
-        yield unseen(None, "the source of power cannot be told here")
+        yield unseen(None, "the power source of this machine is not known")
     for governor, machine in dict.fromkeys((host.governor, host.machine) for host in data.hosts):
         names = set((governor or "").split("+"))
         if "powersave" in names or names & _SAVING:
@@ -317,7 +317,7 @@ def power_source(data: RunData) -> Findings:
                 "power-source",
                 "note" if dynamic else "suspect",
                 f"the clock policy is {governor}"
-                + (", which on this processor may be the normal one" if dynamic else ""),
+                + (", which may be the normal one on this processor" if dynamic else ""),
                 "set the governor or energy mode to performance while measuring",
                 governor=governor,
                 machine=machine,
@@ -367,7 +367,7 @@ def memory_short(data: RunData) -> Findings:
                 "memory-short",
                 "suspect",
                 arm.id,
-                f"models and caches take {size(need.size_bytes)}, and {size(free)} were free",
+                f"models and caches take {size(need.size_bytes)}, but only {size(free)} were free",
                 "use a smaller model or quantization, lower engine.context, or end other programs",
                 needed_bytes=need.size_bytes,
                 free_bytes=free,
@@ -378,7 +378,7 @@ def memory_short(data: RunData) -> Findings:
         yield about_run(
             "memory-short",
             "suspect",
-            f"{size(max(swap) - swap[0])} more were swapped out when the run went on than when it began",
+            f"{size(max(swap) - swap[0])} more were swapped out during the run than at its start",
             "end other programs, or use a smaller model",
             swap_used_bytes_at_first=swap[0],
             swap_used_bytes_at_most=max(swap),

@@ -40,9 +40,9 @@ HALF_A_LOOP = 0.5
 SAME_LENGTH = 0.1
 """Sampled texts differ in length by chance; all of an arm's together should not by more than this share."""
 
-_SYNTHETIC = "acceptance is decided by dice: its text means nothing"
-_SAMPLED = "texts are sampled: see sampled-distribution"
-_NO_BASELINE = "no text has one of its baseline beside it"
+_SYNTHETIC = "acceptance is decided by dice: the text means nothing"
+_SAMPLED = "outputs are sampled: see sampled-distribution"
+_NO_BASELINE = "no output has its baseline's beside it"
 
 
 # --- output-differs --------------------------------------------------------------------------------------------------
@@ -173,14 +173,19 @@ def _answers(data: RunData) -> _Answers:
 def _different(texts: _Texts, plain: _Texts | None) -> Findings:
     arm, real = texts.arm, texts.real
     if texts.not_asked:
-        yield unseen(arm.id, f"of {texts.not_asked} places where texts part, the target was not asked how sure it is")
+        yield unseen(
+            arm.id, f"in {texts.not_asked} of the places where outputs diverge, the target was not asked how sure it is"
+        )
     first = (real or texts.departures)[0]
     gaps = [it.gap for it in texts.asked if it.gap is not None]
     yield about_arm(
         "output-differs",
         "suspect" if real or texts.not_asked else "note",
         arm.id,
-        f"{len(texts.departures)} of {texts.compared} texts are not {_reference(arm)}: {_how(texts)}{_beside(plain)}",
+        (
+            f"{len(texts.departures)} of {texts.compared} outputs differ from {_reference(arm)}: "
+            f"{_how(texts)}{_beside(plain)}"
+        ),
         _remedy(texts),
         compared=texts.compared,
         differ=len(texts.departures),
@@ -202,22 +207,24 @@ def _different(texts: _Texts, plain: _Texts | None) -> Findings:
 
 
 def _reference(arm: Arm) -> str:
-    return "what the same prompt gave before" if arm.baseline_id is None else "those of plain decoding"
+    return "the same prompt's earlier output" if arm.baseline_id is None else "the baseline's"
 
 
 def _how(texts: _Texts) -> str:
     parts: list[str] = []
     if texts.near:
         parts.append(
-            f"{len(texts.near)} leave at near ties (gap of up to {max(texts.near):.2g} between the two tokens)"
+            f"{len(texts.near)} diverge where two tokens were nearly tied (gap of up to {max(texts.near):.2g})"
         )
     if texts.real:
         gaps = [it.gap for it in texts.real]
-        far = "beyond all that it lists" if None in gaps else f"of up to {max(gap or 0.0 for gap in gaps):.2g}"
-        parts.append(f"{len(gaps)} leave where the target is sure (gap {far})")
+        far = (
+            "beyond every token the engine lists" if None in gaps else f"of up to {max(gap or 0.0 for gap in gaps):.2g}"
+        )
+        parts.append(f"{len(gaps)} diverge where the target is sure (gap {far})")
     if texts.not_asked:
-        parts.append(f"about {texts.not_asked} the target was not asked")
-    return ", ".join(parts)
+        parts.append(f"for {texts.not_asked} the target was not asked")
+    return "; ".join(parts)
 
 
 def _beside(plain: _Texts | None) -> str:
@@ -232,12 +239,12 @@ def _remedy(texts: _Texts) -> str:
     if not texts.real and not texts.not_asked:
         return "nothing: both tokens are the target's, and rounding decides; compare speeds, not texts"
     if not texts.real:
-        return "let the run go on to its end with an engine that lists probabilities, so that the target can be asked"
+        return "let the run finish with an engine that lists probabilities, so that the target can be asked"
     if texts.arm.baseline_id is None:
-        return "do not trust this engine with this model: the same prompt gives another text where the target is sure"
+        return "do not trust this engine with this model: the same prompt gives another output where the target is sure"
     if 2 * sum(it.against_baseline for it in texts.real) > len(texts.real):
-        return "look at the baseline: asked again, the target would rather say the arm's token"
-    return "do not call this arm lossless; try another build of the engine, or without flash attention, and report it"
+        return "look at the baseline: asked again, the target prefers the arm's token"
+    return "do not call this arm lossless; try another engine build, or without flash attention, and report it"
 
 
 # --- output-degenerate -----------------------------------------------------------------------------------------------
@@ -252,7 +259,7 @@ def output_degenerate(data: RunData) -> Findings:
         elif all(it.tokens == 0 for it in requests):
             yield unseen(arm.id, "the engine sends no token ids")
         elif max(it.tokens for it in requests) < 2 * NGRAM:
-            yield not_applicable(arm.id, f"texts of fewer than {2 * NGRAM} tokens hardly loop")
+            yield not_applicable(arm.id, f"outputs of fewer than {2 * NGRAM} tokens hardly loop")
         elif arm.baseline_id is None:
             yield from _plain_loops(arm, requests)
         else:
@@ -278,7 +285,7 @@ def _usual_repetition(data: RunData) -> _Usual:
 
 def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: _Answers, usual: _Usual) -> Findings:
     """A loop after a near tie is the target's own. Where the target was sure beyond all arithmetic, the arm's text is
-    not the target's, and a loop is no answer: false. Otherwise a loop is only strange, how often it may come."""
+    not the target's, and a loop cannot be an answer: false. Otherwise a loop is only strange, how often it may come."""
     alone = [(it, base) for it, base in pairs if _worse(it, base, usual)]
     plain_alone = sum(base.repeated > it.repeated + LOOPS for it, base in pairs)
     for it, base in alone:
@@ -290,11 +297,11 @@ def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: 
             "output-degenerate",
             "invalid" if certain else "suspect",
             it,
-            f"this is no text: {what}, where plain decoding repeats {base.repeated:.0%}"
+            f"the output is degenerate: {what}, where plain decoding repeats {base.repeated:.0%}"
             + (" (it left the baseline's where the target was undecided)" if tie else ""),
-            "use nothing that was measured on such a text: look for failed decodes in the log, try another build"
+            "use nothing that was measured on this output: look for failed decodes in the log, and try another build"
             if certain
-            else "leave the prompt out, or read what was generated: acceptance in a loop is that of a loop",
+            else "leave the prompt out, or read the output: acceptance in a loop says nothing about other text",
             repeated=it.repeated,
             baseline_repeated=base.repeated,
             blank=not it.answered,
@@ -316,9 +323,9 @@ def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
             "output-degenerate",
             "note",
             arm.id,
-            f"plain decoding goes in circles in {looping} of {len(requests)} texts: a loop is easily drafted, and "
+            f"plain decoding loops in {looping} of {len(requests)} outputs: a loop is easily drafted, so "
             "acceptance there says little about other text",
-            "generate fewer tokens, let texts end (generation.ignore_eos: false), or choose other prompts",
+            "generate fewer tokens, let outputs end (generation.ignore_eos: false), or choose other prompts",
             texts=len(requests),
             looping=looping,
             median_repeated=median(it.repeated for it in requests),
@@ -365,8 +372,8 @@ def _lengths(
         "suspect",
         arm.id,
         f"{len(differ)} of {len(pairs)} requests did not end as plain decoding did: {own} tokens in all, not {plain}",
-        "set generation.ignore_eos, so that every arm generates the same number of tokens; where it is set, see in the "
-        "log what ended the requests",
+        "set generation.ignore_eos, so that every arm generates the same number of tokens; if it is set, the log "
+        "says what ended the requests",
         compared=len(pairs),
         differ=len(differ),
         tokens=own,
@@ -395,14 +402,14 @@ def thinking_truncated(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 f"{len(cut)} of {len(requests)} requests ended within their reasoning, without a word of answer",
-                "raise generation.max_tokens, or say openly that only reasoning was measured",
+                "raise generation.max_tokens, or state that only reasoning was measured",
                 requests=len(requests),
                 cut=len(cut),
                 example_prompt=cut[0].row.prompt_id,
                 example_tokens=cut[0].row.predicted_n,
             )
     if not thinking:
-        yield not_applicable(None, "no text has any reasoning")
+        yield not_applicable(None, "no output has any reasoning")
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------
@@ -410,7 +417,7 @@ def thinking_truncated(data: RunData) -> Findings:
 CHECKS: tuple[Check, ...] = (
     Check(
         "output-differs",
-        "greedy text with speculation is another than without",
+        "greedy output with speculation differs from output without",
         "suspect",
         output_differs,
         ("experiment", "arms", "requests", "replies", "margins"),
@@ -421,7 +428,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "output-degenerate",
-        "what is generated is garbage, or goes in circles",
+        "the output is garbage, or loops",
         "invalid",
         output_degenerate,
         ("experiment", "arms", "requests", "replies", "margins"),
@@ -454,7 +461,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "sampled-distribution",
-        "sampled texts come from another distribution than the target's",
+        "sampled outputs come from another distribution than the target's",
         "suspect",
         sampled.sampled_distribution,
         ("experiment", "arms", "requests", "replies"),

@@ -21,7 +21,7 @@ from specmeter.validity.checks.run_data import RequestData, RunData
 from specmeter.verdicts import Findings, about_arm, about_run
 
 AS_LARGE, LARGE = 0.8, 0.5
-"""Bytes read per token, draft / target: above the first a draft is no smaller, above the second it is no bargain."""
+"""Bytes read per token, draft / target: above the first a draft is not smaller, above the second it hardly pays."""
 _SPECIAL = frozenset({"bos-token", "eos-token", "eot-token", "first-token-texts", "pre-tokenizer", "fingerprint"})
 """Conditions about special tokens and how text becomes tokens, that no engine insists on."""
 _NO_DRAFT = "it has no draft model"
@@ -49,9 +49,9 @@ def vocab_mismatch(data: RunData) -> Findings:
                 "vocab-mismatch",
                 "invalid" if known else "suspect",
                 arm.id,
-                f"{arm.draft} is no draft for {arm.target}: " + (_differs(refused[0]) if refused else said or ""),
-                "choose a draft with the target's vocabulary; `specmeter models compare TARGET DRAFT` lists every "
-                "condition",
+                f"{arm.draft} cannot draft for {arm.target}: {_differs(refused[0]) if refused else said or ''}",
+                "choose a draft with the target's vocabulary; `specmeter models compare TARGET DRAFT` lists "
+                "every condition",
                 conditions=", ".join(it.name for it in refused) or None,
                 translated=bool(translated),
                 log=said,
@@ -83,8 +83,8 @@ def draft_special_tokens(data: RunData) -> Findings:
                 "draft-special-tokens",
                 "note",
                 arm.id,
-                f"{arm.draft} differs from {arm.target} in what no engine insists on: " + _all_differ(warned),
-                "nothing is false, but a draft made for this target would be accepted more often",
+                f"{arm.draft} differs from {arm.target} in ways that no engine refuses: {_all_differ(warned)}",
+                "no number is false, but a draft made for this target would be accepted more often",
                 conditions=", ".join(it.name for it in warned),
             )
 
@@ -114,10 +114,10 @@ def draft_not_smaller(data: RunData) -> Findings:
                 "suspect" if share > AS_LARGE else "note",
                 arm.id,
                 f"{arm.draft} reads {size(draft.bytes_per_token)} per token, {arm.target} "
-                f"{size(target.bytes_per_token)}: drafting costs nearly what it is to save",
-                "choose a smaller draft; of an MoE only the active experts count, so its draft must be small indeed"
+                f"{size(target.bytes_per_token)}: drafting costs nearly what it is meant to save",
+                "choose a smaller draft; of an MoE only the active experts count, so its draft must be very small"
                 if target.experts
-                else "choose a smaller draft, or see whether target and draft were mixed up",
+                else "choose a smaller draft, or check whether target and draft were swapped",
                 draft_bytes_per_token=draft.bytes_per_token,
                 target_bytes_per_token=target.bytes_per_token,
                 share=share,
@@ -149,10 +149,10 @@ def random_prompts(data: RunData) -> Findings:
         yield about_run(
             "random-prompts",
             "note",
-            f"{told}, for which {', '.join(mixtures)} may choose other experts than for text: prompt rates on them "
-            "need not be those on text",
-            "measure a mixture of experts on prompts of text; `specmeter probe TARGET --routing` shows how its experts "
-            "and its speed differ on random tokens",
+            f"{told}, for which {', '.join(mixtures)} may choose other experts than for text: prompt rates on "
+            "them may differ from those on text",
+            "measure a mixture of experts on prompts of text; `specmeter probe TARGET --routing` shows how its "
+            "experts and its speed differ on random tokens",
             random=len(random),
             prompts=len(data.prompts),
             experts=", ".join(mixtures),
@@ -171,8 +171,8 @@ def random_prompts(data: RunData) -> Findings:
             "random-prompts",
             "suspect",
             arm_id,
-            f"{drafted} tokens were drafted after prompts of random tokens: this acceptance, and the speedup, is that "
-            "of no text",
+            f"{drafted} tokens were drafted after prompts of random tokens: this acceptance and speedup do not "
+            "hold for any text",
             "measure acceptance on prompts of text, and keep random tokens for baselines and synthetic_rates",
             drafted=drafted,
             random=len(random),
@@ -192,7 +192,7 @@ def prompt_differs(data: RunData) -> Findings:
     for arm, _ in answered(data):
         pairs = data.beside_baseline[arm.id]
         if not pairs:
-            yield not_applicable(arm.id, "no request has one of its baseline beside it")
+            yield not_applicable(arm.id, "no request has its baseline's beside it")
             continue
         differ = [(it, base) for it, base in pairs if _prompt(it) != _prompt(base)]
         if differ:
@@ -201,9 +201,9 @@ def prompt_differs(data: RunData) -> Findings:
                 "prompt-differs",
                 "invalid",
                 arm.id,
-                f"{count} of {len(pairs)} requests were given another prompt than those of the baseline: "
-                f"{_prompt(it)[1]} tokens, and {_prompt(base)[1]}",
-                "measure again; where chat prompts are used, see whether both arms apply the same template",
+                f"{count} of {len(pairs)} requests were given another prompt than the baseline's: "
+                f"{_prompt(it)[1]} tokens, not {_prompt(base)[1]}",
+                "measure again; with chat prompts, check that both arms apply the same template",
                 compared=len(pairs),
                 differ=count,
                 example_prompt=it.row.prompt_id,
@@ -240,7 +240,7 @@ def rpc_fallback(data: RunData) -> Findings:
             and not any_remote(draft_devices)
             and not any("--rpc" in f for f in arm.engine.extra_flags)
         ):
-            yield not_applicable(arm.id, "everything is asked for on this machine")
+            yield not_applicable(arm.id, "everything runs on this machine")
             continue
         logs = logs_of(data, requests)
         sessions = used_sessions(data, requests)
@@ -275,9 +275,9 @@ def _target_place(arm: Arm, sessions: Sequence[Session], logs: Logs) -> Findings
             "rpc-fallback",
             "invalid",
             arm.id,
-            f"the target was to stay on {', '.join(asked)}, and went to a remote machine in {there} of "
+            f"the target was to stay on {', '.join(asked)}, but went to a remote machine in {there} of "
             f"{len(sessions)} sessions",
-            "name the devices of the target by the names that the engine lists",
+            "name the target's devices as the engine lists them",
             sessions=there,
         )
     elif there and not asked and any_remote(arm.engine.draft_devices):
@@ -285,7 +285,7 @@ def _target_place(arm: Arm, sessions: Sequence[Session], logs: Logs) -> Findings
             "rpc-fallback",
             "suspect",
             arm.id,
-            f"only the draft was to go to a remote machine, and the target went there too in {there} of "
+            f"only the draft was to go to a remote machine, but the target went there too in {there} of "
             f"{len(sessions)} sessions",
             "set engine.devices to the local devices: --rpc offers the remote ones to the target as well",
             sessions=there,
@@ -306,9 +306,9 @@ def _silence(arm: Arm, requests: Sequence[RequestData]) -> Findings:
             "rpc-fallback",
             "invalid",
             arm.id,
-            f"{len(silent)} of {len(counted)} requests drafted without the remote machine: {silent[0].row.draft_n} "
-            f"tokens, and {silent[0].remote_bytes:.0f} bytes went over the connection",
-            "see the engine's log for what it placed where, and use another build of it",
+            f"{len(silent)} of {len(counted)} requests drafted without the remote machine: "
+            f"{silent[0].row.draft_n} tokens, but only {silent[0].remote_bytes:.0f} bytes over the connection",
+            "see in the engine's log where it placed what, and use another build of it",
             compared=len(counted),
             silent=len(silent),
             example_prompt=silent[0].row.prompt_id,
@@ -326,9 +326,9 @@ def _stayed(arm: Arm, sessions: Sequence[Session], here: int, model: str, asked:
         "rpc-fallback",
         "invalid",
         arm.id,
-        f"the {model} was to lie on {', '.join(asked)}, and did not in {here} of {len(sessions)} sessions",
-        "check that ggml-rpc-server offers devices (one with none is skipped silently), and compare names with the "
-        "engine's list of devices",
+        f"the {model} was to lie on {', '.join(asked)}, but did not in {here} of {len(sessions)} sessions",
+        "check that ggml-rpc-server offers devices (without any it is skipped silently), and compare names with "
+        "the engine's list",
         sessions=here,
         held_by=", ".join(held) or None,
     )
@@ -359,7 +359,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "draft-special-tokens",
-        "special tokens or templates of the draft are others, which costs acceptance",
+        "the draft's special tokens or templates differ, which costs acceptance",
         "note",
         draft_special_tokens,
         saw=("arms", "pairs", "prompts"),

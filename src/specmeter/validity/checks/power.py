@@ -55,8 +55,8 @@ def energy_read(data: RunData) -> Findings:
                 "energy-read",
                 "note",
                 arm.arm_id,
-                f"its joules hold what other programs used: {percent(float(np.mean(shares)) / 100, 1)} of the "
-                "processor in the mean",
+                f"its joules include other programs: {percent(float(np.mean(shares)) / 100, 1)} of the processor "
+                "on average",
                 "end other programs, and measure again",
                 other_cpu_percent=round(float(np.mean(shares)), 2),
                 samples=len(shares),
@@ -74,8 +74,8 @@ def _rest(data: RunData) -> Findings:
         yield about_run(
             "energy-read",
             "note",
-            f"{percent(min(busy) / 100)} of the processor was busy when the machine's power at rest was measured",
-            "end other programs before the run starts; until then take the joules that are not above idle",
+            f"{percent(min(busy) / 100)} of the processor was busy when the power at rest was measured",
+            "end other programs before the run starts; until then use the joules that include idle power",
             idle_cpu_percent=min(busy),
         )
     powers = {arm.arm_id: arm.energy for arm in data.summary.arms if arm.energy and arm.energy.power_w is not None}
@@ -95,7 +95,7 @@ def _rest(data: RunData) -> Findings:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="energy-read",
-        threat="joules that were not read often enough, or that other programs used",
+        threat="joules read too rarely, or used by other programs",
         severity="note",
         look=energy_read,
         saw=("hosts", "arms", "requests", "telemetry", "energy"),

@@ -8,7 +8,6 @@ from one answer, so they agree to the digit, or something was changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from specmeter.record import Session
 from specmeter.validity.checks.check import Check, about_request
@@ -29,7 +28,7 @@ def records_differ(data: RunData) -> Findings:
     Exact, except that the time of the first token is compared to a thousandth of a ms.
     """
     for prompt in data.prompts.values():
-        if sha256(prompt.text.encode("utf-8", "surrogatepass")).hexdigest() != prompt.sha256:
+        if prompt.digest() != prompt.sha256:
             yield about_run(
                 "records-differ",
                 "invalid",
@@ -49,24 +48,27 @@ def _problem(data: RunData, request: RequestData) -> str | None:
     if prompt is None:
         return "its prompt is not on record"
     if prompt.sha256 != row.prompt_sha256:
-        return "it was given another text than that of its prompt on record"
+        return "it was given another text than its prompt on record"
     if row.session_id not in data.sessions:
         return "the session that answered it is not on record"
     if request.otherwise:
         name = request.otherwise
-        return f"{name} on record is {getattr(row, name)}, and not what the engine printed in its answer"
+        return f"{name} on record is {getattr(row, name)}, which differs from what the engine printed in its answer"
     if request.tokens and request.tokens != row.predicted_n:
-        return f"{request.tokens} token ids are stored, and {row.predicted_n} tokens were counted"
+        return f"{request.tokens} token ids are stored, but {row.predicted_n} tokens were counted"
     if steps is not None and steps.number != row.step_n:
-        return f"{steps.number} steps are stored, and {row.step_n} were counted"
+        return f"{steps.number} steps are stored, but {row.step_n} were counted"
     if arrivals is None:
         return None
     if arrivals.tokens != row.predicted_n:
-        return f"{arrivals.tokens} arrival times are stored, and {row.predicted_n} tokens were counted"
+        return f"{arrivals.tokens} arrival times are stored, but {row.predicted_n} tokens were counted"
     if not arrivals.in_order:
-        return "tokens arrived before those that come before them"
+        return "tokens arrived before those that precede them"
     if row.ttft_ms is not None and abs(arrivals.first_ms - row.ttft_ms) > 1e-3:
-        return f"the first token arrived after {arrivals.first_ms:.3f} ms, and after {row.ttft_ms:.3f} ms"
+        return (
+            f"the first token arrived after {arrivals.first_ms:.3f} ms by its arrival time, but after "
+            f"{row.ttft_ms:.3f} ms by the record"
+        )
     return None
 
 
@@ -102,9 +104,10 @@ def steps_differ(data: RunData) -> Findings:
                 "steps-differ",
                 "suspect",
                 arm.id,
-                f"in {len(wrong)} of {len(known)} requests the steps do not add up to the counters: {drafted} drafted "
-                f"and {accepted} accepted by the steps of the first, {counted} and {taken} by the counters",
-                "see the engine's log: lines may be missing; where none is, counters or steps are false",
+                f"in {len(wrong)} of {len(known)} requests the steps do not add up to the counters; in the "
+                f"first, {drafted} drafted and {accepted} accepted by the steps, {counted} and {taken} by the "
+                "counters",
+                "see the engine's log: lines may be missing; if none is, counters or steps are false",
                 requests=len(wrong),
                 drafted_in_steps=drafted,
                 accepted_in_steps=accepted,
@@ -162,10 +165,10 @@ def log_differs(data: RunData) -> Findings:
                 "log-differs",
                 "suspect",
                 arm.id,
-                f"{len(unknown)} of {len(looked)} requests are not in the engine's log as they are on record: none has "
-                f"{row.predicted_n} tokens in {row.predicted_ms:.2f} ms with {row.draft_n_accepted or 0} of "
+                f"the engine's log lacks {len(unknown)} of {len(looked)} requests as they are on record: none "
+                f"has {row.predicted_n} tokens in {row.predicted_ms:.2f} ms with {row.draft_n_accepted or 0} of "
                 f"{row.draft_n or 0} drafted tokens accepted",
-                "see whether lines of the log are missing or broken; where none is, the record was changed",
+                "check whether lines of the log are missing or broken; if none is, the record was changed",
                 requests=len(unknown),
                 compared=len(looked),
                 example_prompt=row.prompt_id,
@@ -211,7 +214,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "steps-differ",
-        "steps and counters, or texts and tokens, tell of different things",
+        "steps and counters, or texts and tokens, disagree",
         "suspect",
         steps_differ,
         saw=("requests", "replies"),

@@ -151,7 +151,7 @@ class _Replays:
         header = data.header(arm.target)
         recurrent = header is not None and header.recurrent
         if recurrent and resolved.get("n_rs_seq"):
-            return "the target forgets some rejected tokens by itself, and replays others"
+            return "the target drops some rejected tokens by itself, and replays others"
         profile: MatchProfile | None = None
         if "draft-simple" in arm.methods:
             draft = data.models.get(arm.draft or "")
@@ -194,13 +194,13 @@ def _judge(arm: Arm, case: _Case) -> Finding | None:
     what = f"{row.draft_n_accepted or 0} of {row.draft_n or 0} drafted tokens count as accepted"
     step = contradiction.step
     seen = rounds[step] if step is not None and step < len(rounds) else None
-    where = "" if seen is None else f" (step {step} accepted {seen.accepted} of {seen.drafted})"
+    where = "" if seen is None else f"; step {step} accepted {seen.accepted} of {seen.drafted}"
     return about_request(
         "replay-differs",
         severity,
         case.request,
-        f"{what}{where}, and a replay of the text with {arm.draft or 'the lookup'} gives {totals[1]} of {totals[0]}",
-        "the counters are wrong, or another draft model wrote, or it read another prompt: see the session's log",
+        f"{what}, but replaying the text with {arm.draft or 'the lookup'} gives {totals[1]} of {totals[0]}{where}",
+        "the counters are wrong, another draft model wrote the text, or it read another prompt: see the session's log",
         drafted=row.draft_n,
         accepted=row.draft_n_accepted,
         replayed_drafted=totals[0],
@@ -215,8 +215,8 @@ def _unread(arm: Arm, count: int) -> Finding:
         "replay-differs",
         "suspect",
         arm.id,
-        f"{count} texts are not among those that {arm.draft} read after the run, and every text of the run was read",
-        "texts, prompts or the draft were changed since: measure again, or get the run folder from where it was made",
+        f"{count} texts are not among those that {arm.draft} read after the run, though it read every text of the run",
+        "texts, prompts or the draft were changed since: measure again, or get the run folder from those who made it",
         texts=count,
     )
 
@@ -255,7 +255,7 @@ def exact(data: RunData) -> Iterator[tuple[RequestData, tuple[Round, ...]]]:
 CHECKS = (
     Check(
         "replay-differs",
-        "counters that are not those of the text, or another draft model than was named",
+        "counters that do not fit the text, or another draft model than was named",
         "invalid",
         replay_differs,
         saw=("requests", "replies", "sessions", "prompts", "prompt-tokens", "profiles", "profiled", "models", "arms"),

@@ -45,6 +45,7 @@ from specmeter.record import (
     StepProbe,
     Timings,
 )
+from specmeter.record.faults import first_fault
 from specmeter.store import RequestKey, RequestRow
 from specmeter.store.hashes import output_digest
 from specmeter.store.rows import REQUEST_COLUMNS, shared
@@ -91,7 +92,8 @@ class Steps(NamedTuple):
 class RequestData:
     """One request that counts (no attempt that a retry replaced): its numbers, and what its bulk says in short.
 
-    Nobody changes one. It is not frozen because creating it would take three times as long, a hundred thousand times.
+    It is never changed, and not frozen only because creating it would take three times as long, a hundred thousand
+    times.
     """
 
     row: RequestRow
@@ -102,7 +104,7 @@ class RequestData:
     decodes: float | None = None
     """Target forwards that the engine counted during the request, the prompt's among them; None: it does not count."""
     remote_bytes: float | None = None
-    """Bytes exchanged with remote machines during the request; None: nobody counted."""
+    """Bytes exchanged with remote machines during the request; None: not counted."""
     printed_rate: float | None = None
     """Decode rate as the engine itself printed it, tok/s."""
     answered: bool = True
@@ -282,10 +284,8 @@ def read_run_data(run: RunReader) -> RunData:
     try:
         experiment = Experiment.model_validate_json(run.experiment_json, context=ON_RECORD)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
         raise StoreError(
-            f"{run.folder}: the stored experiment cannot be one: {where}: {first['msg']}"[:500],
+            f"{run.folder}: the stored experiment cannot be one: {first_fault(error)}"[:500],
             fix="get the run folder from where it was measured",
         ) from None
     arms = {arm.id: arm for arm in run.arms()}

@@ -30,12 +30,12 @@ MOST_TEXTS = 1_000
 def sampled_distribution(data: RunData) -> Findings:
     """At a temperature above 0, texts with speculation come from another distribution than those without."""
     if data.experiment.generation.temperature == 0:
-        yield not_applicable(None, "texts are greedy: see output-differs")
+        yield not_applicable(None, "outputs are greedy: see output-differs")
         return
     comparable: dict[str, Pairs] = {}
     for arm, requests in answered(data):
         if arm.synthetic_rates:
-            yield not_applicable(arm.id, "acceptance is decided by dice: its text means nothing")
+            yield not_applicable(arm.id, "acceptance is decided by dice: the text means nothing")
         elif arm.baseline_id is None:
             yield not_applicable(arm.id, "it is the baseline")
         else:
@@ -62,9 +62,12 @@ def _other_distributions(comparable: dict[str, Pairs]) -> Findings:
                 "sampled-distribution",
                 "suspect",
                 arm_id,
-                f"its texts are no draws from the distribution of plain decoding: p = {adjusted:.2g}, corrected for "
-                f"{len(comparable)} arms",
-                "do not call this arm lossless; see whether greedy runs differ too, try another build, and report it",
+                f"its outputs are not draws from the distribution of plain decoding: p = {adjusted:.2g}, "
+                f"corrected for {len(comparable)} arms",
+                (
+                    "do not call this arm lossless; check whether greedy runs differ too, try another build, and "
+                    "report it"
+                ),
                 p_value=p_values[arm_id],
                 adjusted_p_value=adjusted,
                 arms_tested=len(comparable),
@@ -104,12 +107,12 @@ def _too_little(pairs: Pairs, plain: Sequence[RequestData]) -> str | None:
     if not any(it.histogram for it in plain):
         return "the engine sends no token ids" if plain else "its baseline was not answered"
     if arrangements((len(one), len(other)) for one, other in pairs) < FEWEST_ARRANGEMENTS:
-        return "too few texts of one prompt: more blocks or more prompts are needed"
+        return "too few outputs of one prompt: more blocks or more prompts are needed"
     texts: dict[str, set[bytes]] = defaultdict(set)
     for it in plain:
         texts[it.row.prompt_id].add(it.output)
     if all(len(different) == 1 for different in texts.values()):
-        return "plain decoding said the same in every block, as with one seed for all: these are no samples"
+        return "plain decoding gave the same output in every block, as with one seed for all: these are not samples"
     return None
 
 

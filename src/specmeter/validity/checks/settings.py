@@ -58,7 +58,7 @@ def default_drift(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 f"values in force changed between sessions of the arm: {changed[0].name} was "
-                f"{shown(changed[0].expected)} and then {shown(changed[0].seen)}",
+                f"{shown(changed[0].expected)}, then {shown(changed[0].seen)}",
                 "set these values in the experiment, and measure all blocks with one engine",
                 **as_evidence(changed),
             )
@@ -74,7 +74,7 @@ def default_drift(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 f"the engine drafts with other values than the arm sets: {other[0].text}",
-                "give the arm the values that the engine can honour; its log says why it changed them",
+                "give the arm values that the engine can honour; its log says why it changed them",
                 **as_evidence(other),
             )
 
@@ -126,8 +126,8 @@ def _alike(value: Value) -> bool:
 def flag_inert(data: RunData) -> Findings:
     """Options that were set, and that the engine changed, dropped or never mentions.
 
-    Engines round some values up or down on purpose, and that is no finding: the context to a multiple of 256 per slot,
-    a batch that is larger than the context down to it.
+    Engines round some values up or down on purpose, which does not make a finding: the context to a multiple of 256 per
+    slot, a batch that is larger than the context down to it.
     """
     by_arm = sessions_by_arm(data)
     for arm in data.arms.values():
@@ -142,11 +142,11 @@ def flag_inert(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 f"the engine does not do what was set: {inert[0].text}",
-                "see the engine's log for the reason; leave the option out, or use a build that honours it",
+                "the engine's log says why; leave the option out, or use a build that honours it",
                 **as_evidence(inert),
             )
         if silent := sorted({name for session in sessions for name in _silent(data, arm, session)}):
-            yield unseen(arm.id, f"the engine does not say what is in force for {', '.join(silent)}")
+            yield unseen(arm.id, f"the engine does not say which value is in force for {', '.join(silent)}")
 
 
 def _inert(data: RunData, arm: Arm, session: Session) -> Iterator[Value]:
@@ -276,7 +276,7 @@ def _switch(value: object) -> str | None:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="default-drift",
-        threat="defaults of the engine changed under a fixed command line",
+        threat="the engine's defaults changed under a fixed command line",
         severity="suspect",
         look=default_drift,
         saw=("arms", "sessions", "requests"),

@@ -23,7 +23,7 @@ def stalls(data: RunData) -> Findings:
             yield unseen(arm_id, "no prompt was repeated in another block")
             continue
         if len({it.row.prompt_id for it in requests}) < 2:
-            yield unseen(arm_id, "with one prompt a request that stalled looks like a slow block")
+            yield unseen(arm_id, "with one prompt, a stalled request looks like a slow block")
             continue
         found = arms[arm_id].stalls
         if found is None:
@@ -32,9 +32,9 @@ def stalls(data: RunData) -> Findings:
             "stalls",
             "suspect" if found.share >= MARGIN else "note",
             arm_id,
-            f"{found.requests} of {found.of} requests stalled: they took up to {found.slowest:.1f} times as long as "
-            f"the same request in other blocks, {percent(found.share, 1)} of the arm's decode time; an interval over "
-            f"{len(blocks)} blocks is too narrow for that",
+            f"{found.requests} of {found.of} requests stalled: they took up to {found.slowest:.1f} times as long "
+            f"as the same request in other blocks, {percent(found.share, 1)} of the arm's decode time; an "
+            f"interval over {len(blocks)} blocks is too narrow for that",
             "end other programs, give the engine the cores it needs, and measure again with more blocks",
             stalled=found.requests,
             requests=found.of,
@@ -47,7 +47,7 @@ def stalls(data: RunData) -> Findings:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="stalls",
-        threat="single requests were held up, and the interval does not know",
+        threat="single requests stalled, and the interval does not show it",
         severity="suspect",
         look=stalls,
         saw=("arms", "requests"),

@@ -40,17 +40,17 @@ def draft_floor(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Dra
     Only for drafts made token by token, by a model of its own, on this machine.
     """
     if arm.methods != ("draft-simple",) or arm.draft is None:
-        return Blind("no draft model that makes one token after the other drafts alone for it", applies=False)
+        return Blind("no draft model drafts alone for it, one token after the other", applies=False)
     if data.simulated:
         return Blind("a simulated draft reads no memory", applies=False)
     header = data.header(arm.draft)
     if header is None:
-        return Blind(f"the header of {arm.draft} is not on record, nor was its rate measured by itself")
+        return Blind(f"the header of {arm.draft} is not on record, and its own rate was not measured")
     peak = peak_of_sessions(data, used_sessions(data, requests), draft=True)
     if isinstance(peak, Blind):
-        return Blind(f"the draft's rate was not measured by itself, and {peak.reason}")
+        return Blind(f"the draft's own rate was not measured, and {peak.reason}")
     if header.bytes_per_token <= CACHE_BYTES:
-        return Blind("the draft's rate was not measured by itself, and it may lie in a processor's cache")
+        return Blind("the draft's own rate was not measured, and it may lie in a processor's cache")
     return DraftTime(1000 * (header.bytes_per_token - CACHE_BYTES) / peak.bytes_per_s, peak.device)
 
 

@@ -131,7 +131,7 @@ def fitted(found: Sequence[Backend], networks: Mapping[str, Network] | None = No
     if not points:
         raise UsageError(
             "there is no remote draft here with a known network, beside the same draft on this machine",
-            fix="measure one: specmeter study run cross-device --variant bench --variant relay; for machines of your "
+            fix="measure one: `specmeter study run cross-device --variant bench --variant relay`; for machines of your "
             "own say what lies between: --network ARM=relay:0.4ms@1000Mbit",
         )
     proven = [backend for backend in found if backend.remote and backend.place.drafted]

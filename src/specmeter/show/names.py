@@ -1,0 +1,213 @@
+"""What people call an arm: `small draft, 4 tokens`, told from its record and unique among the arms of its target.
+
+Ids stay what data has: files, `--json`, Python. A name says how drafts are made, every parameter that was set, and of
+workloads and the engine's settings those by which the arms of a target differ. A name that the user gave stands behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import reduce
+from typing import TYPE_CHECKING, cast
+
+from specmeter.record import PLAIN, Arm, EngineSettings, network_of
+from specmeter.show.table import Phrase, told
+from specmeter.show.words import LANGUAGES, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from specmeter.show.words import Words
+
+METHODS = {
+    "draft-mtp": "MTP",
+    "draft-eagle3": "EAGLE-3",
+    "draft-dflash": "DFlash",
+    "draft-dspark": "DSpark",
+    "ngram-simple": "n-gram",
+    "ngram-map-k": "n-gram map-k",
+    "ngram-map-k4v": "n-gram map-k4v",
+    "ngram-mod": "n-gram mod",
+    "ngram-cache": "n-gram cache",
+}
+"""What methods are called in every language; others are called as their engine calls them."""
+POLICIES = ("entropy", "utility", "cost-table")
+"""Who decides draft lengths, with words of ours (`arm.policy.NAME`)."""
+PARAMETERS = ("ngram_n", "ngram_min_hits", "gamma_min", "p_min")
+"""What else says how an arm drafts (`arm.PARAMETER`)."""
+SETTINGS = tuple(name for name in EngineSettings.model_fields if name != "options")
+"""`setting.NAME`, of a switch `setting.NAME.on` and `.off`."""
+
+
+Name = str | Phrase
+"""What an arm is called; told by `table.told`."""
+
+
+class Names:
+    """The names of a run's arms by their ids; an id of no arm is told without its target."""
+
+    def __init__(self, arms: Iterable[Arm] = ()) -> None:
+        by_target: dict[str, list[Arm]] = {}
+        for arm in arms:
+            by_target.setdefault(arm.target, []).append(arm)
+        self._names = {arm_id: name for among in by_target.values() for arm_id, name in _named(among).items()}
+
+    def __getitem__(self, arm_id: str) -> Name:
+        """An arm's name, to be told in the reader's language."""
+        return self._names.get(arm_id) or label(arm_id)
+
+    def told(self, arm_id: str, words: Words) -> str:
+        """An arm's name in words."""
+        return told(self[arm_id], words)
+
+
+def label(arm_id: str) -> str:
+    """An arm's id without its target."""
+    return arm_id.partition("/")[2] or arm_id
+
+
+def method(arm: Arm) -> Name:
+    """How an arm drafts, whatever the length: `small draft`, `n-gram + small draft`."""
+    return _joined("and", [_method(arm, it) for it in arm.methods])
+
+
+def _named(arms: Sequence[Arm]) -> dict[str, Name]:
+    """Names of all arms of one target, by id."""
+    drafting = {arm.id: _listed([_head(arm), *_asked(arm, arms)]) for arm in arms}
+    spoken = {arm_id: told(name, words("en")) for arm_id, name in drafting.items()}
+    alike: dict[str, list[Arm]] = {}
+    for arm in arms:
+        alike.setdefault(spoken[arm.id], []).append(arm)
+    of_baselines = _differing([arm for arm in arms if arm.role == "baseline"])
+    differing = {text: _differing(group) | of_baselines for text, group in alike.items()}
+    partly = any(arm.workloads != arms[0].workloads for arm in arms)
+    names: dict[str, Name] = {}
+    for arm in arms:
+        parts = [drafting[arm.id], *_draft(arm, alike[spoken[arm.id]]), *_settings(arm, differing[spoken[arm.id]])]
+        if partly and arm.workloads:
+            parts.append(_word("only", workloads=", ".join(arm.workloads)))
+        if arm.role == "control" and arm.id == f"{arm.baseline_id}/again":
+            parts.append(_word("again"))
+        name = _listed(parts)
+        names[arm.id] = _word("given", name=name, given=label(arm.id)) if _is_given(arm) else name
+    return _unique(names)
+
+
+def _head(arm: Arm) -> Name:
+    """How drafts are made, and how long they are."""
+    if arm.gamma is None or not arm.speculates:
+        return method(arm)
+    shorter = len(arm.methods) > 1 or any(it.startswith("ngram-") for it in arm.methods) or arm.p_min
+    length = "adaptive" if arm.policy else "up_to" if shorter else "tokens"
+    return _listed([method(arm), _word(f"{length}.one" if arm.gamma == 1 else length, count=arm.gamma)])
+
+
+def _method(arm: Arm, name: str) -> Name:
+    if name == PLAIN:
+        return _word("none")
+    if name == "draft-simple":
+        return _word("model") if arm.draft in (None, "draft") else _called(arm.draft)
+    return METHODS.get(name, name)
+
+
+def _called(draft: str) -> Name:
+    """`small draft`, or the name alone where it says so itself."""
+    return draft if "draft" in draft.lower() else _word("draft", draft=draft)
+
+
+def _asked(arm: Arm, arms: Sequence[Arm]) -> list[Name]:
+    """Parameters of drafting that were set (of a lookup only where others look up otherwise), and where the draft lies
+    if it is not here."""
+    asked: list[Name] = []
+    for it in PARAMETERS:
+        value = getattr(arm, it)
+        others = (getattr(other, it) != value for other in arms if other.methods == arm.methods)
+        if value is not None and (not it.startswith("ngram_") or any(others)):
+            asked.append(_word(it, value=f"{value:g}"))
+    if arm.policy is not None:
+        asked.append(_word(f"policy.{arm.policy}") if arm.policy in POLICIES else arm.policy)
+    if arm.rule is not None:
+        asked.append(_word("rule", rule=arm.rule))
+    if rates := arm.synthetic_rates:
+        sort = "all" if min(rates) == 1 else "nothing" if max(rates) == 0 else "some"
+        asked.append(_word(f"dice.{sort}", rates=" ".join(f"{rate:g}" for rate in rates)))
+    if arm.speculates and arm.engine.rpc:
+        asked.append(_word("remote_at", where=", ".join(map(_network, arm.engine.rpc))))
+    elif arm.speculates and any(device.startswith("RPC") for device in arm.engine.draft_devices):
+        asked.append(_word("remote"))
+    return asked
+
+
+def _network(address: str) -> str:
+    """A machine by its address, one behind a relay by its network: `0.5 ms, 1000 Mbit/s`."""
+    if (network := network_of(address)) is None:
+        return address
+    rate = "" if network.mbit_per_s is None else f", {network.mbit_per_s:g} Mbit/s"
+    return f"{network.rtt_ms:g} ms{rate}"
+
+
+def _draft(arm: Arm, alike: Sequence[Arm]) -> list[Name]:
+    """Which draft, where the method alone does not tell it from another's."""
+    return [] if arm.draft is None or all(it.draft == arm.draft for it in alike) else [_called(arm.draft)]
+
+
+def _differing(arms: Sequence[Arm]) -> set[str]:
+    """Settings by which arms differ, and the engine's own options."""
+    names = {*SETTINGS, *(f"options.{name}" for arm in arms for name in arm.engine.options)}
+    return {name for name in names if any(_value(arm, name) != _value(arms[0], name) for arm in arms)}
+
+
+def _value(arm: Arm, name: str) -> object:
+    own = name.removeprefix("options.")
+    return getattr(arm.engine, name) if own == name else arm.engine.options.get(own)
+
+
+def _settings(arm: Arm, differing: set[str]) -> list[Name]:
+    """Those of some settings that are not the default."""
+    usual = EngineSettings()
+    found: list[Name] = []
+    for name in (*SETTINGS, *(f"options.{name}" for name in arm.engine.options)):
+        value = _value(arm, name)
+        if name not in differing or value == getattr(usual, name, None):
+            continue
+        if name.startswith("options."):
+            found.append(_word("option", name=name.removeprefix("options."), value=value))
+        elif isinstance(value, bool):
+            found.append(Phrase(f"setting.{name}.{'on' if value else 'off'}"))
+        elif not (name in ("rpc", "draft_devices") and arm.speculates and arm.engine.rpc):  # told as remote
+            shown = " ".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value
+            found.append(Phrase(f"setting.{name}", {"value": shown}))
+    return found
+
+
+def _is_given(arm: Arm) -> bool:
+    """Whether the user named the arm: its id then does not begin with its methods, nor with its baseline's id."""
+    made = arm.role == "control" and arm.id.startswith(f"{arm.baseline_id}/")
+    return not made and label(arm.id).partition("/")[0] != "+".join(arm.methods)
+
+
+def _unique(names: Mapping[str, Name]) -> dict[str, Name]:
+    """Arms that are still called the same, in any language, have their ids behind their names, and then numbers."""
+    found, beside = dict(names), {arm_id: label(arm_id) for arm_id in names}
+    while True:
+        texts = {arm_id: [(one, told(name, words(one))) for one in LANGUAGES] for arm_id, name in found.items()}
+        counts = Counter(text for both in texts.values() for text in both)
+        clash = [arm_id for arm_id, both in texts.items() if any(counts[text] > 1 for text in both)]
+        if not clash:
+            return found
+        found |= {arm_id: _word("given", name=found[arm_id], given=beside[arm_id]) for arm_id in clash}
+        beside = {arm_id: str(number) for number, arm_id in enumerate(names, start=1)}
+
+
+def _listed(parts: Sequence[Name]) -> Name:
+    """`one, other, third` as the language writes it."""
+    return _joined("also", parts)
+
+
+def _joined(word: str, parts: Sequence[Name]) -> Name:
+    first, *others = parts
+    return reduce(lambda one, other: _word(word, one=one, other=other), others, first)
+
+
+def _word(word: str, /, **values: object) -> Phrase:
+    return Phrase(f"arm.{word}", values)

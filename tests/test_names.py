@@ -1,0 +1,171 @@
+"""Arms have names that people can read, and no two arms of a target have the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmeter.experiments.file import load
+from specmeter.record import Arm, EngineSettings
+from specmeter.show.names import METHODS, PARAMETERS, POLICIES, SETTINGS, Names, label
+from specmeter.show.table import told
+from specmeter.show.words import LANGUAGES, Language, words
+
+
+def arm(arm_id: str = "", **fields: Any) -> Arm:
+    methods = fields.setdefault("methods", ("draft-simple",) if "draft" in fields else ("none",))
+    fields.setdefault("role", "baseline" if methods == ("none",) else "speculative")
+    fields.setdefault("engine", EngineSettings(**fields.pop("settings", {})))
+    return Arm(id=arm_id or f"t/{'+'.join(methods)}", target="t", **fields)
+
+
+def named(*arms: Arm, language: Language = "en") -> list[str]:
+    names = Names(arms)
+    return [told(names[it.id], words(language)) for it in arms]
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, "no speculation"),
+        ({"draft": "small", "gamma": 4}, "small draft, 4 tokens"),
+        ({"draft": "small", "gamma": 1}, "small draft, 1 token"),
+        ({"draft": "small"}, "small draft"),
+        ({"draft": "draft", "gamma": 4}, "draft model, 4 tokens"),
+        ({"draft": "draft_0.8b", "gamma": 4}, "draft_0.8b, 4 tokens"),
+        ({"draft": "small", "gamma": 8, "p_min": 0.75}, "small draft, up to 8 tokens, p-min 0.75"),
+        ({"draft": "small", "gamma": 8, "policy": "entropy"}, "small draft, adaptive, up to 8 tokens, by entropy"),
+        ({"draft": "small", "gamma": 8, "policy": "own"}, "small draft, adaptive, up to 8 tokens, own"),
+        ({"methods": ("ngram-simple",), "gamma": 8, "ngram_n": 6}, "n-gram, up to 8 tokens"),
+        ({"methods": ("ngram-cache",)}, "n-gram cache"),
+        ({"methods": ("draft-mtp",), "gamma": 3}, "MTP, 3 tokens"),
+        ({"methods": ("draft-eagle3",), "draft": "head", "gamma": 5}, "EAGLE-3, 5 tokens"),
+        (
+            {"methods": ("ngram-simple", "draft-simple"), "draft": "small", "gamma": 4},
+            "n-gram + small draft, up to 4 tokens",
+        ),
+        ({"methods": ("medusa",), "gamma": 3}, "medusa, 3 tokens"),
+        ({"draft": "small", "gamma": 2, "synthetic_rates": (1.0, 1.0)}, "small draft, 2 tokens, all accepted by dice"),
+        (
+            {"draft": "small", "gamma": 4, "settings": {"rpc": ("relay:0.5ms@1000Mbit",), "draft_devices": ("RPC0",)}},
+            "small draft, 4 tokens, remote (0.5 ms, 1000 Mbit/s)",
+        ),
+    ],
+)
+def test_a_name_says_how_an_arm_drafts(fields: dict[str, Any], name: str) -> None:
+    assert named(arm(**fields)) == [name]
+
+
+def test_what_distinguishes_arms_is_said_and_nothing_else() -> None:
+    same = {"threads": 2}
+    plain, drafting = (
+        arm("t/none", settings=same),
+        arm("t/draft-simple/small/g4", draft="small", gamma=4, settings=same),
+    )
+    assert named(plain, drafting) == ["no speculation", "small draft, 4 tokens"]
+    far = arm("t/draft-simple/small/g4/context=8192", draft="small", gamma=4, settings={**same, "context": 8192})
+    assert named(plain, drafting, far)[1:] == ["small draft, 4 tokens", "small draft, 4 tokens, context 8192"]
+    wide = arm("t/none/context=8192", settings={**same, "context": 8192})
+    other = arm("t/ngram-simple", methods=("ngram-simple",), gamma=8, settings={**same, "context": 8192})
+    assert named(plain, wide, other) == [
+        "no speculation",
+        "no speculation, context 8192",
+        "n-gram, up to 8 tokens, context 8192",
+    ]
+    heads = [arm(f"t/draft-eagle3/{it}", methods=("draft-eagle3",), draft=it, gamma=4) for it in ("one", "two")]
+    assert named(*heads) == ["EAGLE-3, 4 tokens, one draft", "EAGLE-3, 4 tokens, two draft"]
+    lookups = [arm(f"t/ngram-simple/n{n}", methods=("ngram-simple",), gamma=8, ngram_n=n) for n in (3, 6)]
+    assert named(*lookups) == ["n-gram, up to 8 tokens, matching 3", "n-gram, up to 8 tokens, matching 6"]
+
+
+def test_an_engine_s_own_settings_workloads_controls_and_given_names_are_said() -> None:
+    tuned = [arm(f"t/none/tune={n}", settings={"options": {"tune": n}}) for n in (1, 2)]
+    assert named(*tuned) == ["no speculation, tune 1", "no speculation, tune 2"]
+    plain = arm("t/none")
+    edit = arm("t/ngram-simple", methods=("ngram-simple",), gamma=8, workloads=("edit",))
+    assert named(plain, edit)[1] == "n-gram, up to 8 tokens, only on edit"
+    again = arm("t/none/again", role="control", baseline_id="t/none")
+    assert named(plain, again) == ["no speculation", "no speculation, again"]
+    assert named(arm("t/mine", draft="small", gamma=4)) == ["small draft, 4 tokens (mine)"]
+
+
+def test_an_id_of_no_arm_is_told_without_its_target() -> None:
+    assert Names()["moe/draft-simple/small/g8"] == "draft-simple/small/g8"
+    assert Names()["alone"] == label("alone") == "alone"
+
+
+def test_names_are_chinese_in_chinese() -> None:
+    assert named(arm("t/draft-simple/small", draft="small", gamma=4), language="zh") == ["small 草稿，4 个 token"]
+
+
+def test_every_part_of_a_name_has_words() -> None:
+    known = words("en").text
+    switches = {name for name, field in EngineSettings.model_fields.items() if field.annotation in (bool, bool | None)}
+    assert {f"arm.{name}" for name in PARAMETERS} | {f"arm.policy.{name}" for name in POLICIES} <= set(known)
+    for name in SETTINGS:
+        assert ({f"setting.{name}.on", f"setting.{name}.off"} if name in switches else {f"setting.{name}"}) <= set(
+            known
+        )
+
+
+@pytest.mark.parametrize("name", ["demo", "open-sampled", "open-contexts", "open-moe-drafts", "apple-sd", "moe-306"])
+def test_arms_of_bundled_experiments_have_short_names_of_their_own(name: str) -> None:
+    arms = load(name).experiment.expand()
+    for language in LANGUAGES:
+        names = Names(arms)
+        shown = [(it.target, told(names[it.id], words(language))) for it in arms]
+        assert max(Counter(shown).values()) == 1
+        assert max(len(text) for _, text in shown) <= 60
+
+
+TEXTS = st.sampled_from(["small", "large", "draft", "no speculation", "x (1)", "x", "1", "\u202e", "\u202d"])
+NUMBERS = st.none() | st.integers(1, 3)
+ARMS = st.builds(
+    lambda methods, role, fields, settings: Arm(
+        id="-", target="t", methods=methods, role=role, engine=EngineSettings(**settings), **fields
+    ),
+    st.sampled_from(
+        [("none",), *((name,) for name in METHODS), ("draft-simple",), ("ngram-mod", "draft-simple"), ("own",)]
+    ),
+    st.sampled_from(["baseline", "speculative", "control"]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "draft": TEXTS,
+            "gamma": NUMBERS,
+            "gamma_min": NUMBERS,
+            "ngram_n": NUMBERS,
+            "ngram_min_hits": NUMBERS,
+            "p_min": st.none() | st.sampled_from([0.0, 0.5, 0.75]),
+            "policy": st.sampled_from([None, *POLICIES, "own"]),
+            "rule": st.sampled_from([None, "rejection", "sample-match"]),
+            "workloads": st.sampled_from([(), ("edit",), ("edit", "text")]),
+            "synthetic_rates": st.sampled_from([(), (1.0, 1.0), (0.0,), (0.5, 0.25)]),
+            "baseline_id": st.sampled_from([None, "t/none"]),
+        },
+    ),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "context": st.sampled_from([2048, 4096]),
+            "kv_type_k": st.sampled_from([None, "q8_0"]),
+            "mmap": st.sampled_from([None, True, False]),
+            "rpc": st.sampled_from([(), ("relay:1ms",), ("host:1",)]),
+            "options": st.sampled_from([{}, {"a": 1}, {"a": "1"}, {"b": [1]}]),
+        },
+    ),
+)
+
+
+@given(st.lists(st.tuples(ARMS, TEXTS), max_size=12))
+def test_names_are_unique_within_a_target(drawn: list[tuple[Arm, str]]) -> None:
+    """Whatever arms there are, and whatever their ids: only these are known to differ."""
+    arms = [it.model_copy(update={"id": f"t/{text}{'/' * at}"}) for at, (it, text) in enumerate(drawn)]
+    for language in LANGUAGES:
+        found = named(*arms, language=language)
+        assert len(set(found)) == len(found)
+        assert all(found)

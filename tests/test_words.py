@@ -1,0 +1,132 @@
+"""Plain English, and counts that agree with the code.
+
+Words that make a sentence read as translated stay out of everything that is read: documentation, docstrings, messages.
+Numbers that the documentation states about specmeter itself are counted here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from specmeter import studies
+from specmeter.cli import invoke
+from specmeter.engines.kinds import installed
+from specmeter.studies.definition import Predicate
+from specmeter.testing import CASES
+from specmeter.validity.checks import CHECKS
+
+ROOT = Path(__file__).resolve().parent.parent
+READ = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(path for folder in ("src", "tests", "scripts", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))),
+    *sorted((ROOT / "src").rglob("*.yaml")),
+]
+
+AVOIDED = {
+    "nobody, somebody, whoever, whom": r"\b(?:nobody|somebody|whoever|whom)\b",
+    "for certain": r"\bfor certain\b",
+    "is no X (say: is not a X)": r"(?<!there )\bis no (?!(?:longer|more|less|better|worse|larger|smaller)\b)\w",
+    "of no use": r"\bof no use\b",
+    "speaks against": r"\bspeaks? against\b",
+    "really achieved": r"\breally achieved\b",
+    "could not look": r"\bcould not look\b",
+    "to be had": r"\b(?:can(?:not)?|could|to) be had\b",
+}
+"""What is avoided -> the pattern that finds it, in text whose white space was made single spaces."""
+
+
+@pytest.mark.parametrize("path", READ, ids=lambda path: str(path.relative_to(ROOT)))
+def test_prose_is_plain(path: Path) -> None:
+    if path == Path(__file__).resolve():
+        return
+    text = re.sub(r"\s+(?:#\s+)?", " ", path.read_text(encoding="utf-8"))
+    found = [
+        f"{what}: ...{text[max(0, hit.start() - 60) : hit.end() + 40]}..."
+        for what, pattern in AVOIDED.items()
+        for hit in re.finditer(pattern, text, re.IGNORECASE)
+    ]
+    assert found == []
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+
+WORDS = {
+    word: n
+    for n, word in enumerate(
+        ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"), start=2
+    )
+}
+COUNTS = {
+    r"(\w+) studies": len(studies.names()),
+    r"(\w+) checks(?! found)": len(CHECKS),
+    r"(\w+) predicates": len(get_args(Predicate)),
+    r"specmeter's own (\w+) engines": sum(engine.ours for engine in installed().values()),
+    r"conformance kit: (\w+) cases": len(CASES),
+}
+"""What a page counts -> how many there are."""
+PAGES = [path for path in READ if path.suffix == ".md" and path.name != "notebook.md"]
+
+
+def test_counts_that_pages_state_are_right() -> None:
+    stated: set[str] = set()
+    for page in PAGES:
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        for pattern, real in COUNTS.items():
+            for word in re.findall(pattern, text, re.IGNORECASE):
+                told = int(word) if word.isdigit() else WORDS.get(word.lower())
+                if told is not None:
+                    stated.add(pattern)
+                    assert told == real, f"{page.name}: {word} where there are {real} ({pattern})"
+    assert stated >= {pattern for pattern in COUNTS if "checks" not in pattern}, "a count moved: look for it anew"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_sizes_are_decimal(page: Path) -> None:
+    """GB as on a disk's box and in a memory's GB/s; what `specmeter.text.size` prints."""
+    text = re.sub(r"logs (?:print them|round sizes)[^|.]*", "", page.read_text(encoding="utf-8"))
+    assert re.findall(r"\b\d[\d.,]* ?(?:GiB|MiB|KiB)\b", text) == []
+
+
+# --- which question, which command -----------------------------------------------------------------------------------
+
+WHICH = (ROOT / "docs" / "how-to" / "which-command.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\|[^|]+\| `(specmeter [^`]+)`", WHICH, re.MULTILINE)
+COSTLY = ("run", "probe", "quality", "study", "models", "devices", "doctor")
+"""They measure, start engines, or want models; other tests run them."""
+CHEAP = [command for command in COMMANDS if command.split()[1] not in COSTLY]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs of the mock engine, and a table."""
+    folder = tmp_path_factory.mktemp("which")
+    small = ["--set", "engine.kind=mock", "--set", "design.blocks=2", "--set", "generation.max_tokens=16"]
+    for name in ("before", "after"):
+        assert invoke(["run", "demo", *small, "--out", str(folder / "specmeter-runs" / name)]) in (0, 1)
+    (folder / "table.csv").write_text("target,gamma,tok/s,speedup,acceptance\na,4,30,1.2,60%\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("command", sorted(set(CHEAP)))
+def test_a_command_of_the_page_answers(
+    command: str, measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command)[1:]
+    if "--figures" in words:
+        pytest.importorskip("vl_convert")
+    assert invoke(words) == 0, capsys.readouterr().err
+    assert "error" not in capsys.readouterr().err
+
+
+def test_the_page_asks_what_people_ask() -> None:
+    assert len(COMMANDS) >= 12
+    assert len(set(CHEAP)) >= 8
