@@ -366,7 +366,6 @@ TEXT: dict[str, str] = {
     "validity.counts": "Requests: {valid} valid, {suspect} suspect, {invalid} invalid.",
     "validity.checked": "Checked by specmeter {version} on {when}. Every check reads the raw data; anybody with the run folder comes to the same verdict with `specmeter check`.",
     "validity.none": "The checks found nothing.",
-    "validity.original": "Findings are quoted in English, as the checks wrote them.",
     "validity.run": "the whole run",
     "validity.more_arms": "and {count} more",
     "validity.many": "{count} findings; the first is shown",
