@@ -215,7 +215,7 @@ def test_it_shows_the_answer_its_interval_and_the_verdict_first(run: specmeter.R
     assert f"{answer.point:.2f}x as fast while decoding (95% interval {answer.low:.2f} to {answer.high:.2f}" in shown
     assert shown.index("speculate with") < shown.index("valid") < shown.index("<table>")
     assert "simulated" in shown
-    assert repr(run).startswith(f"dense: speculate with {FAST.removeprefix('dense/')}")
+    assert repr(run).startswith("dense: speculate with small draft, 4 tokens")
 
 
 def test_nothing_from_outside_acts_in_a_notebook(run: specmeter.Run):

@@ -318,7 +318,9 @@ class _Bench:
         started = self.engine.clock()
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
-        prompt = first.model_copy(update={"id": "warm-up", "text": _reversed_words(first.text), "max_tokens": None})
+        before = tuple(it.model_copy(update={"content": _reversed_words(it.content)}) for it in first.before)
+        changed = {"id": "warm-up", "text": _reversed_words(first.text), "before": before, "max_tokens": None}
+        prompt = first.model_copy(update=changed)
         prompt = self._with_room(session, arm, prompt, tokens, self.lengths.get((arm.target, first.id), 0))
         session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
         single = session.generate(prompt, generation.model_copy(update={"max_tokens": 1}))

@@ -24,7 +24,8 @@ from specmeter.record import Arm, EngineIdentity, Generation, Prompt, Reply
 from specmeter.testing import CASES, Case, NotApplicable, NotMet, Subject, examine
 from specmeter.testing import subject as kit
 
-ROOMY = {"context": 16_384, "slots": 2}
+ROOMY = {"context": 8192, "slots": 2}
+"""Some thousand tokens per slot; a prompt that just fits is read, at a cost that grows with the square of the room."""
 
 
 def llama(kind: str, folder: Path, settings: dict[str, Any] = ROOMY) -> Subject:
@@ -43,7 +44,7 @@ def llama(kind: str, folder: Path, settings: dict[str, Any] = ROOMY) -> Subject:
 
 
 def instrumented(folder: Path) -> Subject:
-    subject = llama("libllama", folder, {"context": 16_384})
+    subject = llama("libllama", folder, {"context": 4096})
     return dataclasses.replace(subject, planted={"garbage": Nonsense("html")})
 
 

@@ -203,8 +203,8 @@ def test_it_conforms_as_far_as_it_says(kind: str) -> None:
         ({"engine": {"kind": "tyo"}}, "engine 'tyo' is not installed; did you mean toy?"),
         ({"arms": [{"method": "parot"}]}, r"arms.0.method: unknown method 'parot'; did you mean parrot\?"),
         ({"arms": [{"method": "draft-simple"}]}, "known to the engine toy: none, parrot"),
-        ({"engine": {"kind": "toy", "options": {"strid": 3}}}, "engine.options.strid: .*not permitted"),
-        ({"engine": {"kind": "toy", "options": {"stride": "far"}}}, "engine.options.stride: .*integer"),
+        ({"engine": {"kind": "toy", "options": {"strid": 3}}}, "engine.options.strid: unknown key"),
+        ({"engine": {"kind": "toy", "options": {"stride": "far"}}}, "engine.options.stride: has to be a whole number"),
         ({"engine": {"kind": "embedded", "options": {"stride": 3}}}, "the engine embedded has no options"),
     ],
 )

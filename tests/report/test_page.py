@@ -107,7 +107,7 @@ def test_every_chart_of_a_run_and_every_language_compiles(sweep: Path) -> None:
         "parts",
         "gamma",
         "acceptance",
-        "yield",
+        "matrix",
         "kinds",
         "lengths",
         "requests",

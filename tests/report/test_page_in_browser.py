@@ -164,7 +164,7 @@ def test_numbers_are_those_of_show(
     looked = look(pages["sweep"])
     rows = looked.run(
         """[...document.querySelectorAll('#table-results tbody tr')].map((row) => [
-            row.cells[0].innerText + '/' + row.cells[1].innerText,
+            row.cells[0].innerText + '/' + row.cells[1].dataset.id,
             [...row.cells].filter((c) => 'low' in c.dataset)
                 .map((c) => [Number(c.dataset.value), c.dataset.low, c.dataset.high]),
         ])"""

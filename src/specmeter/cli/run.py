@@ -2,23 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from specmeter.errors import UsageError
+from specmeter.text import counted
+
 if TYPE_CHECKING:
+    from specmeter.experiments.described import Described
+    from specmeter.experiments.file import LoadedExperiment
     from specmeter.laboratory.run import Prepared
     from specmeter.probe import Probe
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RequestRow, RunState
 
 
+_SETTINGS = {
+    "blocks": "design.blocks",
+    "max_tokens": "generation.max_tokens",
+    "temp": "generation.temperature",
+    "engine": "engine.kind",
+    "binary": "engine.binary",
+    "ctx_size": "engine.context",
+    "threads": "engine.threads",
+    "gpu_layers": "engine.gpu_layers",
+    "draft_gpu_layers": "engine.draft_gpu_layers",
+    "flash_attn": "engine.flash_attention",
+    "cache_type_k": "engine.kv_type_k",
+    "cache_type_v": "engine.kv_type_v",
+}
+"""Option -> the key that it sets."""
+
+
+class _Lengths(click.ParamType[tuple[int, ...]]):
+    name = "N,N,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        try:
+            return tuple(int(it) for it in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers such as 2,4,8", param, ctx)
+
+
+class _Layers(click.ParamType[int]):
+    """As llama.cpp has it: a number, or `all`."""
+
+    name = "N|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "all":
+            return 100_000
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor `all`", param, ctx)
+
+
+def _setting(*names: str, kind: Any, text: str) -> Callable[[Any], Any]:
+    return click.option(*names, type=kind, help=text)
+
+
 @click.command(name="run")
-@click.argument("experiment")
+@click.argument("what", nargs=-1, metavar="EXPERIMENT|TARGET...")
+@click.option("-m", "--model", "targets", multiple=True, metavar="MODEL", help="A target; the same as TARGET.")
+@click.option(
+    "-md",
+    "--draft",
+    "--model-draft",
+    "drafts",
+    multiple=True,
+    metavar="MODEL",
+    help="A draft model for the targets; repeatable.",
+)
+@click.option("--gamma", type=_Lengths(), help="Draft lengths to try, such as 2,4,8 (the default).")
+@click.option("--ngram", is_flag=True, help="Try n-grams of the text as well, which need no draft model.")
+@click.option(
+    "--method",
+    "--spec-type",
+    "methods",
+    multiple=True,
+    metavar="METHOD",
+    help="How to draft, by llama.cpp's name; repeatable. Default: draft-simple.",
+)
+@click.option(
+    "--prompts",
+    multiple=True,
+    metavar="FILE",
+    help="Your prompts: a .txt file with one per line, or .jsonl or .json (also chats); repeatable.",
+)
+@click.option("-hf", "--hf-repo", "hub", hidden=True, multiple=True)
+@_setting("--max-tokens", "-n", "--predict", kind=int, text="Tokens generated for each prompt.")
+@_setting("--blocks", kind=int, text="Repetitions of everything; more make intervals narrower.")
+@_setting("--temp", kind=float, text="Temperature; 0 is greedy decoding.")
+@_setting("--engine", kind=str, text="Engine that measures (`specmeter engines` lists them).")
+@_setting("--binary", kind=str, text="A llama-server of your own; implies --engine native.")
+@_setting("-c", "--ctx-size", kind=int, text="Context length in tokens.")
+@_setting("-t", "--threads", kind=int, text="Threads.")
+@_setting("-ngl", "--gpu-layers", "--n-gpu-layers", kind=_Layers(), text="Layers of the target on the GPU.")
+@_setting(
+    "-ngld", "--gpu-layers-draft", "draft_gpu_layers", kind=_Layers(), text="Layers of the draft model on the GPU."
+)
+@_setting("-fa", "--flash-attn", kind=click.Choice(["on", "off", "auto"]), text="Flash attention.")
+@_setting("-ctk", "--cache-type-k", kind=str, text="Type of the K cache.")
+@_setting("-ctv", "--cache-type-v", kind=str, text="Type of the V cache.")
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the experiment that these options describe into a file, to run or to extend.",
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -57,7 +154,15 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     ctx: click.Context,
-    experiment: str,
+    what: tuple[str, ...],
+    targets: tuple[str, ...],
+    drafts: tuple[str, ...],
+    gamma: tuple[int, ...] | None,
+    ngram: bool,
+    methods: tuple[str, ...],
+    prompts: tuple[str, ...],
+    hub: tuple[str, ...],
+    save: Path | None,
     out: Path | None,
     variants: tuple[str, ...],
     faithful: bool,
@@ -67,8 +172,12 @@ def command(
     offline: bool,
     probe_files: tuple[Path, ...],
     as_json: bool,
+    **settings: Any,
 ) -> int:
-    """Run EXPERIMENT (a bundled name or a YAML file), or resume it where it was left.
+    """Run an experiment, or resume it where it was left.
+
+    EXPERIMENT is a bundled name or a YAML file. TARGET is a model: a GGUF file, hf:OWNER/REPO/FILE.gguf or bench:NAME;
+    options say the rest, under llama.cpp's names where it has them.
 
     Every request is on disk before the next one starts: after Ctrl-C, a crash or a power cut, the same command
     measures exactly what is missing.
@@ -76,6 +185,8 @@ def command(
     \b
     Examples:
       specmeter run demo
+      specmeter run big.gguf --draft small.gguf
+      specmeter run big.gguf --draft small.gguf --gamma 2,4,8 --ngram --prompts mine.txt --save mine.yaml
       specmeter run mine.yaml --dry-run
       specmeter run mine.yaml --set design.blocks=5 --set arms.0.gamma=[2,4,8]
       specmeter run mine.yaml --out results/monday
@@ -85,10 +196,15 @@ def command(
     Exit codes: 0 every request was measured, 1 checks found numbers invalid, 2 the experiment or a model cannot be
     used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
     """
-    from specmeter.experiments.file import load
+    from specmeter.experiments.described import Described
     from specmeter.show.terminal.console import errors
 
-    loaded = load(experiment, overrides, variants=(*(("faithful",) if faithful else ()), *variants))
+    if hub:
+        raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
+    described = Described((*what, *targets), drafts, methods, gamma or (), ngram, prompts)
+    changes = (*_overrides(settings), *overrides)
+    variants = (*(("faithful",) if faithful else ()), *variants)
+    loaded = _loaded(described, what, changes, variants, save)
     from specmeter.probe.files import load_probe
     from specmeter.show.terminal.probe import warn_of_suspect
 
@@ -104,7 +220,7 @@ def command(
         print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
-    from specmeter.laboratory.plan import too_few
+    from specmeter.laboratory.plan import swapped, too_few
     from specmeter.laboratory.run import choose_folder, foresee, prepare
     from specmeter.show.terminal.progress import model_progress
     from specmeter.show.terminal.run import print_run
@@ -116,7 +232,8 @@ def command(
     asked = prepared.experiment
     folder, resumed = choose_folder(asked.name, asked.model_dump_json(), out=out, new=new)
     print_findings(screen, foresee(prepared), notes=False)
-    for warning in too_few(prepared.experiment, list(prepared.work.arms.values())):
+    arms = list(prepared.work.arms.values())
+    for warning in (*swapped(arms, prepared.work.models), *too_few(prepared.experiment, arms)):
         screen.say(f"warning: {warning}", tone="doubtful")
     try:
         state = measure_shown(prepared, folder, resumed, screen, probes)
@@ -128,6 +245,75 @@ def command(
         screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
         return 3
     return 1 if verdict == "invalid" else 0
+
+
+def _overrides(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Options that set single keys, as `--set` would."""
+    if settings["binary"] is not None and settings["engine"] is None:
+        yield "engine.kind=native"
+    for option, key in _SETTINGS.items():
+        if settings[option] is not None:
+            yield f"{key}={json.dumps(settings[option])}"
+
+
+def _loaded(
+    described: Described, what: Sequence[str], changes: Sequence[str], variants: Sequence[str], save: Path | None
+) -> LoadedExperiment:
+    """The experiment that is named, or that is described by its models."""
+    from specmeter.experiments.file import load
+    from specmeter.models.reference import means_a_model
+
+    if not described.targets:
+        raise UsageError("run: nothing is named", fix="name an experiment (`specmeter run demo`) or a GGUF file")
+    others = [it for it in what if not means_a_model(it)]
+    if not others:
+        return _described(described, changes, variants, save)
+    if len(described.targets) > 1:
+        raise UsageError(
+            f"{others[0]} is not a model; {counted(len(described.targets), 'name')} are given",
+            fix="name one experiment, or models alone (GGUF files, hf:... or bench:...)",
+        )
+    options = {
+        "--draft": described.drafts,
+        "--gamma": described.gamma,
+        "--ngram": described.ngram,
+        "--method": described.methods,
+        "--prompts": described.prompts,
+        "--save": save,
+    }
+    if given := [option for option, value in options.items() if value]:
+        raise UsageError(
+            f"{', '.join(given)}: goes with a model, and {others[0]} is an experiment, which says that itself",
+            fix="change it with --set, for example --set arms.0.gamma=[2,4,8]; or name a GGUF file instead of it",
+        )
+    return load(others[0], changes, variants=variants)
+
+
+def _described(
+    described: Described, changes: Sequence[str], variants: Sequence[str], save: Path | None
+) -> LoadedExperiment:
+    from specmeter.analysis.answer import least_units
+    from specmeter.experiments.file import load
+    from specmeter.files import write_whole
+
+    if variants:
+        raise UsageError("--variant: models have no variants", fix="leave it out, or name an experiment")
+    keys = described.keys(Path() if save is None else save.parent)
+    arms = load(keys, changes).experiment.expand()
+    most = max(sum(arm.target == target and arm.speculates for arm in arms) for target in {arm.target for arm in arms})
+    changes = (f"design.blocks={least_units(most)}", *changes)
+    loaded = load(keys, changes)
+    if save is None:
+        return loaded
+    if save.exists() and save.read_bytes() != loaded.text.encode():
+        raise UsageError(
+            f"--save {save}: is there already, and another experiment", fix="name another file, or remove it"
+        )
+    try:
+        write_whole(save, loaded.text.encode())
+    except OSError as error:
+        raise UsageError(f"--save {save}: cannot be written ({error.strerror})", fix="name another file") from None
+    return load(str(save.absolute()))
 
 
 def measure_shown(

@@ -9,6 +9,7 @@ arms: [{gamma: [2, 4, 8]}]                 name: Qwen3-8B-Q4_K_M
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -57,14 +58,14 @@ def _are_references(value: object) -> bool:
 
 def _named(references: Any, given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     """Name -> reference. A name that another model has gets a number; one of `given` stays with what it has there."""
-    found: dict[str, str] = {}
+    taken, found = dict(known), dict[str, str]()
     for reference in dict.fromkeys(cast("tuple[str, ...]", references)):
         plain = name_of(reference)
         name, number = plain, 1
-        while name not in given and (known | found).get(name, reference) != reference:
+        while name not in given and taken.get(name, reference) != reference:
             number += 1
             name = f"{plain[: _LONGEST - 4]}-{number}"
-        found[name] = reference
+        found[name] = taken[name] = reference
     return found
 
 
@@ -83,4 +84,5 @@ def _own_name(targets: Mapping[str, str]) -> str:
 
 
 def _as_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")[:_LONGEST]
+    plain = unicodedata.normalize("NFKD", text.replace("ß", "ss"))  # letters without their accents
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"[\u0300-\u036f]", "", plain)).strip("._-")[:_LONGEST]

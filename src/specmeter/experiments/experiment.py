@@ -234,14 +234,13 @@ class Experiment(Record):
         targets = as_tuple(spec.target) if spec.target is not None else tuple(self.targets)
         axes = {name: as_tuple(getattr(spec, name)) for name in DRAFTING_AXES}
         choices = (
-            {"target": target, "methods": methods, "draft": draft, **dict(zip(axes, values, strict=True))}
+            (methods, {"target": target, "draft": draft, **dict(zip(axes, values, strict=True))})
             for target in targets
             for methods in map(split_methods, as_tuple(spec.method))
             for draft in self._drafts_of(spec, methods, traits)
             for values in itertools.product(*axes.values())
         )
-        for choice in choices:
-            methods: tuple[MethodName, ...] = choice.pop("methods")
+        for methods, choice in choices:
             changes = {name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
             if spec.engine.options:
                 changes["options"] = {**self.engine.options, **spec.engine.options}

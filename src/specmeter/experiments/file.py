@@ -21,6 +21,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import ON_RECORD, Experiment, Variants
 from specmeter.experiments.problems import problems, shown
+from specmeter.text import quoted
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
@@ -163,7 +164,7 @@ def load_form(
 
 def written(keys: Mapping[str, Any]) -> str:
     """The keys of a file as YAML."""
-    return yaml.safe_dump(dict(keys), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(dict(keys), sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
 
 
 def _load_text(
@@ -232,6 +233,11 @@ def read_form(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
     """(text, source, folder) of a bundled file by name or of a file by path. Raises `ExperimentError`."""
     path = Path(reference).expanduser()
     looks_like_path = path.suffix in {".yaml", ".yml"} or path.parent != Path()
+    if path.is_dir():
+        raise ExperimentError(
+            f"{path}: a folder, not an {form.word}",
+            fix=f"name a file in it; a run in it is shown by `specmeter show {quoted(str(path))}`",
+        )
     if not looks_like_path and not path.is_file():
         names = bundled_of(form)
         if reference in names:
@@ -249,6 +255,11 @@ def read_form(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise ExperimentError(f"{path}: cannot be read ({why})", fix=f"check the path; {form.listing}") from None
+    if raw.startswith(b"GGUF"):
+        raise ExperimentError(
+            f"{path}: a model, not an {form.word}",
+            fix="`specmeter run MODEL --draft DRAFT` measures it; in a file or in Python it is a `target`",
+        )
     if len(raw) > MAX_BYTES:
         raise ExperimentError(
             f"{path}: larger than {MAX_BYTES:,} bytes", fix=f"a file of this kind ({form.word}) is short"

@@ -87,7 +87,7 @@ def _records_at(kind: type[BaseModel], place: Sequence[str], data: object) -> li
         annotations += entries
         if isinstance(node, Mapping):
             node = cast("Mapping[object, object]", node).get(part)
-        elif isinstance(node, list | tuple) and part.isdecimal():
+        elif part.isdecimal():
             node = cast("list[object]", node)[int(part)]
     return _chosen(_within(annotations)[0], node)
 

@@ -11,12 +11,13 @@ import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter.engines.kinds import check_arm, kind_of
 from specmeter.experiments.file import LoadedExperiment
-from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models
+from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
 from specmeter.record import Arm, Record
+from specmeter.text import size
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
@@ -27,6 +28,13 @@ LOG_BYTES_PER_SESSION = 60_000
 BYTES_PER_REQUEST = 8_000
 ENGINE_OVERHEAD_BYTES = 200_000_000
 """Compute buffers and code of the engine; buffers grow with batch and vocabulary."""
+
+
+class Sized(Protocol):
+    """A model whose size may be known."""
+
+    @property
+    def size_bytes(self) -> int | None: ...
 
 
 class ModelNeed(Record):
@@ -105,15 +113,20 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     """
     from specmeter import workloads
     from specmeter.host import memory_available_bytes
+    from specmeter.models import preflight
     from specmeter.models.absent import refuse_absent
 
     experiment = loaded.experiment
+    kind = experiment.engine.kind
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
     for arm in arms:
-        check_arm(experiment.engine.kind, arm, has_draft=arm.draft is not None)
+        check_arm(kind, arm, has_draft=arm.draft is not None)
         refuse_too_long(experiment, arm)
+    working_engine(experiment)
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
     refuse_absent(absent(loaded, arms, ask=False))
+    here = _here(loaded, arms)
+    preflight.check([arm for arm in arms if {arm.target, arm.draft or arm.target} <= here.keys()], here, kind)
     models = {need.name: need for need in _models(loaded, arms, offline=offline)}
     passes = experiment.design.blocks * experiment.design.invocations
     plans = tuple(
@@ -148,8 +161,17 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
         disk_free_bytes=_disk_free(),
         bandwidth_bytes_per_s=bandwidth,
         seconds=_seconds(experiment, plans, models, sessions, bandwidth),
-        warnings=(*_silent(experiment, arms, counts), *too_few(experiment, arms)),
+        warnings=(*_silent(experiment, arms, counts), *swapped(arms, models), *too_few(experiment, arms)),
     )
+
+
+def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:
+    """Drafts that are larger than their targets."""
+    for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms):
+        if draft is not None and target in models and draft in models:
+            mine, theirs = models[draft].size_bytes, models[target].size_bytes
+            if mine is not None and theirs is not None and mine > theirs:
+                yield f"the draft {draft} ({size(mine)}) is larger than its target {target} ({size(theirs)}); swapped?"
 
 
 def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
@@ -234,6 +256,29 @@ def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> 
             )
         )
     return needs
+
+
+class _File(NamedTuple):
+    """A model that is here, as `models.preflight` asks for it."""
+
+    reference: str
+    path: str
+    size_bytes: int
+
+
+def _here(loaded: LoadedExperiment, arms: Sequence[Arm]) -> dict[str, _File]:
+    """Files of the models that need neither be built nor downloaded."""
+    from specmeter.models.reference import locate, peek
+
+    if not kind_of(loaded.experiment.engine.kind).traits.model_formats:
+        return {}
+    found: dict[str, _File] = {}
+    for name, reference in used_models(loaded.experiment, arms).items():
+        size, present = peek(reference, base_dir=loaded.base_dir, offline=True)
+        if present:
+            path = locate(reference, base_dir=loaded.base_dir, offline=True).absolute()
+            found[name] = _File(reference, str(path), size or 0)
+    return found
 
 
 def _costs(reference: str, base_dir: Path, size: int, context: int, *, present: bool) -> tuple[float | None, int]:

@@ -74,9 +74,7 @@ def prepare(
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
     for arm in arms:
         refuse_too_long(experiment, arm)
-    engine = load_engine(experiment.engine.kind, **experiment.engine.own_options)
-    identity = engine.identify()  # an engine that does not work at all says so now, before models are made for it
-    traits = _stated(experiment.engine.kind, identity)
+    engine, identity, traits = working_engine(experiment)
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
     pairs = preflight.check(arms, models, experiment.engine.kind)
     prompts = _prompts(loaded, arms, models, engine)
@@ -91,6 +89,16 @@ def prepare(
     )
     work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, traits)
     return Prepared(loaded, work, engine, identity, pairs)
+
+
+def working_engine(experiment: Experiment) -> tuple[Engine, EngineIdentity, EngineTraits]:
+    """The engine, which says what it is; one that does not work at all says so now, before models are made for it.
+
+    Raises `ExperimentError` or `EngineError`.
+    """
+    engine = load_engine(experiment.engine.kind, **experiment.engine.own_options)
+    identity = engine.identify()
+    return engine, identity, _stated(experiment.engine.kind, identity)
 
 
 def refuse_too_long(experiment: Experiment, arm: Arm) -> None:

@@ -23,7 +23,7 @@ MAX_SIZE_DIFFERENCE = 128
 """llama.cpp's SPEC_VOCAB_MAX_SIZE_DIFFERENCE."""
 FIRST_CHECKED_TOKEN = 5
 """llama.cpp's SPEC_VOCAB_CHECK_START_TOKEN_ID."""
-_METHOD_BY_ARCHITECTURE: dict[str, MethodName] = {
+METHOD_BY_ARCHITECTURE: dict[str, MethodName] = {
     "eagle3": "draft-eagle3",
     "dflash": "draft-dflash",
     "gemma4-assistant": "draft-mtp",
@@ -60,7 +60,7 @@ def compare(target: Path, draft: Path) -> Compatibility:
     """
     target_parts, draft_parts = read_parts(target), read_parts(draft)
     one, other = describe(target_parts), describe(draft_parts)
-    method = _METHOD_BY_ARCHITECTURE.get(other.architecture or "", "draft-simple")
+    method = METHOD_BY_ARCHITECTURE.get(other.architecture or "", "draft-simple")
     conditions = [_state(one, other)]
     if method == "draft-simple":
         conditions = [

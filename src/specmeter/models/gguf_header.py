@@ -263,6 +263,11 @@ class _Cursor:
 def _read(cursor: _Cursor) -> Header:
     magic = cursor.take(min(4, cursor.size))
     if magic != b"GGUF":
+        if cursor.path.suffix.lower() in (".yaml", ".yml"):
+            raise ModelError(
+                f"{cursor.path}: an experiment file, not a model",
+                fix="name a GGUF file here; `specmeter run FILE.yaml` runs an experiment",
+            )
         raise cursor.damaged(f"it begins with {magic!r} instead of b'GGUF'")
     version = cursor.u32()
     if version and version & 0xFFFF == 0:

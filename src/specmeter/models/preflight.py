@@ -10,13 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from specmeter.errors import ModelError, UsageError
-from specmeter.record import Arm, DraftPair, ModelIdentity
-from specmeter.text import size
+from specmeter.record import Arm, DraftPair
+from specmeter.text import quoted, size
 
 
-def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], engine: str = "embedded") -> tuple[DraftPair, ...]:
+class ModelFile(Protocol):
+    """Where a model lies; a `ModelIdentity`, or what a dry run knows without reading it."""
+
+    @property
+    def reference(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "embedded") -> tuple[DraftPair, ...]:
     """How the drafts go with their targets, after refusing what an engine of that kind would refuse; none for an engine
     that names models in its own way.
 
@@ -30,12 +42,14 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], engine: str 
     traits = kind_of(engine).traits
     if "gguf" not in traits.model_formats:
         return ()
+    for arm in arms:
+        _refuse_other_kinds(arm, models)
     pairs = _pairs(arms, models, compared=traits.compares_drafts)
     _memory(arms, models)
     return pairs
 
 
-def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, compared: bool) -> tuple[DraftPair, ...]:
+def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelFile], *, compared: bool) -> tuple[DraftPair, ...]:
     from specmeter.models.compatibility import compare
 
     strict: dict[tuple[str, str], bool] = {}
@@ -48,7 +62,7 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, compared
         comparison = compare(Path(models[target].path), Path(models[draft].path))
         loads = not any(it.name == "vocabulary-readable" and it.status == "refused" for it in comparison.conditions)
         if comparison.refusal is not None and (refuse or not loads):
-            command = f"specmeter models compare {models[target].reference} {models[draft].reference}"
+            command = f"specmeter models compare {_shown(models[target])} {_shown(models[draft])}"
             raise ModelError(
                 f"drafts.{draft}: llama.cpp refuses it as a draft of {target}: {comparison.refusal}",
                 fix=f"choose a draft with the target's vocabulary; `{command}` lists every condition",
@@ -57,7 +71,50 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelIdentity], *, compared
     return tuple(pairs)
 
 
-def _memory(arms: Sequence[Arm], models: Mapping[str, ModelIdentity]) -> None:
+_NOT_MODELS = {
+    "mmproj": "the image or audio part of a model (mmproj)",
+    "adapter": "an adapter (LoRA) of a model",
+    "vocab": "a vocabulary without a model",
+    "imatrix": "an importance matrix",
+}
+"""What `general.type` of a GGUF file may say beside `model`."""
+
+
+def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile]) -> None:
+    """Raise `ModelError` for files that are not language models, and for drafts in a place that is not theirs."""
+    from specmeter.models.compatibility import METHOD_BY_ARCHITECTURE
+    from specmeter.models.metadata import Metadata
+    from specmeter.models.split import read_parts
+
+    for key, name in (("targets", arm.target), ("drafts", arm.draft)):
+        if name is None:
+            continue
+        metadata = Metadata(read_parts(Path(models[name].path))[0])
+        kind = "mmproj" if metadata.architecture == "clip" else metadata.text("general.type")
+        if kind in _NOT_MODELS:
+            raise ModelError(
+                f"{key}.{name}: {models[name].reference} is {_NOT_MODELS[kind]}, not a language model",
+                fix="name the GGUF file of the language model itself",
+            )
+        method = METHOD_BY_ARCHITECTURE.get(metadata.architecture or "")
+        if method is not None and key == "targets":
+            raise ModelError(
+                f"targets.{name}: {models[name].reference} is a draft model ({metadata.architecture}), not a target",
+                fix=f"name the model that it was made for as the target and this one as its draft, by method {method}",
+            )
+        if method is not None and method not in arm.methods:
+            raise ModelError(
+                f"drafts.{name}: {models[name].reference} drafts by {method} alone, not by {'+'.join(arm.methods)}",
+                fix=f"use method {method} (`--method {method}`, or `method: {method}` in the arm)",
+            )
+
+
+def _shown(model: ModelFile) -> str:
+    """As a command names it from any folder."""
+    return quoted(model.reference if model.reference.startswith(("hf:", "bench:")) else model.path)
+
+
+def _memory(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> None:
     from specmeter.host import memory_available_bytes
     from specmeter.host.gpu import read_gpus
     from specmeter.models.facts import read_facts

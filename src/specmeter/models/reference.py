@@ -123,6 +123,17 @@ def origin_of(reference: str) -> Origin:
     return "path"
 
 
+def means_a_model(reference: str) -> bool:
+    """Whether a model is meant, and not an experiment: by its scheme, its ending, or what the file begins with."""
+    if reference.startswith(("hf:", "bench:")) or reference.lower().endswith(".gguf"):
+        return True
+    try:
+        with Path(reference).expanduser().open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
 _KINDS = "use a path, bench:NAME (see `specmeter models list`) or hf:OWNER/REPO/FILE.gguf"
 
 

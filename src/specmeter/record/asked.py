@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -187,6 +189,13 @@ class Arm(Record):
         return self.methods != (PLAIN,)
 
 
+class Message(Record):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
 class Prompt(Record):
     """One workload item."""
 
@@ -198,13 +207,30 @@ class Prompt(Record):
     """What sort of text it is: `fact`, `code`, `reason`, `zh`, `edit`, `length-256`, `user`, ..."""
     text: str
     """The user's turn, or the text to be continued."""
+    before: tuple[Message, ...] = ()
+    """What was said in the conversation before that turn; only where the format is `chat`."""
     format: Literal["completion", "chat"] = "completion"
     """Whether the text is continued as it is, or put into the model's chat template."""
     sha256: str
-    """Of the UTF-8 text."""
+    """Of the UTF-8 text, and of what was said before."""
     token_count: int | None = None
     """Exact number of tokens asked for (length-controlled prompts only)."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Overrides the experiment's `generation.max_tokens` for this item."""
     random_tokens: bool = False
     """Made of random tokens: good for timing dense models, meaningless for acceptance."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_was_not_said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs that were begun before there were conversations have the same prompts."""
+        return {name: value for name, value in handler(self).items() if name != "before" or value}
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation for a chat template: what was said before, then the user's turn."""
+        return [*(it.model_dump() for it in self.before), {"role": "user", "content": self.text}]
+
+    def digest(self) -> str:
+        """What `sha256` has to be."""
+        said = json.dumps(self.messages, ensure_ascii=False) if self.before else self.text
+        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()

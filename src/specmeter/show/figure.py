@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from specmeter.show.names import label
 from specmeter.show.style import SHAPES, Palette, config
 from specmeter.show.table import Phrase
-from specmeter.text import estimated, printable
+from specmeter.text import estimated
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -41,6 +40,8 @@ class Panel:
     draw: Draw
     facet: str = ""
     """What is shown in this panel only; empty where the figure has one."""
+    explained: frozenset[str] = frozenset()
+    """Legends that a panel before it has on a page: `series`, or what a mark means."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ def single(name: str, data: Sequence[Datum], draw: Draw) -> Figure:
 def specification(panel: Panel, words: Words, palette: Palette, *, width: int | None = None) -> Spec:
     """A panel's whole specification: with its data and a fixed width in pixels for a file, or for a page without data
     and as wide as what holds it."""
+    spec = panel.draw(words, palette)
+    if width is None:
+        _explain_once(spec, panel.explained)
     data: Spec = {"name": "table"} if width is None else {"values": list(panel.data)}
     look = config(palette)
     if width is not None:
@@ -83,9 +87,19 @@ def specification(panel: Panel, words: Words, palette: Palette, *, width: int | 
         "width": "container" if width is None else width,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "data": data,
-        **panel.draw(words, palette),
+        **spec,
         "config": look,
     }
+
+
+def _explain_once(spec: Spec, explained: frozenset[str]) -> None:
+    """Take away the legends that stand below a panel beside this one."""
+    layers: list[dict[str, dict[str, Any]]] = spec["layer"]
+    every: list[Any] = [it for layer in layers for it in layer["encoding"].values()]
+    for encoding in (cast("Spec", it) for it in every if isinstance(it, dict)):
+        told = encoding["scale"]["domain"][0] if encoding.get("field") == "mark" else "series"
+        if encoding.get("legend") and told in explained:
+            encoding["legend"] = None
 
 
 def shown(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum:
@@ -105,9 +119,9 @@ def distinct(data: Iterable[Datum], field: str) -> list[str]:
     return list(dict.fromkeys(str(datum[field]) for datum in data))
 
 
-def arm_name(target: str, arm_id: str) -> str:
-    """An arm as charts call it."""
-    return printable(f"{target} · {label(arm_id)}")
+def named(words: Words) -> str:
+    """The field of an arm's name in the data of a run."""
+    return f"named_{words.language}"
 
 
 # --- pieces that charts share ----------------------------------------------------------------------------------------

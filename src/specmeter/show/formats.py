@@ -144,7 +144,7 @@ def _values(cell: Cell, words: Words, *, is_number: bool, is_estimated: bool) ->
     if is_number:
         yield "" if cell.value is None or left_out else _number(cell.value)
     else:
-        yield "" if cell.text == "-" else _cell(told(cell.text, words))
+        yield "" if cell.text == "-" else _cell(printable(cell.id) or told(cell.text, words))
     if is_estimated:
         yield from ("",) * 5
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from specmeter.record import PLAIN, Arm, EngineSettings, network_of
 from specmeter.show.table import Phrase, told
@@ -68,7 +68,7 @@ def label(arm_id: str) -> str:
 
 def method(arm: Arm) -> Name:
     """How an arm drafts, whatever the length: `small draft`, `n-gram + small draft`."""
-    return reduce(lambda one, other: _word("and", one=one, other=other), (_method(arm, it) for it in arm.methods))
+    return _joined("and", [_method(arm, it) for it in arm.methods])
 
 
 def _named(arms: Sequence[Arm]) -> dict[str, Name]:
@@ -97,7 +97,7 @@ def _head(arm: Arm) -> Name:
     """How drafts are made, and how long they are."""
     if arm.gamma is None or not arm.speculates:
         return method(arm)
-    shorter = len(arm.methods) > 1 or arm.methods[0].startswith("ngram-") or arm.p_min
+    shorter = len(arm.methods) > 1 or any(it.startswith("ngram-") for it in arm.methods) or arm.p_min
     length = "adaptive" if arm.policy else "up_to" if shorter else "tokens"
     return _listed([method(arm), _word(f"{length}.one" if arm.gamma == 1 else length, count=arm.gamma)])
 
@@ -129,7 +129,7 @@ def _asked(arm: Arm, arms: Sequence[Arm]) -> list[Name]:
     if arm.rule is not None:
         asked.append(_word("rule", rule=arm.rule))
     if rates := arm.synthetic_rates:
-        sort = {(1.0,): "all", (0.0,): "nothing"}.get(tuple(set(rates)), "some")
+        sort = "all" if min(rates) == 1 else "nothing" if max(rates) == 0 else "some"
         asked.append(_word(f"dice.{sort}", rates=" ".join(f"{rate:g}" for rate in rates)))
     if arm.speculates and arm.engine.rpc:
         asked.append(_word("remote_at", where=", ".join(map(_network, arm.engine.rpc))))
@@ -175,7 +175,7 @@ def _settings(arm: Arm, differing: set[str]) -> list[Name]:
         elif isinstance(value, bool):
             found.append(Phrase(f"setting.{name}.{'on' if value else 'off'}"))
         elif not (name in ("rpc", "draft_devices") and arm.speculates and arm.engine.rpc):  # told as remote
-            shown = " ".join(value) if isinstance(value, tuple) else value
+            shown = " ".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value
             found.append(Phrase(f"setting.{name}", {"value": shown}))
     return found
 
@@ -201,7 +201,12 @@ def _unique(names: Mapping[str, Name]) -> dict[str, Name]:
 
 def _listed(parts: Sequence[Name]) -> Name:
     """`one, other, third` as the language writes it."""
-    return reduce(lambda one, other: _word("also", one=one, other=other), parts)
+    return _joined("also", parts)
+
+
+def _joined(word: str, parts: Sequence[Name]) -> Name:
+    first, *others = parts
+    return reduce(lambda one, other: _word(word, one=one, other=other), others, first)
 
 
 def _word(word: str, /, **values: object) -> Phrase:

@@ -13,8 +13,8 @@ from specmeter.show.figure import (
     Datum,
     Figure,
     Spec,
-    arm_name,
     distinct,
+    named,
     quantity,
     ratio,
     ratio_axis,
@@ -23,33 +23,37 @@ from specmeter.show.figure import (
     single,
     tooltip,
 )
-from specmeter.show.names import label
+from specmeter.show.matrix_figure import matrix
+from specmeter.show.run_arms import lines, who
 from specmeter.show.step_figures import accepted, lookahead, positions
+from specmeter.show.table import told
+from specmeter.show.words import LANGUAGES, words
 from specmeter.text import estimated, percent, printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
-    from specmeter.record import Arm, Estimate
+    from specmeter.record import Estimate
     from specmeter.show.page.document import Document
     from specmeter.show.style import Palette
     from specmeter.show.words import Words
 
 _LENGTH = re.compile(r"length-(\d+)")
+_UNDIVIDED = "undivided"
+"""The part of arms whose time cannot be divided."""
 PARTS: tuple[PartName, ...] = ("verify", "draft", "restore", "sample", "rest", "remainder")
 MOST_ROWS = 12
 """Figures that show each configuration several times show more of them only by their best."""
-_TIPS = (("arm", "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
 
 
 def run_figures(document: Document) -> dict[str, Figure]:
     """All figures that this run has something for, by name, in the order of the page."""
     makers: tuple[Callable[[Document], Figure | None], ...] = (
         comparison,
+        matrix,
         rates,
         parts,
         gamma,
         acceptance,
-        yielded,
         positions,
         accepted,
         lookahead,
@@ -63,41 +67,60 @@ def run_figures(document: Document) -> dict[str, Figure]:
 
 
 def comparison(document: Document) -> Figure | None:
-    """Speedup of every arm with its interval; where a number is false, that it is."""
+    """Speedup of every arm with its interval, and the way that is left to its ceiling; where a number is false, that it
+    is."""
     compared = [arm for arm in document.run.summary.arms if arm.baseline_id is not None]
     predicted = predictions(document)
-    data: list[Datum] = [
-        {**_who(document, arm), **shown(arm.speedup, 2), **_predicted(predicted.get(arm.arm_id))} for arm in compared
-    ]
+    data: list[Datum] = []
+    for arm in compared:
+        datum = {**who(document, arm.arm_id), **shown(arm.speedup, 2), **_predicted(predicted.get(arm.arm_id))}
+        if (ceiling := document.ceilings.get(arm.arm_id)) and arm.speedup:
+            datum |= {"ceiling": ceiling.speedup.point, "ceiling_shown": estimated(ceiling.speedup, 2)}
+        data.append(datum)
     if not data:
         return None
+    reached = [float(datum["ceiling"] or 1) for datum in data if "ceiling" in datum]
     limits, ticks = ratio_axis(
-        [*(arm.speedup for arm in compared if arm.speedup), *(e.point for e in predicted.values())]
+        [*(arm.speedup for arm in compared if arm.speedup), *(e.point for e in predicted.values()), *reached]
     )
     targets = distinct(data, "target")
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x, y = ratio("point", words("axis.speedup"), limits, ticks), rows(data)
+        x, y = ratio("point", words("axis.speedup"), limits, ticks), rows(data, named(words))
         look = charts.series("target", words("column.target"), targets, palette)
-        tips = tooltip(words, *_TIPS)
-        expected: list[Spec] = []
+        tips = tooltip(words, (named(words), "column.arm"), ("shown", "column.speedup"))
+        tips += tooltip(words, ("ceiling_shown", "column.ceiling")) if reached else []
+        tips += tooltip(words, ("predicted_shown", "column.predicted")) if predicted else []
+        tips += tooltip(words, ("verdict", "column.verdict"))
+        behind = _ceiling(x, y, palette, tips) if reached else []
         if predicted:
-            tips += tooltip(words, ("predicted_shown", "column.predicted"))
             upright: Spec = {"type": "tick", "thickness": 2, "size": 16, "color": palette.ink, "clip": True}
             place = {"x": {**x, "field": "predicted"}, "y": y, "tooltip": tips}
             kept = [{"filter": "isValid(datum.predicted)"}]
-            expected = [{"transform": kept, "mark": upright, "encoding": place}]
-        back = [charts.band(palette, MARGIN), charts.one_line(palette), *expected]
-        layer = [*back, *charts.numbers(x, y, look, tips), charts.withheld(words, palette, y)]
+            behind.append({"transform": kept, "mark": upright, "encoding": place})
+        layer = [charts.band(palette, MARGIN), charts.one_line(palette), *behind]
+        layer += [*charts.numbers(x, y, look, tips), charts.withheld(words, palette, y)]
         return {"height": {"step": 26}, "layer": layer}
 
     return single("comparison", data, draw)
 
 
+def _ceiling(x: Spec, y: Spec, palette: Palette, tips: list[Spec]) -> list[Spec]:
+    """A dotted line from each speedup to a bracket at its ceiling."""
+    kept = [{"filter": "isValid(datum.ceiling)"}]
+    way: Spec = {"type": "rule", "stroke": palette.muted, "strokeDash": [1, 4], "strokeCap": "round", "strokeWidth": 2}
+    end: Spec = {"type": "text", "text": "]", "fontSize": 17, "fontWeight": "bold", "color": palette.muted, "dy": -1}
+    top = {**x, "field": "ceiling"}
+    return [
+        {"transform": kept, "mark": way, "encoding": {"x": x, "x2": {"field": "ceiling"}, "y": y}},
+        {"transform": kept, "mark": end, "encoding": {"x": top, "y": y, "tooltip": tips}},
+    ]
+
+
 def rates(document: Document) -> Figure | None:
     """Decode rate of every arm, baselines included."""
     data: list[Datum] = [
-        {**_who(document, arm), **shown(arm.decode_rate, 1)}
+        {**who(document, arm.arm_id), **shown(arm.decode_rate, 1)}
         for group in document.targets()
         for arm in group
         if arm.decode_rate
@@ -107,9 +130,11 @@ def rates(document: Document) -> Figure | None:
     targets = distinct(data, "target")
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x, y = quantity("point", words("axis.rate")), rows(data)
+        x, y = quantity("point", words("axis.rate")), rows(data, named(words))
         look = charts.series("target", words("column.target"), targets, palette)
-        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.decode_rate"), ("verdict", "column.verdict"))
+        tips = tooltip(
+            words, (named(words), "column.arm"), ("shown", "column.decode_rate"), ("verdict", "column.verdict")
+        )
         believable = "datum.verdict != 'invalid'"
         bars: Spec = {
             "transform": [{"filter": believable}],
@@ -127,53 +152,72 @@ def parts(document: Document) -> Figure | None:
     """Decode time per token of every arm, by what it was spent on."""
     if document.account is None:
         return None
-    summaries = {arm.arm_id: arm for group in document.targets() for arm in group}
+    summaries = {arm.arm_id for group in document.targets() for arm in group}
     data: list[Datum] = []
     for arm in document.account.arms:
         if arm.arm_id not in summaries:
             continue
-        who = _who(document, summaries[arm.arm_id])
         if arm.arm_id in document.run.invalid:
-            data.append(who)
+            data.append(who(document, arm.arm_id))
             continue
-        for part in arm.parts:
-            told = {"part": part.name, "order": PARTS.index(part.name), "share": percent(part.share)}
-            data.append({**who, **told, **shown(part.ms_per_token, 2)})
-    names = [name for name in PARTS if any(datum.get("part") == name for datum in data)]
+        ends = {True: 0.0, False: 0.0}  # what was saved lies left of zero
+        for part in sorted(arm.parts, key=lambda part: PARTS.index(part.name)):
+            size = part.ms_per_token.point
+            start = ends[size >= 0]
+            ends[size >= 0] = start + size
+            place = {"start": start, "end": start + size, "middle": start + size / 2}
+            name = _UNDIVIDED if arm.means == "undivided" and part.name == "verify" else part.name
+            said = {"part": name, "share": percent(part.share), **shown(part.ms_per_token, 2)}
+            data.append({**who(document, arm.arm_id), **said, **place})
+    names = [name for name in (*PARTS, _UNDIVIDED) if any(datum.get("part") == name for datum in data)]
     if not names:
         return None
+    most = max(float(datum["end"] or 0) for datum in data if "end" in datum)
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x, y = quantity("point", words("axis.ms_per_token"), stack="zero"), rows(data)
-        colours = [palette.muted if name == "remainder" else palette.series[PARTS.index(name)] for name in names]
+        title = words("axis.ms_per_token")
+        x, y = quantity("start", title), rows(data, named(words))
         told = " : ".join([*(f"datum.label == '{name}' ? '{words(f'part.{name}')}'" for name in names), "datum.label"])
+        order = (*PARTS[:-1], _UNDIVIDED)
+        colours = ["transparent" if name == "remainder" else palette.series[order.index(name)] for name in names]
+        look: Spec = {"field": "part", "type": "nominal", "scale": {"domain": names, "range": colours}}
+        edges = [palette.muted if name == "remainder" else palette.paper for name in names]
+        edge: Spec = {**look, "scale": {"domain": names, "range": edges}, "legend": None}
         colour: Spec = {
-            "field": "part",
-            "type": "nominal",
-            "scale": {"domain": names, "range": colours},
-            "legend": {"title": None, "labelExpr": told, "symbolType": "square"},
+            **look,
+            "legend": {"title": None, "labelExpr": told, "symbolType": "square", "symbolStrokeColor": palette.muted},
         }
         tips = tooltip(
             words,
-            ("arm", "column.arm"),
+            (named(words), "column.arm"),
             ("part", "column.part"),
             ("shown", "axis.ms_per_token"),
             ("share", "column.share"),
         )
         bars: Spec = {
             "transform": [{"filter": "isValid(datum.point)"}],
-            "mark": {"type": "bar", "height": 13},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": colour,
-                "order": {"field": "order", "type": "quantitative"},
-                "tooltip": tips,
-            },
+            "mark": {"type": "bar", "height": 18, "strokeWidth": 1.5},
+            "encoding": {"x": x, "x2": {"field": "end"}, "y": y, "fill": colour, "stroke": edge, "tooltip": tips},
         }
-        return {"height": {"step": 24}, "layer": [bars, charts.withheld(words, palette, y)]}
+        return {
+            "height": {"step": 28},
+            "params": [{"name": "roomy", "value": 0.09}],
+            "layer": [
+                bars,
+                *(_named_part(name, most, x, y, words, palette) for name in names),
+                charts.withheld(words, palette, y),
+            ],
+        }
 
     return single("parts", data, draw)
+
+
+def _named_part(name: str, most: float, x: Spec, y: Spec, words: Words, palette: Palette) -> Spec:
+    """The name of a part in its bars, where it has room: colours alone tell parts apart to few."""
+    room = f"datum.part == '{name}' && abs(datum.end - datum.start) > roomy * {most!r}"
+    mark: Spec = {"type": "text", "fontSize": 11, "text": words(f"column.part_{name}")}
+    mark["color"] = palette.ink if name == "remainder" else palette.paper
+    return {"transform": [{"filter": room}], "mark": mark, "encoding": {"x": {**x, "field": "middle"}, "y": y}}
 
 
 def gamma(document: Document) -> Figure | None:
@@ -189,33 +233,35 @@ def acceptance(document: Document) -> Figure | None:
 def _by_gamma(
     document: Document, name: str, value: Callable[[ArmSummary], Estimate | None], *, is_ratio: bool
 ) -> Figure | None:
-    arms = {arm.id: arm for arm in document.run.arms}
+    known = lines(document)
     data: list[Datum] = []
     found: list[Estimate] = []
     for arm in document.run.summary.arms:
-        estimate, asked = value(arm), arms[arm.arm_id]
-        if estimate is None or asked.gamma is None or arm.arm_id in document.run.invalid:
+        estimate, asked = value(arm), document.arms[arm.arm_id]
+        if estimate is None or arm.arm_id not in known or arm.arm_id in document.run.invalid:
             continue
         found.append(estimate)
         numbers = shown(estimate, 2) if is_ratio else shown(estimate, 1, 100)
-        data.append({**_who(document, arm), "method": _method(asked), "gamma": asked.gamma, **numbers})
-    lines = {(datum["target"], datum["method"]) for datum in data}
-    if len(lines) == len({(datum["target"], datum["method"], datum["gamma"]) for datum in data}):
+        line = {f"line_{language}": told(known[arm.arm_id], words(language)) for language in LANGUAGES}
+        data.append({**who(document, arm.arm_id), **line, "gamma": asked.gamma, **numbers})
+    ways = {(datum["target"], datum["line_en"]) for datum in data}
+    if len(ways) == len({(datum["target"], datum["line_en"], datum["gamma"]) for datum in data}):
         return None
-    targets, methods = distinct(data, "target"), distinct(data, "method")
+    targets = distinct(data, "target")
     limits, ticks = ratio_axis(found) if is_ratio else ([], [])
 
-    def draw(words: Words, palette: Palette) -> Spec:
-        x = {"field": "gamma", "type": "ordinal", "title": words("axis.gamma"), "axis": {"labelAngle": 0}}
-        title = words(f"axis.{'speedup' if is_ratio else 'acceptance'}")
+    def draw(one: Words, palette: Palette) -> Spec:
+        way = f"line_{one.language}"
+        x = {"field": "gamma", "type": "ordinal", "title": one("axis.gamma"), "axis": {"labelAngle": 0}}
+        title = one(f"axis.{'speedup' if is_ratio else 'acceptance'}")
         y = ratio("point", title, limits, ticks) if is_ratio else quantity("point", title)
         look = {
-            "color": charts.coloured("target", words("column.target"), targets, palette),
-            "shape": charts.shaped("method", words("column.arm"), methods),
+            "color": charts.coloured("target", one("column.target"), targets, palette),
+            "shape": charts.shaped(way, one("column.method"), distinct(data, way)),
         }
         column = "column.speedup" if is_ratio else "column.acceptance"
-        tips = tooltip(words, ("arm", "column.arm"), ("shown", column), ("verdict", "column.verdict"))
-        along = {"x": x, "y": y, "color": look["color"], "detail": {"field": "method", "type": "nominal"}}
+        tips = tooltip(one, (named(one), "column.arm"), ("shown", column), ("verdict", "column.verdict"))
+        along = {"x": x, "y": y, "color": look["color"], "detail": {"field": way, "type": "nominal"}}
         line: Spec = {"mark": {"type": "line", "clip": True, "strokeWidth": 1.5}, "encoding": along}
         back = [charts.one_line(palette, across=True)] if is_ratio else []
         return {"height": 260, "layer": [*back, line, *charts.numbers(x, y, look, tips, across=False)]}
@@ -223,53 +269,27 @@ def _by_gamma(
     return single(name, data, draw)
 
 
-def yielded(document: Document) -> Figure | None:
-    """Speedup against tau, its ceiling where a step costs at least as much as a plain forward."""
-    arms = [(arm, arm.speedup, arm.tau) for arm in document.run.summary.arms]
-    known = [(arm, speedup, tau) for arm, speedup, tau in arms if speedup is not None and tau is not None]
-    if len(known) < 2:
-        return None
-    data: list[Datum] = [
-        {**_who(document, arm), **shown(speedup, 2), "tau": tau.point, "tau_shown": estimated(tau, 2)}
-        for arm, speedup, tau in known
-    ]
-    limits, ticks = ratio_axis([value for _, speedup, tau in known for value in (speedup, tau.point)])
-    most = max(1.1, limits[1])
-
-    def draw(words: Words, palette: Palette) -> Spec:
-        x = {**quantity("tau", words("axis.tau")), "scale": {"domain": [1, most], "nice": False}}
-        ceiling: Spec = {
-            "data": {"values": [{"tau": 1 + (most - 1) * step / 40} for step in range(41)]},
-            "mark": {"type": "line", "color": palette.bad, "strokeDash": [6, 4], "clip": True, "aria": False},
-            "encoding": {"x": x, "y": {**ratio("tau", words("axis.speedup"), limits, ticks)}},
-        }
-        told = tooltip(words, *_TIPS[:2], ("tau_shown", "column.tau"), _TIPS[2])
-        upright = _upright(words, palette, x, data, (limits, ticks), "target", tips=told)
-        return {"height": 300, "layer": [ceiling, *upright]}
-
-    return single("yield", data, draw)
-
-
 def footprint(document: Document) -> Figure | None:
     """Speedup against the weights that a token reads, where there are at least three targets to compare."""
     read = {model.name: model.header.bytes_per_token for model in document.run.models if model.header}
-    arms = {arm.id: arm for arm in document.run.arms}
     data: list[Datum] = []
     found: list[Estimate] = []
     for arm in document.run.summary.arms:
-        asked = arms[arm.arm_id]
+        asked = document.arms[arm.arm_id]
         if arm.speedup is None or asked.target not in read:
             continue
         found.append(arm.speedup)
-        who = {**_who(document, arm), "series": printable(label(arm.arm_id))}
-        data.append({**who, **shown(arm.speedup, 2), "gigabytes": read[asked.target] / 1e9})
+        series = {f"series_{it}": document.names.told(arm.arm_id, words(it)) for it in LANGUAGES}
+        data.append(
+            {**who(document, arm.arm_id), **series, **shown(arm.speedup, 2), "gigabytes": read[asked.target] / 1e9}
+        )
     if len({datum["gigabytes"] for datum in data}) < 3:
         return None
     axis = ratio_axis(found)
 
-    def draw(words: Words, palette: Palette) -> Spec:
-        x = quantity("gigabytes", words("axis.gigabytes"))
-        return {"height": 280, "layer": _upright(words, palette, x, data, axis, "series")}
+    def draw(one: Words, palette: Palette) -> Spec:
+        x = quantity("gigabytes", one("axis.gigabytes"))
+        return {"height": 280, "layer": _upright(one, palette, x, data, axis, f"series_{one.language}")}
 
     return single("footprint", data, draw)
 
@@ -281,14 +301,14 @@ def lengths(document: Document) -> Figure | None:
     for arm, kind, speedup in _by_kind(document):
         if length := _LENGTH.fullmatch(kind):
             found.append(speedup)
-            data.append({**_who(document, arm), "tokens": int(length[1]), **shown(speedup, 2)})
+            data.append({**who(document, arm.arm_id), "tokens": int(length[1]), **shown(speedup, 2)})
     if len({datum["tokens"] for datum in data}) < 2:
         return None
     axis = ratio_axis(found)
 
     def draw(words: Words, palette: Palette) -> Spec:
         x: Spec = {"field": "tokens", "type": "ordinal", "title": words("axis.length"), "axis": {"labelAngle": 0}}
-        return {"height": 260, "layer": _upright(words, palette, x, data, axis, "arm", line=True)}
+        return {"height": 260, "layer": _upright(words, palette, x, data, axis, named(words), line=True)}
 
     return single("lengths", data, draw)
 
@@ -301,16 +321,20 @@ def _upright(
     axis: tuple[list[float], list[float]],
     series: str,
     *,
-    tips: list[Spec] | None = None,
     line: bool = False,
 ) -> list[Spec]:
     """Speedups against something, by `series`: the line at 1, intervals and marks, with `line` joined."""
     y = ratio("point", words("axis.speedup"), *axis)
-    title = words("column.target" if series == "target" else "column.arm")
-    look = charts.series(series, title, distinct(data, series), palette)
+    look = charts.series(series, words("column.arm"), distinct(data, series), palette)
     joined: Spec = {"mark": {"type": "line", "clip": True}, "encoding": {"x": x, "y": y, "color": look["color"]}}
-    marks = charts.numbers(x, y, look, tips or tooltip(words, *_TIPS), across=False)
+    marks = charts.numbers(x, y, look, _tips(words), across=False)
     return [charts.one_line(palette, across=True), *([joined] if line else []), *marks]
+
+
+def _tips(words: Words, *more: tuple[str, str]) -> list[Spec]:
+    return tooltip(
+        words, (named(words), "column.arm"), *more, ("shown", "column.speedup"), ("verdict", "column.verdict")
+    )
 
 
 def kinds(document: Document) -> Figure | None:
@@ -319,7 +343,7 @@ def kinds(document: Document) -> Figure | None:
     found: list[Estimate] = []
     for arm, kind, speedup in _by_kind(document):
         found.append(speedup)
-        data.append({**_who(document, arm), "kind": printable(kind), **shown(speedup, 2)})
+        data.append({**who(document, arm.arm_id), "kind": printable(kind), **shown(speedup, 2)})
     names = distinct(data, "kind")
     if len(names) < 2:
         return None
@@ -327,9 +351,9 @@ def kinds(document: Document) -> Figure | None:
 
     def draw(words: Words, palette: Palette) -> Spec:
         x = ratio("point", words("axis.speedup"), limits, ticks)
-        y: Spec = {**rows(data), "scale": {"paddingInner": 0.15}}
+        y: Spec = {**rows(data, named(words)), "scale": {"paddingInner": 0.15}}
         look = charts.series("kind", words("column.kind"), names, palette)
-        tips = tooltip(words, _TIPS[0], ("kind", "column.kind"), *_TIPS[1:])
+        tips = _tips(words, ("kind", "column.kind"))
         marks = charts.numbers(x, y, look, tips)
         for mark in marks:
             mark["encoding"]["yOffset"] = {"field": "kind", "type": "nominal", "sort": None}
@@ -343,18 +367,20 @@ def requests(document: Document) -> Figure | None:
     arms = {arm.arm_id: arm for group in document.targets() for arm in group}
     data: list[Datum] = []
     for arm_id, found in _points_and_bins(document, arms).items():
-        who = _who(document, arms[arm_id])
-        data += [{**who, **datum} for datum in found] or [who]
+        arm = who(document, arm_id)
+        data += [{**arm, **datum} for datum in found] or [arm]
     if not any("shown" in datum for datum in data):
         return None
     targets = distinct(data, "target")
     binned = bool(document.bins)
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x, y = quantity("point", words("axis.rate")), rows(data)
+        x, y = quantity("point", words("axis.rate")), rows(data, named(words))
         colour = charts.coloured("target", words("column.target"), targets, palette)
         if binned:
-            tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.decode_rate"), ("count", "column.requests"))
+            tips = tooltip(
+                words, (named(words), "column.arm"), ("shown", "column.decode_rate"), ("count", "column.requests")
+            )
             share: Spec = {
                 "field": "share",
                 "type": "quantitative",
@@ -366,7 +392,7 @@ def requests(document: Document) -> Figure | None:
         else:
             tips = tooltip(
                 words,
-                ("arm", "column.arm"),
+                (named(words), "column.arm"),
                 ("prompt", "column.prompt"),
                 ("kind", "column.kind"),
                 ("block", "column.block"),
@@ -414,16 +440,6 @@ def _points_and_bins(document: Document, arms: Iterable[str]) -> dict[str, list[
     return of_arm
 
 
-def _who(document: Document, arm: ArmSummary) -> Datum:
-    certificate = document.run.certificate
-    target = next(one.target for one in document.run.arms if one.id == arm.arm_id)
-    return {
-        "arm": arm_name(target, arm.arm_id),
-        "target": printable(target),
-        "verdict": certificate.arms.get(arm.arm_id, "invalid") if certificate else "unchecked",
-    }
-
-
 def predictions(document: Document) -> dict[str, Estimate]:
     """Arm -> the speedup that was predicted before it was measured."""
     found = {outcome.prediction.arm_id: outcome.prediction.speedup for outcome in document.run.predictions}
@@ -432,11 +448,6 @@ def predictions(document: Document) -> dict[str, Estimate]:
 
 def _predicted(estimate: Estimate | None) -> Datum:
     return {} if estimate is None else {"predicted": estimate.point, "predicted_shown": estimated(estimate, 2)}
-
-
-def _method(arm: Arm) -> str:
-    """An arm without its target and its draft length."""
-    return printable("/".join(part for part in label(arm.id).split("/") if part != f"g{arm.gamma}"))
 
 
 def _by_kind(document: Document) -> list[tuple[ArmSummary, str, Estimate]]:

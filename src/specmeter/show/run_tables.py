@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.show.names import Names
+from specmeter.show.run_arms import filed
 from specmeter.show.run_figures import PARTS
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made, numbers, text
 from specmeter.show.words import words
 from specmeter.store.environment import private
-from specmeter.text import percent, size
+from specmeter.text import percent, printable, size
 
 if TYPE_CHECKING:
     from specmeter.analysis.explain.memory_price import MemoryPrice
@@ -61,6 +63,7 @@ def results(document: Document) -> Table:
                 verdict_cell(document, arm.arm_id, always=True),
             ),
             verdict(document, arm.arm_id),
+            filed=filed(document, arm.arm_id),
         )
         for group in document.targets()
         for arm in group
@@ -75,12 +78,13 @@ def kinds(document: Document) -> Table:
         Row(
             (
                 Cell(_target(document, arm.arm_id)),
-                Cell(document.names[arm.arm_id]),
+                document.named(arm.arm_id),
                 Cell(kind),
                 *_numbers(document, arm, part),
                 verdict_cell(document, arm.arm_id),
             ),
             verdict(document, arm.arm_id),
+            filed=filed(document, arm.arm_id, kind),
         )
         for group in document.targets()
         for arm in group
@@ -103,11 +107,12 @@ def prompts(document: Document) -> Table:
         ("prompt", "text", lambda it: Cell(it[0], code=True)),
         ("kind", "text", lambda it: kinds.get(it[0], "-")),
         ("target", "text", lambda it: _target(document, it[1])),
-        ("arm", "text", lambda it: Cell(document.names[it[1]])),
+        ("arm", "text", lambda it: document.named(it[1])),
         ("speedup", "number", lambda it: estimated(it[2], 2)),
         (_repeated(document).key, "number", lambda it: counted(it[2].n)),
         ("verdict", "text", lambda it: verdict_cell(document, it[1])),
         verdict=lambda it: verdict(document, it[1]),
+        filed=lambda it: filed(document, it[1], kinds.get(it[0], "")),
     )
 
 
@@ -119,6 +124,7 @@ def texts(document: Document) -> Table:
         ("prompt", "text", lambda prompt: Cell(prompt.id, code=True)),
         ("kind", "text", lambda prompt: prompt.kind),
         ("text", "text", lambda prompt: _beginning(prompt.text)),
+        filed=lambda prompt: {"kind": printable(prompt.kind)},
     )
 
 
@@ -140,13 +146,13 @@ def parts(document: Document) -> Table:
         found = {part.name: part.ms_per_token for part in arm.parts}
         cells = (
             Cell(_target(document, arm.arm_id)),
-            Cell(document.names[arm.arm_id]),
+            document.named(arm.arm_id),
             estimated(arm.ms_per_token, 2, struck=struck),
             *(estimated(found.get(name), 2, struck=struck) for name in used),
             Cell(Phrase(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
             Cell(Phrase(f"means.{arm.means}")),
         )
-        rows.append(Row(cells, verdict(document, arm.arm_id)))
+        rows.append(Row(cells, verdict(document, arm.arm_id), filed=filed(document, arm.arm_id)))
     return Table("parts", columns, rows)
 
 
@@ -161,7 +167,7 @@ def energy(document: Document) -> Table:
         "energy",
         read,
         ("target", "text", lambda it: _target(document, it[0].arm_id)),
-        ("arm", "text", lambda it: Cell(document.names[it[0].arm_id])),
+        ("arm", "text", lambda it: document.named(it[0].arm_id)),
         ("j_per_token", "number", lambda it: estimated(it[1].per_token, 3)),
         ("energy_ratio", "number", lambda it: over_baseline(it[0], it[1].ratio)),
         ("power_w", "number", lambda it: _decimal(it[1].power_w)),
@@ -169,6 +175,7 @@ def energy(document: Document) -> Table:
         ("ratio_above_idle", "number", lambda it: over_baseline(it[0], it[1].ratio_above_idle)),
         ("energy_why", "text", lambda it: it[1].why or "-"),
         verdict=lambda it: verdict(document, it[0].arm_id),
+        filed=lambda it: filed(document, it[0].arm_id),
     )
 
 
@@ -209,12 +216,13 @@ def predictions(document: Document) -> Table:
         "predictions",
         document.run.predictions,
         ("target", "text", lambda it: _target(document, it.prediction.arm_id)),
-        ("arm", "text", lambda it: Cell(document.names[it.prediction.arm_id])),
+        ("arm", "text", lambda it: document.named(it.prediction.arm_id)),
         ("predicted", "number", lambda it: estimated(it.prediction.speedup, 2)),
         ("speedup", "number", lambda it: estimated(it.measured, 2)),
         ("error", "number", error),
         ("inside", "text", inside),
         verdict=lambda it: verdict(document, it.prediction.arm_id),
+        filed=lambda it: filed(document, it.prediction.arm_id),
     )
 
 
@@ -225,11 +233,12 @@ def controls(document: Document) -> Table:
         Row(
             (
                 Cell(_target(document, arm.arm_id)),
-                Cell(document.names[arm.arm_id]),
+                document.named(arm.arm_id),
                 *_numbers(document, arm, arm),
                 verdict_cell(document, arm.arm_id),
             ),
             verdict(document, arm.arm_id),
+            filed=filed(document, arm.arm_id),
         )
         for arm in document.run.summary.controls
     ]
@@ -305,10 +314,11 @@ def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Ce
 
 
 def _arm_cell(document: Document, arm: ArmSummary) -> Cell:
-    name = document.names[arm.arm_id]
-    if not arm.cost_probe:
-        return Cell(name)
-    return Cell(Phrase("cell.cost_probe", {"arm": name, "why": Phrase(f"probe.{arm.cost_probe}")}))
+    cell = document.named(arm.arm_id)
+    if arm.cost_probe is None:
+        return cell
+    why = Phrase(f"probe.{arm.cost_probe}")
+    return replace(cell, text=Phrase("cell.cost_probe", {"arm": cell.text, "why": why}))
 
 
 def _units(part: KindSummary) -> int | None:
@@ -324,7 +334,7 @@ def _requests(arm: ArmSummary) -> Cell:
 
 
 def _target(document: Document, arm_id: str) -> str:
-    return next((arm.target for arm in document.run.arms if arm.id == arm_id), "-")
+    return document.arms[arm_id].target if arm_id in document.arms else "-"
 
 
 def _beginning(text: str) -> str:

@@ -10,7 +10,8 @@ from specmeter.analysis.positions import ALL, MOST_LENGTHS
 from specmeter.profile.figures import ALL as ALL_KINDS
 from specmeter.profile.figures import LONGEST
 from specmeter.show import figure as charts
-from specmeter.show.figure import Datum, Figure, Spec, arm_name, distinct, quantity, rows, shown, single, tooltip
+from specmeter.show.figure import Datum, Figure, Spec, distinct, named, quantity, rows, shown, single, tooltip
+from specmeter.show.run_arms import who
 from specmeter.text import estimated, printable
 from specmeter.theory.experts import expected_union
 
@@ -37,7 +38,7 @@ def positions(document: Document) -> Figure | None:
                 continue
             data.append(
                 {
-                    "arm": _name(document, arm),
+                    **who(document, arm.arm_id),
                     "position": place.position,
                     **shown(rate, 1, 100),
                     "of_all": estimated(place.unconditional, 1, scale=100),
@@ -46,21 +47,21 @@ def positions(document: Document) -> Figure | None:
             )
     if len({datum["position"] for datum in data}) < 2:
         return None
-    names = distinct(data, "arm")
 
     def draw(words: Words, palette: Palette) -> Spec:
+        names = distinct(data, named(words))
         x: Spec = {
             "field": "position",
             "type": "ordinal",
             "title": words("axis.position"),
             "axis": {"labelAngle": 0, "labelOverlap": True},
         }
-        beside: Spec = {"xOffset": {"field": "arm", "type": "nominal", "scale": {"domain": names}}}
+        beside: Spec = {"xOffset": {"field": named(words), "type": "nominal", "scale": {"domain": names}}}
         y = quantity("point", words("axis.if_reached"), scale={"domain": [0, 100]})
-        look = charts.series("arm", words("column.arm"), names, palette)
+        look = charts.series(named(words), words("column.arm"), names, palette)
         tips = tooltip(
             words,
-            ("arm", "column.arm"),
+            (named(words), "column.arm"),
             ("position", "axis.position"),
             ("shown", "axis.if_reached"),
             ("of_all", "column.of_all"),
@@ -110,7 +111,7 @@ def accepted(document: Document) -> Figure | None:
             "scale": {"domain": order},
             "axis": {"labelAngle": 0},
         }
-        y = rows(data)
+        y = rows(data, named(words))
         depth: Spec = {
             "field": "share",
             "type": "quantitative",
@@ -118,7 +119,7 @@ def accepted(document: Document) -> Figure | None:
             "legend": None,
         }
         tips = tooltip(
-            words, ("arm", "column.arm"), ("length", "axis.accepted_tokens"), ("shown", "column.share_of_drafts")
+            words, (named(words), "column.arm"), ("length", "axis.accepted_tokens"), ("shown", "column.share_of_drafts")
         )
         return {
             "height": {"step": 24},
@@ -140,7 +141,7 @@ def accepted(document: Document) -> Figure | None:
 
 def _share(document: Document, arm: ArmPositions, length: str, share: float, told: str) -> Datum:
     return {
-        "arm": _name(document, arm),
+        **who(document, arm.arm_id),
         "length": length,
         "share": share,
         "label": f"{100 * share:.0f}",
@@ -153,11 +154,6 @@ def _shown(document: Document) -> Sequence[ArmPositions]:
     found = [it for it in document.positions if it.kind == ALL and it.positions]
     chosen = {answer.arm_id for answer in document.run.answers}
     return found if len(found) <= MOST_ARMS else [it for it in found if it.arm_id in chosen]
-
-
-def _name(document: Document, arm: ArmPositions) -> str:
-    target = next(it.target for it in document.run.arms if it.id == arm.arm_id)
-    return arm_name(target, arm.arm_id)
 
 
 def lookahead(document: Document) -> Figure | None:

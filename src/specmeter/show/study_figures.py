@@ -46,6 +46,7 @@ def drawn(figure: StudyFigure, origin: Origin, name: str) -> Figure:
     judged = origin == "published" or any(point.verdict for point in figure.points)
     look = _Look.of(figure, origin)
     panels: list[Panel] = []
+    explained: set[str] = set()
     for facet in dict.fromkeys(point.facet for point in figure.points):
         shown = [point for point in figure.points if point.facet == facet]
         data = [
@@ -53,7 +54,8 @@ def drawn(figure: StudyFigure, origin: Origin, name: str) -> Figure:
             for point, place in zip(shown, look.places(shown), strict=True)
         ]
         named = f"{name}-{len(panels) + 1}" if any(point.facet for point in figure.points) else name
-        panels.append(Panel(named, data, look.drawing(data, facet), facet))
+        panels.append(Panel(named, data, look.drawing(data, facet), facet, frozenset(explained)))
+        explained |= {"series", *(str(datum["mark"]) for datum in data)}
     marked = any(datum["mark"] != "solid" for panel in panels for datum in panel.data)
     return Figure(name, tuple(panels), figure.title, figure.about, marked)
 

@@ -37,7 +37,8 @@ def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
         rows.append(Row((*made, _verdict(verdict, origin)) if told else tuple(made), verdict))
     if told:
         columns = (*columns, Column("verdict"))
-    return Table(name or slug(table.key), columns, rows, printable(table.title), printable(table.about))
+    about = printable(table.about)
+    return Table(name or slug(table.key), columns, rows, printable(table.title), about, told_over=True)
 
 
 def configurations(data: StudyData) -> Table:

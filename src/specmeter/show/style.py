@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LIGHT = ("#0072b2", "#d55e00", "#00805c", "#b8528c", "#9a6a00", "#3b9bd6", "#555555", "#7a3fa0")
+LIGHT = ("#0072b2", "#c45500", "#00805c", "#b8528c", "#9a6a00", "#3b9bd6", "#555555", "#7a3fa0")
 DARK = ("#56b4e9", "#ff9b57", "#3fd0a0", "#f0a3cc", "#f0b93a", "#9cd3f5", "#bbbbbb", "#c39be0")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+HEAT = ("#e8914a", "#f5b27a", "#fbd3ad", "#fdeee0", "#f1f1f1", "#e4f0fa", "#bcd9f2", "#8cbfe8", "#5aa3dc")
+"""From a large loss (orange) over no difference to a large gain (blue), all light enough for text in ink on them."""
 CROSS = "M-1,-0.62L-0.62,-1L0,-0.38L0.62,-1L1,-0.62L0.38,0L1,0.62L0.62,1L0,0.38L-0.62,1L-1,0.62L-0.38,0Z"
 """Outline of the mark for false numbers, which no series has."""
 
@@ -28,6 +30,8 @@ class Palette:
     grid: str
     paper: str
     bad: str
+    heat: Sequence[str]
+    """From a large loss over no difference to a large gain; text in ink is legible on each."""
     font: str
 
 
@@ -38,6 +42,7 @@ PAGE = Palette(
     grid="var(--grid)",
     paper="var(--paper)",
     bad="var(--bad)",
+    heat=tuple(f"var(--heat-{number})" for number in range(1, len(HEAT) + 1)),
     font="system-ui, 'Segoe UI', 'Noto Sans', 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', sans-serif",
 )
 PRINT = Palette(
@@ -47,6 +52,7 @@ PRINT = Palette(
     grid="#e3e3e3",
     paper="#ffffff",
     bad="#b00020",
+    heat=HEAT,
     font="Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', 'Noto Sans CJK SC', sans-serif",
 )
 

@@ -6,7 +6,7 @@ What comes from outside is cleaned there, and marks are explained below every ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -21,6 +21,8 @@ Kind = Literal["text", "number"]
 Tone = Literal["", "good", "doubtful", "bad", "strong", "faint"]
 """What colours say besides words, where there are any."""
 TONES: dict[Standing, Tone] = {"valid": "good", "suspect": "doubtful", "implausible": "doubtful", "invalid": "bad"}
+UNITS = ("blocks", "invocations", "prompts")
+"""Over what intervals are, as legends say it (`legend.over.UNIT`)."""
 Mark = Literal["suspect", "unchecked"]
 """What a cell says about its number where no column of verdicts does."""
 
@@ -63,6 +65,8 @@ class Cell:
     """A document printed it: false or not, files that hold its numbers have it."""
     code: bool = False
     """An identifier."""
+    id: str = ""
+    """What programs know it by, where people read a name: files of numbers have it, pages as `data-id`."""
     tone: Tone = ""
     below: tuple[tuple[str, Tone], ...] = ()
     """Further lines, which only terminals show in the cell."""
@@ -115,6 +119,8 @@ class Row:
     cells: tuple[Cell, ...]
     verdict: Standing | None = None
     tone: Tone = ""
+    filed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What readers of a page may filter it by: `target`, `method`, `kind`."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,8 @@ class Table:
     """A caption that comes from outside and is shown as it is, instead of words of ours."""
     about: str = ""
     """What to mind, from outside."""
+    told_over: bool = False
+    """Whether its legend says over what the intervals of each column are: for tables whose words are not ours."""
 
     @property
     def caption(self) -> str | Phrase:
@@ -139,7 +147,19 @@ class Table:
         """What its marks mean (`legend.MARK` among the words): a line for each kind that it has."""
         cells = [cell for row in self.rows for cell in row.cells]
         struck = [Phrase("legend.struck")] if any(cell.struck for cell in cells) else []
-        return struck + ([Phrase("legend.suspect")] if any(cell.mark == "suspect" for cell in cells) else [])
+        marked = struck + ([Phrase("legend.suspect")] if any(cell.mark == "suspect" for cell in cells) else [])
+        return marked + (self._over() if self.told_over else [])
+
+    def _over(self) -> list[Phrase]:
+        """For each sort of unit the columns whose intervals are over it."""
+        over: dict[str, list[str]] = {}
+        for place, column in enumerate(self.columns):
+            found = (row.cells[place].estimate for row in self.rows)
+            for unit in dict.fromkeys(
+                it.of for it in found if it is not None and it.low is not None and it.of in UNITS
+            ):
+                over.setdefault(unit, []).append(column.title)
+        return [Phrase(f"legend.over.{unit}", {"columns": ", ".join(titles)}) for unit, titles in over.items()]
 
 
 def text(*titles: str) -> tuple[Column, ...]:
@@ -157,15 +177,21 @@ def made(
     items: Iterable[T],
     *columns: tuple[str, Kind, Callable[[T], Cell | Phrase | str]],
     verdict: Callable[[T], Standing | None] = lambda _: None,
+    filed: Callable[[T], Mapping[str, str]] = lambda _: {},
 ) -> Table:
     """A table of one row per item; each column is its key, its kind and what it shows of an item."""
-    rows = [row(*(show(item) for _, _, show in columns), verdict=verdict(item)) for item in items]
+    rows = [row(*(show(item) for _, _, show in columns), verdict=verdict(item), filed=filed(item)) for item in items]
     return Table(name, tuple(Column(key, kind) for key, kind, _ in columns), rows)
 
 
-def row(*cells: str | Phrase | Cell, verdict: Standing | None = None, tone: Tone = "") -> Row:
+def row(
+    *cells: str | Phrase | Cell,
+    verdict: Standing | None = None,
+    tone: Tone = "",
+    filed: Mapping[str, str] | None = None,
+) -> Row:
     """A row of cells, of which those that are text only may be given as such."""
-    return Row(tuple(it if isinstance(it, Cell) else Cell(it) for it in cells), verdict, tone)
+    return Row(tuple(it if isinstance(it, Cell) else Cell(it) for it in cells), verdict, tone, filed or {})
 
 
 def estimated(

@@ -65,12 +65,13 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
         machine="M2 Ultra",
         bandwidth_bytes_per_s=BANDWIDTH,
         notes=(
-            "Rates of the runs are `eff_tps`: tokens that the target evaluated, the prompt's and those of rejected "
-            "drafts among them, over the life of its context; the rates they are compared with are llama-bench's.",
-            "In the four raw logs that were published, 40 verifications took place of 150 to 177 that were asked for; "
-            "the others failed and stale logits were read. Acceptance counted there means nothing.",
-            f"`specmeter audit --published apple` rules the runs of the document's table `sd_runs`, those on other "
-            f"targets among them: {tally('apple', _RUNS)}.",
+            "Rates of the runs are `eff_tps`: tokens that the target evaluated, including the prompt's and those "
+            "of rejected drafts, over the life of its context; the rates they are compared with are "
+            "llama-bench's.",
+            "In the four raw logs that were published, 40 of the 150 to 177 verifications took place; the others "
+            "failed, and stale logits were read. Acceptance counted there means nothing.",
+            "`specmeter audit --published apple` rules on the runs of the document's table `sd_runs`, including "
+            f"those on other targets: {tally('apple', _RUNS)}.",
         ),
     )
 

@@ -96,7 +96,7 @@ class Rule(Selection):
     """Gives the values of further {names} in `found`."""
     missing: Text = ""
     """Told before the reason where no row decides."""
-    empty: Text = "Nothing of this was measured."
+    empty: Text = "None of this was measured."
     """Told where there is no row."""
 
     @model_validator(mode="after")

@@ -27,11 +27,12 @@ def tables(data: StudyData) -> tuple[StudyTable, ...]:
             key="experts",
             title="Experts of a layer that a forward reads",
             about=(
-                "Measured: distinct experts that so many consecutive tokens of the run's texts choose, mean over "
-                "layers, intervals over texts: what a verification reads where its drafts are accepted. A rejected "
-                "draft token is another token, whose experts are not on record. Uniform: if tokens chose independently."
+                "Measured: distinct experts that so many consecutive tokens of the run's texts choose (mean over "
+                "layers, intervals over texts): what a verification reads if its drafts are accepted. A rejected "
+                "draft token is another token, whose experts are not on record. Uniform: if tokens chose "
+                "independently."
             ),
-            columns=("target", "tokens of the forward", "measured", "uniform", "measured / of one token", "of a layer"),
+            columns=("target", "tokens of the forward", "measured", "uniform", "measured / one token", "of a layer"),
             rows=rows,
         ),
     )

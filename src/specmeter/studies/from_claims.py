@@ -17,6 +17,7 @@ from specmeter.audit import reading
 from specmeter.numbers.estimates import bare, printed, printed_mean
 from specmeter.record import Estimate
 from specmeter.studies.study import ArmResult, Result
+from specmeter.text import counted
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim, Ruling
@@ -73,8 +74,7 @@ def worst_of(rows: Sequence[Result]) -> tuple[Standing | None, str]:
     if worst is None:
         return None, ""
     told = [f"{len(found)} {word}" for found, word in ((false, "impossible"), (unlikely, "implausible")) if found]
-    runs = "run" if len(rows) == 1 else f"{len(rows)} runs"
-    return worst.verdict, f"of {runs} {' and '.join(told)}; {worst.prompt}: {worst.why}"
+    return worst.verdict, f"{', '.join(told)} of {counted(len(rows), 'run')}; {worst.prompt}: {worst.why}"
 
 
 def result(ruling: Ruling, **names: Unpack[Names]) -> Result:

@@ -152,7 +152,7 @@ class Study:
     def _decided(self, data: StudyData, rule: str | Rule) -> Found:
         uses = [rule] if isinstance(rule, str) else _code_of(rule)
         if uses and not self.trusted:
-            return "cannot tell", f"Its rule is code of {self.folder} ({uses[0]}), which --trust runs."
+            return "cannot tell", f"Its rule is code of {self.folder} ({uses[0]}), which only --trust runs."
         return self.function(rule)(data) if isinstance(rule, str) else predicates.decide(data, rule, self.function)
 
     def _made(self, data: StudyData, given: Any, build: Callable[..., Any]) -> Any:

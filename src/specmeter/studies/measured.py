@@ -121,7 +121,7 @@ def ran(part: str, state: RunState, *, checked: bool) -> Ran:
     if state.is_finished(checked=checked):
         return Ran(part=part, status="measured", reason="")
     if state.state == "complete":
-        reason = f"all {state.planned} requests were measured, and not checked yet"
+        reason = f"all {state.planned} requests were measured, but not checked yet"
         return Ran(part=part, status="incomplete", reason=reason)
     reason = f"{state.ok} of {state.planned} requests were measured" + (
         f", {state.failed} failed" if state.failed else ""

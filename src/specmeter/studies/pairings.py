@@ -126,7 +126,7 @@ class Pairing:
         mark = ", suspect" if line.verdict == "suspect" else ""
         ratio = quoted(self.ratio).removesuffix(" (no interval)")
         of = f" on {line.prompt}" if line.prompt else ""
-        claimed = "" if line.claimed_speedup is None else f", {line.claimed_speedup:.2f} does not stand"
+        claimed = "" if line.claimed_speedup is None else f", claimed {line.claimed_speedup:.2f} does not stand"
         speedup = f"no speedup{claimed}" if line.speedup is None else quoted(line.speedup)
         return f"{self.name}{of} (ratio {ratio}, {share(line.acceptance)} accepted{mark}): {speedup}"
 

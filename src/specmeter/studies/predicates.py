@@ -95,9 +95,10 @@ def _missing(rule: Rule, rows: Sequence[Row]) -> str:
     bad = [(row, line) for row in rows if (line := line_of(row)) is not None and not line.stands]
     if not bad:
         if rule.beside or rule.per:
-            return "What is to be compared was not all measured."
+            return "Not everything that is compared was measured."
         what = (rule.of or "").rpartition(".")[2].replace("_", " ")
-        return f"None of {len(rows)} {'rows' if line_of(rows[0]) is None else 'arms'} has a {what}."
+        of = "rows" if line_of(rows[0]) is None else "arms"
+        return f"None of {len(rows)} {of} has this number: {what}."
     row, line = bad[0]
     said = shown(row, rule.told) if rule.told and rule.missing else name_of(row)
     why = f"{said}{';' if rule.missing else ':'} {line.why}."

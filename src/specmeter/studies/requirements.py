@@ -62,9 +62,9 @@ def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[s
     missing = _lacking_of_plan(loaded, offline=offline)
     for name, model in models.items():
         if model.reference is None and model.made_from in missing:
-            missing[name] = f"{model.made_from}, which it is made from, is not there"
+            missing[name] = f"{model.made_from}, which it is made from, is missing"
         elif model.reference is None and quantizer is None and model.type not in OWN_TYPES:
-            missing[name] = f"{model.type} is made by llama-quantize only, and {without} (`{BUILD_COMMAND}` makes it)"
+            missing[name] = f"only llama-quantize makes {model.type}, and {without} (`{BUILD_COMMAND}` makes it)"
     return [name for name, model in models.items() if not model.only_source and name not in missing], missing
 
 
@@ -138,7 +138,9 @@ def _too_large(arms: Sequence[Arm], sizes: Mapping[str, Mapping[int, int]], memo
     for arm in arms:
         needed = sum(sizes[name][arm.engine.context] for name in _names(arm) if name in sizes)
         if needed > memory:
-            found[arm.id] = f"weights and KV cache need {needed / 1e9:.1f} GB, {memory / 1e9:.1f} GB are free here"
+            found[arm.id] = (
+                f"weights and KV cache need {needed / 1e9:.1f} GB, but only {memory / 1e9:.1f} GB are free here"
+            )
     return found
 
 

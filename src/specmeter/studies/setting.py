@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from specmeter.record import ExpertUnion, Host, ModelIdentity
 
 BENCH_NOTE = (
-    "Bench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text is of "
-    "no use; they show how the study is measured, not what it finds about the models of the document."
+    "Bench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text "
+    "is meaningless; they show how the study is measured, not what it finds about the document's models."
 )
 MOCK_NOTE = "Simulated: the engine was a mock; nothing here was measured."
-TIMING_NOTE = "Some models have random weights: what is said of their acceptance means nothing."
+TIMING_NOTE = "Some models have random weights: their acceptance means nothing."
 STAND_INS = ("bench", "mock")
 """Origins of models that no document names."""
 

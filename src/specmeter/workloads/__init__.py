@@ -14,14 +14,14 @@ Two runs are comparable only over the same prompts: each carries the SHA-256 of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from specmeter.errors import ExperimentError
 from specmeter.record import Prompt
+from specmeter.text import counted
 from specmeter.workloads.length import Tokenizer, cut_lengths, random_lengths
-from specmeter.workloads.packaged import collection, held_out_text, packaged
+from specmeter.workloads.packaged import collection, drawn, held_out_text, packaged
 from specmeter.workloads.spec import (
     BenchWorkload,
     FileWorkload,
@@ -98,14 +98,21 @@ def _refuse_too_many_in_turn(specs: Sequence[WorkloadSpec], counts: Mapping[str,
             )
 
 
-def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> Iterator[Item]:
+def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> Iterable[Item]:
     match spec:
         case StudiesWorkload(collection=str(name)):
             return collection(name)
         case BenchWorkload() | StudiesWorkload():
             return packaged(spec.source, spec.kinds, spec.per_kind, spec.seed)
         case FileWorkload():
-            return read_prompts([base_dir / path for path in spec.paths], spec.kind)
+            files = [base_dir / Path(path).expanduser() for path in spec.paths]
+            items = list(read_prompts(files, spec.kind, per_line=spec.per_line))
+            if spec.count is not None and spec.count > len(items):
+                raise ExperimentError(
+                    f"workloads: {spec.name}: count is {spec.count}, but there are {counted(len(items), 'prompt')}",
+                    fix=f"set count to {len(items)} or less",
+                )
+            return drawn(items, spec.count, spec.seed)
         case LengthWorkload():
             text, place = _source_text(spec, base_dir)
             return cut_lengths(text, spec.lengths, spec.per_length, spec.seed, _given(tokenizer, spec.name), place)
@@ -130,14 +137,21 @@ def _given(tokenizer: Tokenizer | None, name: str) -> Tokenizer:
 
 
 def _prompt(spec: WorkloadSpec, item: Item) -> Prompt:
-    return Prompt(
+    if item.before and spec.format != "chat":
+        raise ExperimentError(
+            f"workloads: {spec.name}: {item.id} is a conversation, which needs the model's chat template",
+            fix="set `format: chat`, or give plain prompts",
+        )
+    prompt = Prompt(
         id=f"{spec.name}/{item.id}",
         workload=spec.name,
         kind=item.kind,
         text=item.text,
+        before=item.before,
         format=spec.format,
-        sha256=sha256(item.text.encode()).hexdigest(),
+        sha256="",
         token_count=item.token_count,
         max_tokens=item.max_tokens if item.max_tokens is not None else spec.max_tokens,
         random_tokens=item.random_tokens,
     )
+    return prompt.model_copy(update={"sha256": prompt.digest()})

@@ -32,8 +32,15 @@ def packaged(folder: Folder, kinds: Sequence[str], per_kind: int, seed: int) -> 
                 f"workloads: per_kind is {per_kind}, but source {folder} has {len(items)} prompts of kind {kind}",
                 fix=f"set per_kind to {len(items)} or less",
             )
-        chosen = {item.id for item in sorted(items, key=lambda item: _draw(seed, item.id))[:per_kind]}
-        yield from (item for item in items if item.id in chosen)
+        yield from drawn(items, per_kind, seed)
+
+
+def drawn(items: Sequence[Item], count: int | None, seed: int) -> Sequence[Item]:
+    """`count` of them, in their order; which, depends on the seed and their own ids only. None: all."""
+    if count is None:
+        return items
+    chosen = {item.id for item in sorted(items, key=lambda item: _draw(seed, item.id))[:count]}
+    return [item for item in items if item.id in chosen]
 
 
 def collection(name: str) -> Iterator[Item]:

@@ -9,11 +9,17 @@ workloads:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from specmeter.record import Record
+from specmeter.record import Message, Record
 from specmeter.record.faults import NAME_PATTERN
 
 Kind = Literal["fact", "code", "reason", "zh", "edit"]
@@ -122,9 +128,22 @@ class FileWorkload(WorkloadBase):
         Field(min_length=1, max_length=10_000),
         AfterValidator(_distinct),
     ]
-    """Files, relative to the experiment file: `*.jsonl` holds a prompt per line, any other file is one prompt."""
+    """Files, relative to the experiment file: `*.jsonl` and `*.json` hold prompts or conversations, any other file is
+    one prompt."""
+    per_line: bool = False
+    """Every line of those other files is a prompt."""
+    count: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Only so many of the prompts, drawn by `seed`; none: all."""
+    seed: Seed = 1
+    """Which of the prompts are drawn."""
     kind: Name = "user"
     """Kind of prompts that do not name one."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_newer(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs that were begun before there was this choice are the same experiment."""
+        newer = {"per_line": False, "count": None, "seed": 1}
+        return {name: value for name, value in handler(self).items() if name not in newer or value != newer[name]}
 
 
 class RandomWorkload(WorkloadBase):
@@ -160,3 +179,5 @@ class Item(NamedTuple):
     token_count: int | None = None
     """Exact length by the target's tokenizer, where it was asked for."""
     random_tokens: bool = False
+    before: tuple[Message, ...] = ()
+    """Of a conversation: what was said before its last turn of the user."""

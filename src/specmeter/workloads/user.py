@@ -1,27 +1,32 @@
 """The user's own prompts, from files.
 
-`*.jsonl` holds one JSON object per line: `prompt` (or `text`), and if wanted `id`, `kind` and `max_tokens`. Blank lines
-are skipped. Prompts without an id are named after file and line, `mine-12`.
+`*.jsonl` holds one JSON object per line, `*.json` a list of them (or one). An object is a prompt: `prompt` (or `text`),
+and if wanted `id`, `kind` and `max_tokens`; or a conversation as others keep them (`chats`), of which `id`, `kind` and
+`max_tokens` are read too and everything else is left aside. Blank lines are skipped. Prompts without an id are named
+after file and line (or place in the list), `mine-12`.
 
-Any other file is one prompt, named after the file. Prompts have paragraphs and blank lines of their own, so a file is
-never split. The line break that editors put at its very end does not belong to the prompt, and line breaks of Windows
-become plain ones, so that a file means the same everywhere.
+Any other file is one prompt, named after the file, or one prompt per line where that is asked for. Prompts have
+paragraphs and blank lines of their own, so a file is not split unasked. The line break that editors put at its very end
+does not belong to the prompt, and line breaks of Windows become plain ones, so that a file means the same everywhere.
 
-Nothing is guessed: what is not UTF-8, unknown keys, doubled ids and empty prompts are refused, with the place.
+Nothing is guessed: what is not UTF-8, unknown keys of prompts, doubled ids and empty prompts are refused, with their
+place.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 from pydantic import Field, ValidationError
 
 from specmeter.errors import ExperimentError
 from specmeter.record import Record
+from specmeter.record.faults import first_fault
 from specmeter.text import size
+from specmeter.workloads.chats import chat, turns_of
 from specmeter.workloads.spec import Item, Name
 
 MAX_FILE_BYTES = 64 * 2**20
@@ -43,14 +48,15 @@ class Line(Record):
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
-def read_prompts(paths: Sequence[Path], kind: str) -> Iterator[Item]:
-    """All prompts of the files, in order; `kind` is that of prompts which do not name one.
+def read_prompts(paths: Sequence[Path], kind: str, *, per_line: bool = False) -> Iterator[Item]:
+    """All prompts of the files, in order; `kind` is that of prompts which do not name one, and `per_line` makes every
+    line of text files a prompt.
 
     Raises `ExperimentError` naming file and line of the first fault.
     """
     places: dict[str, str] = {}
     for path in paths:
-        for place, item in _items(path, kind):
+        for place, item in _items(path, kind, per_line=per_line):
             if not item.text.strip():
                 raise ExperimentError(f"{place}: the prompt is empty", fix="write a prompt there, or remove it")
             if item.id in places:
@@ -93,45 +99,70 @@ def read_text(path: Path) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def _items(path: Path, kind: str) -> Iterator[tuple[str, Item]]:
+def _items(path: Path, kind: str, *, per_line: bool) -> Iterator[tuple[str, Item]]:
     """(place, prompt) for each prompt of a file."""
     text = read_text(path)
-    if path.suffix.lower() != ".jsonl":
-        if len(text) > MAX_PROMPT_CHARACTERS:
-            raise ExperimentError(
-                f"{path}: the prompt has {len(text)} characters, more than {MAX_PROMPT_CHARACTERS}",
-                fix="use a shorter text",
-            )
-        yield str(path), Item(path.stem, kind, text.removesuffix("\n"))
+    ending = path.suffix.lower()
+    if ending not in (".jsonl", ".json") and not per_line:
+        yield str(path), Item(path.stem, kind, _bounded(text.removesuffix("\n"), str(path)))
         return
     if not text.strip():
-        raise ExperimentError(f"{path}: holds no prompt", fix='write one JSON object per line: {"prompt": "..."}')
+        raise ExperimentError(f"{path}: holds no prompt", fix=_HOW if ending == ".jsonl" else "write prompts into it")
+    if ending == ".json":
+        parsed = _parsed(text, str(path))
+        entries = cast("list[object]", parsed) if isinstance(parsed, list) else [parsed]
+        for number, entry in enumerate(entries, start=1):
+            place = f"{path}, entry {number}"
+            yield place, _item(entry, place, f"{path.stem}-{number}", kind)
+        return
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            place = f"{path}, line {number}"
-            yield place, _item(line, place, f"{path.stem}-{number}", kind)
+            place, own_id = f"{path}, line {number}", f"{path.stem}-{number}"
+            if ending == ".jsonl":
+                yield place, _item(_parsed(line, place), place, own_id, kind)
+            else:
+                yield place, Item(own_id, kind, _bounded(line, place))
 
 
-def _item(line: str, place: str, default_id: str, kind: str) -> Item:
+_HOW = 'write one JSON object per line: {"prompt": "..."}'
+
+
+def _bounded(text: str, place: str) -> str:
+    if len(text) > MAX_PROMPT_CHARACTERS:
+        raise ExperimentError(
+            f"{place}: the prompt has {len(text)} characters, more than {MAX_PROMPT_CHARACTERS}",
+            fix="use a shorter text",
+        )
+    return text
+
+
+def _parsed(text: str, place: str) -> Any:
     try:
-        # Python's own parser, since its messages name the column.
-        parsed = Line.model_validate(json.loads(line))
+        return json.loads(text)  # Python's own parser, since its messages name the column
     except json.JSONDecodeError as error:
-        raise ExperimentError(
-            f"{place}: not JSON: {error.msg} at column {error.colno}",
-            fix='write one object per line: {"prompt": "..."}',
-        ) from None
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(map(str, fault["loc"])) or "the line"
-        what = fault["msg"] if fault["loc"] else "not an object"
-        raise ExperimentError(f"{place}: {field}: {what}", fix="known keys: " + ", ".join(Line.model_fields)) from None
+        where = f"line {error.lineno}, column" if "\n" in text else "column"
+        raise ExperimentError(f"{place}: not JSON: {error.msg} at {where} {error.colno}", fix=_HOW) from None
     except (RecursionError, ValueError):  # of Python's limits
+        raise ExperimentError(f"{place}: nested too deeply, or a number with too many digits", fix=_HOW) from None
+
+
+def _item(entry: object, place: str, default_id: str, kind: str) -> Item:
+    if not isinstance(entry, Mapping):
+        raise ExperimentError(f"{place}: is not an object", fix=_HOW)
+    given = cast("Mapping[str, Any]", entry)
+    turns, before = turns_of(given), ()
+    if turns is not None:
+        said = chat(turns, place)
+        before = said.before
+        _bounded("".join((said.text, *(message.content for message in said.before))), place)
+        given = {"prompt": said.text, **{key: given[key] for key in ("id", "kind", "max_tokens") if key in given}}
+    try:
+        parsed = Line.model_validate(given)
+    except ValidationError as error:
         raise ExperimentError(
-            f"{place}: nested too deeply, or a number with too many digits",
-            fix='write one object per line: {"prompt": "..."}',
+            f"{place}: {first_fault(error)}", fix=f"known keys: {', '.join(Line.model_fields)}, messages, conversations"
         ) from None
     if (parsed.prompt is None) == (parsed.text is None):
         raise ExperimentError(f'{place}: needs either "prompt" or "text"', fix="give the prompt under one of the two")
     text = parsed.prompt if parsed.prompt is not None else parsed.text or ""
-    return Item(parsed.id or default_id, parsed.kind or kind, text, parsed.max_tokens)
+    return Item(parsed.id or default_id, parsed.kind or kind, text, parsed.max_tokens, before=before)

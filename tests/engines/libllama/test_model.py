@@ -58,9 +58,12 @@ def test_what_is_no_text_or_no_token_is_refused(opened: Opened) -> None:
 def test_a_chat_turn_is_put_into_the_models_own_template(opened: Opened) -> None:
     model = opened("dense").model
     with serve(core_path("dense")) as client:
-        for text in ("What is 2 + 2?", "第" * 2000):
-            asked = {"messages": [{"role": "user", "content": text}]}
-            assert model.chat(text) == client.post("/apply-template", json=asked).json()["prompt"]
+        said = [[{"role": "user", "content": text}] for text in ("What is 2 + 2?", "第" * 2000)]
+        roles = ("system", "user", "assistant", "user")
+        said.append([{"role": role, "content": f"{role} says this"} for role in roles])
+        for messages in said:
+            asked = {"messages": messages}
+            assert model.chat(messages) == client.post("/apply-template", json=asked).json()["prompt"]
 
 
 def test_log_softmax_sums_to_one() -> None:

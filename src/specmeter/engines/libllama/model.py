@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -184,8 +184,8 @@ class Model:
                 fix="use tokens of this model's own vocabulary",
             )
 
-    def chat(self, text: str) -> str:
-        """The user's turn `text` in the model's own chat template, ready for the assistant's answer.
+    def chat(self, conversation: Sequence[Mapping[str, str]]) -> str:
+        """Messages (`role`, `content`) in the model's own chat template, ready for the assistant's answer.
 
         Raises `EngineProtocolError` when the file has no template, or one that llama.cpp's C interface does not know
         (it recognises common templates and runs none).
@@ -193,12 +193,12 @@ class Model:
         template = self._lib.llama_model_chat_template(self.handle, None)
         if not template:
             raise EngineProtocolError(f"{self.path}: has no chat template", fix="use prompts of format `completion`")
-        content = text.encode()
-        message = capi.ChatMessage(b"user", content)
-        room = 2 * len(content) + 1024
+        said = [(it["role"].encode(), it["content"].encode()) for it in conversation]
+        messages = (capi.ChatMessage * len(said))(*(capi.ChatMessage(*it) for it in said))
+        room = 2 * sum(len(content) for _, content in said) + 1024 * len(said)
         for _attempt in range(2):
             buffer = ctypes.create_string_buffer(room)
-            size = self._lib.llama_chat_apply_template(template, ctypes.byref(message), 1, True, buffer, room)
+            size = self._lib.llama_chat_apply_template(template, messages, len(said), True, buffer, room)
             if size < 0:
                 break
             if size <= room:

@@ -181,7 +181,7 @@ class Session:
         """(what is generated for this prompt, its text in the model's template, its tokens)."""
         if prompt.max_tokens is not None:
             generation = generation.model_copy(update={"max_tokens": prompt.max_tokens})
-        text = self.target.model.chat(prompt.text) if prompt.format == "chat" else prompt.text
+        text = self.target.model.chat(prompt.messages) if prompt.format == "chat" else prompt.text
         return generation, text, self._tokens(text)
 
     def _tokens(self, text: str) -> list[int]:

@@ -202,10 +202,11 @@ class LlamaSession(ThreadedSession):
 
     def _text(self, prompt: Prompt) -> str:
         """What the server is to continue."""
-        utf8(prompt.text)
+        for text in (prompt.text, *(message.content for message in prompt.before)):
+            utf8(text)
         if prompt.format != "chat":
             return prompt.text
-        answer = self._call("POST", "/apply-template", {"messages": [{"role": "user", "content": prompt.text}]})
+        answer = self._call("POST", "/apply-template", {"messages": prompt.messages})
         text = answer.get("prompt")
         if not isinstance(text, str):
             raise garbage("/apply-template", answer)

@@ -205,7 +205,8 @@ class _Tape:
 
 
 def _prompt_tokens(prompt: Prompt) -> int:
-    return len(tokenize(prompt.text)) + (CHAT_TEMPLATE_TOKENS if prompt.format == "chat" else 0)
+    said = sum(len(tokenize(text)) for text in (*(it.content for it in prompt.before), prompt.text))
+    return said + (CHAT_TEMPLATE_TOKENS if prompt.format == "chat" else 0)
 
 
 def gamma(arm: Arm) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from specmeter.analysis.explain.account import Account, explain
+from specmeter.analysis.explain.ceiling import Ceiling, ceilings
 from specmeter.analysis.explain.memory_price import MemoryPrice, memory_prices
 from specmeter.analysis.explain.probes import probes_of
 from specmeter.analysis.positions import ArmPositions, positions
@@ -19,9 +20,10 @@ from specmeter.analysis.tally import Tallies, read_tallies
 from specmeter.probe import Probe
 from specmeter.probe.files import load_probe
 from specmeter.profile.figures import DraftLength, draft_lengths
-from specmeter.record import EngineIdentity, Finding, Host, Prompt, Session, TextRouting
-from specmeter.show.names import Names
+from specmeter.record import Arm, EngineIdentity, Finding, Host, Prompt, Session, TextRouting
+from specmeter.show.names import Names, label
 from specmeter.show.page.study_document import StudyDocument, document_of_run
+from specmeter.show.table import Cell
 from specmeter.store import RequestRow, RunStore
 from specmeter.store.environment import private, render_environment
 from specmeter.verdicts import Group, grouped
@@ -96,11 +98,27 @@ class Document:
     """Which experts the MoE targets choose for the run's texts."""
     study: StudyDocument | None
     """What the run says about the document that its experiment repeats; None for other experiments."""
+    ceilings: Mapping[str, Ceiling]
+    """Arm -> what its speedup cannot exceed, where that is known."""
+
+    @cached_property
+    def arms(self) -> dict[str, Arm]:
+        """What was asked for, by id."""
+        return {arm.id: arm for arm in self.run.arms}
 
     @cached_property
     def names(self) -> Names:
         """What each arm is called."""
         return Names(self.run.arms)
+
+    def named(self, arm_id: str) -> Cell:
+        """An arm in a table."""
+        return Cell(self.names[arm_id], id=label(arm_id))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether only `specmeter explain` tells where its time went."""
+        return self.run.state.ok > MOST_EXPLAINED
 
     @property
     def model_names(self) -> dict[str, str]:
@@ -151,6 +169,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             positions=positions(store, tallies) if explained else (),
             routing=tuple(store.routing()),
             study=document_of_run(run),
+            ceilings=ceilings(run.arms, run.summary.arms, probes),
         )
 
 

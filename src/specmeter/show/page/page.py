@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specmeter import __version__
 from specmeter.show import run_tables
 from specmeter.show.figure import Figure, specification
+from specmeter.show.run_arms import choices
 from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import details, sentence
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.show.style import PAGE
 from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, Language, Words, words
-from specmeter.text import printable, printable_lines, size
+from specmeter.text import pasted, printable, printable_lines, size
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from specmeter.show.page.study_document import StudyDocument
 
 _LONGEST_TEXT = 400_000
+_CODE, _AS_CODE = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
 T = TypeVar("T")
 
 
@@ -52,7 +54,9 @@ def run_page(
     """The report of a run. `index` links to the page of all studies, `downloads` (name, size) lie beside the page."""
     run = document.run
     figures = document_figures(document)
-    why = any(name in figures for name in ("parts", "yield", "positions", "accepted", "lookahead", "cost", "union"))
+    why = document.is_large or any(
+        name in figures for name in ("parts", "positions", "accepted", "lookahead", "cost", "union")
+    )
     study = ["study"] if document.study else []
     sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
     return render(
@@ -64,6 +68,9 @@ def run_page(
         title=f"{printable(run.name)} · specmeter",
         document=document,
         tables=run_tables.all_tables(document),
+        heads=_heads(run.answers),
+        lines=_lines(document),
+        filters=choices(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
         simulated=any(model.simulated for model in run.models),
         bench=any(model.origin == "bench" for model in run.models),
@@ -135,6 +142,9 @@ def render(
             details=voice.details,
             in_words=voice.in_words,
             either=voice.either,
+            prose=voice.prose,
+            spoken=voice.spoken,
+            headline=voice.headline,
             languages=languages,
             charts_json=Markup(_charts_json(shown, voice.languages)),
             policy=policy(css, vega, script),
@@ -158,17 +168,32 @@ class Voice:
         """The text of a key."""
         return self._in_each(lambda one: self._told(key, values, one))
 
-    def say(self, text: str | Phrase) -> Markup:
+    def say(self, text: str | Phrase, *, code: bool = False) -> Markup:
         """A phrase, or a sentence of ours, in every language; other text from outside as it is."""
         if not isinstance(text, str):
             return self.tell(text.key, **text.values)
         if all(one.told(text) == text for one in self.languages):
-            return self._isolated(text)
-        return self._in_each(lambda one: self._isolated(one.told(text)))
+            return self._isolated(text, code=code)
+        return self._in_each(lambda one: self._isolated(one.told(text), code=code))
 
     def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
         return self.in_words(lambda it, one: sentence(it, one, names), answer)
+
+    def headline(self, answer: Answer, names: Names) -> Markup:
+        """An answer in so few words that they are read at a glance."""
+
+        def said(it: Answer, one: Words) -> str:
+            return one(
+                f"headline.{it.decision}",
+                target=it.baseline_id.replace("/none", "", 1),
+                where=one("answer.where", kind=it.kind) if it.kind else "",
+                method=names.told(it.arm_id, one),
+                speedup=f"{it.speedup.point:.2f}",
+                unit=one(f"headline.{it.unit}s"),
+            )
+
+        return self.in_words(said, answer)
 
     def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
@@ -183,10 +208,23 @@ class Voice:
         return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
 
     def either(self, english: str, chinese: str) -> Markup:
-        """A sentence from outside in both languages; where there is no other, as `say` has it."""
+        """A sentence from outside in both languages; where there is no other, as `prose` has it."""
         if not chinese:
-            return self.say(english)
-        return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english))
+            return self.prose(english)
+        return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english, code=True))
+
+    def prose(self, text: str | Phrase) -> Markup:
+        """The same as `say`, but `code` within text from outside is shown as such."""
+        return self.say(text, code=True)
+
+    def spoken(self, text: str | Phrase, *, key: bool = False) -> Markup:
+        """Attributes that hold a text of an element that can hold none in several languages; `key`: of ours."""
+        from markupsafe import Markup
+
+        phrase = Phrase(text) if key and isinstance(text, str) else text
+        return Markup(" ").join(
+            Markup('data-say-{}="{}"').format(one.language, told(phrase, one)) for one in self.languages
+        )
 
     def label(self, key: str) -> Markup:
         """An `aria-label` of ours."""
@@ -217,7 +255,7 @@ class Voice:
 
     def _told(self, key: str, values: Mapping[str, object], one: Words) -> str:
         """Our own words, which may hold `code`, with what comes from outside escaped."""
-        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", one.text[key])
+        text = _CODE.sub(_AS_CODE, one.text[key])
         return text.format(**{name: self._escaped(value, one) for name, value in values.items()}) if values else text
 
     def _escaped(self, value: object, one: Words) -> object:
@@ -225,10 +263,11 @@ class Voice:
             return self._told(value.key, value.values, one)
         return value if isinstance(value, int | float) else self._isolated(one.told(str(value)))
 
-    def _isolated(self, text: str) -> Markup:
+    def _isolated(self, text: str, *, code: bool = False) -> Markup:
         from markupsafe import Markup, escape
 
-        return Markup("<bdi>{}</bdi>").format(escape(printable(text))) if text else Markup("")
+        shown = str(escape(printable(text)))
+        return Markup(f"<bdi>{_CODE.sub(_AS_CODE, shown) if code else shown}</bdi>") if text else Markup("")
 
 
 def policy(css: str, *scripts: str) -> str:
@@ -284,6 +323,22 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _heads(answers: Sequence[Answer]) -> list[Answer]:
+    """One for each target: the answer over all its prompts, or those on each kind of text where there is none."""
+    whole = {answer.baseline_id for answer in answers if not answer.kind}
+    return [answer for answer in answers if not answer.kind or answer.baseline_id not in whole]
+
+
+def _lines(document: Document) -> list[tuple[str, str]]:
+    """(arm, the command that serves as its answer advises), for the answers of the heading that advise something."""
+    found: list[tuple[str, str]] = []
+    for answer in _heads(document.run.answers):
+        advised = {"speculate": answer.arm_id, "do not speculate": answer.baseline_id}.get(answer.decision, "")
+        if advised in document.run.commands:
+            found.append((advised, pasted(document.run.commands[advised])))
+    return found
 
 
 def _moment(seconds: float) -> str:

@@ -306,7 +306,7 @@ def _answer(run: Run, answer: Answer) -> Row:
         Cell(printable(document.run.name)),
         Cell(f"{target} ({answer.kind})" if answer.kind else target),
         Cell(Phrase(f"decision.{answer.decision}")),
-        Cell(document.names[answer.arm_id]),
+        document.named(answer.arm_id),
         estimated(answer.speedup_simultaneous, 2),
         replace(verdict_cell(document, answer.arm_id), page=f"{run.slug}/index.html"),
     )

@@ -146,11 +146,16 @@ class Catalogue:
 @cache
 def ours() -> Mapping[str, str]:
     """Every sentence of the package, and of the studies that come with it."""
-    known: dict[str, str] = {}
-    for file in (resources.files("specmeter.show.words") / "sentences").iterdir():
-        for table in tomllib.loads(file.read_text("utf-8")).values():
-            known |= table
-    return known
+    files = [
+        *(resources.files("specmeter.show.words") / "sentences").iterdir(),
+        *(
+            it / "zh.toml"
+            for it in resources.files("specmeter.studies.library").iterdir()
+            if (it / "zh.toml").is_file()
+        ),
+    ]
+    tables = [table for file in files for table in tomllib.loads(file.read_text("utf-8")).values()]
+    return {english: chinese for table in tables for english, chinese in table.items()}
 
 
 @cache

@@ -8,7 +8,6 @@ from one answer, so they agree to the digit, or something was changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from specmeter.record import Session
 from specmeter.validity.checks.check import Check, about_request
@@ -29,7 +28,7 @@ def records_differ(data: RunData) -> Findings:
     Exact, except that the time of the first token is compared to a thousandth of a ms.
     """
     for prompt in data.prompts.values():
-        if sha256(prompt.text.encode("utf-8", "surrogatepass")).hexdigest() != prompt.sha256:
+        if prompt.digest() != prompt.sha256:
             yield about_run(
                 "records-differ",
                 "invalid",

@@ -19,7 +19,8 @@
     root.lang = language === "zh" ? "zh-Hans" : "en";
     each("[data-set-language]", (b) => b.setAttribute("aria-pressed", String(b.dataset.setLanguage === language)));
     each("[data-label-" + language + "]", (e) => e.setAttribute("aria-label", e.getAttribute("data-label-" + language)));
-    drawAll();
+    each("option", (e) => { e.textContent = e.getAttribute("data-say-" + language); });
+    show();
   }
   function setTheme(theme) {
     if (theme === "auto") delete root.dataset.theme; else root.dataset.theme = theme;
@@ -34,6 +35,63 @@
     remember("theme", button.dataset.setTheme);
   }));
   each("[data-print]", (button) => button.addEventListener("click", () => window.print()));
+
+  // --- filters: what readers choose of targets, methods and kinds; it is kept in the address ---------------------
+  const FILTERS = ["target", "method", "kind"];
+  const ADDRESS = /^#?(.*?)((?:&(?:target|method|kind)=[^&]*)*)$/;
+  const selects = [...document.querySelectorAll("[data-filter]")];
+  const chosen = {};
+  const fits = (of) => FILTERS.every((name) => !chosen[name] || !of[name] || of[name] === chosen[name]);
+  const isChosen = () => FILTERS.some((name) => chosen[name]);
+  const anchor = () => ADDRESS.exec(location.hash)[1];
+  function decoded(text) {
+    try { return decodeURIComponent(text); } catch { return ""; }
+  }
+  function address(place) {
+    const parts = FILTERS.filter((name) => chosen[name]).map((name) => "&" + name + "=" + encodeURIComponent(chosen[name]));
+    return place || parts.length ? "#" + place + parts.join("") : location.pathname + location.search;
+  }
+  function choose(wanted) {
+    for (const select of selects) {
+      const known = [...select.options].some((option) => option.value === wanted[select.dataset.filter]);
+      select.value = chosen[select.dataset.filter] = known ? wanted[select.dataset.filter] : "";
+    }
+    each("tbody tr", (row) => { row.hidden = !fits(row.dataset); });
+    each("[data-filter-none]", (button) => { button.disabled = !isChosen(); });
+    root.toggleAttribute("data-filtered", isChosen());
+  }
+  function chooseHere() {
+    const parts = ADDRESS.exec(location.hash)[2].split("&").filter(Boolean).map((part) => part.split("="));
+    if (parts.length) choose(Object.fromEntries(parts.map(([name, value]) => [name, decoded(value)])));
+    else if (isChosen()) history.replaceState(null, "", address(anchor())); // a link within the page keeps the choice
+    unfoldTo(decoded(anchor()), parts.length > 0);
+  }
+  function unfoldTo(id, scroll) {
+    const place = id && document.getElementById(id);
+    if (!place) return;
+    for (let part = place.closest("details"); part; part = part.parentElement.closest("details")) {
+      if (!part.open) { part.open = true; scroll = true; }
+    }
+    if (scroll) place.scrollIntoView();
+  }
+  for (const select of selects) {
+    select.addEventListener("change", () => {
+      choose(Object.fromEntries(selects.map((one) => [one.dataset.filter, one.value])));
+      history.replaceState(null, "", address(anchor()));
+      show();
+    });
+  }
+  each("[data-filter-none]", (button) => button.addEventListener("click", () => {
+    choose({});
+    history.replaceState(null, "", address(anchor()));
+    show();
+  }));
+  addEventListener("hashchange", () => { chooseHere(); show(); });
+  each("[data-unfold]", (button) => button.addEventListener("click", () => {
+    const parts = [...button.closest("section").querySelectorAll(button.dataset.unfold)];
+    const closed = parts.some((part) => !part.open);
+    for (const part of parts) part.open = closed;
+  }));
 
   // --- charts ---------------------------------------------------------------------------------------------------
   const tip = document.createElement("div");
@@ -59,8 +117,24 @@
   const quiet = vega.logger(vega.Error);
   const views = new Map();
   const BREAK = "(.{1,19}/|.{1,19}(?: |$))";
+  // Names that the chosen data does not have leave axes and legends; those that stay keep their colour and shape.
+  function pruned(spec, data) {
+    for (const layer of spec.layer ?? []) {
+      for (const [channel, of] of Object.entries(layer.encoding ?? {})) {
+        const scale = of.scale, names = scale?.domain;
+        if (!["x", "y", "color", "fill", "stroke", "shape", "xOffset", "yOffset", "strokeDash"].includes(channel)) continue;
+        if (of.type === "quantitative" || !Array.isArray(names)) continue;
+        const kept = names.map((name) => data.some((datum) => String(datum[of.field]) === String(name)));
+        if (!kept.includes(true)) continue;
+        scale.domain = names.filter((_, place) => kept[place]);
+        if (scale.range?.length === names.length) scale.range = scale.range.filter((_, place) => kept[place]);
+      }
+    }
+  }
   function narrowed(spec, width, data) {
     const config = spec.config, roomy = width >= 620;
+    for (const param of spec.params ?? []) if (param.name === "roomy" && !roomy) param.value = 0.3;
+    spec.width = width;
     config.axis.labelLimit = config.axisY.labelLimit = Math.max(96, Math.round(width * (roomy ? 0.36 : 0.4)));
     config.legend.columns = roomy ? 4 : 1;
     config.legend.labelLimit = Math.max(120, width - 60);
@@ -69,8 +143,9 @@
       // A row's name takes two lines, and the title of the axis below may reach under the names.
       config.axisX.titleAnchor = "end";
       for (const layer of spec.layer ?? [spec]) {
-        const axis = layer.encoding?.y?.field === "arm" ? layer.encoding.y.axis : null;
-        const names = axis ? data.map((datum) => datum.arm) : [];
+        const field = layer.encoding?.y?.field ?? "";
+        const axis = /^(arm$|named_|row_)/.test(field) ? layer.encoding.y.axis : null;
+        const names = axis ? data.map((datum) => datum[field]) : [];
         if (axis && names.some((name) => name.includes(" · "))) {
           Object.assign(axis, { labelExpr: "split(datum.label, ' · ')", labelFontSize: 10, labelLineHeight: 11, labelOffset: -5 });
         } else if (axis) {
@@ -90,12 +165,18 @@
     }
     return spec;
   }
+  // What is folded has no width yet: it gets that of what folds it, so that it is there when it is unfolded or printed.
+  const widthOf = (element) => element.clientWidth || element.closest("details")?.clientWidth || 0;
+  let paper = 0;
   async function draw(element) {
     const chart = payload[element.dataset.chart], name = element.getAttribute("aria-label");
-    const width = element.clientWidth;
-    if (!width) return;
-    const spec = narrowed(structuredClone(chart.specs[root.dataset.language]), width, chart.data);
-    spec.datasets = { table: structuredClone(chart.data) };
+    const data = chart.data.filter(fits);
+    element.toggleAttribute("data-empty", !data.length);
+    const width = paper || widthOf(element);
+    if (!width || !data.length) return;
+    const spec = narrowed(structuredClone(chart.specs[root.dataset.language]), width, data);
+    if (isChosen()) pruned(spec, data);
+    spec.datasets = { table: structuredClone(data) };
     const compiled = vegaLite.compile(spec, { logger: quiet }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
       expr: vega.expressionInterpreter, renderer: "svg", container: element, hover: true, loader, tooltip: showTip,
@@ -115,13 +196,26 @@
       root.dataset.drawn = root.dataset.language;
     });
   }
+  function show() {
+    hint();
+    drawAll();
+  }
+  function hint() {
+    each(".table", (table) => {
+      const scroll = table.querySelector(".scroll");
+      table.querySelector(".hint").hidden = scroll.scrollWidth <= scroll.clientWidth + 1;
+    });
+  }
   let resized = 0;
-  addEventListener("resize", () => {
+  function later() {
     clearTimeout(resized);
     resized = setTimeout(() => {
-      for (const [element, { width }] of views) if (Math.abs(width - element.clientWidth) > 40) { drawAll(); break; }
+      hint();
+      for (const [element, { width }] of views) if (Math.abs(width - widthOf(element)) > 40) { drawAll(); break; }
     }, 200);
-  });
+  }
+  addEventListener("resize", later);
+  each("details", (part) => part.addEventListener("toggle", later));
 
   // --- tables ---------------------------------------------------------------------------------------------------
   function key(row, column) {
@@ -144,7 +238,7 @@
   each("th button", (button) => button.addEventListener("click", () => sortBy(button.closest("th"))));
 
   function asText(table) {
-    const lines = [...table.rows].map((row) => [...row.cells].map((cell) => {
+    const lines = [...table.rows].filter((row) => !row.hidden).map((row) => [...row.cells].map((cell) => {
       const struck = cell.querySelector("s") ? " (!)" : "";
       return cell.innerText.replace(/\s+/g, " ").trim() + struck;
     }).join("\t"));
@@ -160,7 +254,8 @@
     area.remove();
   }
   each(".copy", (button) => button.addEventListener("click", async () => {
-    await copy(asText(button.closest(".table").querySelector("table")));
+    const command = button.closest(".command")?.querySelector("pre").textContent;
+    await copy(command ?? asText(button.closest(".table").querySelector("table")));
     button.classList.add("done");
     button.querySelectorAll("[data-before]").forEach((e) => { e.hidden = true; });
     button.querySelectorAll("[data-after]").forEach((e) => { e.hidden = false; });
@@ -170,16 +265,24 @@
     }, 1500);
   }));
 
-  // --- print: everything that is folded is opened ----------------------------------------------------------------
+  // --- print: everything that is folded is opened, and charts are drawn as wide as the paper -----------------------
+  const PAPER_PX = 688; // A4 within the margins of the style sheet
   let folded = [];
   addEventListener("beforeprint", () => {
     folded = [...document.querySelectorAll("details:not([open])")];
     for (const part of folded) part.open = true;
+    paper = PAPER_PX;
+    drawAll();
   });
-  addEventListener("afterprint", () => { for (const part of folded) part.open = false; });
+  addEventListener("afterprint", () => {
+    for (const part of folded) part.open = false;
+    paper = 0;
+    drawAll();
+  });
 
   each("[data-needs-script]", (e) => { e.hidden = false; });
   setTheme(recall("theme") ?? "auto");
+  chooseHere();
   const wanted = recall("language") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
   setLanguage(languages.includes(wanted) ? wanted : languages[0]);
 })();

@@ -105,7 +105,7 @@ def by_name(data: StudyData) -> dict[str, str]:
     """Rungs that are below 4 bits by their name alone."""
     few = [rung for rung in rungs(data) if rung.bits is not None and rung.bits < BITS <= rung.quality.bits_per_weight]
     names = ", ".join(f"{rung.title} ({rung.quality.bits_per_weight:.2f} bits per weight)" for rung in few)
-    return {"by_name": f" Below 4 by its name alone, and not counted: {names}." if few else ""}
+    return {"by_name": f" Below 4 bit by name only, and not counted: {names}." if few else ""}
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def memory_bound(data: StudyData) -> Found:
         if (found := bandwidth(rung)) is not None
     )
     text = (
-        f"Were memory alone the limit, every rung would read the same bytes per second. Read: {shown}; "
+        f"If memory alone set the pace, every rung would read the same bytes per second. Read: {shown}; "
         f"{small.title} over {large.title}: {quoted(read)}, taken as the same from {SAME[0]:g} to {SAME[1]:g}."
     )
     if data.bandwidth_bytes_per_s:
@@ -172,8 +172,10 @@ def suits(data: StudyData) -> Found:
     if found is None or rung is None or full is None:
         return "cannot tell", "Q4_K_M and F16 were not both scored on the same windows."
     share = rung.size_bytes / full.size_bytes
-    text = f"{found.told}. It has {share:.0%} of {full.title}'s size. "
-    text += f"Suiting is taken as less than {SUITS - 1:.0%} at a third."
+    text = (
+        f"{found.told}. It has {share:.0%} of {full.title}'s size. Suiting is taken as less than {SUITS - 1:.0%} "
+        "at a third."
+    )
     if above(found.loss, SUITS):
         return "contradicted", text
     return ("supported" if below(found.loss, SUITS) and share <= 1 / 3 else "cannot tell"), text
@@ -188,8 +190,8 @@ def dominates(data: StudyData) -> Found:
     speed, loss = faster(six, five), worse(six, five)
     text = (
         f"Q6_K over Q5_K_M: rate {quoted(speed, unit='x')}, perplexity {quoted(loss, 4, 'x')}, size "
-        f"{six.size_bytes / five.size_bytes:.2f}x. Beside the two that the document names, size is a third, and there "
-        f"{'Q6_K loses' if six.size_bytes > five.size_bytes else 'Q6_K wins as well'}."
+        f"{six.size_bytes / five.size_bytes:.2f}x. By size, the third measure beside the two that the document "
+        f"names, {'Q6_K loses' if six.size_bytes > five.size_bytes else 'Q6_K wins as well'}."
     )
     if below(speed, 1) or above(loss, 1):
         return "contradicted", text
@@ -207,7 +209,8 @@ def q6(data: StudyData) -> Found:
     against = f"; against Q5_K_M, which the sentence names, {six.size_bytes / five.size_bytes:.2f}x" if five else ""
     text = (
         f"Against {full.title}: rate {quoted(speed, unit='x')}, size {1 - share:.1%} less{against}; perplexity "
-        f"{quoted(percent_change(loss), 2, ' %')}. Held against: faster, half the size or less, under {NEAR - 1:.0%}."
+        f"{quoted(percent_change(loss), 2, ' %')}. Judged against: faster, half the size or less, under "
+        f"{NEAR - 1:.0%}."
     )
     if below(speed, 1) or share > SMALLER or above(loss, NEAR):
         return "contradicted", text

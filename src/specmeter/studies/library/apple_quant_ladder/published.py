@@ -62,10 +62,10 @@ def ladder() -> StudyData:
         lines,
         "WikiText-2 raw, test split, first 10 windows",
         (
-            "Of the seven generation rates, five have standard deviations from 10 to 20 tok/s over four runs (those of "
-            "Q3_K_M and Q2_K: 0.2 and 0.1): most of the ladder's order lies within them.",
-            "The rates are means of the runs' rates. Tokens over mean time is less where runs differ: 48.1 tok/s "
-            "instead of 54.0 for Q8_0.",
+            "Five of the seven generation rates have standard deviations from 10 to 20 tok/s over four runs "
+            "(those of Q3_K_M and Q2_K: 0.2 and 0.1): most of the ladder's order lies within them.",
+            "The rates are means of the runs' rates. Tokens over mean time is lower where runs differ: 48.1 "
+            "tok/s instead of 54.0 for Q8_0.",
         ),
     )
 
@@ -84,8 +84,8 @@ def families() -> StudyData:
         lines,
         "none: only rates were measured",
         (
-            "The data note a warm-up issue of MLX's cache at the two PTQ rows whose rates spread by 19.6 and 19.8 "
-            "tok/s: a spread of the measurement, not of the models.",
+            "The data note a warm-up issue of MLX's cache at the two PTQ rows whose rates spread by 19.6 and "
+            "19.8 tok/s: a spread of the measurement, not of the models.",
         ),
     )
 

@@ -33,7 +33,7 @@ def nothing_left(pairs: Sequence[Pairing]) -> str:
     """Why there is no speedup to judge by."""
     bad = [pair.line for pair in pairs if not pair.line.stands]
     if not pairs:
-        return "Nothing of this was measured."
+        return "None of this was measured."
     if not bad:
         return f"None of {len(pairs)} arms has a speedup."
     first = next(pair for pair in pairs if not pair.line.stands)
@@ -77,12 +77,12 @@ def governed(data: StudyData) -> Found:
         shown = "; ".join(f"{low.told}, but {high.told}" for low, high in against[:2])
         return (
             "contradicted",
-            f"Speedups differ where the ratio is the same or lower ({len(against)} pairs of arms whose intervals do "
-            f"not meet): {shown}. Acceptance and the cost of verification decide with it.",
+            f"Speedups differ although the ratio is the same or lower ({len(against)} pairs of arms whose "
+            f"intervals do not meet): {shown}. Acceptance and the cost of verification matter as well.",
         )
     if agreeing:
-        return "supported", f"In {agreeing} pairs of arms the faster draft gains more, and in none it gains less."
-    return "cannot tell", f"No two arms are told apart by their intervals: {_all(known)}."
+        return "supported", f"In {agreeing} pairs of arms the faster draft gains more, in none it gains less."
+    return "cannot tell", f"No two arms differ beyond their intervals: {_all(known)}."
 
 
 def sufficient(data: StudyData, targets: Sequence[str] | None = None) -> Found:
@@ -108,8 +108,8 @@ def sufficient(data: StudyData, targets: Sequence[str] | None = None) -> Found:
         return "supported", f"Every arm is on its side: {_all(known)}. {_asks(known)}"
     return (
         "cannot tell",
-        f"{len(right_above)} arms from a ratio of {RULE:g} on gain, {len(right_below)} below it lose, of the other "
-        f"{undecided} no interval decides: {_all(known)}. {_asks(known)}",
+        f"{len(right_above)} arms from a ratio of {RULE:g} on gain, {len(right_below)} below it lose, the other "
+        f"{undecided} are undecided: {_all(known)}. {_asks(known)}",
     )
 
 
@@ -129,11 +129,10 @@ def necessary(data: StudyData) -> Found:
         gaining = [pair for pair in known if pair.side == "above" and pair.outcome == "gains"]
         if gaining:
             return "supported", f"{lost} Above it these gain: {_all(gaining)}. {_asks(known)}"
-        return "cannot tell", f"{lost} None above it gains or was measured, so no threshold is found. {_asks(below)}"
+        return "cannot tell", f"{lost} No arm above it gains or was measured, so no threshold was found. {_asks(below)}"
     return (
         "cannot tell",
-        f"{losing} of {len(below)} arms below a ratio of {RULE:g} lose, no interval decides about the others: "
-        f"{_all(known)}.",
+        f"{losing} of {len(below)} arms below a ratio of {RULE:g} lose, the others are undecided: {_all(known)}.",
     )
 
 
@@ -160,9 +159,9 @@ def gain_at_low_acceptance(data: StudyData) -> Found:
         ) else f"No arm's cost is known: {_all(pairs)}."
     pair, best = max(found, key=lambda item: item[1])
     said = (
-        f"No arm accepts so little; {pair.told} costs {pair.line.step_cost:.2f} target forwards a step, and would at "
-        f"{share(LOW_ACCEPTANCE)} accepted be at most {best:.2f} times as fast as plain decoding, with the ends of its "
-        f"intervals that favour it (claimed: {CLAIMED:.3f}); the other arms less."
+        f"No arm accepts so little; {pair.told} costs {pair.line.step_cost:.2f} target forwards a step, so at "
+        f"{share(LOW_ACCEPTANCE)} accepted it would be at most {best:.2f} times as fast as plain decoding, "
+        f"taking the ends of its intervals that favour it (claimed: {CLAIMED:.3f}); the other arms less."
     )
     return ("contradicted" if best < 1 else "cannot tell"), said
 
@@ -178,8 +177,8 @@ def _not_by_verification(near: Sequence[Pairing], claimed: Sequence[Pairing]) ->
         return "cannot tell", f"{said} More needs a verification that is cheaper than one plain token."
     return by_counts(
         "contradicted",
-        f"{said} What saved the time was not the efficiency of verification but that it failed, by the raw log of a "
-        f"run behind {failed.name}: {failed.line.why.partition(f'{FAILED}: ')[2]}.",
+        f"{said} Time was saved not by efficient verification but because verification failed, by the raw log of "
+        f"a run behind {failed.name}: {failed.line.why.partition(f'{FAILED}: ')[2]}.",
     )
 
 
@@ -206,10 +205,13 @@ def _permitted(pair: Pairing) -> str:
     assert line.gamma is not None
     assert line.claimed_speedup is not None
     tau = permitted_speedup(line.acceptance.point, line.gamma)
-    said = f"{pair.name}: {line.claimed_speedup:.3f} is claimed, {share(line.acceptance)} accepted permit {tau:.3f}"
+    said = (
+        f"{pair.name}: {line.claimed_speedup:.3f} is claimed, but {share(line.acceptance)} accepted permit at "
+        f"most {tau:.3f}"
+    )
     if pair.draft_cost is not None:
         least = permitted_speedup(line.acceptance.point, line.gamma, pair.draft_cost)
-        said += f", and with the draft's own time {least:.2f}"
+        said += f", or {least:.2f} with the draft's own time"
     return f"{said}."
 
 
@@ -219,17 +221,20 @@ def _asks(pairs: Sequence[Pairing]) -> str:
     if not known:
         return ""
     parts = [_needs(pair) for pair in list({pair.line.draft: pair for pair in known}.values())[:3]]
-    return f"Break-even needs acceptance, not a ratio alone, even were verification free: {'; '.join(parts)}."
+    return f"Break-even needs acceptance, not a ratio alone, even if verification were free: {'; '.join(parts)}."
 
 
 def _needs(pair: Pairing) -> str:
     least, needed = pair.least_acceptance, pair.needed_acceptance
     ratio = pair.ratio.point if pair.ratio is not None else 0.0
-    said = f"{pair.line.draft} at {ratio:.2f} "
-    said += "could not pay with all accepted" if least is None or math.isinf(least) else f"needs {share(least)}"
-    if needed is not None:
-        said += f" ({'no acceptance suffices' if math.isinf(needed) else share(needed)} at the measured cost of a step)"
-    return f"{said} and has {share(pair.line.acceptance)}"
+    name, has = f"{pair.line.draft} at {ratio:.2f}", share(pair.line.acceptance)
+    if least is None or math.isinf(least):
+        return f"{name} could not pay even with all accepted, and has {has}"
+    if needed is None:
+        return f"{name} needs {share(least)} and has {has}"
+    if math.isinf(needed):
+        return f"{name} needs {share(least)} (no acceptance suffices at the measured cost of a step) and has {has}"
+    return f"{name} needs {share(least)} ({share(needed)} at the measured cost of a step) and has {has}"
 
 
 def _ordered(pairs: Sequence[Pairing]) -> list[tuple[Pairing, Pairing]]:

@@ -69,7 +69,7 @@ def overhead(data: StudyData) -> Found:
         return _printed_overhead(remote)
     shown = "; ".join(f"{backend.name} {quoted(backend.overhead_ms, 2, ' ms')}" for backend in known)
     if any(_beyond(backend.overhead_ms, *OVERHEAD_MS) for backend in known):
-        return "contradicted", f"A drafted token takes longer there by: {shown}; network and machines decide."
+        return "contradicted", f"A drafted token takes longer there by: {shown}; this depends on network and machines."
     inside = all(_within(backend.overhead_ms, *OVERHEAD_MS) for backend in known)
     return ("supported" if inside else "cannot tell"), f"A drafted token takes longer there by: {shown}."
 
@@ -94,10 +94,10 @@ def _printed_overhead(remote: Sequence[Backend]) -> Found:
     if against:
         return by_values(
             "contradicted",
-            f"By its own rates it is {rates}; and at those rates drafting alone takes longer than runs did: "
+            f"By its own rates it is {rates}; and at those rates drafting alone takes longer than the runs did: "
             f"{'; '.join(against)}.",
         )
-    return "cannot tell", f"By its own rates it is {rates}; no run of it can be believed."
+    return "cannot tell", f"By its own rates it is {rates}; no run of it stands."
 
 
 def calls(data: StudyData) -> Found:
@@ -107,13 +107,13 @@ def calls(data: StudyData) -> Found:
     if not known:
         return (
             "cannot tell",
-            "Nothing here counts calls. llama.cpp's protocol has one command for a whole graph, and one answer for its "
-            "output.",
+            "Calls are not counted here. llama.cpp's protocol has one command for a whole graph, and one answer "
+            "for its output.",
         )
     shown = "; ".join(
-        f"{backend.name}: {backend.place.forwards} forwards brought {backend.place.received_bytes:,.0f} bytes back, "
-        f"each one output of {backend.place.vocabulary} numbers, which leaves at most {backend.other_answers or 0:.1f} "
-        "other answers per drafted token"
+        f"{backend.name}: {backend.place.forwards} forwards brought {backend.place.received_bytes:,.0f} bytes "
+        f"back, each an output of {backend.place.vocabulary} numbers, which leaves at most "
+        f"{backend.other_answers or 0:.1f} other answers per drafted token"
         for backend in known
     )
     most = max(backend.other_answers or 0.0 for backend in known)
@@ -136,12 +136,12 @@ def bandwidth(data: StudyData) -> Found:
         return "cannot tell", _least_transfer(data)
     shares = [(backend, (backend.transfer_ms or 0.0), backend.overhead_ms) for backend in known]
     shown = "; ".join(
-        f"{backend.name}: {sum(backend.bytes_per_token or (0, 0)) / 1e3:,.1f} kB per drafted token, which take at "
-        f"least {transfer:.2f} ms at 1 Gbit/s, of an overhead of {quoted(overhead, 2, ' ms')}"
+        f"{backend.name}: {sum(backend.bytes_per_token or (0, 0)) / 1e3:,.1f} kB per drafted token, which take "
+        f"at least {transfer:.2f} ms at 1 Gbit/s, of an overhead of {quoted(overhead, 2, ' ms')}"
         for backend, transfer, overhead in shares
     )
     if any(it is not None and it.high is not None and transfer >= _LARGE * it.high for _, transfer, it in shares):
-        return "contradicted", f"{shown}: on the document's network bytes alone would be most of it."
+        return "contradicted", f"{shown}: on the document's network, bytes alone would be most of it."
     small = all(it is not None and it.low is not None and transfer <= _SMALL * it.low for _, transfer, it in shares)
     return ("supported" if small else "cannot tell"), f"{shown}."
 
@@ -149,13 +149,13 @@ def bandwidth(data: StudyData) -> Found:
 def _least_transfer(data: StudyData) -> str:
     vocabulary = next((place.vocabulary for place in data.places if place.machine and place.vocabulary), None)
     if vocabulary is None:
-        return "Nobody counted bytes here."
+        return "Bytes were not counted here."
     size = 4 * vocabulary
     least = 1000 * size / (1e9 / 8)
     return (
         f"No bytes were published. Each forward of the draft sends its output back, {vocabulary:,} numbers or "
-        f"{size / 1e6:.2f} MB, which takes at least {least:.1f} ms at 1 Gbit/s: {least / OVERHEAD_MS[0]:.0%} of 51 ms, "
-        "before any graph is sent."
+        f"{size / 1e6:.2f} MB, which takes at least {least:.1f} ms at 1 Gbit/s: {least / OVERHEAD_MS[0]:.0%} of "
+        "51 ms, before any graph is sent."
     )
 
 
@@ -163,7 +163,7 @@ def first_runs(data: StudyData) -> Found:
     """By what logs say of the runs; their rates beside the local draft's decide nothing."""
     withdrawn = [backend for backend in backends(data, withdrawn=True) if backend.remote]
     if not withdrawn:
-        told = "These runs are the document's own; none of them is in this data."
+        told = "These runs are the document's own; this data has none of them."
         return ("cannot tell" if data.origin == "published" else "does not apply here"), told
     rates = "; ".join(f"{backend.name.partition(' (')[0]} {_change(backend.to_local)}" for backend in withdrawn)
     logged = [backend for backend in withdrawn if backend.place.held_by]
@@ -180,8 +180,8 @@ def first_runs(data: StudyData) -> Found:
             return by_counts("supported", f"Logs of all say so ({told}). Rates beside the local draft: {rates}.")
         return (
             "cannot tell",
-            f"Logs say so of {logs} of {runs} runs ({told}); of the others there is none, and rates beside the local "
-            f"draft's decide nothing: {rates}.",
+            f"Logs say so of {logs} of {runs} runs ({told}); the others have no log, and their rates beside the "
+            f"local draft's decide nothing: {rates}.",
         )
     return "cannot tell", f"No log of them says where the draft lay. Rates beside the local draft: {rates}."
 
@@ -195,8 +195,8 @@ def acceptance(data: StudyData) -> Found:
         shown = "; ".join(f"{backend.name}: {both[0]} of {both[1]} requests" for backend, both in same)
         return by_counts(
             "contradicted",
-            f"These drafts ran on the other machine, by buffers and bytes, with the local draft's acceptance to the "
-            f"token: {shown}. Greedy drafts are the same wherever they are made.",
+            "These drafts ran on the other machine, by buffers and bytes, with exactly the local draft's "
+            f"acceptance: {shown}. Greedy drafts are the same wherever they are made.",
         )
     if proven:
         other = sum(both[1] - both[0] for _, both in proven)
@@ -204,7 +204,7 @@ def acceptance(data: StudyData) -> Found:
         if compared and other == compared:
             return by_counts(
                 "supported",
-                f"All of {compared} requests drafted there have another acceptance than those drafted here.",
+                f"All {compared} requests drafted there have another acceptance than those drafted here.",
             )
         return (
             "cannot tell",
@@ -217,9 +217,9 @@ def acceptance(data: StudyData) -> Found:
             return (
                 "cannot tell",
                 f"In the document's second runs {first.name} and {second.name}, two machines, have identical "
-                f"acceptance on {equal} of {compared} prompts, as greedy drafts have wherever they are made. But it "
-                f"is not the local draft's ({share(first.line.acceptance)} and {share(_local(first))}), so no run is "
-                "here that was surely remote and has the local acceptance.",
+                f"acceptance on {equal} of {compared} prompts, as greedy drafts have wherever they are made. But "
+                f"it is not the local draft's ({share(first.line.acceptance)} and {share(_local(first))}), so no "
+                "run here was certainly remote and has the local acceptance.",
             )
     return "cannot tell", _nothing(remote)
 
@@ -233,7 +233,7 @@ def _nothing(remote: Sequence[Backend]) -> str:
     local = remote[0].local
     if local is not None and not local.line.stands:
         return f"The local draft that they are compared with does not stand: {local.line.why}."
-    return f"{len(remote)} arms with a remote draft have no number for it."
+    return f"{len(remote)} arms with a remote draft lack this number."
 
 
 def _local(backend: Backend) -> Estimate | None:

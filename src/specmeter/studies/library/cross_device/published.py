@@ -59,10 +59,10 @@ def published() -> StudyData:
         bandwidth_bytes_per_s=800e9,
         notes=(
             "One run for each of three prompts and three places. Rates are `eff_tps`: tokens that the target "
-            "evaluated, the prompt's and those of rejected drafts among them, over the life of its context.",
-            "In the raw log of these runs that was published, 40 verifications took place of the 177 that were asked "
-            "for; the others failed. The local draft's counters on the same prompt say the same.",
-            f"`specmeter audit --published apple` rules both series of runs: {tally('apple', _AGAIN, _FIRST)}.",
+            "evaluated, including the prompt's and those of rejected drafts, over the life of its context.",
+            "In the raw log of these runs that was published, 40 of 177 verifications took place; the others "
+            "failed. The local draft's counters on the same prompt say the same.",
+            f"`specmeter audit --published apple` rules on both series of runs: {tally('apple', _AGAIN, _FIRST)}.",
         ),
     )
 

@@ -122,7 +122,7 @@ def machine_ratio(data: StudyData) -> Found:
         return "does not apply here", f"The claim is about two machines; measured on {names}."
     said = "; ".join(f"{subject} {quoted(ratio)}" for subject, ratio in ratios.items())
     ratio = ratios[DENSE]
-    told = f"Held against the 9B model, the only one in the page's table; smaller ones of its data gain less: {said}."
+    told = f"Judged by the 9B model, the only one in the page's table; the smaller ones of its data gain less: {said}."
     if ratio.low is not None and ratio.high is not None:
         least, most = CLAIMED_RATIO * (1 - ABOUT), CLAIMED_RATIO * (1 + ABOUT)
         inside = above(ratio, least) and below(ratio, most)
@@ -149,9 +149,11 @@ def scales(data: StudyData) -> Found:
     if not ratios:
         return "cannot tell", f"Nothing was measured on both {fast.name} and {slow.name}."
     said = "; ".join(f"{subject} {quoted(ratio)}" for subject, ratio in ratios.items())
-    head = f"{fast.name} has {times:.2f} times the bandwidth of {slow.name} and generates so many times as fast: {said}"
+    head = (
+        f"{fast.name} has {times:.2f} times the bandwidth of {slow.name} and generates this many times as fast: {said}"
+    )
     least = FAITHFUL * times
-    less = f"{head}: less than bandwidth gives, and the less the smaller the model, where something else takes time."
+    less = f"{head}: less than bandwidth gives, and less for smaller models, where other work takes time."
     if all(above(ratio, least) for ratio in ratios.values()):
         return "supported", f"{head}."
     if any(below(ratio, least) for ratio in ratios.values()):
@@ -160,7 +162,7 @@ def scales(data: StudyData) -> Found:
         return by_values("contradicted", less)
     if printed and all(above(ratio, least) or _single(ratio) >= least for ratio in ratios.values()):
         return by_values("supported", f"{head}.")
-    return "cannot tell", f"{head}; intervals do not decide."
+    return "cannot tell", f"{head}; the intervals do not decide."
 
 
 def _single(value: Estimate) -> float:
@@ -187,14 +189,14 @@ def utilisation(data: StudyData) -> Found:
     known = list(documented(table))
     if not known:
         shares = [(line, line.utilisation) for line in plain(table) if line.utilisation is not None]
-        told = "The claim is about three machines, none of which is here."
+        told = "The claim is about three machines that are not here."
         return ("does not apply here", f"{told} Here: {_named(shares)}.") if shares else ("cannot tell", told)
     said = ", ".join(f"{_percent(share)} on {name}" for name, share in known)
     if not all(_printed_right(name, share) for name, share in known):
         return by_counts(
             "contradicted",
-            f"Rate times bytes of the file over bandwidth is {said}. The page's figures are those with GiB in the "
-            "place of GB; the document's own data prints others again (69.1, 70.9, 82.4 %).",
+            f"Rate times the file's bytes over bandwidth is {said}. The page's figures are those with GiB "
+            "instead of GB; the document's own data has others again (69.1, 70.9, 82.4 %).",
         )
     return by_counts("supported", f"{said}.")
 

@@ -32,8 +32,8 @@ def published() -> StudyData:
         machine=", ".join(machine.name for machine in table.machines),
         machines=table,
         notes=(
-            "Rates of the M2 Ultra have intervals from the standard deviations of four runs; of the other machines the "
-            "document prints rates alone.",
+            "Rates of the M2 Ultra have intervals from the standard deviations of four runs; of the other "
+            "machines the document prints rates alone.",
             "Bandwidths are peaks as the document states them.",
         ),
     )

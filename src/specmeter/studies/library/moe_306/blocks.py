@@ -187,7 +187,7 @@ def without(lines: Sequence[ArmResult]) -> str:
     if not lines:
         return "The configurations that decide were not measured."
     if not refuted and believable(lines):
-        return f"Not all configurations that decide were measured; there are: {listed(believable(lines))}."
+        return f"Not all configurations that decide were measured; known are: {listed(believable(lines))}."
     if not refuted:
         return f"None of {len(lines)} configurations has a baseline on its own prompts in its own blocks."
     bounds = Counter(line.why.partition(":")[0] for line in refuted)

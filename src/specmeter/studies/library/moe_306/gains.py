@@ -69,7 +69,7 @@ def low_acceptance(data: StudyData) -> Found:
         worst = max(over or usable, key=acceptance_of)
         found += f"The highest: {named(worst)} (suite {worst.suite}) {percent(worst.acceptance)}."
     if usable and len(usable) < len(lines):
-        found += f" {len(lines) - len(usable)} more do not stand and were not counted."
+        found += f" {len(lines) - len(usable)} more are invalid and were not counted."
     return ruling, found
 
 
@@ -79,14 +79,16 @@ def _printed_acceptance(data: StudyData) -> Found:
     shares = [it.acceptance for it in data.results if it.config in drafted and it.acceptance is not None]
     over = denied_by(shares, most=LOW_ACCEPTANCE, last_digit=0.01)
     told = (
-        f"Of {len(shares)} generations of suites B and D {len(over)} accepted more than 4 %, beyond its last digit; "
-        f"the highest {100 * max(shares, default=0):.1f} %"
+        f"Of {len(shares)} generations of suites B and D {len(over)} accepted more than 4 %, beyond its last "
+        f"digit; the highest {100 * max(shares, default=0):.1f} %"
     )
     printed = [share for line in speculative(data) if (share := acceptance_of(line))]
-    told += f". The paper's means over prompts reach {100 * max(printed, default=0):.1f} %, and hide these prompts"
+    told += f". The paper's means over prompts hide them: they reach {100 * max(printed, default=0):.1f} %"
     swept = [it.acceptance for it in data.results if it.config not in drafted and it.acceptance is not None]
     if swept and all(share == 1 for share in swept):
-        told += f". The 100 % of all {len(swept)} generations of suite F were not counted: it is all that counter says"
+        told += (
+            f". The 100 % of all {len(swept)} generations of suite F was not counted: that counter can only say 100 %"
+        )
     return by_values("contradicted" if over else "cannot tell", f"{told}.")
 
 
@@ -125,7 +127,7 @@ def always_enable(data: StudyData) -> Found:
     losing = [line for line in others if below(line.speedup, 1)]
     return ruling, (
         f"As advised (smallest draft, gamma {GAMMAS[-1]}): {listed(usable)}{mean}. Of all {len(others)} MoE "
-        f"configurations {len(losing)} lose beyond the interval, each taken by itself."
+        f"configurations {len(losing)} are slower beyond their own interval."
     )
 
 
@@ -143,7 +145,7 @@ def better_drafts(data: StudyData) -> Found:
         ruling = "cannot tell"
         found = f"No MoE configuration accepts more than 50 % with the whole interval ({acceptances(lines)})."
     else:
-        ruling, found = "cannot tell", "No MoE configuration with a believable speedup accepts more than 50 %."
+        ruling, found = "cannot tell", "No MoE configuration with a usable speedup accepts more than 50 %."
     return ruling, found
 
 
@@ -174,7 +176,7 @@ def total_parameters(data: StudyData) -> Found:
     if rows and not usable:
         ruling, found = undecided([line for line, _ in rows])
     elif len({total for _, total in usable}) < 3:
-        ruling, found = "cannot tell", "Three sizes of targets with a speedup that can be believed are needed."
+        ruling, found = "cannot tell", "Three sizes of targets with usable speedups are needed."
     else:
         ruling: RulingWord = "supported" if all(faster(data, b, a) for a, b in steps) else "cannot tell"
         found = f"At gamma 8, from few to many parameters in all: {listed([line for line, _ in ordered])}."
@@ -182,7 +184,7 @@ def total_parameters(data: StudyData) -> Found:
             fewer, more = against[0]
             ruling = "contradicted"
             found += (
-                f" {named(more)} has more parameters than {label(fewer.target)}, and gains less beyond the interval."
+                f" {named(more)} has more parameters than {label(fewer.target)} and gains less, beyond the interval."
             )
     return ruling, found
 
@@ -237,7 +239,7 @@ def smallest_draft(data: StudyData) -> Found:
         found = (
             f"The smaller draft is faster beyond the interval in {sum(for_it)} of {len(usable)} pairs, slower in "
             f"{sum(against)}"
-            + in_the_mean(mean, ", in the mean it runs at")
+            + in_the_mean(mean, ", on average it runs at")
             + ": "
             + "; ".join(
                 f"{label(a.target)} gamma {a.gamma} {quoted(a.speedup, unit='x')} against {quoted(b.speedup, unit='x')}"
@@ -335,9 +337,9 @@ def _lengths(data: StudyData) -> Found:
     shares = [r.acceptance for r in data.results if r.config in configs and r.acceptance is not None]
     if len(shares) >= LEAST_EXACT and all(share == 1 for share in shares):
         return "cannot tell", (
-            f"{shown} But all {len(shares)} generations say that exactly 100 % was accepted: that is not the "
-            "speculation of the other suites, whose acceptance is the paper's subject, and a counter that cannot say "
-            "anything else is not evidence."
+            f"{shown} But all {len(shares)} generations say that exactly 100 % was accepted: that differs from "
+            "the speculation of the other suites, whose acceptance is the paper's subject, and a counter that "
+            "can only say 100 % is not evidence."
         )
     ruling, mean = gains(data, usable)
     return ruling, f"{shown[:-1]}{mean}."

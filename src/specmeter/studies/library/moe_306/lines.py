@@ -172,8 +172,8 @@ class OtherFormat:
     def told(self) -> str:
         """As a sentence goes on."""
         return (
-            f"the draft's time is that of the same model in {self.measured}; it drafts in {self.drafts_in}, by its "
-            f"bytes at most {self.at_most:.2f} times as fast"
+            f"the draft's time is that of the same model in {self.measured}; as a draft it runs in "
+            f"{self.drafts_in}, at most {self.at_most:.2f} times as fast by its bytes"
         )
 
 

@@ -57,7 +57,7 @@ LOW_ACCEPTANCE = 0.04
 PREMISE = "as the paper itself has it: its cost grows with the tokens verified, if sub-linearly (2.2, 4.4)"
 """What turns a bound that rests on an assumption into a contradiction: the document makes that very assumption."""
 
-DRAFTS_PAID = "drafts are paid for, at the draft's rate by itself and gamma tokens in every step"
+DRAFTS_PAID = "drafts cost the draft model's own time, with gamma tokens in every step"
 """What the second bound rests on beside the premise."""
 
 MARGIN = 0.02
@@ -80,7 +80,7 @@ def amortization(data: StudyData) -> Found:
     most = max(low, key=lambda found: found.point)
     ruling = _all_or_any(supported=[above(zero, 1) for _, zero in zeros], contradicted=[below(z, 1) for _, z in zeros])
     found = (
-        f"Were nothing accepted, the measured steps would decode at {min(z.point for _, z in zeros):.2f} to "
+        f"With nothing accepted, the measured steps would decode at {min(z.point for _, z in zeros):.2f} to "
         f"{best[1].point:.2f} of plain speed (best: {named(best[0])}, {quoted(best[1], unit='x')}): a step takes "
         f"as long as {1 / best[1].point:.2f} plain tokens or more. At 4 % acceptance they would reach at most "
         f"{quoted(most, unit='x')}."
@@ -92,7 +92,7 @@ def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> Found:
     """Without a speedup that can be believed: which bound the audit finds the claimed ones beyond."""
     claimed = [(line, row) for line in lines if line.claimed_speedup and (row := evaluate(data, line)) is not None]
     if not claimed:
-        return "cannot tell", "No speedup of an MoE target over its baseline that can be believed, with tau, is there."
+        return "cannot tell", "No usable speedup of an MoE target over its baseline comes with a tau."
     broken = sum(line.why.startswith("speedup-above-tau") for line, _ in claimed)
     unpaid = sum(
         line.why.startswith("speedup-above-cost-bound")
@@ -104,10 +104,13 @@ def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> Found:
     if row.format is not None and row.permitted_at_most is not None:
         paid += f" ({row.format.told}: {row.permitted_at_most:.2f}x)"
     found = (
-        f"{broken} of {len(claimed)} printed speedups are above what their own acceptance permits if a verification "
-        f"takes no less time than one plain token, {PREMISE}. "
-        + (f"{unpaid} more are above it once {DRAFTS_PAID}. " if unpaid else "")
-        + f"{named(line)}: {line.claimed_speedup:.2f}x is claimed at {100 * _share(line):.2f} % accepted, which "
+        f"By their own acceptance {broken} of {len(claimed)} printed speedups are too high if a verification takes at "
+        f"least the time of one plain token, {PREMISE}."
+    )
+    if unpaid:
+        found += f" Too high as well are {unpaid} more once {DRAFTS_PAID}."
+    found += (
+        f" Claimed for {named(line)}: {line.claimed_speedup:.2f}x at {100 * _share(line):.2f} % accepted, which "
         f"permits {row.tau:.2f}x{paid}."
     )
     decided = broken and broken + unpaid == len(claimed)
@@ -123,10 +126,10 @@ def equation_2(data: StudyData) -> Found:
         ruling = "contradicted" if off else "supported" if all(map(_right, rows)) else "cannot tell"
         row, over_tau = max(rows, key=_excess), sum(_value(row) > row.tau for row in rows)
         found = (
-            f"Eq. 2 over the measured speedup is gamma / tau, tokens drafted over tokens emitted per step: "
-            f"{min(map(_excess, rows)):.2f} to {_excess(row):.2f}, and off by more than {MARGIN:.0%} with the whole "
-            f"interval in {len(off)} of {len(rows)} configurations. {named(row.line)}: {_value(row):.2f}x by Eq. 2, "
-            f"{quoted(row.line.speedup, unit='x')} measured"
+            "Eq. 2 over the measured speedup is gamma / tau, tokens drafted over tokens emitted per step: "
+            f"{min(map(_excess, rows)):.2f} to {_excess(row):.2f}; in {len(off)} of {len(rows)} configurations "
+            f"it is off by more than {MARGIN:.0%} with the whole interval. {named(row.line)}: {_value(row):.2f}x "
+            f"by Eq. 2, {quoted(row.line.speedup, unit='x')} measured"
             + (f"; in {over_tau} it is above tau, the ceiling of such steps." if over_tau else ".")
         )
     elif claimed:
@@ -138,7 +141,7 @@ def equation_2(data: StudyData) -> Found:
             f"configurations {min(map(_excess, claimed)):.1f} to {_excess(row):.1f} times what is printed.",
         )
     else:
-        ruling, found = "cannot tell", "No configuration with a speedup, an acceptance and a draft length."
+        ruling, found = "cannot tell", "No configuration has a speedup, an acceptance and a draft length."
     return ruling, found
 
 
@@ -150,7 +153,7 @@ def moe_tax(data: StudyData) -> Found:
     reached = max(dense, key=lambda found: found.point, default=None)
     limit = data.bandwidth_bytes_per_s
     if not mixtures:
-        ruling, found = "cannot tell", "No decode rate of an MoE target with the size of its file."
+        ruling, found = "cannot tell", "No decode rate of an MoE target comes with the size of its file."
     else:
         over_peak = [limit is not None and above(row.whole, limit) for row in mixtures]
         over_dense = [
@@ -175,11 +178,11 @@ def _tax_found(mixtures: Sequence[Traffic], reached: Estimate | None, limit: flo
         text += f" and its dense models reach {_gb(reached)}"
     if row.least is not None and row.model.bytes_per_token is not None:
         share = row.model.bytes_per_token / (row.model.size_bytes or row.model.bytes_per_token)
-        text += f". The {share:.0%} of the file that one token reads make {_gb(row.least)}"
+        text += f". The {share:.0%} of the file that one token reads take {_gb(row.least)}"
         if reached is not None:
             share = row.least.point / reached.point
             text += f", {share:.0%} of what dense models reach"
-            text += ": reading weights is not all that takes time" if share < NEAR else ""
+            text += ": reading weights does not take all of the time" if share < NEAR else ""
     return text + "."
 
 
@@ -194,7 +197,7 @@ def verification_cost(data: StudyData) -> Found:
         ruling, found = (
             "cannot tell",
             (
-                "The time of a verification needs a believable rate, a measured tau and the draft's own rate, at "
+                "The time of a verification needs a usable rate, a measured tau and the draft's own rate, at "
                 "gamma 4 and at gamma 16."
             ),
         )
@@ -206,7 +209,7 @@ def verification_cost(data: StudyData) -> Found:
         found = (
             "Verification, the step less its drafts at the draft's own rate, takes at gamma 16 over gamma 4: "
             + ", ".join(f"{name} {quoted(ratio, unit='x')}" for name, ratio in ratios)
-            + ". Taken as refuted where the whole interval of an MoE target lies above 2."
+            + ". Taken as refuted if the whole interval of an MoE target lies above 2."
             + ("" if (other := other_format(data, SMALL)) is None else f" {other.told[:1].upper()}{other.told[1:]}.")
         )
     return ruling, found
@@ -291,7 +294,7 @@ def gain_range(data: StudyData) -> Found:
         told = f"{len(outside)} of {len(measured)} configurations lie outside with their whole interval."
         return "contradicted" if outside else "cannot tell", told
     outside = [f"{named(line)} {value:.2f}x" for line, value in claimed if not low <= value <= high]
-    told = f"Its own Table 5 has {len(outside)} of {len(claimed)} configurations of the mixtures outside of it"
+    told = f"Its own Table 5 has {len(outside)} of {len(claimed)} configurations of the mixtures outside it"
     return by_values("contradicted" if outside else "cannot tell", f"{told}: {'; '.join(outside)}.")
 
 
@@ -299,7 +302,7 @@ def draft_cost(data: StudyData) -> Found:
     """The smaller draft is 2.5 times cheaper than the larger one."""
     small, large = draft_rate(data, SMALL), draft_rate(data, LARGE)
     if small is None or large is None:
-        return "cannot tell", "The rates of both drafts by themselves are needed."
+        return "cannot tell", "The rates of both drafts alone are needed."
     ratio = quotient(small, large, unit="x", method="ratio of two rates")
     where = "By its own Table 4 " if data.origin == "published" else ""
     told = f"{where}{label(alone(SMALL))} is {quoted(ratio, unit='x')} as fast as {label(alone(LARGE))}"
@@ -308,7 +311,7 @@ def draft_cost(data: StudyData) -> Found:
     if other is not None:
         most = scaled(ratio, other.at_most)
         told += f"; {other.told}, so {quoted(most, unit='x')} at most"
-    told += ". In parameters it is 2.5 to 1, but a draft costs time"
+    told += ". In parameters the ratio is 2.5 to 1, but a draft costs time"
     ruling: RulingWord = (
         "contradicted" if below(most, CHEAPER - 0.05) or above(ratio, CHEAPER + 0.05) else "cannot tell"
     )
@@ -328,7 +331,7 @@ def compute_bound(data: StudyData) -> Found:
                 memory = scaled(rate, used.bytes_per_token / data.bandwidth_bytes_per_s, "1")
             shares.append((label(name), share, memory))
     if not shares or peak is None:
-        return "cannot tell", "The machine's peak of arithmetic is not known."
+        return "cannot tell", "The machine's peak arithmetic is not known."
     told = "; ".join(
         f"{name} {100 * share.point:.1f} % of {peak / 1e12:.0f} TFLOP/s"
         + ("" if memory is None else f" and {100 * memory.point:.0f} % of the memory's bandwidth")
@@ -355,14 +358,14 @@ def _peak_flops(data: StudyData) -> float | None:
 def cause_of_decline(data: StudyData) -> Found:
     """The speedup declines with the prompt's length because reading the prompt costs relatively more."""
     if data.origin != "published":
-        return "cannot tell", "Decode rates leave the prompt's reading out."
+        return "cannot tell", "Decode rates do not include reading the prompt."
     from specmeter.studies.library.moe_306.published import prompts_timed
 
     timed, rows = prompts_timed()
     plain = [line.decode_rate for line in by_length(data) if not line.speculates and line.decode_rate is not None]
     told = (
-        f"Of the {rows} rows of suite F with drafts {timed} print the time of reading the prompt, so whether their "
-        "rates hold it is not known: the ms per token beside a rate is the rate in another unit"
+        f"Of the {rows} rows of suite F with drafts {timed} print the time of reading the prompt, so whether "
+        "their rates include it is not known: the ms per token beside a rate is the rate in another unit"
     )
     if plain:
         low, high = min(it.point for it in plain), max(it.point for it in plain)
@@ -408,17 +411,20 @@ def lossless(data: StudyData) -> Found:
             texts = sum(line.texts_apart or 0 for line in apart)
             return by_counts(
                 "contradicted",
-                f"{texts} answers of {len(apart)} of {len(known)} configurations leave plain decoding's where the "
-                f"target is sure: {', '.join(map(named, apart[:4]))}.",
+                f"{texts} outputs of {len(apart)} of {len(known)} configurations differ from plain decoding's "
+                f"where the target is sure: {', '.join(map(named, apart[:4]))}.",
             )
         return by_counts(
             "supported",
-            f"In all {len(known)} configurations that were compared every answer is plain decoding's, near ties of the "
-            "target aside.",
+            f"In all {len(known)} configurations that were compared every output is plain decoding's, near ties "
+            "of the target aside.",
         )
     if data.origin == "published":
-        return "cannot tell", f"No text was published, and none was compared with plain decoding. {_told_by_logs()}"
-    return "cannot tell", "No answers were compared with plain decoding's: check the run."
+        return (
+            "cannot tell",
+            f"No text was published, and no output was compared with plain decoding. {_told_by_logs()}",
+        )
+    return "cannot tell", "No output was compared with plain decoding's: check the run."
 
 
 def _told_by_logs() -> str:

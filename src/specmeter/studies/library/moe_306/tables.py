@@ -71,7 +71,7 @@ class Configuration:
 
     @property
     def how(self) -> str:
-        return "with drafts" if self.line.speculates else "by itself"
+        return "with drafts" if self.line.speculates else "alone"
 
     @property
     def told(self) -> str:
@@ -90,7 +90,7 @@ class Configuration:
     @property
     def series_by_length(self) -> str:
         line = self.line
-        return f"draft {label(line.draft or '')}, gamma {line.gamma}" if line.speculates else "by itself"
+        return f"draft {label(line.draft or '')}, gamma {line.gamma}" if line.speculates else "alone"
 
     @property
     def speedup(self) -> StudyCell:
@@ -157,7 +157,7 @@ def drafts(data: StudyData) -> Iterator[Mapping[str, object]]:
             small, large = at(data, target, SMALL, gamma), at(data, target, LARGE, gamma)
             if small is None or large is None:
                 continue
-            faster = "not told apart"
+            faster = "no difference shown"
             if small.speedup is None or large.speedup is None:
                 faster = "no valid pair"
             elif exceeds(small.speedup, large.speedup):

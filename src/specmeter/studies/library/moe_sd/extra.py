@@ -70,15 +70,15 @@ def unreliable(data: StudyData) -> Found:
         if ours.high is not None and theirs.low is not None and ours.high < theirs.low:
             return "supported", f"{said}."
         if ours.low is not None and (ours.low > 0.5 or (theirs.high is not None and ours.low > theirs.high)):
-            why = ": what experts change is the cost of a step, not the drafts" if dearer else ""
+            why = ": experts change the cost of a step, not the drafts" if dearer else ""
             return "contradicted", f"{said}{why}."
         return "cannot tell", f"{said}."
     if any(not pair.line.stands for pair in moe):
         counted = "; ".join(f"{it.name} on {it.line.target}: {share(it.line.acceptance)}" for it in (*moe, *dense))
         return (
             "cannot tell",
-            "Acceptance was counted while most verifications failed, on the dense target as on this one, and says "
-            f"nothing about drafts ({counted}).",
+            "Acceptance was counted while most verifications failed, on the dense target as on this one, and "
+            f"says nothing about drafts ({counted}).",
         )
     return "cannot tell", "The same draft was not measured on a dense target."
 
@@ -110,8 +110,9 @@ def few_active(data: StudyData) -> Found:
         all_bytes = low * model.size_bytes / 1e9
         peak = data.bandwidth_bytes_per_s / 1e9
         said = (
-            f"{model.name} decodes at {quoted(rate, 1, ' tok/s')}: reading all of its {model.size_bytes / 1e9:.3g} GB "
-            f"for every token would take {all_bytes:.0f} GB/s, and the memory has {peak:.0f}"
+            f"{model.name} decodes at {quoted(rate, 1, ' tok/s')}: reading all of its "
+            f"{model.size_bytes / 1e9:.3g} GB for every token would take {all_bytes:.0f} GB/s, and the memory "
+            f"has {peak:.0f}"
         )
         if model.bytes_per_token:
             moved = rate.point * model.bytes_per_token / 1e9
@@ -119,4 +120,4 @@ def few_active(data: StudyData) -> Found:
         if all_bytes > peak:
             return by_counts("supported", f"{said}.")
         return "cannot tell", f"{said}: the rate alone does not show that fewer are read."
-    return "cannot tell", "The mixture by itself was not measured, or its size is not known."
+    return "cannot tell", "The mixture alone was not measured, or its size is not known."

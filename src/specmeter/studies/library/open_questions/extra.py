@@ -119,7 +119,7 @@ def gamma_memory(data: StudyData) -> Found:
             f"{_mb(last.kv_bytes)} at gamma {longest}, all other buffers {_mb(more)} more"
         )
     if not told:
-        return "cannot tell", "The engine printed no buffers for two lengths of one draft."
+        return "cannot tell", "The engine did not print buffers for two lengths of one draft."
     found: RulingWord = "supported" if all(grown) else "cannot tell" if any(grown) else "contradicted"
     why = "" if any(grown) else " The cache is made for the whole context at the start, however long drafts are."
     return by_counts(found, "; ".join(told) + "." + why)
@@ -220,7 +220,7 @@ def free_energy(data: StudyData) -> Found:
         reasons = dict.fromkeys(
             why for host in data.hosts if host.power_meter is not None for why in host.power_meter.unread
         )
-        return "cannot tell", "No energy was read: " + ("; ".join(reasons) or "nothing here tells it") + "."
+        return "cannot tell", "No energy was read: " + ("; ".join(reasons) or "this machine does not report it") + "."
 
     def ratio(line: ArmResult) -> Estimate | None:
         return line.energy.ratio if line.energy is not None else None

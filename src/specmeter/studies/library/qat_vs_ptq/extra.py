@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from specmeter.studies.telling import Found
 
 CAVEAT = (
-    "The families differ in architecture, size and vocabulary, not only in when they were quantized: what tells them "
-    "apart here is no effect of the training."
+    "The families differ in architecture, size and vocabulary, not only in when they were quantized: what "
+    "separates them here is not an effect of the training."
 )
 RUNS = 4
 """Behind each printed deviation."""
@@ -91,7 +91,7 @@ def _no_qat(models: Sequence[Rung]) -> str:
     for rung in _of(models, "ptq"):
         families.setdefault(rung.family or rung.title, []).append(rung)
     said_of = "; ".join(f"{name}: {_rates(of)}" for name, of in families.items())
-    return f"No family that was quantized in training was measured. Others ({said_of}) cannot stand for it."
+    return f"No family that was quantized in training was measured. Others ({said_of}) cannot stand in for it."
 
 
 def _rates(models: Sequence[Rung]) -> str:
@@ -131,14 +131,14 @@ def narrow(data: StudyData) -> Found:
         values = [found.point for _, found in known]
         over = denied_by(values, most=NARROW_TOK_S, last_digit=0.1)
         text = (
-            f"Standard deviations as printed, with what {RUNS} runs say of them: {shown}. {len(over)} of {len(known)} "
-            f"lie above {NARROW_TOK_S:g} beyond its last digit (the highest: {max(values):.3f})"
+            f"Printed standard deviations, with what {RUNS} runs say of them: {shown}. {len(over)} of "
+            f"{len(known)} lie above {NARROW_TOK_S:g} beyond the last digit (the highest: {max(values):.3f})"
         )
         if over:
             return by_values("contradicted", f"{text}.")
         if all(below(found, NARROW_TOK_S) for _, found in known):
             return "supported", f"{text}."
-        return "cannot tell", f"{text}, and of {RUNS} runs no spread is known well enough to lie below it."
+        return "cannot tell", f"{text}, and {RUNS} runs do not pin any spread down to lie below it."
     limits = [(found, share * rung.generation.rate.point) for rung, found in known if rung.generation]
     if any(above(found, limit) for found, limit in limits):
         return "contradicted", text
@@ -158,9 +158,11 @@ def wide(data: StudyData) -> Found:
         if rung.generation
     )
     share = WIDE_TOK_S / WIDE_AT
-    text = f"{shown}. About {WIDE_TOK_S:g} tok/s, on another machine {share:.0%} of the rate, is taken as within "
-    text += f"{ABOUT:.0%} of it; whether a spread comes from the models or from the measurement (a cold first run) no "
-    text += "spread can tell."
+    text = (
+        f"{shown}. About {WIDE_TOK_S:g} tok/s, on another machine {share:.0%} of the rate, is taken as within "
+        f"{ABOUT:.0%} of it; a spread does not tell whether models or the measurement (a cold first run) cause "
+        "it."
+    )
     limits = [
         (found, WIDE_TOK_S if data.origin == "published" else share * rung.generation.rate.point)
         for rung, found in known

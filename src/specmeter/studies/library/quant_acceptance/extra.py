@@ -97,10 +97,10 @@ def follows(data: StudyData) -> Found:
     against = [step for step in steps if step.lost is not None and below(step.lost, 0)]
     far = max(steps, key=lambda step: step.perplexity.point)
     told = (
-        f"In {len(steps)} pairs of formats the perplexities differ beyond their interval; the worse one is accepted "
-        f"less in {len(agree)} of them beyond its interval, more in {len(against)}. {far.worse.line.draft} beside "
-        f"{far.better.line.draft}: "
-        f"perplexity {quoted(far.perplexity, unit='x')}, accepted {quoted(far.lost, 1)} percentage points less."
+        f"In {len(steps)} pairs of formats the perplexities differ beyond their interval; the worse one is "
+        f"accepted less in {len(agree)} of them beyond its interval, more in {len(against)}. "
+        f"{far.worse.line.draft} beside {far.better.line.draft}: perplexity {quoted(far.perplexity, unit='x')}, "
+        f"accepted {quoted(far.lost, 1)} percentage points less."
     )
     if against:
         return "contradicted", told
@@ -156,10 +156,10 @@ def fewest(data: StudyData) -> Found:
         ahead += sum(exceeds(least.line.speedup, other.line.speedup) for other, _ in rest)
         behind += sum(exceeds(other.line.speedup, least.line.speedup) for other, _ in rest)
         told.append(
-            f"{least.line.draft} ({rung.quality.bits_per_weight:.1f} bits) {quoted(least.line.speedup, unit='x')}; "
-            + ", ".join(f"{other.line.draft} {quoted(other.line.speedup, unit='x')}" for other, _ in rest)
+            f"{least.line.draft} with {rung.quality.bits_per_weight:.1f} bits {quoted(least.line.speedup, unit='x')}; "
+            + "; ".join(f"{other.line.draft} {quoted(other.line.speedup, unit='x')}" for other, _ in rest)
         )
-    said = f"{'. '.join(told)}. Intervals put it ahead of {ahead} of {others}, behind {behind}."
+    said = f"Intervals put the smallest ahead of {ahead} of {others}, behind {behind}: {'; '.join(told)}."
     if behind:
         return "contradicted", said
     return ("supported" if ahead == others else "cannot tell"), said

@@ -70,7 +70,7 @@ def no_gain(data: StudyData) -> Found:
     if faster:
         told += f", {len(faster)} faster ({', '.join(f'{it.name} {percent(strict[it.name])}' for it in faster[:4])})"
     if open_:
-        told += f"; of {len(open_)} the interval holds 1 or there is none ({named(open_)})"
+        told += f"; for {len(open_)} the interval holds 1 or is missing ({named(open_)})"
     if best is not None and not faster:
         told += f"; the best is {best.name} with {percent(ratios[best.name])}"
     out = [line for line in known.values() if line.drafts and not line.believable]
@@ -97,7 +97,7 @@ def tail(data: StudyData) -> Found:
     if piles:
         worst = max(found for _, found in piles)
         told += (
-            f". Two humps by Hartigans' dip in {len(humps)} of {len(piles)} whose requests are known (largest "
+            f". Hartigans' dip finds two humps in {len(humps)} of {len(piles)} whose requests are known (largest "
             f"{worst:.2f}, limit {DIP_LIMIT}): a few slow requests of ten are not yet a second mode"
         )
     return by_counts(ruling, f"{told}.")
@@ -123,15 +123,15 @@ def full_acceptance(data: StudyData) -> Found:
         requests = [found for line in counted for _, found in budgets_of_requests(known, line)]
         ruling = "cannot tell" if over else "supported"
         told = (
-            f"accepted equals drafted in all {len(counted)} configurations, the slowest and the fastest alike; drafts "
-            f"are counted for {min(counts):.1%} to {max(counts):.1%} of the tokens"
+            f"accepted equals drafted in all {len(counted)} configurations, from the slowest to the fastest; "
+            f"drafts are counted for {min(counts):.1%} to {max(counts):.1%} of the tokens"
         )
         if over:
             told += (
-                f". {len(over)} of them ({named(over)}) spent more than {UNEXPLAINED:.0%} of their time beyond what "
-                "decoding every token and drafting every counted one by the target itself takes"
-                f" ({_beyond_at_all(known, counted)} spent any, which rates of plain decoding may explain): work that "
-                "no counter shows, as rejected drafts would be"
+                f". {len(over)} of them ({named(over)}) spent more than {UNEXPLAINED:.0%} of their time beyond "
+                "what decoding every token and drafting every counted one with the target takes "
+                f"({_beyond_at_all(known, counted)} spent any, which rates of plain decoding may explain): work "
+                "that the counter leaves out, as rejected drafts would be"
             )
         if over and requests:
             beyond = sum(it.unexplained > UNEXPLAINED for it in requests)
@@ -189,8 +189,8 @@ def kv_quantization(data: StudyData) -> Found:
     if line is not None and not line.believable:
         claimed = line.arm.claimed_speedup
         told = (
-            f"its {'loss' if (claimed or 1) < 1 else 'ratio'} of {_as_change(claimed)} is against a baseline with q8_0 "
-            "KV; a baseline with f16 KV is missing (variant `controls` has one)"
+            f"its {'loss' if (claimed or 1) < 1 else 'ratio'} of {_as_change(claimed)} is against a baseline "
+            "with q8_0 KV; a baseline with f16 KV is missing (variant `controls` has one)"
         )
         if line.sums and quantized and quantized.sums:
             told += (
@@ -199,7 +199,7 @@ def kv_quantization(data: StudyData) -> Found:
             )
     elif line is not None:
         own, other = ratio(known, line), ratio(known, quantized) if quantized else None
-        told = f"ngram-cache with f16 KV, against f16: {percent(own)}; with q8_0, against q8_0: {percent(other)}"
+        told = f"ngram-cache with f16 KV against f16: {percent(own)}; with q8_0 against q8_0: {percent(other)}"
         if below(own, 1):
             ruling = "supported"
         elif below(other, 1) and own is not None and (above(own, 1) or _near(own.low, own.high)):
@@ -247,8 +247,8 @@ def length_unchanged(data: StudyData) -> Found:
     if base and base.sums and any(count != base.sums.generated for count in tokens.values()):
         counts = ", ".join(f"{count:,}" for count in tokens.values())
         told += (
-            f". The baseline generated {base.sums.generated:,} tokens on the same prompts and these {counts}: other "
-            "texts, though decoding is greedy"
+            f". The baseline generated {base.sums.generated:,} tokens on the same prompts and these {counts}: "
+            "other texts, though decoding is greedy"
         )
     return ruling, f"{told or 'no configuration was measured with both lengths'}."
 
@@ -262,8 +262,8 @@ def silent_failure(data: StudyData) -> Found:
         return "cannot tell", "the draft of another vocabulary was not measured."
     speed, repeated = line.pooled / base.pooled, noise(known)
     told = (
-        f"{line.sums.drafted} tokens drafted in {line.arm.requests} requests, {100 * (speed - 1):+.1f} % against the "
-        f"baseline; {line.arm.why or 'nothing is said against it'}"
+        f"{line.sums.drafted} tokens drafted in {line.arm.requests} requests, {100 * (speed - 1):+.1f} % against "
+        f"the baseline; {line.arm.why or 'no check objects to it'}"
     )
     if line.sums.drafted:
         return by_counts("contradicted", f"{told}.")
@@ -294,7 +294,7 @@ def draft_choice(data: StudyData) -> Found:
     if refuted:
         told += f". Found invalid: {named(refuted)}"
     elif len(of_draft) == 1:
-        told += ". One draft model drafted at all; a second with the same vocabulary is missing (variant `controls`)"
+        told += ". Only one draft model drafted; a second with the same vocabulary is missing (variant `controls`)"
     return ruling, f"{told or 'no draft model drafted'}."
 
 
@@ -328,12 +328,12 @@ def threshold(data: StudyData) -> Found:
     found = saturation(data)
     gammas = sorted({value for line in drafting(known) if (value := gamma(line)) is not None})
     if found is None or not gammas:
-        return "cannot tell", "the target is no mixture of experts whose experts are known."
+        return "cannot tell", "the target is not a mixture of experts with known experts."
     over = [value for value in gammas if value + 1 >= found.threshold]
     told = (
-        f"{found.used} of {found.experts} experts (sparsity {found.sparsity:.3f}): 95 % are touched after "
-        f"{found.tokens:.1f} tokens, rounded up {found.threshold} (printed: {THRESHOLD} at {SPARSITY}); drafts have up "
-        f"to {', '.join(map(str, gammas))} tokens"
+        f"{found.used} of {found.experts} experts (sparsity {found.sparsity:.3f}): 95 % are read after "
+        f"{found.tokens:.1f} tokens, rounded up {found.threshold} (printed: {THRESHOLD} at {SPARSITY}); drafts "
+        f"have up to {', '.join(map(str, gammas))} tokens"
     )
     return by_counts("contradicted" if over else "supported", f"{told}.")
 
@@ -354,26 +354,26 @@ def explains(data: StudyData) -> Found:
     union = expected_union(NINE, found.experts, found.used)
     told = (
         "whatever the routing, a forward over n tokens reads at most n times the experts of one, so experts of "
-        f"accepted drafts cannot make decoding slower ({NINE} tokens: at most {NINE * found.used} of {found.experts}, "
-        f"{union:.0f} if it were uniform, and less in text: `specmeter probe` counts them)"
+        f"accepted drafts cannot make decoding slower ({NINE} tokens: at most {NINE * found.used} of "
+        f"{found.experts}, {union:.0f} if uniform, and less in text: `specmeter probe` counts them)"
     )
     if beyond:
         shares = [it.unexplained for line in beyond if (it := budget(known, line))]
         told += (
-            f". {len(beyond)} of {len(losing)} losing configurations took longer than that permits, with "
+            f". {len(beyond)} of {len(losing)} slower configurations took longer than that permits, with "
             f"{min(shares):.0%} to {max(shares):.0%} of their time beyond it ({named(beyond)})"
         )
     if over and not counted:
         told += (
-            f". {len(over)} of {len(losing)} losing configurations spent more than {UNEXPLAINED:.0%} of their time "
-            f"beyond what their counts permit ({named(over)}), but the counter is blind (accepted equals drafted "
-            "everywhere): rejected drafts that it leaves out, and their experts, may be where the time went"
+            f". {len(over)} of {len(losing)} slower configurations spent more than {UNEXPLAINED:.0%} of their "
+            f"time beyond what their counts permit ({named(over)}), but the counter is blind (accepted equals "
+            "drafted everywhere): the time may have gone to rejected drafts that it leaves out, and their experts"
         )
     if gaining:
         told += f". {len(gaining)} configurations below the threshold gain: {_each(known, gaining)}"
     full = [line for line in losing if line.acceptance >= FULL]
     if counted and not beyond and not gaining:
-        told += f". {len(full)} of {len(losing)} losing configurations had acceptance of {FULL:.0%} or more"
+        told += f". {len(full)} of {len(losing)} slower configurations had acceptance of {FULL:.0%} or more"
     ruling: RulingWord = "cannot tell"
     if beyond or gaining:
         ruling = "contradicted"
@@ -392,7 +392,7 @@ def active_parameters(data: StudyData) -> Found:
         if own and (found.model.active_parameters or 0) > (own.model.active_parameters or math.inf)
     ]
     ruling: RulingWord = "cannot tell"
-    told = "no second mixture of experts with more active parameters is in this data"
+    told = "this data has no second mixture of experts with more active parameters"
     if own is not None and larger:
         ruling = "supported" if all(found.threshold < own.threshold for found in larger) else "contradicted"
         told = "; ".join(
@@ -407,8 +407,8 @@ def active_parameters(data: StudyData) -> Found:
 def gain_of_larger(_: StudyData) -> Found:
     """Whether a larger mixture gains 15 to 45 %: quoted by the document from elsewhere, without numbers of its own."""
     told = (
-        "The document quotes it from another author and prints no rate, acceptance or draft length of it: no bound can "
-        "be tried, and no run here is of that model."
+        "The document quotes it from another author and prints no rate, acceptance or draft length for it: no "
+        "bound can be tried, and no run here uses that model."
     )
     return "cannot tell", told
 

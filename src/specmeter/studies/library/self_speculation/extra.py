@@ -28,7 +28,7 @@ def slow(data: StudyData) -> Found:
     """Whether the fastest quantization has about the claimed ratio, with its interval."""
     known = [pair for pair in pairings(data) if pair.ratio is not None]
     if not known:
-        return "cannot tell", "Rates of drafts by themselves were not measured."
+        return "cannot tell", "Rates of drafts alone were not measured."
     fastest = max(known, key=lambda pair: pair.ratio.point if pair.ratio else 0.0)
     said = (
         f"{fastest.line.draft} is the fastest, {quoted(fastest.ratio)} times its target (draft "

@@ -1,0 +1,65 @@
+"""An experiment described by the options of `specmeter run`: the keys that a file would hold, and no others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GAMMA = (2, 4, 8)
+"""Draft lengths that are tried where none is named."""
+LOOKUP = "ngram-simple"
+"""What `--ngram` means."""
+LOOKED_UP = 6
+"""Tokens of an n-gram, unless drafts are shorter."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """Models, how drafts are made, and what is generated."""
+
+    targets: Sequence[str]
+    """Model references, as those of drafts; by path from here."""
+    drafts: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    """None: `draft-simple` with the drafts, n-grams where there are none."""
+    gamma: Sequence[int] = ()
+    ngram: bool = False
+    """N-grams of the text as well, at the longest of the draft lengths."""
+    prompts: Sequence[str] = ()
+    """Files; of text files every line is a prompt."""
+
+    def keys(self, folder: Path = Path()) -> dict[str, Any]:
+        """The keys of a file that lies in `folder`."""
+        gamma = tuple(dict.fromkeys(self.gamma)) or GAMMA
+        arms: list[dict[str, Any]] = []
+        if self.methods or self.drafts:
+            methods = {"method": _one_or_several(self.methods)} if self.methods else {}
+            arms.append({**methods, "gamma": _one_or_several(gamma)})
+        if self.ngram or not arms:
+            arms.append({"method": LOOKUP, "gamma": max(gamma), "ngram_n": min(LOOKED_UP, max(gamma))})
+        keys: dict[str, Any] = {"target": _one_or_several([_from(folder, it) for it in self.targets])}
+        if self.drafts:
+            keys["draft"] = _one_or_several([_from(folder, it) for it in self.drafts])
+        keys["arms"] = arms
+        if self.prompts:
+            paths = [_from(folder, it) for it in self.prompts]
+            lines = {} if all(it.lower().endswith((".jsonl", ".json")) for it in paths) else {"per_line": True}
+            keys["workloads"] = [{"source": "file", "paths": paths, **lines}]
+        return keys
+
+
+def _one_or_several(values: Sequence[Any]) -> Any:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _from(folder: Path, reference: str) -> str:
+    """A path from here as it is written in a file of that folder; any other reference as it is."""
+    if reference.startswith(("hf:", "bench:", "~")) or Path(reference).is_absolute() or folder == Path():
+        return reference
+    try:
+        return Path(os.path.relpath(reference, folder)).as_posix()
+    except ValueError:  # another drive
+        return str(Path(reference).absolute())

@@ -1,0 +1,152 @@
+"""Speedups as a matrix: how drafts are made against how long they are, for each target and kind of text.
+
+A number stands in every cell, so that the colours only repeat it: blue gains, orange loses, and an arrow where the
+interval lies wholly on one side. What cannot be trusted is struck through, what is false has no number.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import TYPE_CHECKING
+
+from specmeter.numbers.estimates import above, below
+from specmeter.show.figure import Datum, Draw, Figure, Panel, Spec, distinct, rows, shown, tooltip
+from specmeter.show.run_arms import lines, who
+from specmeter.show.style import HEAT
+from specmeter.show.table import told
+from specmeter.show.words import LANGUAGES, words
+from specmeter.text import printable
+
+if TYPE_CHECKING:
+    from specmeter.record import Estimate
+    from specmeter.show.page.document import Document
+    from specmeter.show.style import Palette
+    from specmeter.show.words import Words
+
+_STEPS = (1.02, 1.25, 1.75, 2.5)
+"""Gains at which a deeper blue begins; losses are the reciprocals."""
+MOST_ROWS = 30
+"""A panel that would have more rows is told over all kinds of text only."""
+
+
+def matrix(document: Document) -> Figure | None:
+    """A panel for each target with several rows that was measured with several lengths of some draft."""
+    panels: list[Panel] = []
+    for target in dict.fromkeys(arm.target for arm in document.arms.values()):
+        cells = _cells(document, target)
+        whole = [cell for cell in cells if "kind" not in cell]
+        if not any(cell["cell"] for cell in cells):
+            continue
+        if len(whole) > len(distinct(whole, "row_en")) and len(distinct(cells, "row_en")) > 1:
+            panels.append(
+                Panel(f"matrix-{len(panels) + 1}", cells, _drawing(cells, printable(target)), printable(target))
+            )
+    return Figure("matrix", tuple(panels)) if panels else None
+
+
+def _cells(document: Document, target: str) -> list[Datum]:
+    """All cells of a target: over all kinds of text, then for each of several kinds."""
+    named, invalid = lines(document), document.run.invalid
+    arms = [
+        arm for arm in document.run.summary.arms if arm.arm_id in named and document.arms[arm.arm_id].target == target
+    ]
+    ways = {arm.arm_id: [told(named[arm.arm_id], words(language)) for language in LANGUAGES] for arm in arms}
+    rows = len({tuple(way) for way in ways.values()})
+    kinds = list(dict.fromkeys(kind for arm in arms for kind in arm.kinds))
+    if len(kinds) < 2 or rows * (1 + len(kinds)) > MOST_ROWS:
+        kinds = []
+    found: list[Datum] = []
+    for kind in ("", *kinds):
+        for arm in arms:
+            part = arm.kinds.get(kind) if kind else arm
+            if part is None or (part.speedup is None and arm.arm_id not in invalid):
+                continue
+            of = {"kind": printable(kind)} if kind else {}
+            heads = {
+                f"row_{language}": _row(ways[arm.arm_id][place], kind, words(language), alone=rows == 1 and bool(kinds))
+                for place, language in enumerate(LANGUAGES)
+            }
+            cell = {**who(document, arm.arm_id), **of, **heads, "gamma": document.arms[arm.arm_id].gamma}
+            found.append({**cell, **shown(part.speedup, 2), **_colour(part.speedup)})
+    return found
+
+
+def _row(way: str, kind: str, one: Words, *, alone: bool) -> str:
+    """What a row is called: its kind of text, and how drafts are made unless that is `alone`."""
+    text = printable(kind) if kind else one("cell.all_kinds")
+    if alone:
+        return text
+    return f"{text} · {way}" if kind else way
+
+
+def _colour(speedup: Estimate | None) -> Datum:
+    """The class of a speedup, and the text of its cell: with an arrow where its interval lies on one side of 1."""
+    if speedup is None:
+        return {"heat": None, "cell": None}
+    steps = sum(abs(log(speedup.point)) >= log(step) for step in _STEPS)
+    arrow = "▲ " if above(speedup, 1) else "▼ " if below(speedup, 1) else ""
+    place = len(HEAT) // 2 + (steps if speedup.point > 1 else -steps)
+    return {"heat": str(place), "cell": f"{arrow}{speedup.point:.2f}×"}
+
+
+def _drawing(cells: list[Datum], target: str) -> Draw:
+    lengths = sorted({int(cell["gamma"] or 0) for cell in cells})
+
+    def draw(one: Words, palette: Palette) -> Spec:
+        row = f"row_{one.language}"
+        x: Spec = {
+            "field": "gamma",
+            "type": "ordinal",
+            "scale": {"domain": lengths},
+            "title": one("axis.gamma"),
+            "axis": {"labelAngle": 0, "domain": False, "ticks": False},
+        }
+        y = rows(cells, row)
+        colour: Spec = {
+            "field": "heat",
+            "type": "nominal",
+            "scale": {"domain": [str(place) for place in range(len(HEAT))], "range": list(palette.heat)},
+            "legend": None,
+        }
+        tips = [
+            *tooltip(one, (f"named_{one.language}", "column.arm")),
+            *tooltip(one, *((("kind", "column.kind"),) if any("kind" in cell for cell in cells) else ())),
+            *tooltip(one, ("shown", "column.speedup"), ("verdict", "column.verdict")),
+        ]
+        at = {"x": x, "y": y, "tooltip": tips}
+        return {
+            "title": {"text": target, "anchor": "start", "fontSize": 13, "color": palette.ink, "font": palette.font},
+            "height": {"step": 34},
+            "layer": [
+                {
+                    "transform": [{"filter": "isValid(datum.heat)"}],
+                    "mark": {"type": "rect", "stroke": palette.paper, "strokeWidth": 2},
+                    "encoding": {**at, "color": colour},
+                },
+                *(_stroke(x, y, palette, verdict, up=up) for verdict, up in _STRUCK),
+                {
+                    "transform": [{"filter": "isValid(datum.cell)"}],
+                    "mark": {"type": "text", "fontSize": 13},
+                    "encoding": {**at, "text": {"field": "cell", "type": "nominal"}},
+                },
+            ],
+        }
+
+    return draw
+
+
+_STRUCK = (("suspect", True), ("invalid", True), ("invalid", False))
+"""Verdict -> a line through its cells, upwards or downwards."""
+
+
+def _stroke(x: Spec, y: Spec, palette: Palette, verdict: str, *, up: bool) -> Spec:
+    first, last = (0.9, 0.1) if up else (0.1, 0.9)
+    ends = {
+        "x": {**x, "bandPosition": 0.06},
+        "x2": {"field": "gamma", "bandPosition": 0.94},
+        "y": {**y, "bandPosition": first},
+        "y2": {"field": y["field"], "bandPosition": last},
+    }
+    colour = palette.bad if verdict == "invalid" else palette.muted
+    mark: Spec = {"type": "rule", "stroke": colour, "strokeWidth": 1.5, "opacity": 0.8}
+    return {"transform": [{"filter": f"datum.verdict == '{verdict}'"}], "mark": mark, "encoding": ends}

@@ -1,0 +1,188 @@
+"""What a page says first: the answer of each target, the line to paste, speedups by draft length and their ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from report_pages import Looked
+
+from mock_probe import mock_probe
+from specmeter.analysis.explain.ceiling import ceilings
+from specmeter.analysis.reading import read_run
+from specmeter.show.matrix_figure import matrix
+from specmeter.show.page.document import Document, read_document
+from specmeter.show.page.page import document_figures, run_page
+from specmeter.show.run_figures import comparison, parts
+
+Look = Callable[..., Looked]
+LINE = "llama-server -m 'my model.gguf' -md small.gguf --spec-draft-n-max 4"
+
+
+@pytest.fixture(scope="module")
+def document(sweep: Path) -> Document:
+    return read_document(sweep)
+
+
+@pytest.fixture(scope="module")
+def page(document: Document, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sweep, with enough blocks for advice, of an engine that says how one serves with its arms."""
+    first, *others = document.run.answers
+    answers = (first.model_copy(update={"decision": "speculate"}), *others)
+    commands = {arm.id: ("llama-server", "-m", "my model.gguf", *LINE.split()[4:]) for arm in document.run.arms}
+    path = tmp_path_factory.mktemp("answers") / "report.html"
+    path.write_text(
+        run_page(replace(document, run=replace(document.run, answers=answers, commands=commands))), encoding="utf-8"
+    )
+    return path
+
+
+def test_the_heading_has_target_number_decision_and_verdict(look: Look, page: Path, document: Document) -> None:
+    looked = look(page)
+    lines = looked.run("[...document.querySelectorAll('h1 .headline')].map((e) => e.innerText.replace(/\\s+/g, ' '))")
+    whole = [answer for answer in document.run.answers if not answer.kind]
+    assert len(lines) == len(whole) == 2
+    for line, answer in zip(lines, whole, strict=True):
+        assert line.startswith(f"{answer.baseline_id.partition('/')[0]}: ")
+        assert f"{answer.speedup.point:.2f}×" in line
+        assert line.endswith("valid")
+    assert "as fast with small draft" in lines[0]
+    box = looked.run("document.querySelector('h1').getBoundingClientRect().bottom")
+    assert box < 300
+    looked.page.click("[data-set-language=zh]")
+    assert "倍" in looked.page.inner_text("h1 .headline")
+
+
+def test_the_line_to_paste_is_copied_as_it_is(look: Look, page: Path, document: Document) -> None:
+    told = [it.decision for it in document.run.answers[1:] if not it.kind]
+    advised = ["speculate", *(decision for decision in told if decision == "do not speculate")]
+    looked = look(page)
+    shown = looked.run("[...document.querySelectorAll('.paste pre')].map((e) => e.textContent)")
+    assert shown == [LINE] * len(advised)
+    looked.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    looked.page.click(".paste .copy")
+    looked.page.wait_for_selector(".paste .copy.done")
+    assert looked.run("navigator.clipboard.readText()") == LINE
+    assert looked.run("document.querySelector('.paste').getBoundingClientRect().bottom") < 900
+
+
+def test_speedups_stand_in_a_matrix_of_draft_lengths(document: Document) -> None:
+    figure = matrix(document)
+    assert figure is not None
+    assert [panel.facet for panel in figure.panels] == ["dense", "moe"]
+    by_arm = {arm.arm_id: arm for arm in document.run.summary.arms}
+    cells = [cell for panel in figure.panels for cell in panel.data]
+    whole = {str(cell["arm"]): cell for cell in cells if "kind" not in cell}
+    assert set(whole) == {arm for arm in by_arm if document.arms[arm].speculates}
+    for arm_id, cell in whole.items():
+        speedup = by_arm[arm_id].speedup
+        if speedup is None:  # invalid: crossed out, and its number nowhere
+            assert (cell["verdict"], cell["cell"], cell["heat"]) == ("invalid", None, None)
+            continue
+        assert f"{speedup.point:.2f}×" in str(cell["cell"])
+        assert speedup.low is not None
+        assert ("▲" in str(cell["cell"])) == (speedup.low > 1)
+        assert (int(str(cell["heat"])) > 4) == (speedup.point >= 1.02)
+    assert {cell["kind"] for cell in cells if "kind" in cell} >= {"fact", "code", "edit"}
+    rows = {str(cell["row_en"]) for cell in cells}
+    assert {"small draft", "n-gram", "code · small draft"} <= rows
+    assert {cell["gamma"] for cell in cells if cell["row_en"] == "n-gram"} == {8}, "others were not measured: empty"
+
+
+def test_without_several_lengths_of_a_draft_there_is_no_matrix(document: Document) -> None:
+    run = document.run
+    few = [arm for arm in run.arms if arm.gamma in (None, 4)]
+    kept = tuple(arm for arm in run.summary.arms if arm.arm_id in {it.id for it in few})
+    summary = run.summary.model_copy(update={"arms": kept})
+    assert matrix(replace(document, run=replace(run, arms=tuple(few), summary=summary))) is None
+
+
+def test_a_matrix_strikes_what_cannot_be_trusted(look: Look, page: Path, document: Document, tmp_path: Path) -> None:
+    certificate = document.run.certificate
+    assert certificate is not None
+    doubted = certificate.model_copy(update={"arms": certificate.arms | {"dense/draft-simple/small/g2": "suspect"}})
+    path = tmp_path / "report.html"
+    path.write_text(run_page(replace(document, run=replace(document.run, certificate=doubted))), encoding="utf-8")
+    count = "document.querySelectorAll('[data-chart=matrix-{}] .mark-rule line').length"
+    kinds = len({kind for arm in document.run.summary.arms for kind in arm.kinds}) + 1
+    assert look(page).run(count.format(1)) == 0
+    assert look(page).run(count.format(2)) == 2 * kinds, "two strokes for an invalid arm"
+    assert look(path).run(count.format(1)) == kinds, "one for a suspect one"
+
+
+def test_a_ceiling_is_tau_over_the_cheapest_forward_that_was_probed(sweep: Path) -> None:
+    run = read_run(sweep)
+    probe = mock_probe()
+    ones = {arm.arm_id: arm for arm in run.summary.arms}
+    found = ceilings(run.arms, run.summary.arms, {"dense/draft-simple/small/g4": probe})
+    probed = found["dense/draft-simple/small/g4"]
+    tau = ones["dense/draft-simple/small/g4"].tau
+    assert tau is not None
+    times = {point.tokens: point.ms.point for point in probe.target_ms.points}
+    cheapest = min(times[n] for n in range(1, 6)) / times[1]
+    assert probed.cheapest_forward == pytest.approx(cheapest)
+    assert probed.speedup.point == pytest.approx(tau.point / cheapest)
+    assumed = found["dense/draft-simple/small/g8"]
+    assert assumed.cheapest_forward is None
+    assert assumed.speedup.point == ones["dense/draft-simple/small/g8"].tau.point  # pyright: ignore[reportOptionalMemberAccess]
+    assert "moe/draft-simple/small/g8" not in found, "invalid arms have no speedup to compare"
+
+
+def test_a_speedup_above_tau_refutes_that_ceiling(sweep: Path) -> None:
+    run = read_run(sweep)
+    arm = next(arm for arm in run.summary.arms if arm.speedup and arm.tau and arm.arm_id.startswith("dense"))
+    assert arm.speedup is not None
+    assert arm.tau is not None
+    faster = arm.speedup.model_copy(update={"point": arm.tau.point * 1.1})
+    assert ceilings(run.arms, [arm.model_copy(update={"speedup": faster})], {}) == {}
+
+
+def test_the_way_to_the_ceiling_is_drawn(look: Look, page: Path, document: Document) -> None:
+    figure = comparison(document)
+    assert figure is not None
+    marked = [datum for datum in figure.panels[0].data if "ceiling" in datum]
+    assert len(marked) == len(document.ceilings) > 4
+    assert all(float(datum["ceiling"] or 0) >= float(datum["point"] or 0) for datum in marked)
+    brackets = "[...document.querySelectorAll('[data-chart=comparison] text')].filter((e) => e.textContent === ']')"
+    assert look(page).run(f"{brackets}.length") == len(marked)
+
+
+def test_time_that_cannot_be_divided_is_not_called_verification(document: Document) -> None:
+    figure = parts(document)
+    assert figure is not None
+    assert document.account is not None
+    means = {arm.arm_id: arm.means for arm in document.account.arms}
+    for datum in figure.panels[0].data:
+        if "part" in datum and means[str(datum["arm"])] == "undivided":
+            assert datum["part"] in ("undivided", "restore")
+
+
+def test_parts_of_a_bar_follow_one_another(real: Path) -> None:
+    figure = parts(read_document(real))
+    assert figure is not None
+    ends: dict[object, float] = {}
+    for datum in figure.panels[0].data:
+        size = float(datum["point"] or 0)
+        if size >= 0:
+            assert datum["start"] == pytest.approx(ends.get(datum["arm"], 0.0))
+            ends[datum["arm"]] = float(datum["end"] or 0)
+        assert float(datum["end"] or 0) - float(datum["start"] or 0) == pytest.approx(size)
+        assert datum["middle"] == pytest.approx((float(datum["start"] or 0) + float(datum["end"] or 0)) / 2)
+
+
+def test_wide_parts_bear_their_names(look: Look, page: Path) -> None:
+    drawn = look(page).page.inner_text("[data-chart=parts]")
+    assert drawn.count("verification") > 1, "in a bar, not in the legend alone"
+
+
+def test_charts_call_arms_as_people_do_in_their_language(document: Document) -> None:
+    for figure in document_figures(document).values():
+        for panel in figure.panels:
+            for datum in panel.data:
+                if "arm" in datum:
+                    assert "draft-simple/" not in f"{datum['named_en']}{datum['named_zh']}"
+    data = comparison(document).panels[0].data  # pyright: ignore[reportOptionalMemberAccess]
+    assert data[0]["named_en"] == "dense · small draft, 2 tokens"
+    assert data[0]["named_zh"] != data[0]["named_en"]

@@ -1,0 +1,169 @@
+"""How pages lie on a screen and on paper: nothing cut off, nothing endless, filters, anchors and print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from report_pages import Looked
+
+from specmeter.cli import invoke
+
+Look = Callable[..., Looked]
+CUT = "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1)"
+ROWS = "[...document.querySelectorAll('#table-results tbody tr')].filter((e) => !e.hidden).map((e) => e.dataset.target)"
+TARGETS = "[...document.querySelectorAll('[data-chart=comparison] .role-axis-label text')].map((e) => e.textContent)"
+
+
+@pytest.fixture(scope="module")
+def pages(sweep: Path, hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("layout")
+    made = {name: folder / f"{name}.html" for name in ("sweep", "hostile", "moe-306", "apple")}
+    assert invoke(["report", str(sweep), "--out", str(made["sweep"])]) == 0
+    assert invoke(["report", str(hostile), "--out", str(made["hostile"])]) == 0
+    for name in ("moe-306", "apple"):
+        assert invoke(["report", "--published", name, "--out", str(made[name])]) == 0
+    return made
+
+
+@pytest.mark.parametrize("name", ["sweep", "moe-306", "apple"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_no_column_is_cut_off_and_no_page_is_endless(
+    look: Look, pages: dict[str, Path], name: str, language: str
+) -> None:
+    looked = look(pages[name], locale="zh-CN" if language == "zh" else "en-US")
+    assert looked.run(f"{CUT}.map((e) => e.ariaLabel)") == []
+    assert looked.run("document.documentElement.scrollHeight") < 16_000
+    # Unfolded, too.
+    looked.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+    looked.page.wait_for_timeout(300)
+    wide = looked.run(f"{CUT}.filter((e) => e.closest('.table').querySelector('.hint').hidden).length")
+    assert wide == 0, "what is still wider says so"
+
+
+@pytest.mark.parametrize("name", ["sweep", "moe-306", "apple"])
+def test_a_phone_says_that_there_are_more_columns(look: Look, pages: dict[str, Path], name: str) -> None:
+    looked = look(pages[name], viewport={"width": 400, "height": 800})
+    assert looked.run("document.documentElement.scrollWidth") <= 400
+    assert looked.run("document.documentElement.scrollHeight") < 20_000
+    told = looked.run(f"{CUT}.map((e) => !e.closest('.table').querySelector('.hint').hidden)")
+    assert all(told)
+    fitting = looked.run(
+        "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth <= e.clientWidth)"
+        ".map((e) => e.closest('.table').querySelector('.hint').hidden)"
+    )
+    assert all(fitting)
+
+
+def test_the_rulings_of_a_study_stand_on_its_first_screen(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["moe-306"])
+    chips = looked.run("[...document.querySelectorAll('.claim .chip')].map((e) => e.getBoundingClientRect().bottom)")
+    assert len(chips) == 24
+    assert max(chips) < 900
+    assert looked.page.locator(".claim p").first.is_hidden()
+    looked.page.click(".claim summary")
+    assert looked.page.locator(".claim p").first.is_visible()
+    looked.page.click("[data-unfold]")
+    assert looked.page.locator(".claim p").last.is_visible()
+
+
+def test_code_in_sentences_of_a_study_is_shown_as_code(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["moe-306"])
+    looked.page.click("[data-unfold]")
+    assert "`" not in looked.page.inner_text("main")
+    assert "specmeter audit --published moe-306" in looked.page.locator(".banner code").all_inner_texts()
+
+
+def test_a_figure_explains_its_marks_once(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["moe-306"])
+    for figure in looked.page.locator("figure").all():
+        told = [text.strip() for text in figure.inner_text().splitlines()]
+        assert told.count("claimed, but implausible") <= 1
+    assert "claimed, but implausible" in looked.page.inner_text("#drawn-figure-2")
+
+
+# --- filters and anchors ---------------------------------------------------------------------------------------------
+
+
+def test_a_filter_holds_for_tables_and_charts_and_is_kept_in_the_address(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["sweep"])
+    assert set(looked.run(ROWS)) == {"dense", "moe"}
+    looked.page.focus("[data-filter=target]")
+    looked.page.keyboard.press("m")
+    looked.page.keyboard.press("Enter")
+    looked.page.wait_for_function("location.hash === '#&target=moe'")
+    looked.page.wait_for_function(f"{TARGETS}.every((text) => !text.startsWith('dense'))")
+    assert set(looked.run(ROWS)) == {"moe"}
+    assert looked.page.locator("figure#figure-matrix .chart svg:visible").count() == 1
+    looked.page.click("[data-filter-none]")
+    assert looked.run("location.hash") == ""
+    assert set(looked.run(ROWS)) == {"dense", "moe"}
+    assert looked.said == []
+
+
+def test_filters_add_up_and_spare_what_they_do_not_know(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["sweep"])
+    looked.page.select_option("[data-filter=method]", label="n-gram")
+    looked.page.select_option("[data-filter=kind]", "edit")
+    shown = looked.run(
+        "[...document.querySelectorAll('#table-kinds tbody tr')].filter((e) => !e.hidden)"
+        ".map((e) => [e.dataset.method ?? '', e.dataset.kind])"
+    )
+    assert {tuple(row) for row in shown} == {("", "edit"), ("ngram-simple", "edit")}, "baselines stay"
+    assert looked.page.locator("#table-checks tbody tr[hidden]").count() == 0
+    copied = "[...document.querySelectorAll('#table-kinds tbody tr[hidden]')].length"
+    assert looked.run(copied) > 0
+
+
+def test_an_address_chooses_and_a_link_within_the_page_keeps_the_choice(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["sweep"])
+    looked.page.goto(pages["sweep"].resolve().as_uri() + "#validity&target=moe&kind=no-such-kind")
+    looked.page.reload()
+    looked.page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
+    assert looked.run("document.querySelector('[data-filter=target]').value") == "moe"
+    assert looked.run("document.querySelector('[data-filter=kind]').value") == ""
+    assert looked.run("Math.abs(document.querySelector('#validity').getBoundingClientRect().top)") < 200
+    looked.page.click("a[href='#check-target-decode-failed'] >> nth=0")
+    looked.page.wait_for_function("location.hash === '#check-target-decode-failed&target=moe'")
+    assert set(looked.run(ROWS)) == {"moe"}
+
+
+def test_an_anchor_unfolds_what_it_leads_to(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["sweep"])
+    assert looked.page.locator("#table-checks").is_hidden()
+    looked.run("location.hash = '#table-checks'")
+    looked.page.wait_for_selector("#table-checks", state="visible")
+
+
+def test_nothing_in_an_address_or_an_option_can_act(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["hostile"])
+    attack = "#%3Cimg%20src=x%20onerror=window.attacked=1%3E&target=%E0%A4%A&kind=%3Cscript%3Ewindow.attacked=2"
+    looked.page.goto(pages["hostile"].resolve().as_uri() + attack)
+    looked.page.reload()
+    looked.page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
+    looked.page.select_option("[data-filter=target]", index=1)
+    looked.page.wait_for_timeout(200)
+    assert looked.run("window.attacked") is None
+    assert looked.run("document.querySelectorAll('option *, img, iframe').length") == 0
+    assert looked.said == []
+    assert looked.network == []
+
+
+# --- print -----------------------------------------------------------------------------------------------------------
+
+
+def test_paper_gets_everything_unfolded_and_charts_of_its_width(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["sweep"])
+    looked.run("window.dispatchEvent(new Event('beforeprint'))")
+    looked.page.emulate_media(media="print")
+    assert looked.run("document.querySelectorAll('details:not([open])').length") == 0
+    widths = looked.run(
+        "[...document.querySelectorAll('.panel .chart svg')].map((e) => Number(e.getAttribute('width')))"
+    )
+    assert max(widths) <= 700
+    assert looked.run("getComputedStyle(document.querySelector('.filters')).display") == "none"
+    looked.run("window.dispatchEvent(new Event('afterprint'))")
+    looked.page.wait_for_function(
+        "Number(document.querySelector('[data-chart=comparison] svg').getAttribute('width')) > 900"
+    )
