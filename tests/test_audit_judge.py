@@ -36,7 +36,7 @@ def test_the_famous_row_is_implausible_even_with_rounding_in_its_favour() -> Non
         "a pooled acceptance of 0.016 instead of the printed 0.002",
         "plain decoding 1.21 times as fast as what it is compared with",
     ]
-    assert ruling.reason.startswith("S = 1.26 > tau = 1 + 0.0025 x 16 = 1.04; needs a forward over 17 tokens at 0.83")
+    assert ruling.reason.startswith("S = 1.26 > tau = 1 + 0.0025 x 16 = 1.04; needs a forward over 17 tokens in 0.83")
 
 
 def test_rounding_may_save_a_row() -> None:
@@ -78,14 +78,14 @@ def test_cheap_forwards_of_cpus_are_believed_and_measured_ones_counted() -> None
     assert ruling.rests_on[0].needs == "a forward over 2 tokens in 0.89 of the time of one"
     believed = ruled(**row, device="AMD EPYC 9654")
     assert (believed.verdict, believed.bound) == ("cannot tell", "speedup-above-tau")
-    assert "CPUs have such" in believed.arithmetic
+    assert "CPUs have such forwards" in believed.arithmetic
     assert ruled(**row | {"speedup": 4.0}, device="AMD EPYC 9654").verdict == "implausible"
     measured = ruled(**row, cheapest_forward=0.67)
     assert measured.verdict == "possible"
     assert measured.arithmetic == "S = 1.9 <= tau / m = 1.7 / 0.67 = 2.537"
     beyond = ruled(**row | {"speedup": 2.6}, cheapest_forward=0.67)
     assert beyond.verdict == "implausible"
-    assert "at 0.65 of the time of one, where 0.67 was measured" in beyond.reason
+    assert "in 0.65 of the time of one, where 0.67 was measured" in beyond.reason
 
 
 def test_means_of_other_things_are_believed_where_the_source_says_that_they_are_means() -> None:
@@ -135,7 +135,7 @@ def test_without_a_draft_length_it_says_which_one_would_be_needed() -> None:
     assert (ruling.verdict, ruling.bound) == ("cannot tell", "speedup-above-tau")
     assert ruling.arithmetic == ("S = 1.9: gamma is missing; at an acceptance of 0.3 it would have to be at least 3")
     with_cost = ruled(speedup=1.9, acceptance=0.6, baseline_rate=40.0, draft_rate=400.0)
-    assert "needs a gamma of at least 3" in with_cost.arithmetic
+    assert "it would have to be at least 3" in with_cost.arithmetic
     assert (1 + 0.6 * 3) / (1 + 3 * 0.1) > 1.9 > (1 + 0.6 * 2) / (1 + 2 * 0.1)
     never = ruled(speedup=1.9, acceptance=0.3, baseline_rate=40.0, draft_rate=80.0)
     assert (never.verdict, never.bound) == ("implausible", "speedup-above-cost-bound")

@@ -273,7 +273,7 @@ def test_why_verification_is_dear() -> None:
     touched = 64 * (1 - (60 / 64) ** 5) / 4 - 1
     assert f"because {touched:.0%} more experts are read" in sentence(dear, experts_of(MOE, None, mock_probe("moe")))[1]
     assert "because extra tokens add compute" in sentence(dear, None)[1]
-    assert "drafting and verification of 5 tokens" in sentence(dear, experts_of(MOE), undivided=True)[1]
+    assert "drafting and verifying 5 tokens" in sentence(dear, experts_of(MOE), undivided=True)[1]
 
 
 BENCH_MOE = MOE.model_copy(update={"experts": 32})
@@ -337,7 +337,7 @@ def test_the_experts_of_the_run_s_own_texts_come_before_a_probe_s() -> None:
 def test_computing_each_token_by_itself_is_the_most_that_a_dense_target_explains() -> None:
     said = sentence(cycle(verify=6.0), None)[1]
     assert "that extra tokens add compute explains at most 5.0 of them; the rest is unexplained" in said
-    assert "and 2.0 more a step are unexplained" in sentence(cycle(verify=3.9, rest=2.0, unexplained=2.0), None)[1]
+    assert "; 2.0 more a step are unexplained" in sentence(cycle(verify=3.9, rest=2.0, unexplained=2.0), None)[1]
     mostly = cycle(verify=1.2, rest=3.0, unexplained=2.5)
     assert sentence(mostly, None) == ("rest", sentence(mostly, None)[1])
     assert "is unexplained" in sentence(mostly, None)[1]
@@ -472,7 +472,7 @@ def test_restores_of_a_recurrent_target(tmp_path: Path) -> None:
     assert arm.round is not None
     assert arm.round.tau / (1 + arm.round.replays) == pytest.approx(tau.point)
     assert f"each step emits {arm.round.tau:.2f}" in arm.sentence
-    assert f"(tau is {tau.point:.2f}: it counts replays as forwards, too)" in arm.sentence
+    assert f"(tau is {tau.point:.2f}: it counts replays as forwards too)" in arm.sentence
 
 
 def test_an_invalid_arm_is_explained_but_has_no_speedup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
