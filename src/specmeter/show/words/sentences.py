@@ -141,14 +141,13 @@ class Catalogue:
 
     def _in_parts(self, text: str, depth: int) -> str | None:
         """Several sentences of ours, one after the other, and what needs no words between them."""
-        if text.endswith(".") and (rest := self._read(text[:-1], depth - 1, whole=True)) is not None:
-            return f"{rest}。"
         for end in _END.finditer(text):
             parts = text[: end.start()], text[end.end() :]
             told = self._all(parts, depth)
             if told is not None:
                 return told[0] + _JOINED[end[0]] + told[1]
-        return None
+        rest = self._read(text[:-1], depth - 1, whole=True) if text.endswith(".") else None
+        return None if rest is None else f"{rest}。"
 
     def _all(self, values: Sequence[str], depth: int) -> list[str] | None:
         """Values in Chinese where they are sentences of ours; None where none is, or another one reads like one."""
