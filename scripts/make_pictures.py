@@ -3,7 +3,7 @@
     uv run specmeter run demo --out runs/demo
     uv run python scripts/make_pictures.py runs/demo
 
-Needs Chromium, a Chinese font, and `pip install pillow`, which brings each picture down to 64 colours.
+Needs Chromium, a Chinese font, and `pip install pillow`, which brings each picture down to 192 colours.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def take(browser: Browser, picture: Picture, folder: Path) -> None:
     shown = page.locator(picture.at) if picture.at else page
     shown.screenshot(path=path)
     page.close()
-    Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+    colours = Image.open(path).convert("RGB").quantize(192, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    colours.save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
