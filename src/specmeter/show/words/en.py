@@ -158,7 +158,7 @@ TEXT: dict[str, str] = {
     "page.paste": "To run {target} this way:",
     "page.rests": "What this rests on",
     "page.scroll": "more columns: scroll",
-    "page.more_charts": "More charts: rates, draft lengths, sizes",
+    "page.more_charts": "More: decode rates, draft lengths, memory of drafts, controls",
     "filter.title": "Filter",
     "filter.all": "all",
     "filter.none": "Show all",

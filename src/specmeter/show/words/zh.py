@@ -158,7 +158,7 @@ TEXT: dict[str, str] = {
     "page.paste": "这样运行 {target}：",
     "page.rests": "依据",
     "page.scroll": "右侧还有更多列，可滚动查看",
-    "page.more_charts": "更多图表：速率、草稿长度、模型大小",
+    "page.more_charts": "更多：解码速率、草稿长度、草稿模型的内存、对照",
     "filter.title": "筛选",
     "filter.all": "全部",
     "filter.none": "显示全部",
