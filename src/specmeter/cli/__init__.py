@@ -139,7 +139,6 @@ def invoke(argv: list[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
-        error.message = as_started(error.message)
         if isinstance(error, click.UsageError) and error.ctx is not None:
             error.ctx.find_root().info_name = program()
         error.show()
