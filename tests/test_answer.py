@@ -62,9 +62,10 @@ def test_on_a_kind_of_text_all_arms_measured_on_it_compete() -> None:
     assert (whole.kind, whole.decision, whole.arm_id, whole.among) == ("", "speculate", DRAFT.id, 1)
     assert (edit.kind, edit.decision, edit.arm_id, edit.among) == ("edit", "speculate", DRAFT.id, 2)
     assert edit.gain.prompts == 2
-    assert sentence(edit, words("en")).startswith("moe on edit: speculate with draft: 1.80x as fast while decoding")
-    assert "over 4 blocks of these 2 prompts, adjusted for picking the best of 2" in sentence(edit, words("en"))
-    assert "picking" not in sentence(whole, words("en"))
+    assert sentence(edit, words("en")).startswith("moe on edit: 1.80x as fast with draft (")
+    assert "; 4 blocks of 2 prompts)" in sentence(edit, words("en"))
+    assert details(edit, words("en"))[0].endswith("over 4 blocks, adjusted for picking the best of 2")
+    assert "picking" not in details(whole, words("en"))[0]
 
 
 def test_the_arm_for_a_kind_of_text_wins_where_it_is_faster() -> None:
@@ -119,11 +120,10 @@ def test_kinds_that_disagree_are_said_first() -> None:
     assert answer.decision == "depends on the text"
     assert [(it.kind, it.sign) for it in answer.by_kind] == [("code", "gain"), ("reason", "loss"), ("edit", "loss")]
     said = sentence(answer, words("en"))
-    assert said.startswith(
-        "moe: depends on the text: code 1.08x (1.07 to 1.09), reason 0.90x (0.89 to 0.91), edit 0.67x"
-    )
+    assert said.startswith("moe: depends on the text: code 1.08x, reason 0.90x, edit 0.67x; over all ")
     assert "do not speculate" not in said
-    assert sentence(answer, words("zh")).startswith("moe：取决于文本（使用 draft）：code 1.08 倍")
+    assert "by kind of text: code 1.08x (1.07 to 1.09), reason 0.90x (0.89 to 0.91)" in details(answer, words("en"))[1]
+    assert sentence(answer, words("zh")).startswith("moe：取决于文本：code 1.08 倍")
 
 
 def test_a_gain_that_is_a_loss_on_one_kind_depends_on_the_text() -> None:
@@ -162,8 +162,8 @@ def test_decoding_and_prompt_with_decoding_are_told_apart() -> None:
     (answer,) = answered(run_of({DRAFT.id: dict.fromkeys(KINDS, 2.0)}), DRAFT)
     assert answer.gain.decoding.point == pytest.approx(2.0, rel=0.01)
     assert answer.gain.with_prompt.point == pytest.approx(1100 / 600, rel=0.01)
-    assert "2.00x as fast while decoding" in sentence(answer, words("en"))
-    assert details(answer, words("en"))[0].startswith("prompt and decoding together: 1.83x (1.8")
+    assert "2.00x as fast with draft" in sentence(answer, words("en"))
+    assert details(answer, words("en"))[1].startswith("prompt and decoding together: 1.83x (1.8")
 
 
 def test_total_time_stands_beside_the_mean_over_blocks_and_a_gap_is_told() -> None:
@@ -186,8 +186,7 @@ def test_an_interval_that_says_nothing_is_too_noisy_to_tell() -> None:
     (answer,) = answered(run_of({DRAFT.id: EVERY}, noise=(0.0, 3.0, -2.0, 4.0)), DRAFT)
     assert (answer.decision, answer.units_advised) == ("too noisy", units_for(answer.speedup, 0.1))
     assert sentence(answer, words("en")) == (
-        "moe: too noisy to tell; the best, draft, may be anything from <0.1x to >10x as fast (95% interval over 4 "
-        "blocks); end other programs and measure again"
+        "moe: too noisy to tell, even for the best, draft (4 blocks of 4 prompts); end other programs and measure again"
     )
     (answer,) = answered(run_of({DRAFT.id: dict.fromkeys(KINDS, 1.1)}, noise=(0.0, 0.5, -0.5, 0.45)), DRAFT)
     assert answer.decision == "too noisy"
@@ -288,7 +287,7 @@ def test_an_arm_that_lacks_what_others_completed_does_not_compete() -> None:
     told = "not compared, since it never completed some of these prompts: draft (1.08x on the 3 of 4 that it completed)"
     assert told in details(answer, words("en"))
     said = sentence(answer, words("en"))
-    assert said.startswith("moe: do not speculate; of the arms that completed everything the best, other, is 0.90x")
+    assert said.startswith("moe: do not speculate; the best of those that completed everything, other, is 0.90x")
 
 
 @pytest.mark.parametrize(("fails", "decision"), [(("edit-1", "edit-2"), "not advised"), ((), "speculate")])
@@ -300,7 +299,7 @@ def test_an_arm_that_fails_its_slow_half_is_not_advised(fails: Sequence[str], de
     (answer,) = answered(rows, DRAFT)
     assert answer.decision == decision
     said = sentence(answer, words("en"))
-    assert ("draft cannot be advised: it failed 8 of 16 requests; on the rest it was 1.66x" in said) == bool(fails)
+    assert ("not advised; draft failed 8 of 16 requests, and ran the rest 1.66x as fast (" in said) == bool(fails)
     assert ("of the 2 of 4 prompts that it completed; it failed the others" in said) == bool(fails)
 
 
@@ -319,7 +318,7 @@ def test_an_arm_that_completed_one_block_failed_the_others() -> None:
         for row in run_of({DRAFT.id: EVERY})
     ]
     (answer,) = answered(rows, DRAFT)
-    assert sentence(answer, words("en")).startswith("moe: draft failed 12 of 16 requests: too little was completed")
+    assert sentence(answer, words("en")).startswith("moe: cannot tell; draft failed 12 of 16 requests")
 
 
 def test_an_arm_that_drafted_nothing_does_not_compete() -> None:
@@ -332,7 +331,7 @@ def test_an_arm_that_drafted_nothing_does_not_compete() -> None:
     alone = [row for row in rows if row.arm_id != DRAFT.id]
     (answer,) = answered(alone, OTHER)
     assert (answer.decision, answer.among) == ("cannot tell", 1)
-    assert sentence(answer, words("en")) == "moe: other drafted nothing: it is the baseline under another name"
+    assert sentence(answer, words("en")) == "moe: cannot tell; other drafted nothing, so it only repeats the baseline"
 
 
 def test_prompt_and_decoding_together_is_adjusted_like_the_headline() -> None:

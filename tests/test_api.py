@@ -212,10 +212,10 @@ def test_a_library_that_is_missing_is_named_with_its_extra(run: specmeter.Run, l
 def test_it_shows_the_answer_its_interval_and_the_verdict_first(run: specmeter.Run):
     shown = run._repr_html_()
     answer = run.answers[0].speedup_simultaneous
-    assert f"{answer.point:.2f}x as fast while decoding (95% interval {answer.low:.2f} to {answer.high:.2f}" in shown
-    assert shown.index("speculate with") < shown.index("valid") < shown.index("<table>")
+    assert f"{answer.point:.2f}x as fast with small draft, 4 tokens ({answer.low:.2f} to {answer.high:.2f}" in shown
+    assert shown.index("x as fast with") < shown.index("valid") < shown.index("<table>")
     assert "simulated" in shown
-    assert repr(run).startswith("dense: speculate with small draft, 4 tokens")
+    assert repr(run).startswith(f"dense: {answer.point:.2f}x as fast with small draft, 4 tokens")
 
 
 def test_nothing_from_outside_acts_in_a_notebook(run: specmeter.Run):

@@ -135,6 +135,22 @@ def test_a_loss_at_other_work_is_not_a_regression(runs: dict[str, Path], tmp_pat
     assert "(generation.max_tokens), so a loss is not called a regression" in comparison_sentence(found, words("en"))
 
 
+def test_rates_beside_a_ratio_are_over_the_same_prompts(tmp_path: Path) -> None:
+    """A row said "300 against 249 tok/s" beside "1.91x as fast": its rates were over prompts that only one run had."""
+    text = EXPERIMENT.replace("BASE", "30").replace("BLOCKS", "3").replace("FAULTS", "faults: []")
+    (tmp_path / "both.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "code.yaml").write_text(text.replace("kinds: [fact, code]", "kinds: [code]"), encoding="utf-8")
+    for name in ("both", "code"):
+        assert invoke(["run", str(tmp_path / f"{name}.yaml"), "--out", str(tmp_path / name)]) in (0, 1)
+    found = compare_runs(read_side(tmp_path / "both"), read_side(tmp_path / "code"))
+    for arm in found.arms:
+        assert arm.prompts == 2
+        assert arm.rate is not None
+        assert arm.reference_rate is not None
+        assert arm.other_rate is not None
+        assert arm.rate.point == pytest.approx(arm.other_rate.point / arm.reference_rate.point, rel=1e-9)
+
+
 def test_a_run_and_its_copy_are_the_same_data(runs: dict[str, Path], tmp_path: Path) -> None:
     """That nothing differs between a run and a copy of it would be true, and would say nothing."""
     copy = tmp_path / "copy"

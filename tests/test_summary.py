@@ -18,6 +18,7 @@ from specmeter.experiments.schedule import in_turn
 from specmeter.numbers.margin import compare, units_for
 from specmeter.numbers.stats import Pool, geometric_speedup, simultaneous, speedup_over_invocations
 from specmeter.record import Arm, Estimate
+from specmeter.show.sentence import details
 from specmeter.show.sentence import sentence as say
 from specmeter.show.words import words
 from specmeter.store import RequestRow
@@ -25,6 +26,10 @@ from specmeter.store import RequestRow
 
 def sentence(answer: Answer) -> str:
     return say(answer, words("en"))
+
+
+def told(answer: Answer) -> list[str]:
+    return details(answer, words("en"))
 
 
 BASE = Arm(id="moe/none", target="moe", role="baseline")
@@ -300,16 +305,14 @@ def test_one_arm_is_believed_where_the_best_of_three_is_not() -> None:
     alone = answer_of(CLOSE)
     assert (alone.decision, alone.arm_id, alone.among) == ("speculate", DRAFT.id, 1)
     assert alone.speedup == alone.speedup_simultaneous
-    assert sentence(alone).startswith(
-        "moe: speculate with draft: 1.03x as fast while decoding "
-        "(95% interval 1.00 to 1.06 over 4 blocks of one prompt)"
-    )
+    assert sentence(alone).startswith("moe: 1.03x as fast with draft (1.00 to 1.06; 4 blocks of one prompt)")
+    assert told(alone)[0] == "1.00 to 1.06: 95% interval of the decoding speed over 4 blocks"
     best = answer_of(CLOSE, SLOW, SLOW)
     assert (best.decision, best.arm_id, best.among) == ("not shown", DRAFT.id, 3)
     assert best.speedup == alone.speedup
-    assert "no gain is shown" in sentence(best)
+    assert "no gain shown" in sentence(best)
     assert answer_of(CLEAR, CLOSE, SLOW).decision == "speculate"
-    assert "adjusted for picking the best of 3" in sentence(answer_of(CLEAR, CLOSE, SLOW))
+    assert "adjusted for picking the best of 3" in told(answer_of(CLEAR, CLOSE, SLOW))[0]
 
 
 def test_all_slower_needs_each_arm_alone() -> None:
@@ -320,8 +323,7 @@ def test_all_slower_needs_each_arm_alone() -> None:
     assert answer.speedup_simultaneous.high is not None
     assert answer.speedup_simultaneous.high > 1
     assert sentence(answer) == (
-        "moe: do not speculate; even the best, draft, is 0.96x as fast while decoding "
-        "(95% interval 0.93 to 0.99 over 4 blocks of one prompt)"
+        "moe: do not speculate; the best, draft, is 0.96x as fast (0.93 to 0.99; 4 blocks of one prompt)"
     )
 
 
@@ -331,8 +333,10 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     assert same.comparison is not None
     assert same.comparison.conclusion == "equivalent"
     assert sentence(same) == (
-        "moe: no difference; the best, draft, is 1.00x as fast while decoding (90% interval 1.00 to 1.00 over 4 blocks "
-        "of one prompt, adjusted for picking the best of 2); differences under 2% are negligible"
+        "moe: no difference beyond 2%; the best, draft, is 1.00x as fast (1.00 to 1.00; 4 blocks of one prompt)"
+    )
+    assert told(same)[0] == (
+        "1.00 to 1.00: 90% interval of the decoding speed over 4 blocks, adjusted for picking the best of 2"
     )
     unknown = answer_of([1.1, 0.9, 1.05, 0.95])
     assert unknown.comparison is not None
@@ -341,7 +345,7 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     no_loss = answer_of([1.00, 1.03, 1.02, 0.99])
     assert no_loss.comparison is not None
     assert no_loss.comparison.conclusion == "not worse"
-    assert "no gain is shown, nor a loss of more than 2%; the best, draft, is 1.01x" in sentence(no_loss)
+    assert "no gain shown, nor a loss of more than 2%; the best, draft, is 1.01x" in sentence(no_loss)
 
 
 def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
@@ -350,9 +354,7 @@ def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
     assert answer.comparison.conclusion == "not worse"
     assert answer.comparison.equivalence.low is not None
     assert answer.comparison.equivalence.low > 1
-    assert sentence(answer).startswith(
-        "moe: no gain is shown; the best, draft, is 1.02x as fast while decoding (95% interval 0.99 to"
-    )
+    assert sentence(answer).startswith("moe: no gain shown; the best, draft, is 1.02x as fast (0.99 to")
 
 
 def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:

@@ -17,6 +17,8 @@ from typing import Protocol
 
 LIMIT = 20_000
 _FAR = 10_000
+_PLAIN = str.maketrans({"×": "x", "±": "+-", "·": "-", "–": "-", "—": "-", "−": "-", "…": "...", "→": "->", "’": "'"})
+"""What a stream without these characters is given instead."""
 _BARE = re.compile(r"[\w.:\\/=+-]+")
 """What neither cmd nor PowerShell would take apart."""
 
@@ -40,6 +42,15 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}" for char in text
     )
+
+
+def encodable(text: str, encoding: str) -> str:
+    """`text` in the characters that an encoding has, `x` for a cross and so on; others by their numbers."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def printable_lines(text: str, limit: int = LIMIT) -> str:

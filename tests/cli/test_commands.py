@@ -53,7 +53,7 @@ def test_every_command_exists_and_teaches_by_example(capsys: pytest.CaptureFixtu
 def test_run_show_list_and_export(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "mocked.yaml"]) == 0
     shown = capsys.readouterr()
-    assert "speculate with small draft, 4 tokens" in shown.out
+    assert "x as fast with small draft, 4 tokens" in shown.out
     assert "measuring 12 of 12 requests" in shown.err
     assert invoke(["show", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -137,6 +137,14 @@ class Answer(Record):
     baseline_stalls: Stalls | None = None
     """Requests of the baseline that were."""
 
+    @property
+    def serves(self) -> str | None:
+        """The arm to serve with: the best one, or the baseline where none is faster; None where neither is shown."""
+        gains = self.decision == "speculate" or (
+            self.decision == "depends on the text" and (self.speedup_simultaneous.low or 0.0) > 1
+        )
+        return self.arm_id if gains else self.baseline_id if self.decision == "do not speculate" else None
+
 
 def least_units(among: int) -> int:
     """Blocks (or invocations) that "speculate" needs where so many arms compete.

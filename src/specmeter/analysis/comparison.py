@@ -25,13 +25,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import numpy as np
+from pydantic import Field
 
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.analysis.request_table import BlockKey
 from specmeter.errors import UsageError
+from specmeter.numbers.estimates import student_geometric
 from specmeter.numbers.gaps import additive
 from specmeter.numbers.stats import ratio_of_groups
 from specmeter.record import Arm, EngineIdentity, Estimate, Host, Record, Verdict
@@ -58,8 +60,9 @@ class ArmComparison(Record):
     prompts: int
     """That both runs completed in every block."""
     reference_rate: Estimate | None
-    """tok/s over all prompts of the reference; None where it is false."""
+    """tok/s over the shared prompts, as a geometric mean over blocks; None where it is false."""
     other_rate: Estimate | None
+    """The same of the other run: over the reference's it is `rate`."""
     rate: Estimate | None
     """Rate of the other run / rate of the reference, over the shared prompts; None where one of them is false."""
     speedup: Estimate | None
@@ -95,6 +98,8 @@ class RunComparison(Record):
     only_other: tuple[str, ...]
     shared_requests: int = 0
     """Requests that are in both runs, to the last digit: measured once."""
+    asked: Annotated[tuple[Arm, ...], Field(exclude=True)] = ()
+    """What the arms of the reference are, for those who name them."""
     same_data: bool = False
     """All that could be compared was measured once: the runs hold the same data."""
 
@@ -232,6 +237,7 @@ def compare_runs(
         only_other=tuple(arm_id for arm_id in theirs if arm_id not in mine),
         shared_requests=once,
         same_data=same_data,
+        asked=reference.report.arms,
     )
 
 
@@ -265,9 +271,15 @@ def _compare_arm(
     verdict = _verdict(reference, other, arm.id)
     prompts = _shared_prompts(reference, other, (arm.id,))
     rate = speedup = None
+    rates: list[Estimate | None] = [None, None]
     over: Units = "invocations" if all(side.report.summary.invocations > 1 for side in (reference, other)) else "blocks"
+    logs = [_logs(side, arm.id, None, prompts, over) for side in (reference, other)]
+    for place, side in enumerate((reference, other)):
+        if arm.id not in side.report.invalid and len(logs[place]):
+            how = f"geometric mean of {len(logs[place])} {over}"
+            rates[place] = student_geometric(logs[place], "tok/s", f"{how}; Student t", alone=how, of=over, level=level)
     if verdict != "invalid":
-        rate = _ratio([_logs(side, arm.id, None, prompts, over) for side in (reference, other)], over, level, among)
+        rate = _ratio(logs, over, level, among)
         if arm.baseline_id is not None:
             both = _shared_prompts(reference, other, (arm.id, arm.baseline_id))
             units = [_logs(side, arm.id, arm.baseline_id, both, over) for side in (reference, other)]
@@ -280,8 +292,8 @@ def _compare_arm(
         arm_id=arm.id,
         verdict=verdict,
         prompts=len(prompts),
-        reference_rate=_rate(reference, arm.id),
-        other_rate=_rate(other, arm.id),
+        reference_rate=rates[0],
+        other_rate=rates[1],
         rate=rate,
         speedup=speedup,
         conclusion=conclusion,
@@ -337,12 +349,6 @@ def _ratio(units: Sequence[NDArray[np.float64]], over: Units, level: float, amon
     if not len(reference) or not len(other):
         return None
     return ratio_of_groups(other, reference, of=over, level=level, among=among)
-
-
-def _rate(side: Side, arm_id: str) -> Estimate | None:
-    if arm_id in side.report.invalid:
-        return None
-    return next((arm.decode_rate for arm in side.report.summary.arms if arm.arm_id == arm_id), None)
 
 
 def _differences(reference: Side, other: Side, shared: Sequence[str]) -> list[Difference]:

@@ -150,6 +150,7 @@ def _setting(*names: str, kind: Any, text: str) -> Callable[[Any], Any]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Predict arms from this probe before measuring them; repeatable. Default: the newest that fits, if any.",
 )
+@click.option("--details", is_flag=True, help="Print everything that was found, as `show --details` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
 @click.pass_context
 def command(
@@ -171,6 +172,7 @@ def command(
     new: bool,
     offline: bool,
     probe_files: tuple[Path, ...],
+    details: bool,
     as_json: bool,
     **settings: Any,
 ) -> int:
@@ -240,7 +242,7 @@ def command(
     except KeyboardInterrupt:
         screen.say(f"stopped; the same command resumes {folder}", wrap=False)
         raise
-    verdict = print_run(folder, as_json=as_json)
+    verdict = print_run(folder, as_json=as_json, everything=details)
     if state.state != "complete":
         screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
         return 3

@@ -7,11 +7,12 @@ import click
 
 @click.command(name="show")
 @click.argument("run", default="latest")
+@click.option("--details", is_flag=True, help="Show everything: all numbers, answers and findings, and the arms' ids.")
 @click.option("--by-kind", is_flag=True, help="Also show each kind of prompt separately.")
 @click.option("--by-prompt", is_flag=True, help="Also show the speedup on each prompt.")
 @click.option("--positions", is_flag=True, help="Also show acceptance by position and accepted lengths.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(run: str, by_kind: bool, by_prompt: bool, positions: bool, as_json: bool) -> int:
+def command(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: bool, as_json: bool) -> int:
     """Show the results of RUN: the answer, rates, speedups with their intervals, and acceptance.
 
     RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished run is shown
@@ -20,6 +21,7 @@ def command(run: str, by_kind: bool, by_prompt: bool, positions: bool, as_json: 
     \b
     Examples:
       specmeter show
+      specmeter show --details
       specmeter show specmeter-runs/demo-20261121-101500 --by-kind
       specmeter show --positions
       specmeter show latest --json | jq '.answers'
@@ -30,5 +32,12 @@ def command(run: str, by_kind: bool, by_prompt: bool, positions: bool, as_json: 
     from specmeter.show.terminal.run import print_run
     from specmeter.store.places import find_run
 
-    verdict = print_run(find_run(run), as_json=as_json, by_kind=by_kind, by_prompt=by_prompt, with_positions=positions)
+    verdict = print_run(
+        find_run(run),
+        as_json=as_json,
+        everything=details,
+        by_kind=by_kind,
+        by_prompt=by_prompt,
+        with_positions=positions,
+    )
     return 1 if verdict == "invalid" else 0

@@ -7,12 +7,12 @@ workloads and the engine's settings those by which the arms of a target differ. 
 from __future__ import annotations
 
 from collections import Counter
-from functools import reduce
 from typing import TYPE_CHECKING, cast
 
 from specmeter.record import PLAIN, Arm, EngineSettings, network_of
 from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, words
+from specmeter.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,6 +50,8 @@ class Names:
         by_target: dict[str, list[Arm]] = {}
         for arm in arms:
             by_target.setdefault(arm.target, []).append(arm)
+        self._targets = {arm.id: target for target, among in by_target.items() for arm in among}
+        self._one_target = len(by_target) == 1
         self._names = {arm_id: name for among in by_target.values() for arm_id, name in _named(among).items()}
 
     def __getitem__(self, arm_id: str) -> Name:
@@ -59,6 +61,13 @@ class Names:
     def told(self, arm_id: str, words: Words) -> str:
         """An arm's name in words."""
         return told(self[arm_id], words)
+
+    def in_full(self, arm_id: str, words: Words) -> str:
+        """The same with its target, where there is more than one: `moe: small draft, 4 tokens`."""
+        if self._one_target:
+            return self.told(arm_id, words)
+        target = self._targets.get(arm_id, arm_id.partition("/")[0])
+        return words("arm.of", target=printable(target), name=self.told(arm_id, words))
 
 
 def label(arm_id: str) -> str:
@@ -205,8 +214,10 @@ def _listed(parts: Sequence[Name]) -> Name:
 
 
 def _joined(word: str, parts: Sequence[Name]) -> Name:
-    first, *others = parts
-    return reduce(lambda one, other: _word(word, one=one, other=other), others, first)
+    joined, *others = parts
+    for other in others:
+        joined = _word(word, one=joined, other=other)
+    return joined
 
 
 def _word(word: str, /, **values: object) -> Phrase:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specmeter.show.names import Names
+from specmeter.show.names import Names, label
 from specmeter.show.run_arms import filed
 from specmeter.show.run_figures import PARTS
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made, numbers, text
@@ -199,6 +199,7 @@ def memory(document: Document) -> Table:
         ("memory_share", "number", lambda price: Cell(percent(price.share, 1), price.share)),
         ("memory_bits", "text", bits),
         ("memory_buys", "text", lambda it: f"{it.buys.name} ({it.buys.bits_per_weight:.2f})" if it.buys else "-"),
+        filed=lambda price: {"target": printable(price.target)},
     )
 
 
@@ -383,10 +384,20 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
         count = f"{arm.requests_ok}" + (f" ({arm.requests_failed} failed)" if arm.requests_failed else "")
         found = report.certificate.arms.get(arm.arm_id) if report.certificate else None
         joules = _joules(arm) if metered else ()
-        empty = (Cell(""),) * (len(joules) + 1)
+        empty = (Cell(""),) * (len(joules) + 2)
         is_baseline = arm.role == "baseline"
         cells = _briefly(arm, is_baseline, found)
-        rows.append(Row((Cell(names.told(arm.arm_id, words("en")) + probe), *cells, *joules, Cell(count))))
+        rows.append(
+            Row(
+                (
+                    Cell(names.told(arm.arm_id, words("en")) + probe),
+                    *cells,
+                    *joules,
+                    Cell(count),
+                    Cell(label(arm.arm_id)),
+                )
+            )
+        )
         for kind, part in arm.kinds.items() if by_kind else ():
             rows.append(Row((Cell(f"  {kind}"), *_briefly(part, is_baseline, found), *empty), tone="faint"))
         for prompt, speedup in (arm.prompts or {}).items():
@@ -395,6 +406,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
     rate = Column("tok/s", "number", "tok/s", narrow="point")
     energy = ("J/token", "energy") if metered else ()
     columns = (*text(arms[group[0].arm_id].target), rate, *numbers("speedup", "accepted", "tau", *energy, "requests"))
+    columns = (*columns, Column("id", title="id", narrow="drop"))
     return Table("results", columns, rows)
 
 

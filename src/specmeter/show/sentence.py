@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
     from specmeter.show.words import Words
 
-_LEAST, _MOST = 0.1, 10.0
-"""Ends of an interval that says nothing, beyond which no digit of it matters."""
 _PATIENCE = 200
 """Blocks that might still be measured where the machine is noisy."""
 NAMELESS = Names()
@@ -29,61 +26,102 @@ GAP = 0.01
 
 
 def sentence(answer: Answer, words: Words, names: Names = NAMELESS) -> str:
-    """Like `dense: speculate with small draft, 4 tokens: 1.93x as fast while decoding (95% interval 1.85 to 2.01 over 4
-    blocks of these 4 prompts)`."""
+    """Like `dense: 1.93x as fast with small draft, 4 tokens (1.85 to 2.01; 4 blocks of 4 prompts)`."""
+    alone, together, equivalence = answer.speedup, answer.speedup_simultaneous, answer.comparison.equivalence
     said = {
         "target": answer.baseline_id.replace("/none", "", 1),
         "method": names.told(answer.arm_id, words),
         "where": words("answer.where", kind=answer.kind) if answer.kind else "",
+        "speedup": f"{alone.point:.2f}",
+        "rests": _rests(answer, words),
+        "margin": f"{answer.comparison.margin:.0%}",
     }
-    alone, together, comparison = answer.speedup, answer.speedup_simultaneous, answer.comparison
     if answer.arm_id in answer.idle:
         return words("answer.idle", **said)
     failed = {"failed": answer.failed, "tried": answer.tried}
     if (alone.low is None or alone.high is None) and answer.failed > MOST_FAILED * answer.tried:
-        return words("answer.failed_most", **said, **failed, speedup=f"{alone.point:.2f}")
+        return words("answer.failed_most", **said, **failed)
     if alone.low is None or alone.high is None:
         more = words(f"answer.{'more' if alone.n > 1 else 'three'}_{answer.unit}s")
-        return words("answer.no_interval", **said, speedup=f"{alone.point:.2f}", why=alone.method, more=more)
+        return words("answer.no_interval", **said, why=alone.method, more=more)
     if answer.decision == "do not speculate":
         behind = any(it.prompts for it in answer.behind)
-        return words("answer.slower_rest" if behind else "answer.slower", **said, found=_found(answer, alone, words, 1))
-    found = _found(answer, together, words, answer.among)
+        return words("answer.slower_rest" if behind else "answer.slower", **said)
     if answer.decision == "depends on the text":
-        return words("answer.depends", **said, kinds=_kinds(answer, words, names), found=found)
+        kinds = words.listed(_on_kind(it, answer.arm_id, words, names) for it in answer.by_kind)
+        return words("answer.depends", **said, kinds=kinds)
     if answer.decision == "not advised":
-        return words("answer.not_advised", **said, **failed, found=found)
+        return words("answer.not_advised", **said, **failed)
     if answer.decision == "too few":
-        return words(f"answer.too_few_{answer.unit}s", **said, found=found, least=answer.units_least)
+        return words(f"answer.too_few_{answer.unit}s", **said, least=answer.units_least)
     if answer.decision == "too noisy":
-        return words("answer.too_noisy", **said, **_anything(answer, together, words), advice=_help(answer, words))
+        over = {"units": _units(answer, together, words), "prompts": _which_prompts(answer, words)}
+        return words("answer.too_noisy", **said, **over, advice=_help(answer, words))
     if answer.decision == "speculate":
-        advice = _advice(answer, words) if _is_wide(together) else ""
-        return words("answer.faster", **said, found=found, advice=advice)
-    margin, within = f"{comparison.margin:.0%}", _found(answer, comparison.equivalence, words, answer.among)
-    if comparison.conclusion == "equivalent":
-        return words("answer.equivalent", **said, margin=margin, found=within)
-    # An interval above 1 beside "no gain is shown" would contradict it; the wider one by which none is shown says why.
-    if comparison.conclusion == "not worse" and (comparison.equivalence.low or 0.0) <= 1:
-        return words("answer.not_worse", **said, margin=margin, found=within)
-    return words("answer.not_shown", **said, found=found, advice=_advice(answer, words))
+        return words("answer.faster", **said, advice=_advice(answer, words) if _is_wide(together) else "")
+    if answer.comparison.conclusion == "equivalent":
+        return words("answer.equivalent", **said)
+    if answer.comparison.conclusion == "not worse" and (equivalence.low or 0.0) <= 1:
+        return words("answer.not_worse", **said)
+    return words("answer.not_shown", **said, advice=_advice(answer, words))
+
+
+def _interval(answer: Answer) -> Estimate:
+    """The interval that an answer rests on: of all arms together, but for "do not speculate" and "no difference"."""
+    if answer.decision == "do not speculate":
+        return answer.speedup
+    conclusion, equivalence = answer.comparison.conclusion, answer.comparison.equivalence
+    # An interval above 1 beside "no gain shown" would contradict it; the wider one by which none is shown says why.
+    alike = conclusion == "equivalent" or (conclusion == "not worse" and (equivalence.low or 0.0) <= 1)
+    return equivalence if answer.decision == "not shown" and alike else answer.speedup_simultaneous
+
+
+def _rests(answer: Answer, words: Words) -> str:
+    """`1.85 to 2.01; 4 blocks of 4 prompts`; empty without an interval."""
+    found = _interval(answer)
+    if found.low is None or found.high is None:
+        return ""
+    low, high = bound(found.low, 2), bound(found.high, 2)
+    prompts = _which_prompts(answer, words)
+    return words("found.rests", low=low, high=high, units=_units(answer, found, words), prompts=prompts)
+
+
+def _units(answer: Answer, found: Estimate, words: Words) -> str:
+    return words(f"found.{answer.unit}s", count=found.n)
+
+
+def _on_kind(it: OfKind, best: str, words: Words, names: Names) -> str:
+    """`code 1.08x`, with what else it is worth saying: that it may be none, and with which arm if not the best one."""
+    name = "answer.on_kind_open" if it.sign == "open" else "answer.on_kind"
+    said = words(name, kind=it.kind, speedup=f"{it.speedup.point:.2f}")
+    method = names.told(it.arm_id, words)
+    return said if it.arm_id == best else words("answer.on_kind_with", said=said, method=method)
 
 
 def details(answer: Answer, words: Words, names: Names = NAMELESS) -> list[str]:
-    """What else is true of the answer: other ways to count, other prompts, what is missing, what stalled."""
+    """What else is true of the answer: its interval, other ways to count, other prompts, and its cautions."""
     gain, among = answer.gain, answer.among
-    others = [arm_id for arm_id in answer.idle if arm_id != answer.arm_id]
     tells = answer.decision not in ("cannot tell", "too noisy")
-    apart = answer.decision in ("not shown", "too noisy") and any(it.sign != "open" for it in answer.by_kind)
+    unlike = answer.decision in ("not shown", "too noisy") and any(it.sign != "open" for it in answer.by_kind)
+    apart = answer.decision == "depends on the text" or unlike
     return [
+        *([_told_interval(answer, words)] if tells else []),
         *([words("detail.by_kind", kinds=_kinds(answer, words, names))] if apart else []),
         *(
             [_with_prompt(gain.with_prompt, among, words), _pooled(answer, words), _prompts(answer, words)]
             if tells
             else []
         ),
+        *cautions(answer, words, names),
+    ]
+
+
+def cautions(answer: Answer, words: Words, names: Names = NAMELESS) -> list[str]:
+    """What an answer lacks: prompts, requests or arms that are missing in it, and what stalled."""
+    others = [arm_id for arm_id in answer.idle if arm_id != answer.arm_id]
+    return [
         *([_counted("left_out", answer.left_out, words)] if answer.left_out else []),
-        *([_counted("completed", gain.completed, words)] if gain.completed else []),
+        *([_counted("completed", answer.gain.completed, words)] if answer.gain.completed else []),
         *([_behind(answer, words, names)] if answer.behind else []),
         *([words("detail.idle", arms=words.listed(names.told(it, words) for it in others))] if others else []),
         *([_stalls("stalls", answer.stalls, words, arm=names.told(answer.arm_id, words))] if answer.stalls else []),
@@ -91,17 +129,16 @@ def details(answer: Answer, words: Words, names: Names = NAMELESS) -> list[str]:
     ]
 
 
-def _found(answer: Answer, speedup: Estimate, words: Words, among: int) -> str:
-    """`1.93x as fast while decoding (95% interval 1.85 to 2.01 over 4 blocks of these 4 prompts, adjusted ...)`."""
+def _told_interval(answer: Answer, words: Words) -> str:
+    """What the interval is of, and for which choice it makes up."""
+    found = _interval(answer)
     return words(
-        "found.interval",
-        speedup=f"{speedup.point:.2f}",
-        level=f"{speedup.level:.0%}",
-        low=bound(speedup.low or 0.0, 2),
-        high=bound(speedup.high or 0.0, 2),
-        units=words(f"found.{answer.unit}s", count=speedup.n),
-        prompts=_which_prompts(answer, words),
-        adjusted=_adjusted(among, words),
+        "detail.interval",
+        low="?" if found.low is None else bound(found.low, 2),
+        high="?" if found.high is None else bound(found.high, 2),
+        level=f"{found.level:.0%}",
+        units=_units(answer, found, words),
+        adjusted=_adjusted(1 if found is answer.speedup else answer.among, words),
     )
 
 
@@ -110,7 +147,7 @@ def _adjusted(among: int, words: Words) -> str:
 
 
 def _which_prompts(answer: Answer, words: Words) -> str:
-    """`these 4 prompts`, or `the 4 of 8 prompts that it completed; it failed the others`."""
+    """`4 prompts`, or `the 4 of 8 prompts that it completed; it failed the others`."""
     count = answer.gain.prompts
     if answer.left_out:
         name = "found.completed" if answer.never_completed == answer.left_out else "found.both_completed"
@@ -154,17 +191,6 @@ def _of_kind(it: OfKind, best: str, words: Words, names: Names) -> str:
 def _is_wide(speedup: Estimate) -> bool:
     """Whether the interval leaves more than 5 % to either side."""
     return speedup.low is None or speedup.high is None or speedup.high > 1.05**2 * speedup.low
-
-
-def _anything(answer: Answer, speedup: Estimate, words: Words) -> dict[str, str]:
-    """An interval that says nothing, in as few digits as it deserves."""
-    low, high = speedup.low or 0.0, speedup.high or math.inf
-    return {
-        "level": f"{speedup.level:.0%}",
-        "low": f"{low:.1f}" if low >= _LEAST else f"<{_LEAST:g}",
-        "high": f"{high:.1f}" if high <= _MOST else f">{_MOST:g}",
-        "units": words(f"found.{answer.unit}s", count=speedup.n),
-    }
 
 
 def _advice(answer: Answer, words: Words) -> str:
@@ -238,7 +264,7 @@ _SHOWN = 3
 
 
 def comparison_sentence(found: RunComparison, words: Words) -> str:
-    """Like `2 of 5 arms regressed beyond 2%: dense/none 0.91x [0.88, 0.94], ...`."""
+    """Like `monday against sunday: 1 of 2 configurations lost more than 2%: no speculation 0.91x [0.88, 0.94]`."""
     said = {"reference": found.reference, "other": found.other, "threshold": f"{100 * found.threshold:g}%"}
     if found.same_data:
         return words("compare.copy", reference=found.reference, other=found.other, count=found.shared_requests)
@@ -256,7 +282,7 @@ def _compared(found: RunComparison, words: Words, said: dict[str, str]) -> str:
         return words("compare.nothing", **said)
     regressed = found.of("regression")
     if regressed:
-        arms = words.listed(_told_of(arm, found) for arm in regressed[:_SHOWN])
+        arms = words.listed(_told_of(arm, found, words) for arm in regressed[:_SHOWN])
         more = words("compare.more", count=len(regressed) - _SHOWN) if len(regressed) > _SHOWN else ""
         return words("compare.regression", **said, count=len(regressed), all=len(judged), arms=arms, more=more)
     unsure = sum(arm.conclusion in ("undecided", "slower") for arm in judged)
@@ -271,6 +297,6 @@ def ratio_of(arm: ArmComparison, found: RunComparison) -> Estimate | None:
     return arm.rate if found.measure == "rate" else arm.speedup
 
 
-def _told_of(arm: ArmComparison, found: RunComparison) -> str:
-    ratio = ratio_of(arm, found)
-    return arm.arm_id if ratio is None else f"{arm.arm_id} {ratio.point:.3f}x {brackets(ratio, 3)}"
+def _told_of(arm: ArmComparison, found: RunComparison, words: Words) -> str:
+    ratio, name = ratio_of(arm, found), Names(found.asked).in_full(arm.arm_id, words)
+    return name if ratio is None else f"{name} {ratio.point:.3f}x {brackets(ratio, 3)}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_axis, rows, shown, single, tooltip
+from specmeter.show.names import Names
 from specmeter.show.page.page import render
 from specmeter.show.sentence import comparison_sentence, ratio_of
 from specmeter.show.table import Cell, Phrase, Table, counted, estimated, made
@@ -80,10 +81,11 @@ def ratios(found: Sequence[RunComparison]) -> Figure | None:
 
 def arms(found: RunComparison) -> Table:
     """The arms of one pair."""
+    names = Names(found.asked)
     return made(
         "arms",
         found.arms,
-        ("arm", "text", lambda arm: Cell(arm.arm_id, code=True)),
+        ("arm", "text", lambda arm: Cell(names[arm.arm_id], id=arm.arm_id)),
         ("reference_rate", "number", lambda arm: estimated(arm.reference_rate, 1)),
         ("other_rate", "number", lambda arm: estimated(arm.other_rate, 1)),
         ("ratio_rate", "number", lambda arm: estimated(arm.rate, 3)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.show.names import Names
 from specmeter.show.sentence import comparison_sentence
 from specmeter.show.table import Cell, Column, Row, Table, Tone, estimated, numbers, row, text
 from specmeter.show.terminal.console import Screen, output
@@ -27,22 +28,32 @@ _MOST_DIFFERENCES = 20
 
 
 def print_comparison(found: RunComparison) -> None:
-    """One table, what else differs, and the answer."""
-    screen = output()
-    screen.say((found.other, "strong"), f" against {found.reference}")
+    """The answer, one table over the prompts that both runs have, and what else differs."""
+    screen, names, english = output(), Names(found.asked), words("en")
+    screen.say((comparison_sentence(found, english), "strong"))
+    screen.line()
     rates = (Column(name, "number", f"{name}, tok/s", narrow="drop") for name in ("reference", "other"))
-    columns = (*text("arm"), *rates, *numbers("rate, x", "speedup, x"), *text(f"by {found.measure}"))
+    columns = (
+        Column("configuration", title=" ", most=44),
+        *rates,
+        *numbers("rate, x", "speedup, x"),
+        *text(f"by {found.measure}"),
+    )
     rows: list[Row] = []
     for arm in found.arms:
         mark = "suspect" if arm.verdict == "suspect" else "unchecked" if arm.verdict is None else None
         tone = _TONES.get(arm.conclusion, "") if arm.conclusion else ""
         rates_ = (Cell("-" if it is None else f"{it.point:.1f}") for it in (arm.reference_rate, arm.other_rate))
         ratios = (estimated(arm.rate, 3), estimated(arm.speedup, 3))
-        rows.append(row(arm.arm_id, *rates_, *ratios, Cell(arm.conclusion or "-", mark=mark, tone=tone)))
+        rows.append(
+            row(names.in_full(arm.arm_id, english), *rates_, *ratios, Cell(arm.conclusion or "-", mark=mark, tone=tone))
+        )
     screen.table(Table("arms", columns, rows))
+    if found.arms:
+        screen.say(
+            "rates and ratios are over the prompts that both runs completed; [low, high]: 95% interval", tone="faint"
+        )
     _print_differences(screen, found)
-    screen.say(comparison_sentence(found, words("en")))
-    screen.line()
 
 
 def _print_differences(screen: Screen, found: RunComparison) -> None:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from specmeter.show.table import told
 from specmeter.show.words import words
-from specmeter.text import as_started, printable
+from specmeter.text import as_started, encodable, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,9 +78,11 @@ class Screen(Console):
         self.say_all((phrase.told(english) for phrase in table.legend), tone="faint")
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Every piece of text on its way to the screen, cleaned; rich's own controls are not text."""
+        """Every piece of text on its way to the screen, cleaned, and in the characters that it has; rich's own controls
+        are not text."""
         for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else "\n".join(map(printable, text.split("\n"))), style, control)
+            cleaned = text if control else "\n".join(map(printable, text.split("\n")))
+            yield Segment(encodable(cleaned, self.encoding), style, control)
 
     def on_broken_pipe(self) -> None:
         """On standard error go on without a word: a measurement does not end because its screen is gone."""
@@ -105,6 +107,8 @@ def errors() -> Screen:
 def say_json(document: object, indent: int = 2) -> None:
     """A document on standard output as JSON; what a terminal would act on is escaped, as JSON can."""
     text = json.dumps(document, indent=indent, ensure_ascii=False)
+    if encodable(text, sys.stdout.encoding or "utf-8") != text:
+        text = json.dumps(document, indent=indent)
     click.echo("".join(char if char == "\n" or char.isprintable() else _escaped(char) for char in text))
 
 

@@ -76,20 +76,20 @@ def print_account(
     routing: Sequence[TextRouting],
     report: RunReport,
 ) -> None:
-    """A table and sentences for each target, then what every other means says."""
+    """Sentences and a table for each target, then what every other means says."""
     screen, names, english = output(), Names(report.arms), words("en")
     for baseline in (arm for arm in account.arms if arm.baseline_id is None):
         group = [baseline, *(arm for arm in account.arms if arm.baseline_id == baseline.arm_id)]
-        screen.table(_parts(group, report, names))
-        screen.line()
         for arm in group:
             if arm.sentence:
-                doubt = "" if arm.verdict == "valid" else f" ({arm.verdict or 'not checked'})"
-                screen.say((names.told(arm.arm_id, english), "strong"), f" ({arm.arm_id})", doubt)
+                doubt = "" if arm.verdict == "valid" else f"; {arm.verdict or 'not checked'}"
+                screen.say((names.in_full(arm.arm_id, english), "strong"), f" ({arm.arm_id}{doubt})")
                 screen.say(arm.sentence, indent=2)
         screen.line()
+        screen.table(_parts(group, report, names))
+        screen.line()
     if any(arm.verdict in ("suspect", "invalid") for arm in account.arms):
-        screen.say("`specmeter check` says what speaks against suspect and invalid arms")
+        screen.say("`specmeter check` explains suspect and invalid verdicts")
         screen.line()
     _print_lengths(screen, lengths)
     _print_routing(screen, routing)
@@ -308,7 +308,7 @@ def _print_memory(screen: Screen, prices: Sequence[MemoryPrice]) -> None:
     ]
     columns = numbers("weights", "KV cache", "buffers", "target's own", "in all", "of the target")
     screen.table(Table("memory", (*text("memory of a draft"), *columns), rows))
-    screen.say_all(map(memory_sentence, prices), indent=2)
+    screen.say_all(dict.fromkeys(map(memory_sentence, prices)), indent=2)
     told = sorted({price.means for price in prices})
     screen.say(
         f"memory: {', '.join(told)}; target's own: what its caches and buffers take beyond those of its baseline. "

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.record import Record
-from specmeter.show.table import Table, numbers, row, text
+from specmeter.show.names import Names
+from specmeter.show.table import Column, Table, numbers, row, text
 from specmeter.show.terminal.console import Screen, output, say_json
+from specmeter.show.words import words
 from specmeter.studies.amounts import Amount, planned, together
 from specmeter.text import bandwidth, counted, duration, size
 
@@ -29,17 +31,19 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         chosen = f"variants chosen: {', '.join(plan.applied) or 'none'}"
         screen.say(chosen + (f"; others: {', '.join(others)}" if others else ""))
         screen.line()
+    names, english = Names(item.arm for item in plan.arms), words("en")
     arms = [
         row(
-            item.arm.id,
-            item.arm.baseline_id or ("baseline" if item.arm.role == "baseline" else ""),
+            names.in_full(item.arm.id, english),
+            "baseline" if item.arm.role == "baseline" else "",
             str(item.requests),
             _size(item.memory_bytes),
+            item.arm.id,
         )
         for item in plan.arms
     ]
-    columns = (*text("arm", "compared with"), *numbers("requests", "memory"))
-    screen.table(Table("arms", columns, arms, counted(len(plan.arms), "arm")), caption=True)
+    columns = (*text("configuration", ""), *numbers("requests", "memory"), Column("id", title="id", narrow="drop"))
+    screen.table(Table("arms", columns, arms, counted(len(plan.arms), "configuration")), caption=True)
     screen.line()
     models = [row(need.name, need.reference, _size(need.size_bytes), _presence(need)) for need in plan.models]
     columns = (*text("name", "reference"), *numbers("size"), *text("here?"))
@@ -81,7 +85,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
             screen.say(f"  {len(plan.arms)} arms, {plan.requests} requests, at most {plan.tokens:,} tokens")
             _print_needs(screen, plan, "rough: everything measured, without making or downloading models", indent="  ")
         elif found is not None:
-            for line in (found.amount.told or "no model of it can be had", *found.steps, "time:   not estimated"):
+            for line in (found.amount.told or "none of its models is available", *found.steps, "time:   not estimated"):
                 screen.say(f"  {line}")
             for name, reason in found.without.items():
                 screen.say(f"  left out: {name}: {reason}", tone="doubtful")

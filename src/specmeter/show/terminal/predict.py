@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 from specmeter.show.table import Cell, Row, Table, estimated, numbers, row
 from specmeter.show.terminal.console import output
-from specmeter.text import ratio
+from specmeter.text import brackets, counted, ratio
 
 if TYPE_CHECKING:
     from specmeter.analysis.prediction.speedup import Predicted, Surface
 
 
 def print_prediction(found: Predicted, whole: Surface, *, by_model: bool) -> None:
-    """Where it comes from, both tables, and the best draft length."""
+    """The best draft length, where that comes from, and both tables."""
     screen = output()
+    screen.say((_best(found), "strong"))
+    screen.line()
     screen.say_all((f"costs       {found.cost}", f"acceptance  {found.acceptance}"))
     screen.line()
     screen.table(_by_gamma(found, whole))
@@ -26,8 +28,6 @@ def print_prediction(found: Predicted, whole: Surface, *, by_model: bool) -> Non
             "accepted. That is in rest, and the token that it emits in tokens/step.",
             tone="faint",
         )
-    screen.line()
-    screen.say(_best(found))
     screen.line()
     screen.table(_surface(whole, by_model=by_model), caption=True)
     screen.line()
@@ -58,10 +58,12 @@ def _best(found: Predicted) -> str:
     best = found.best
     if best is None:
         top = max(found.by_gamma, key=lambda at: at.speedup.point)
-        return f"no draft length gains; the least loss is at gamma {top.gamma}, {ratio(top.speedup.point)}"
+        tokens = counted(top.gamma, "draft token")
+        return f"do not speculate: no draft length is faster; the best, {tokens}, is {ratio(top.speedup.point)} as fast"
     low = best.speedup.low
     sure = "" if low is not None and low > 1 else ", though a loss is not ruled out"
-    return f"best gamma {best.gamma}: {ratio(best.speedup.point)} as fast{sure}"
+    tokens = counted(best.gamma, "draft token")
+    return f"{ratio(best.speedup.point)} as fast with {tokens} per step {brackets(best.speedup, 2)}{sure}"
 
 
 def _surface(whole: Surface, *, by_model: bool) -> Table:

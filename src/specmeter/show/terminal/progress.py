@@ -27,7 +27,9 @@ from rich.text import Text
 from specmeter.errors import EngineError
 from specmeter.numbers.rates import decode_rate
 from specmeter.record import Estimate, Request
+from specmeter.show.names import Names
 from specmeter.show.terminal.interim import Interim
+from specmeter.show.words import words
 from specmeter.text import brackets, counted, duration, printable, rate, ratio, size
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ class RunProgress:
         self._done = total - len(missing)
         self._time_left = TimeLeft(missing)
         self._arms = work.arms
+        self._names = Names(work.arms.values())
         self._of_arm = Counter(arm_id for _, _, arm_id, _ in work.keys())  # noqa: SIM118
         self._done_of_arm = self._of_arm - Counter(key.arm_id for key in missing)
         timing_only = [model.name for model in work.models.values() if model.timing_only]
@@ -123,14 +126,14 @@ class RunProgress:
     def looking_ahead(self, arm_id: str) -> None:
         """See `measure.Observer`. Off a terminal there is no hurry to say what is about to end."""
         if self._progress is not None:
-            text = f"probing what steps of {arm_id} cost"
+            text = f"probing what steps of {self._called(arm_id)} cost"
             self._progress.update(self._task, description=printable(text))
 
     def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""
         block = cell.invocation * self._per_invocation + cell.block + 1
         self._interim.update()
-        text = f"block {block}/{self._blocks}  {cell.arm_id}"
+        text = f"block {block}/{self._blocks}  {self._called(cell.arm_id)}"
         self._now = (cell.arm_id, 0, requests)
         if self._progress is not None:
             self._progress.update(self._task, description=printable(text))
@@ -156,7 +159,7 @@ class RunProgress:
 
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """See `measure.Observer`."""
-        self._line(f"warning: {arm_id}: {error.message}")
+        self._line(f"warning: {self._called(arm_id)}: {error.message}")
 
     def _display(self) -> RenderableType:
         """The bar, and below it the arms as far as they fit on the screen."""
@@ -182,14 +185,17 @@ class RunProgress:
         speedup = "baseline" if self._arms[arm_id].role == "baseline" else _so_far(summary.speedup if summary else None)
         marker = "> " if self._now is not None and arm_id == self._now[0] else "  "
         done = f"{self._done_of_arm[arm_id]}/{self._of_arm[arm_id]}"
-        return marker + printable(arm_id), done, f"{reached.point:.1f}" if reached else "", speedup
+        return marker + self._called(arm_id), done, f"{reached.point:.1f}" if reached else "", speedup
+
+    def _called(self, arm_id: str) -> str:
+        return self._names.in_full(arm_id, words("en"))
 
     def _print_interim(self) -> None:
         """One line at the start of a block: how speedups stand."""
         found = self._interim.speedups()
         if not found:
             return
-        told = ", ".join(f"{arm_id} {_so_far(speedup)}" for arm_id, speedup in found[:_ARMS_TOLD])
+        told = "; ".join(f"{self._called(arm_id)} {_so_far(speedup)}" for arm_id, speedup in found[:_ARMS_TOLD])
         more = f", and {len(found) - _ARMS_TOLD} more" if len(found) > _ARMS_TOLD else ""
         self._line(f"interim speedups (unfinished, not checked): {told}{more}")
 

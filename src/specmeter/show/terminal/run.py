@@ -1,4 +1,4 @@
-"""Prints what a run found: one table per target, the answer, what speaks against it, and the path of the run folder."""
+"""Prints what a run found: its overview, and on demand all that is known of it; or JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from specmeter.show.sentence import details, sentence
 from specmeter.show.table import TONES, Tone
 from specmeter.show.terminal.console import Screen, output, say_json
 from specmeter.show.terminal.explain import print_accuracy, print_positions
+from specmeter.show.terminal.overview import print_overview
 from specmeter.show.terminal.verdicts import print_findings
 from specmeter.show.words import words
-from specmeter.text import counted, estimated
+from specmeter.text import counted, estimated, pasted
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
@@ -23,9 +24,15 @@ _STATES: dict[str, Tone] = {"complete": "good", "partial": "doubtful", "failed":
 
 
 def print_run(
-    folder: Path, *, as_json: bool, by_kind: bool = False, by_prompt: bool = False, with_positions: bool = False
+    folder: Path,
+    *,
+    as_json: bool,
+    everything: bool = False,
+    by_kind: bool = False,
+    by_prompt: bool = False,
+    with_positions: bool = False,
 ) -> Verdict | None:
-    """Write the run's summary to stdout, as JSON or for people; returns its verdict, None where it was not checked."""
+    """Write the run's answers to stdout, as JSON or for people; returns its verdict, None where it was not checked."""
     from specmeter.analysis.positions import positions
     from specmeter.analysis.reading import read_run
     from specmeter.store import RunStore
@@ -40,22 +47,38 @@ def print_run(
         more = {} if found is None else {"positions": [it.model_dump(mode="json") for it in found]}
         say_json(_document(report) | more)
         return verdict
-    screen = output()
+    screen, names = output(), Names(report.arms)
+    print_overview(screen, report, names, by_kind=by_kind, details=everything)
+    if found is not None:
+        screen.line()
+        print_positions(screen, found)
+    if everything:
+        _print_details(screen, report, names, by_kind=by_kind)
+    screen.line()
+    screen.say(f"run folder: {folder}", wrap=False)
+    if not everything:
+        screen.say_all(("everything: `specmeter show --details`", "why: `specmeter explain`"), tone="faint", wrap=False)
+    return verdict
+
+
+def _print_details(screen: Screen, report: RunReport, names: Names, *, by_kind: bool) -> None:
+    """All that the overview leaves out: every number, answer and finding, ids, and how to serve with each arm."""
+    screen.line()
     _print_state(screen, report)
     for table in brief(report, by_kind=by_kind):
         screen.table(table)
         screen.line()
-    english, names = words("en"), Names(report.arms)
+    english = words("en")
     for answer in report.answers:
         screen.say(sentence(answer, english, names))
         screen.say_all(details(answer, english, names), tone="faint", indent=2)
-    if found is not None:
-        screen.line()
-        print_positions(screen, found)
     _print_notes(screen, report)
-    screen.line()
-    screen.say(f"run folder: {folder}", wrap=False)
-    return verdict
+    if report.commands:
+        screen.line()
+        screen.say("to serve:")
+    for arm_id, command in report.commands.items():
+        screen.say(f"  {arm_id}", tone="faint", wrap=False)
+        screen.say(f"  {pasted(command)}", wrap=False)
 
 
 def _print_state(screen: Screen, report: RunReport) -> None:
@@ -85,7 +108,7 @@ def _print_notes(screen: Screen, report: RunReport) -> None:
     if any(model.origin == "bench" for model in report.models):
         screen.say(
             "Bench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text "
-            "is of no use.",
+            "is meaningless.",
             tone="faint",
         )
     if any(model.simulated for model in report.models):
@@ -101,7 +124,7 @@ def _print_notes(screen: Screen, report: RunReport) -> None:
 
 
 def _print_verdict(screen: Screen, report: RunReport) -> None:
-    """Whether the table can be believed, and everything that speaks against it."""
+    """The verdict on the table, and the findings behind it."""
     screen.line()
     if report.certificate is None:
         screen.say("not checked yet: `specmeter check` says whether these numbers can be believed", tone="doubtful")
@@ -149,6 +172,7 @@ def _document(report: RunReport) -> dict[str, Any]:
         "withheld": {arm: speedup.model_dump(mode="json") for arm, speedup in report.withheld.items()},
         "findings": [finding.model_dump(mode="json", exclude_none=True) for finding in report.findings],
         "predictions": [as_data(outcome) for outcome in report.predictions],
+        "commands": report.commands,
         "answers": [answer.model_dump(mode="json") for answer in report.answers],
         "summary": report.summary.model_dump(mode="json"),
     }

@@ -1,0 +1,170 @@
+"""The screen of a run: the answers and what to paste, one table, and at most three notes.
+
+Notes come in this order, and what stands later is left to `--details`: what makes all numbers meaningless (a simulated
+run), findings that make numbers false, numbers that nobody checked, findings that make them doubtful, what is missing
+(requests that failed, then what each answer lacks), answers for one kind of text that differ from the target's, and
+what the models are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from specmeter.analysis.answer import NOISY
+from specmeter.show.names import Names
+from specmeter.show.sentence import cautions, sentence
+from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimated, numbers
+from specmeter.show.words import words
+from specmeter.text import counted, pasted, percent
+from specmeter.verdicts import grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from specmeter.analysis.answer import Answer
+    from specmeter.analysis.reading import RunReport
+    from specmeter.analysis.summary import ArmSummary, KindSummary
+    from specmeter.record import Verdict
+    from specmeter.show.terminal.console import Screen
+    from specmeter.verdicts import Group
+
+MOST_NOTES = 3
+_ARMS_NAMED = 2
+_ENGLISH = words("en")
+
+
+class Note(NamedTuple):
+    text: str
+    tone: Tone = ""
+
+
+def print_overview(screen: Screen, report: RunReport, names: Names, *, by_kind: bool, details: bool) -> None:
+    """The answers, the table and the notes; `details`: what the notes leave out is printed elsewhere."""
+    _print_answers(screen, report, names)
+    screen.line()
+    if any(arm.decode_rate is not None for arm in report.summary.arms):
+        screen.table(overview(report, names, by_kind=by_kind))
+        screen.say_all(_explained(report), tone="faint")
+    found = list(notes(report, names))
+    if found:
+        screen.line()
+    for note in found[:MOST_NOTES]:
+        screen.say(f"- {note.text}", tone=note.tone)
+    if len(found) > MOST_NOTES and not details:
+        screen.say(f"- {counted(len(found) - MOST_NOTES, 'more note')}: `specmeter show --details`", tone="faint")
+
+
+def main_answers(report: RunReport) -> list[Answer]:
+    """One answer per baseline; by kind of text only where nothing competes on all of them."""
+    whole = {answer.baseline_id for answer in report.answers if not answer.kind}
+    return [answer for answer in report.answers if not answer.kind or answer.baseline_id not in whole]
+
+
+def _print_answers(screen: Screen, report: RunReport, names: Names) -> None:
+    state = report.state
+    if state.state != "complete":
+        why = f" (stopped: {state.reason})" if state.reason else ""
+        screen.say(f"unfinished: {state.ok} of {state.planned} requests measured{why}", tone="doubtful")
+    for answer in main_answers(report):
+        verdict = _verdict(report, answer.arm_id)
+        screen.say((sentence(answer, _ENGLISH, names), "strong"), "; ", _toned(verdict))
+        if (command := report.commands.get(answer.serves or "")) is not None:
+            screen.say(f"  {pasted(command)}", wrap=False)
+    if not report.answers:
+        why = "every speedup that was measured is false" if report.withheld else "nothing was compared with a baseline"
+        verdict = report.certificate.verdict if report.certificate else None
+        screen.say((f"{report.name}: no answer, {why}", "strong"), "; ", _toned(verdict))
+
+
+def _verdict(report: RunReport, arm_id: str) -> Verdict | None:
+    return report.certificate.arms.get(arm_id, "invalid") if report.certificate else None
+
+
+def _toned(verdict: Verdict | None) -> tuple[str, Tone]:
+    return ("not checked", "doubtful") if verdict is None else (verdict, TONES[verdict])
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def overview(report: RunReport, names: Names, *, by_kind: bool = False) -> Table:
+    """Every arm of every target: rate, speedup and share of accepted drafts; prompts where the report has them."""
+    arms = {arm.id: arm for arm in report.arms}
+    baselines = [arm for arm in report.summary.arms if arm.role == "baseline"]
+    targets = list(dict.fromkeys(arms[base.arm_id].target for base in baselines))
+    indent = "  " if len(targets) > 1 else ""
+    rows: list[Row] = []
+    for target in targets:
+        if indent:
+            rows.append(Row((Cell(target), *(Cell(""),) * 3), tone="strong"))
+        for base in (it for it in baselines if arms[it.arm_id].target == target):
+            for arm in (base, *(it for it in report.summary.arms if it.baseline_id == base.arm_id)):
+                name = names.told(arm.arm_id, _ENGLISH) + (f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else "")
+                rows.append(Row((Cell(indent + name), *_numbers(report, arm, arm))))
+                for kind, part in arm.kinds.items() if by_kind else ():
+                    rows.append(Row((Cell(f"{indent}  {kind}"), *_numbers(report, arm, part)), tone="faint"))
+                for prompt, speedup in (arm.prompts or {}).items():
+                    cells = (Cell(f"{indent}  {prompt}"), Cell(""), estimated(speedup, 2), Cell(""))
+                    rows.append(Row(cells, tone="faint"))
+    heading = "" if indent or not targets else targets[0]
+    columns = (Column("configuration", title=heading or " "), *numbers("tok/s", "speedup", "accepted"))
+    return Table("results", columns, rows)
+
+
+def _numbers(report: RunReport, arm: ArmSummary, part: KindSummary) -> tuple[Cell, Cell, Cell]:
+    rate = Cell("-" if part.decode_rate is None else f"{part.decode_rate.point:.1f}")
+    accepted = Cell("" if part.acceptance is None else percent(part.acceptance.point))
+    verdict = _verdict(report, arm.arm_id)
+    mark = "suspect" if verdict == "suspect" else None
+    if arm.role == "baseline":
+        return rate, Cell("baseline invalid" if verdict == "invalid" else "baseline", mark=mark), accepted
+    if verdict == "invalid" and report.certificate is not None:
+        return rate, Cell("invalid", tone="bad"), accepted
+    low, high = (part.speedup.low, part.speedup.high) if part.speedup is not None else (None, None)
+    if low is not None and high is not None and high > NOISY * low:
+        return rate, Cell("too noisy", tone="doubtful"), accepted
+    return rate, estimated(part.speedup, 2, mark=mark), accepted
+
+
+def _explained(report: RunReport) -> tuple[str, str]:
+    """What the brackets are, what a block is, and what is accepted."""
+    summary = report.summary
+    over = f"{counted(summary.blocks, 'block')}; a block measures every configuration once"
+    if summary.invocations > 1:
+        over = f"{summary.invocations} repetitions of the whole experiment"
+    return f"[low, high]: 95% interval over {over}", "accepted: share of the drafted tokens that the target kept"
+
+
+# --- notes -----------------------------------------------------------------------------------------------------------
+
+
+def notes(report: RunReport, names: Names) -> Iterator[Note]:
+    """What a reader should know, what matters most first."""
+    if any(model.simulated for model in report.models):
+        yield Note("simulated: the engine was a mock, nothing was measured", "strong")
+    groups = grouped(report.findings)
+    yield from (_finding(it, names) for it in groups if it.first.severity == "invalid")
+    if report.certificate is None:
+        yield Note("not checked yet: run `specmeter check`", "doubtful")
+    yield from (_finding(it, names) for it in groups if it.first.severity == "suspect")
+    if report.state.failed:
+        yield Note(f"{report.state.failed} of {report.state.planned} requests failed", "doubtful")
+    told = main_answers(report)
+    for answer in told:
+        where = f"{answer.baseline_id.partition('/')[0]}: " if len(told) > 1 else ""
+        yield from (Note(where + caution, "doubtful") for caution in cautions(answer, _ENGLISH, names))
+    by_baseline = {answer.baseline_id: answer for answer in told}
+    for answer in report.answers:
+        if answer.kind and answer not in told and answer.arm_id != by_baseline[answer.baseline_id].arm_id:
+            yield Note(sentence(answer, _ENGLISH, names))
+    if any(model.origin == "bench" for model in report.models):
+        yield Note("bench models: real acceptance and memory traffic, meaningless text", "faint")
+
+
+def _finding(group: Group, names: Names) -> Note:
+    """`suspect: MESSAGE (small draft, 4 tokens; memory-paging)`."""
+    first = group.first
+    arms = [names.in_full(arm_id, _ENGLISH) for arm_id in group.arms]
+    more = f" and {len(arms) - _ARMS_NAMED} more" if len(arms) > _ARMS_NAMED else ""
+    where = f"{'; '.join(arms[:_ARMS_NAMED])}{more}; " if arms else ""
+    return Note(f"{first.severity}: {first.message} ({where}{first.check})", TONES[first.severity])

@@ -1,0 +1,138 @@
+"""The screen of a run: the answer first, what to paste, one table, at most three notes; legible anywhere."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specmeter.analysis.reading import RunReport, read_run
+from specmeter.cli import invoke
+from specmeter.record import Estimate
+from specmeter.show.names import Names
+from specmeter.show.terminal.console import Screen
+from specmeter.show.terminal.overview import MOST_NOTES, Note, main_answers, notes, overview, print_overview
+from specmeter.verdicts import about_arm, about_run
+
+FAST = "dense/draft-simple/small/g4"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("overview") / "demo"
+    assert invoke(["run", "demo", "--set", "engine.kind=mock", "--out", str(run)]) == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> RunReport:
+    return read_run(folder)
+
+
+def shown(report: RunReport, width: int = 120, encoding: str = "utf-8", *, by_kind: bool = False) -> str:
+    raw = io.BytesIO()
+    screen = Screen(width=width, file=io.TextIOWrapper(raw, encoding=encoding, write_through=True))
+    print_overview(screen, report, Names(report.arms), by_kind=by_kind, details=False)
+    return raw.getvalue().decode(encoding)
+
+
+def told(report: RunReport) -> list[Note]:
+    return list(notes(report, Names(report.arms)))
+
+
+def test_the_answer_comes_first_with_its_interval_and_its_verdict(report: RunReport) -> None:
+    first = shown(report).splitlines()[0]
+    answer = report.answers[0].speedup_simultaneous
+    assert first.startswith(f"dense: {answer.point:.2f}x as fast with small draft, 4 tokens ({answer.low:.2f} to ")
+    assert first.endswith("4 blocks of 4 prompts); valid")
+
+
+def test_there_is_one_line_per_target_and_one_table(report: RunReport) -> None:
+    lines = shown(report).splitlines()
+    assert [line.partition(":")[0] for line in lines[:2]] == ["dense", "moe"]
+    assert sum("tok/s" in line for line in lines) == 1
+    rows = [line for line in lines if line.startswith("  ")]
+    assert len(rows) == len(report.summary.arms)
+    assert not any(word in shown(report) for word in ("tau", "gamma", "g4", " arm"))
+
+
+def test_the_line_to_paste_stands_below_its_answer(report: RunReport) -> None:
+    """The mock serves nothing; here it is said what would serve."""
+    serving = replace(report, commands={FAST: ("llama-server", "-m", "my model.gguf"), "moe/none": ("llama-server",)})
+    lines = shown(serving, width=40).splitlines()
+    assert "  llama-server -m 'my model.gguf'" in lines
+    assert "llama-server" not in shown(report)
+    decisions = {answer.baseline_id: answer.serves for answer in main_answers(report)}
+    assert decisions == {"dense/none": FAST, "moe/none": "moe/none"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_it_is_legible_at_any_width_and_in_ascii(report: RunReport, width: int, encoding: str) -> None:
+    text = shown(report, width, encoding)
+    assert all(len(line) <= width for line in text.splitlines() if "llama-server" not in line)
+    assert "\x1b" not in text
+    assert re.search(r"small draft, 4 tokens +\d+\.\d +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] +\d+%", text)
+
+
+def test_characters_that_a_stream_lacks_are_replaced(report: RunReport) -> None:
+    finding = about_run("load", "suspect", "2 × 3 ± 1 → 5 … 速", "none")
+    assert "2 x 3 +- 1 -> 5 ... \\u901f" in shown(replace(report, findings=(finding,)), encoding="ascii")
+
+
+def test_an_absurd_range_is_said_to_be_noise(report: RunReport) -> None:
+    wide = Estimate(point=3.0, low=0.1, high=90.0, n=3, unit="x", method="m")
+    arms = tuple(it.model_copy(update={"speedup": wide}) if it.speedup else it for it in report.summary.arms)
+    changed = replace(report, summary=report.summary.model_copy(update={"arms": arms}))
+    cells = [row.cells[2].text for row in overview(changed, Names(report.arms)).rows]
+    assert "too noisy" in cells
+    assert "90" not in " ".join(map(str, cells))
+
+
+def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
+    assert told(report)[0].text.startswith("simulated")
+    measured = replace(report, models=())
+    few = [note.text for note in told(measured)]
+    load = about_run("host-load", "suspect", "the machine was busy", "end it")
+    false = about_arm("conservation", "invalid", FAST, "3 tokens are missing", "report it")
+    found = told(replace(measured, findings=(load, false)))
+    assert [note.text for note in found][:2] == [
+        "invalid: 3 tokens are missing (dense: small draft, 4 tokens; conservation)",
+        "suspect: the machine was busy (host-load)",
+    ]
+    assert [note.text for note in found][2:] == few
+    many = replace(measured, findings=tuple(about_run(f"check-{n}", "suspect", f"{n}", "") for n in range(7)))
+    lines = [line for line in shown(many).splitlines() if line.startswith("- ")]
+    assert len(lines) == MOST_NOTES + 1
+    assert lines[-1] == f"- {len(told(many)) - MOST_NOTES} more notes: `specmeter show --details`"
+    assert told(replace(measured, certificate=None))[0].text == "not checked yet: run `specmeter check`"
+
+
+def test_without_an_answer_it_says_why(report: RunReport) -> None:
+    nothing = replace(report, answers=(), withheld={FAST: report.answers[0].speedup})
+    assert shown(nothing).startswith("demo: no answer, every speedup that was measured is false; valid")
+
+
+def test_details_have_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert invoke(["show", str(folder)]) == 0
+    brief = capsys.readouterr().out
+    assert invoke(["show", str(folder), "--details"]) == 0
+    everything = capsys.readouterr().out
+    for text in ("prompt and decoding together", "tau", "draft-simple/small/g4", "balance", "80 of 80 requests"):
+        assert text in everything
+        assert text not in brief
+    assert everything.startswith(brief.partition("\n\n- ")[0])
+
+
+def test_json_has_the_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    capsys.readouterr()
+    assert invoke(["show", str(folder), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert document["commands"] == {}
