@@ -16,8 +16,6 @@ import hypothesis
 import pytest
 from filelock import FileLock
 
-from specmeter import host
-
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
@@ -55,10 +53,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _quiet() -> Iterator[None]:
-    """Runs do not look for busy programs first: other tests may be such, and it takes half a second each time."""
+def _beside_other_tests() -> Iterator[None]:
+    """Engines have one thread where nothing else is said: several wait for each other in a loop, for as long as other
+    tests have the processor. Nor do runs look for busy programs first, which takes half a second each time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host, "read_busy_processes", lambda _: ())
+        for module in ("llama_cpp.start", "llama_cpp.embedded", "llama_cpp.native", "libllama.engine"):
+            patch.setattr(f"specmeter.engines.{module}.default_threads", lambda: 1)
+        patch.setattr("specmeter.quality.measure.default_threads", lambda: 1)
+        patch.setattr("specmeter.host.read_busy_processes", lambda _: ())
         yield
 
 

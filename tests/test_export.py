@@ -214,7 +214,11 @@ def test_what_the_user_is_told(run: Path, tmp_path: Path, monkeypatch):
     for name, chosen in (("x", "xlsx"), ("x.xlsx", None), ("x.XLSX", None)):
         with pytest.raises(UsageError, match=r"^xlsx is not an export format \(csv, jsonl, parquet\)") as refusal:
             requests.write(tmp_path / name, chosen)
-        assert "--format csv" in refusal.value.fix
+        assert ".csv (which spreadsheets open)" in refusal.value.fix
+    for name, chosen in (("x.xlsx", "csv"), ("x.ods", "jsonl"), ("x.parquet", "csv")):
+        with pytest.raises(UsageError, match=f"is not the name of a {chosen} file"):
+            requests.write(tmp_path / name, chosen)
+        assert not (tmp_path / name).exists()
     with pytest.raises(UsageError, match="request is not a table"):
         RunTable(run, "request")
     with pytest.raises(UsageError, match="cannot be written"):

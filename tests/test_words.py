@@ -130,3 +130,15 @@ def test_a_command_of_the_page_answers(
 def test_the_page_asks_what_people_ask() -> None:
     assert len(COMMANDS) >= 12
     assert len(set(CHEAP)) >= 8
+
+
+def test_the_audit_page_shows_what_its_table_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")
+    table, shown = re.findall(r"```text\n(.*?)```", page, re.DOTALL)[:2]
+    (tmp_path / "table.md").write_text(table, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert invoke(["audit", "table.md"]) == 4
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == shown.splitlines()

@@ -31,10 +31,10 @@ def cache_dir() -> Path:
     """
     if named := os.environ.get("SPECMETER_CACHE"):
         return Path(named).expanduser().absolute()
-    return _platform_cache() / "specmeter"
+    return platform_cache() / "specmeter"
 
 
-def _platform_cache() -> Path:
+def platform_cache() -> Path:
     try:
         if sys.platform == "win32":
             local = os.environ.get("LOCALAPPDATA")

@@ -87,7 +87,7 @@ def test_the_instrumented_engine_has_rules_of_its_own() -> None:
     batch = {"methods": ("draft-simple",), "draft": "d", "gamma": 8, "engine": {"batch": 8}}
     ((_, never, words),) = told(instrumented=True, **batch)
     assert not never
-    assert "have 7 tokens at most" in words
+    assert "have at most 7 tokens" in words
     assert "set engine.batch to 9 or more" in words
     lookup = {"methods": ("ngram-simple",), "ngram_n": 3, "gamma": 9, "gamma_min": 9}
     ((_, never, words),) = told(Room(10, 99), instrumented=True, **lookup)

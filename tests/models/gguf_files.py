@@ -22,14 +22,17 @@ def write_gguf(
     tensors: Mapping[str, tuple[int, ...]] | None = None,
     tokens: Sequence[str] | None = TOKENS,
     vocabulary: Mapping[str, Any] | None = None,
+    general: Mapping[str, Any] | None = None,
 ) -> Path:
     """A model file: `keys` are completed with the architecture, `tensors` are names with shapes in ggml's order.
 
-    All tensors are F16. `vocabulary` holds `tokenizer.ggml.*` keys.
+    All tensors are F16. `vocabulary` holds `tokenizer.ggml.*` keys, `general` `general.*`.
     """
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (keys or {}).items():
         add(writer, f"{architecture}.{key}", value)
+    for key, value in (general or {}).items():
+        add(writer, f"general.{key}", value)
     if tokens is not None:
         writer.add_token_list(list(tokens))
         writer.add_token_types([1] * len(tokens))

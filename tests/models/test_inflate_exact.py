@@ -42,6 +42,6 @@ def test_the_inflated_model_says_what_the_core_says(core: str, size: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quant", ["F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"])
-@pytest.mark.parametrize(("core", "size"), [("dense", "30MB&layers=9"), ("moe", "60MB")])
+@pytest.mark.parametrize(("core", "size"), [("dense", "20MB&layers=9"), ("moe", "60MB")])
 def test_every_format_and_kind_of_text_over_256_tokens(core: str, size: str, quant: str) -> None:
     _same(f"bench:{core}?quant={quant}", f"bench:{core}?size={size}&quant={quant}", _KINDS, 256)

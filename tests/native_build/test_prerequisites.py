@@ -71,4 +71,4 @@ def test_everything_that_is_missing_stands_in_one_message(monkeypatch: pytest.Mo
     )
     with pytest.raises(UsageError, match="there is no cmake, no make") as error:
         prerequisites.require(())
-    assert error.value.fix == "a; b; then this command again"
+    assert error.value.fix == "a; b, then run this command again"

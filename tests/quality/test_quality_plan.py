@@ -32,12 +32,32 @@ SMALL = {
 }
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    (tmp_path / "text.txt").write_text(short_text(), encoding="utf-8")
-    path = tmp_path / "plan.yaml"
+def written(folder: Path) -> Path:
+    (folder / "text.txt").write_text(short_text(), encoding="utf-8")
+    path = folder / "plan.yaml"
     path.write_text(yaml.safe_dump({**SMALL, "text": "text.txt"}, sort_keys=False), encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, QualityReport]:
+    """A plan, and what was measured of it before it was interrupted."""
+    file = written(tmp_path_factory.mktemp("begun"))
+    kept: list[QualityReport] = []
+
+    def stop(report: QualityReport) -> None:
+        kept.append(report)
+        if report.models[0].rates:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_plan(load_plan(str(file), ["score=false"]), progress=quiet, keep=stop)
+    return file, kept[-1]
 
 
 def quiet(*_: object) -> None:
@@ -195,22 +215,16 @@ def test_an_interrupted_plan_goes_on(file: Path, monkeypatch: pytest.MonkeyPatch
         ("models.four=null", "set of models"),
     ],
 )
-def test_an_earlier_report_of_something_else_is_refused(file: Path, override: str, said: str) -> None:
-    kept: list[QualityReport] = []
-
-    def stop(report: QualityReport) -> None:
-        kept.append(report)
-        if report.models[0].rates:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        measure_plan(load_plan(str(file), ["score=false"]), progress=quiet, keep=stop)
+def test_an_earlier_report_of_something_else_is_refused(
+    begun: tuple[Path, QualityReport], override: str, said: str
+) -> None:
+    file, earlier = begun
     if override == "models.four=null":
         changed = load_plan(str(file), ["score=false", "models.four.reference=bench:draft-large"])
     else:
         changed = load_plan(str(file), ["score=false", override])
     with pytest.raises(UsageError, match=said):
-        measure_plan(changed, progress=quiet, keep=quiet, earlier=kept[-1])
+        measure_plan(changed, progress=quiet, keep=quiet, earlier=earlier)
 
 
 def test_the_command_measures_a_plan_and_says_what_is_missing(

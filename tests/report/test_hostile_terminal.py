@@ -46,7 +46,7 @@ def acting(shown: str) -> set[str]:
         ["list"],
         ["list", "--json"],
         ["report", "RUN", "--tables", "tables"],
-        ["site", "site", "RUN", "OTHER"],
+        ["site", "site", "RUN", "OTHER", "--lang", "en"],
         ["audit", "evil.csv", "--details"],
         ["audit", "evil.csv", "--json"],
         ["quality", "--plan", "evil.yaml"],

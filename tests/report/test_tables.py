@@ -13,9 +13,11 @@ from markdown_it import MarkdownIt
 
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
+from specmeter.record import Estimate
 from specmeter.show.formats import csv_text, latex, markdown
 from specmeter.show.page.document import read_document
 from specmeter.show.run_tables import results
+from specmeter.show.table import Column, Phrase, Row, Table, estimated
 from specmeter.show.words import words
 
 
@@ -117,3 +119,19 @@ def test_figures_of_a_hostile_run_hold_no_markup(hostile: Path, tmp_path: Path) 
     assert invoke(["report", str(hostile), "--figures", str(tmp_path / "f"), "--format", "svg", "--lang", "en"]) == 0
     for figure in (tmp_path / "f").iterdir():
         assert "<script" not in figure.read_text(encoding="utf-8")
+
+
+def test_a_table_says_over_what_the_intervals_of_each_column_are() -> None:
+    """What an author wrote above a table cannot know over what its intervals turn out to be."""
+
+    def over(of: str, low: float | None = 0.9) -> Estimate:
+        return Estimate(point=1, low=low, high=low and 1.1, n=4, of=of, unit="1", method="test")
+
+    columns = tuple(Column(title, "number", title) for title in ("rate", "accepted", "tau", "bare"))
+    values = (over("blocks"), over("prompts"), over("prompts"), over("blocks", None))
+    table = Table("t", columns, [Row(tuple(estimated(value, 2) for value in values))], "T", told_over=True)
+    assert table.legend == [
+        Phrase("legend.over.blocks", {"columns": "rate"}),
+        Phrase("legend.over.prompts", {"columns": "accepted, tau"}),
+    ]
+    assert "Intervals over prompts: accepted, tau." in markdown(table, words("en"))

@@ -70,6 +70,8 @@ def test_the_documented_example_runs_shows_and_reports(capsys: pytest.CaptureFix
     assert invoke(["report", "result"]) == 0
     page = Path("result/report.html").read_text(encoding="utf-8")
     assert "How long drafts of a small model should be" in page
+    assert "Intervals over blocks: <bdi>tok/s" in page
+    assert "Intervals over prompts: <bdi>accepted [%], tokens per forward" in page
     assert "specmeter study run ./draft-lengths" in page
 
 

@@ -85,17 +85,31 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="specmeter")
-def root() -> None:
+@click.pass_context
+def root(ctx: click.Context) -> None:
     """Find out whether speculative decoding really makes this model faster on this machine, and why.
 
     \b
     Start here:
+      specmeter                     what is on this machine, and what to type next
       specmeter run demo            a real experiment on models that come with specmeter
+      specmeter run TARGET.gguf --draft DRAFT.gguf
       specmeter show RUN            what it found
       specmeter doctor              what this machine can measure
     """
+    if ctx.invoked_subcommand is None:
+        if not sys.stdout.isatty():
+            click.echo(ctx.get_help())
+            return
+        from specmeter.cli.welcome import welcome
+
+        welcome()
 
 
 def main() -> None:

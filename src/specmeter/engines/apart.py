@@ -46,7 +46,7 @@ def run_apart(
 ) -> None:
     """Run `python -m MODULE`, whose main program is `serve`, to its end in `folder`, which must be empty.
 
-    `started` is told the ids of its processes.
+    `started` receives the ids of its processes.
 
     Raises what the job raised as `EngineError` or `UsageError`, `EngineDiedError` when the child ended otherwise, and
     `EngineHungError` when it is not done after `limit_s`; it is ended then.

@@ -119,7 +119,7 @@ class EngineSession(Protocol):
 
 
 def utf8(text: str) -> bytes:
-    """The text as engines are told it. Raises `EngineProtocolError` where UTF-8 cannot say it."""
+    """The text as UTF-8 for engines. Raises `EngineProtocolError` if it cannot be encoded."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -105,7 +105,7 @@ def _chosen(records: list[type[BaseModel]], node: object) -> list[type[BaseModel
 
 
 def _fixed(record: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Fields with a single value, by which records are told apart."""
+    """Fields with a single value, by which records are distinguished."""
     return {
         name: field
         for name, field in record.model_fields.items()

@@ -48,7 +48,7 @@ def absent_models(
 ) -> tuple[AbsentModel, ...]:
     """Those of the models (by their keys) that are not here; bench models are made when they are needed.
 
-    `sizes` (bytes, by the same keys) are told of models on a hub that cannot be asked.
+    `sizes` (bytes, by the same keys) are used for models on a hub that cannot be asked.
     With `offline` a model on a hub is unavailable unless it is here. A hub is asked for sizes, unless `offline` or not
     to `ask`; then models on it are not looked at. Raises `ModelError` for a reference that is malformed.
     """

@@ -209,7 +209,7 @@ def describe(spec: BenchSpec) -> BenchModel:
 def build(spec: BenchSpec, *, progress: Callable[[int, int], None] | None = None) -> Path:
     """The file of a bench model, made first if it is not in the cache.
 
-    `progress(done, total)` is told the bytes written. Raises `ModelError` when the disk cannot hold it.
+    `progress(done, total)` receives the bytes written. Raises `ModelError` when the disk cannot hold it.
     """
     plan, fields, tensors = _prepare(spec)
     if plan.in_place:

@@ -96,7 +96,7 @@ def write(
     tensors: Sequence[TensorSource],
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Writes a GGUF file; `progress(done, total)` is told the bytes after each chunk.
+    """Writes a GGUF file; `progress(done, total)` receives the bytes after each chunk.
 
     Raises `ValueError` if a tensor's chunks are not as long as its shape says.
     """

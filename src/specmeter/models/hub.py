@@ -329,7 +329,7 @@ def _near_files(file: HubFile) -> list[str]:
 
     try:
         names = HfApi(endpoint=_endpoint()).list_repo_files(file.repo, revision=file.revision)
-    except Exception:  # only a hint: the error itself is told in any case
+    except Exception:  # only a hint: the error itself is reported in any case
         return []
     models = [name for name in names if name.endswith(".gguf")]
     return get_close_matches(file.path, models, n=3, cutoff=0.5) or models[:5]

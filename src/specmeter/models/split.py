@@ -17,6 +17,12 @@ def is_part(path: str) -> bool:
     return _PART.match(path) is not None
 
 
+def first_part(name: str) -> bool:
+    """Whether a file of this name begins a model: the first part of a split one, or one that is not split."""
+    match = _PART.match(name)
+    return match is None or int(match["number"]) == 1
+
+
 def part_paths(path: Path) -> tuple[Path, ...]:
     """All files of the model whose first file is `path`, by their names; just `path` when it is not split."""
     match = _PART.match(path.name)

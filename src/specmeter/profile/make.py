@@ -82,7 +82,7 @@ def profile_texts(
 
     `settings` are those of the arm that drafts. `vocabulary` is the size of the target's: no token beyond it is
     drafted. With `p_min`, the draft's own way is followed behind each wrong token, for drafts of up to `gamma`.
-    `heard` is told how many passages are done. Raises `EngineError` when llama.cpp cannot run the draft.
+    `heard` receives the number of passages done. Raises `EngineError` when llama.cpp cannot run the draft.
     """
     from specmeter.engines.llama_cpp.start import default_threads
 

@@ -91,7 +91,7 @@ class ModelDrafts:
     profile: MatchProfile
     gamma: int
     gamma_min: int = 0
-    """Shorter drafts are thrown away."""
+    """Shorter drafts are discarded."""
     p_min: float = 0.0
     near_tie: float = 0.0
     """Gap of logits up to which the draft may decide otherwise; 0: it never does."""

@@ -47,7 +47,7 @@ class Rate(Record):
     rate: Estimate
     """Median over blocks, in tok/s."""
     ms: tuple[float, ...]
-    """Time in each block; empty where only the rate was told."""
+    """Time in each block; empty where only the rate was reported."""
     deviation: float | None = None
     """Standard deviation of the blocks' rates in tok/s; None: of fewer than two blocks."""
 
@@ -71,7 +71,7 @@ class Perplexity(Record):
     """Its interval takes windows as units: what neighbouring tokens share stays within a window."""
     token_error: float | None
     """What llama.cpp prints behind `+/-`: perplexity times sqrt((mean of squares - square of mean) / (tokens - 1)). It
-    takes tokens for independent, which they are not, and is too small by what they share. None: not told."""
+    treats tokens as independent, which they are not, so it is too small. None: not reported."""
     windows: int
     """Windows of the text; each begins with an empty memory."""
     window_tokens: int
@@ -79,15 +79,15 @@ class Perplexity(Record):
     scored: int
     """Scored tokens of all windows together."""
     text_tokens: int | None
-    """Tokens of the whole text, special ones included; None: not told."""
+    """Tokens of the whole text, special ones included; None: not reported."""
     tokens_sha256: str | None
-    """Of the text's token ids: perplexities over other tokens are not comparable. None: not told."""
+    """Of the text's token ids: perplexities over other tokens are not comparable. None: not reported."""
     window_surprise: tuple[float, ...]
     """Mean surprise of each window in nats, in the order of the text: what comparisons pair."""
     train_context: int | None
-    """Tokens that the model was trained for; None: not told."""
+    """Tokens that the model was trained for; None: not reported."""
     begins_with_bos: bool | None
-    """Whether each window's first token was replaced by the one that begins texts; None: not told."""
+    """Whether each window's first token was replaced by the one that begins texts; None: not reported."""
     wall_s: float
     """Time to score, the model's load not included by `libllama`, included by native tools."""
     engine: EngineIdentity

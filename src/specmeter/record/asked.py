@@ -158,7 +158,7 @@ class Arm(Record):
     gamma: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Most draft tokens per step; None: the engine's default (read back)."""
     gamma_min: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Shorter drafts are thrown away."""
+    """Shorter drafts are discarded."""
     p_min: Annotated[float, Field(ge=0, le=1)] | None = None
     """Drafting stops when the draft model's best probability is below this."""
     ngram_n: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -166,7 +166,7 @@ class Arm(Record):
     ngram_min_hits: Annotated[int, Field(ge=1, le=1024)] | None = None
     """How often an n-gram must have been seen (`ngram-map-*`)."""
     synthetic_rates: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
-    """Acceptance decided by dice with these per-position rates: a cost probe. A server's text then means nothing;
+    """Synthetic acceptance with these per-position rates: a cost probe. A server's text is then meaningless;
     `libllama` plants errors into the target's own continuation, and its text keeps its meaning."""
     policy: PolicyName | None = None
     """Who decides how long drafts are, up to gamma (`libllama` only). None: always gamma, or fewer where `p_min` says

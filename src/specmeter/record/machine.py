@@ -118,7 +118,7 @@ class Host(Record):
     swap_used_bytes: int | None = None
     gpus: tuple[Gpu, ...] = ()
     container: str | None = None
-    """Virtualisation or container, where it can be told."""
+    """Virtualisation or container, if known."""
     load_average: tuple[float, float, float] | None = None
     busy_processes: tuple[str, ...] = ()
     """Names and CPU shares of other processes that were busy at the start."""

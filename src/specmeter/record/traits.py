@@ -105,11 +105,11 @@ class EngineTraits(Record):
     draft_options: tuple[str, ...] = ()
     """Its own options that do not affect plain decoding: arms that differ only in them share a baseline."""
     synthetic: Literal["none", "dice", "planted"] = "none"
-    """What `synthetic_rates` do: nothing, acceptance by dice (the text means nothing), or errors planted into the
+    """What `synthetic_rates` do: nothing, synthetic acceptance (the text is meaningless), or errors planted into the
     target's own continuation (the text keeps its meaning)."""
     compares_drafts: bool = False
-    """Compares the vocabularies of target and draft, and decodes plainly where they do not fit; for another engine such
-    a pair is always refused before it starts."""
+    """Compares the vocabularies of target and draft, and decodes plainly where they do not fit; other engines refuse
+    such a pair before it starts."""
     drafting: Literal["llama-server", "specmeter"] | None = None
     """Whose rules its drafts follow to the token, so that they can be replayed on a text; None: rules of its own."""
     pinned: bool = False

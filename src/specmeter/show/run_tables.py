@@ -199,6 +199,7 @@ def memory(document: Document) -> Table:
         ("memory_share", "number", lambda price: Cell(percent(price.share, 1), price.share)),
         ("memory_bits", "text", bits),
         ("memory_buys", "text", lambda it: f"{it.buys.name} ({it.buys.bits_per_weight:.2f})" if it.buys else "-"),
+        filed=lambda price: {"target": printable(price.target)},
     )
 
 

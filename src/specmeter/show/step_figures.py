@@ -161,6 +161,7 @@ def lookahead(document: Document) -> Figure | None:
     data: list[Datum] = [
         {
             "pair": printable(f"{it.target} · {it.draft}"),
+            "target": printable(it.target),
             "kind": printable(it.kind),
             "gamma": it.gamma,
             "tau": it.tau,

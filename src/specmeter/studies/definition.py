@@ -87,9 +87,9 @@ class Rule(Selection):
     """Of a document's own table: its values decide where they have no interval."""
     unit: Annotated[str, Field(max_length=20)] = ""
     digits: Annotated[int, Field(ge=0, le=6)] = 2
-    """How numbers are told."""
+    """How numbers are shown."""
     told: Path | None = None
-    """How a row is told; default: its name and the number."""
+    """How a row is shown; default: its name and the number."""
     found: Text | dict[RulingWord, Text] = "{shown}."
     """Told with the ruling, or with each; {shown}, {n} rows, {for} and {against} it are filled in."""
     fill: Function | None = None
@@ -219,7 +219,7 @@ class StudyForm(_Strict):
     figures: Annotated[
         tuple[Annotated[_ByName | Annotated[FigureForm, Tag("described")], _Kinds], ...], Field(max_length=100)
     ] = ()
-    chinese: Annotated[dict[Text, Text], Field(default_factory=dict[str, str], max_length=2000)]
+    chinese: Annotated[dict[Text, Text], Field(max_length=2000)] = {}
     """Titles, captions and sentences of rules in English -> in Chinese. Values that are filled in are `{0}`, `{1}`, in
     the order of the English text. What is not here is shown in English."""
     variants: Annotated[Variants, Field(default_factory=dict, max_length=0)]

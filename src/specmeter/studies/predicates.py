@@ -38,7 +38,7 @@ Make = Callable[[str], Callable[["StudyData"], Any]]
 
 
 _MOST = 12
-"""Rows that are told one by one."""
+"""Rows that are listed one by one."""
 
 
 @dataclass(frozen=True)

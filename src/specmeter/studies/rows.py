@@ -31,7 +31,7 @@ OF_COMPARISON = frozenset({"baseline-unlike", "baseline-elsewhere"})
 
 @dataclass(frozen=True)
 class RunRows:
-    """A run, and what its requests need to be told by."""
+    """A run, and what its requests are described by."""
 
     report: RunReport
     rows: Sequence[RequestRow]

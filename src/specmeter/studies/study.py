@@ -327,9 +327,9 @@ class Point(Record):
     """A point, bar or end of a line."""
 
     series: str = ""
-    """What is told apart by colour and shape."""
+    """What colour and shape distinguish."""
     facet: str = ""
-    """What is told apart by panels side by side."""
+    """What panels side by side distinguish."""
     x: float | str
     y: float
     low: float | None = None
@@ -393,7 +393,7 @@ class StudyFigure(Record):
 
 @dataclass(frozen=True)
 class StudyFindings:
-    """All that is told about a study."""
+    """Everything that is shown about a study."""
 
     data: StudyData
     claims: tuple[ClaimRuling, ...]

@@ -90,15 +90,16 @@ def by_intervals(found: Sequence[tuple[Estimate, float]], about: float) -> Rulin
 
 
 def fallen(lines: Sequence[ArmResult], among: int) -> str:
-    """How many of `among` lines do not stand, and why: `Of 4, 2 false, 2 implausible: they support nothing.`"""
+    """How many of `among` lines do not stand, and why: `2 of 4 false, 2 implausible: they support nothing.`"""
     unlike = sum(line.comparison_only for line in lines)
     counts = {
         "false": sum(line.verdict == "invalid" and not line.comparison_only for line in lines),
         "implausible": sum(line.verdict == "implausible" for line in lines),
         "compared with something unlike": unlike,
     }
-    told = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
-    return f"Of {among}, {told}: they support nothing."
+    (first, number), *more = [(word, number) for word, number in counts.items() if number]
+    told = ", ".join((f"{number} of {among} {first}", *(f"{number} {word}" for word, number in more)))
+    return f"{told}: they support nothing."
 
 
 def quoted(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:

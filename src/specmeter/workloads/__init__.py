@@ -109,7 +109,8 @@ def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> I
             items = list(read_prompts(files, spec.kind, per_line=spec.per_line))
             if spec.count is not None and spec.count > len(items):
                 raise ExperimentError(
-                    f"workloads: {spec.name}: count is {spec.count}, but there are {counted(len(items), 'prompt')}",
+                    f"workloads: {spec.name}: count is {spec.count}, but the files hold "
+                    f"{counted(len(items), 'prompt')}",
                     fix=f"set count to {len(items)} or less",
                 )
             return drawn(items, spec.count, spec.seed)

@@ -1,4 +1,4 @@
-"""What an experiment file says about prompts: one small model per source, told apart by `source`.
+"""What an experiment file says about prompts: one small model per source, distinguished by `source`.
 
 workloads:
   - {source: bench, kinds: [fact, edit], per_kind: 4}

@@ -227,14 +227,14 @@ def sentence(price: MemoryPrice) -> str:
     said = f"the bytes of {price.draft} would hold {price.context_tokens:,} tokens more" if price.context_tokens else ""
     if price.bits_now is None or price.bits_for_it is None:
         return f"{said or 'the target has no header on record'}."
-    text = f"{said + ', or ' if said else 'the bytes of ' + price.draft + ' would hold '}{price.target} at "
-    text += f"{price.bits_for_it:.2f} bits per weight in the place of {price.bits_now:.2f}: "
+    weights = f"{price.target} at {price.bits_for_it:.2f} bits per weight in the place of {price.bits_now:.2f}"
+    text = f"{said}, or {weights}" if said else f"the bytes of {price.draft} would hold {weights}"
     if price.buys is not None:
-        text += f"{price.buys.name} would fit ({price.buys.bits_per_weight:.2f})."
+        text = f"{text}: {price.buys.name} would fit ({price.buys.bits_per_weight:.2f})."
     elif price.lacks is not None:
-        text += f"too little for the next better type, {price.lacks.name} ({price.lacks.bits_per_weight:.2f})."
+        text = f"{text}: too little for the next better type, {price.lacks.name} ({price.lacks.bits_per_weight:.2f})."
     else:
-        text += "there is no better type."
+        text = f"{text}: there is no better type."
     return text + "".join(f" Measured: {_told(rung)}." for rung in price.measured)
 
 

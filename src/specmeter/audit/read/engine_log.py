@@ -175,7 +175,7 @@ _CALLER_FAILED = re.compile(
 )
 _NOT_TOLD, _TOLD_INSIDE, _TOLD, _TOLD_BY_CALLER = range(4)
 _FAILED = ((_TOLD_INSIDE, _DECODE_ERROR), (_TOLD, _DECODE_FAILED), (_TOLD_BY_CALLER, _CALLER_FAILED))
-"""One failure is told of in this order, by up to three lines."""
+"""One failure is logged in this order, in up to three lines."""
 _DRAFT_FAILED = re.compile(
     r"\bllama_(?:process|decode)(?:\[\d+\])? returned (-?\d+)|failed to decode draft batch, ret = (-?\d+)"
     r"|llama_process\(ctx_dft\) failed rc=(-?\d+)"

@@ -45,7 +45,7 @@ class Session:
         *,
         announce: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Load everything. `announce` is told what comes, in the words of llama.cpp's server's log.
+        """Load everything. `announce` receives each stage, in the words of llama.cpp's server log.
 
         Vocabularies are not compared here: an experiment is refused such a pair before it starts (`models.preflight`).
         Raises `ExperimentError` for an arm that cannot be run as it is written, `EngineStartError` when llama.cpp

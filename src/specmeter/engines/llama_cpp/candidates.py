@@ -46,7 +46,7 @@ def forced(asked: dict[str, Any], token: int) -> dict[str, Any]:
 
 
 def read_chosen(answer: dict[str, Any]) -> int:
-    """The one token that was generated. Raises `EngineProtocolError` where that cannot be told."""
+    """The one token that was generated. Raises `EngineProtocolError` if the answer does not show it."""
     tokens: Any = answer.get("tokens")
     if not isinstance(tokens, list) or len(cast("list[object]", tokens)) != 1:
         raise garbage(_WHAT, answer)

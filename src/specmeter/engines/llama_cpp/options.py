@@ -196,7 +196,7 @@ def _method_flags(flag: str, methods: list[str], known: frozenset[str]) -> list[
 
 
 def _before_the_flag(name: str, value: Any) -> list[str] | None:
-    """How servers were told before they had a flag for it; None: not at all."""
+    """How servers were configured before they had a flag for it; None: not at all."""
     if name == "load_mode":  # a pair of switches, mapping being the default
         return {"mmap": [], "none": ["--no-mmap"]}.get(value)
     if name == "methods":  # a draft model was drafted with, and there was nothing else

@@ -1,4 +1,4 @@
-"""What the mock engine is told: cost, acceptance and faults."""
+"""Settings of the mock engine: cost, acceptance and faults."""
 
 from __future__ import annotations
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from specmeter.show.export.columns import Column
 
 
+_SPREADSHEETS = ("xlsx", "xls", "ods")
+"""Endings of what is not written here; a program that opens such a file takes anything else for damaged."""
+
+
 @dataclass(frozen=True)
 class RunTable:
     """One of a run's tables, read from the run folder whenever it is asked for.
@@ -61,12 +65,15 @@ class RunTable:
         Raises `UsageError` for another format, a file that cannot be written or a missing pyarrow.
         """
         out = Path(out) if isinstance(out, str) else out
-        chosen = format or (out.suffix[1:].lower() if isinstance(out, Path) else "") or "csv"
+        ending = out.suffix[1:].lower() if isinstance(out, Path) else ""
+        chosen = format or ending or "csv"
         if chosen not in FORMATS:
             raise UsageError(
                 f"{chosen} is not an export format ({', '.join(FORMATS)})",
-                fix="name a file that ends in .csv, .jsonl or .parquet, or choose the format: --format csv",
+                fix="name a file that ends in .csv (which spreadsheets open), .jsonl or .parquet",
             )
+        if ending != chosen and ending in (*FORMATS, *_SPREADSHEETS):
+            raise UsageError(f"{out}: is not the name of a {chosen} file", fix=f"name a file that ends in .{chosen}")
         count = 0
 
         def counted(store: RunReader) -> Iterator[list[Any]]:

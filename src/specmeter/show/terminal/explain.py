@@ -89,7 +89,7 @@ def print_account(
         screen.table(_parts(group, report, names))
         screen.line()
     if any(arm.verdict in ("suspect", "invalid") for arm in account.arms):
-        screen.say("`specmeter check` says what speaks against suspect and invalid arms")
+        screen.say("`specmeter check` explains suspect and invalid verdicts")
         screen.line()
     _print_lengths(screen, lengths)
     _print_routing(screen, routing)

@@ -85,7 +85,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
             screen.say(f"  {len(plan.arms)} arms, {plan.requests} requests, at most {plan.tokens:,} tokens")
             _print_needs(screen, plan, "rough: everything measured, without making or downloading models", indent="  ")
         elif found is not None:
-            for line in (found.amount.told or "no model of it can be had", *found.steps, "time:   not estimated"):
+            for line in (found.amount.told or "none of its models is available", *found.steps, "time:   not estimated"):
                 screen.say(f"  {line}")
             for name, reason in found.without.items():
                 screen.say(f"  left out: {name}: {reason}", tone="doubtful")

@@ -108,7 +108,7 @@ def _print_notes(screen: Screen, report: RunReport) -> None:
     if any(model.origin == "bench" for model in report.models):
         screen.say(
             "Bench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text "
-            "is of no use.",
+            "is meaningless.",
             tone="faint",
         )
     if any(model.simulated for model in report.models):
@@ -124,7 +124,7 @@ def _print_notes(screen: Screen, report: RunReport) -> None:
 
 
 def _print_verdict(screen: Screen, report: RunReport) -> None:
-    """Whether the table can be believed, and everything that speaks against it."""
+    """The verdict on the table, and the findings behind it."""
     screen.line()
     if report.certificate is None:
         screen.say("not checked yet: `specmeter check` says whether these numbers can be believed", tone="doubtful")

@@ -56,20 +56,20 @@ def _print_arms(screen: Screen, certificate: Certificate, findings: Sequence[Fin
     rows: list[Row] = []
     for arm_id, verdict in certificate.arms.items():
         reasons = dict.fromkeys(f.check for f in findings if f.arm_id == arm_id and f.severity != "note")
-        other = "" if verdict == "valid" else "its baseline, the run, or a check that could not look"
+        other = "" if verdict == "valid" else "its baseline, the run, or a skipped check"
         rows.append(row(arm_id, Cell(verdict, tone=TONES[verdict]), ", ".join(reasons) or other))
     screen.table(Table("arms", text("arm", "verdict", "because of"), rows))
 
 
 def _print_outcomes(screen: Screen, outcomes: Sequence[CheckOutcome], *, every: bool) -> None:
-    """How many checks ended how; those that could not look, with the reason; `every` lists all of them."""
+    """How many checks ended how; those that were skipped, with the reason; `every` lists all of them."""
     counts = {status: sum(outcome.status == status for outcome in outcomes) for status in ("passed", "found", "partly")}
     blind = [outcome for outcome in outcomes if outcome.status == "skipped"]
     applicable = [outcome for outcome in blind if any(gap.applies for gap in outcome.unchecked)]
     screen.say(
         f"checks: {len(outcomes)} in all; {counts['passed']} passed, {counts['found']} found something, "
-        f"{counts['partly']} could look at a part, {len(applicable)} could not look, "
-        f"{len(blind) - len(applicable)} do not apply here"
+        f"{counts['partly']} partial, {len(applicable)} skipped, "
+        f"{len(blind) - len(applicable)} not applicable"
     )
     shown = outcomes if every else [o for o in outcomes if any(gap.applies for gap in o.unchecked)]
     if not shown:

@@ -145,7 +145,7 @@ class _Seen(NamedTuple):
 def _own_steps(requests: Sequence[RequestData]) -> _Seen:
     """Time of the steps after the first of each request, which lie within its decode time.
 
-    Both are told by the engine. Its steps end one after the other, so from the first end to the last no more time can
+    The engine reports both. Its steps end one after the other, so from the first end to the last no more time can
     pass than decoding took: that is arithmetic, whatever the machine does.
     """
     told = [

@@ -146,7 +146,7 @@ def times_overlap(data: RunData) -> Findings:
             "times-overlap",
             "suspect" if often else "note",
             f"{len(early)} of {len(moments)} events began before the one before them can have ended: "
-            f"{worst.what} {worst.after - worst.at:.3g} s too early",
+            f"{worst.what} is {worst.after - worst.at:.3g} s too early",
             _CHANGED if often else "nothing, if the clock was set during the run",
             moments=len(moments),
             early=len(early),

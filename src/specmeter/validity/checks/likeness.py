@@ -1,4 +1,4 @@
-"""Whether an arm and its baseline were asked for alike, which can be told before anything is measured.
+"""Whether an arm and its baseline were requested alike, which is known before anything is measured.
 
 Automatic baselines always are; one that is named in the experiment need not be.
 """

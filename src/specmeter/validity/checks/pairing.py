@@ -113,7 +113,7 @@ def draft_not_smaller(data: RunData) -> Findings:
                 "draft-not-smaller",
                 "suspect" if share > AS_LARGE else "note",
                 arm.id,
-                f"{arm.draft} reads {size(draft.bytes_per_token)} per token, {arm.target} "
+                f"{arm.draft} reads {size(draft.bytes_per_token)} per token, the target {arm.target} reads "
                 f"{size(target.bytes_per_token)}: drafting costs nearly what it is meant to save",
                 "choose a smaller draft; of an MoE only the active experts count, so its draft must be very small"
                 if target.experts

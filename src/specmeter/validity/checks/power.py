@@ -1,5 +1,5 @@
 """Whether the joules of a run can be believed. Its speedups do not rest on them, so all of this is notes; a number that
-cannot be told is withheld where it is computed (`consumption`)."""
+cannot be known is withheld where it is computed (`consumption`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_AT_REST_PERCENT = 10.0
 def energy_read(data: RunData) -> Findings:
     """Joules without enough readings, of changing sources, with other programs in them, or above a rest that was none.
 
-    An arm's energy is not told where readings cover less than 90 % of its requests' time, or where its sources changed.
+    An arm's energy is withheld if readings cover less than 90 % of its requests' time, or if its sources changed.
     Counters know no processes: what other programs took is in the joules (5 % of the processor in the mean is told).
     Power at rest counts only where it lies below that of every arm, and the processor was at most 10 % busy.
     """

@@ -285,4 +285,6 @@
   chooseHere();
   const wanted = recall("language") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
   setLanguage(languages.includes(wanted) ? wanted : languages[0]);
+  // Charts push down what the address leads to.
+  if (anchor()) drawing = drawing.then(() => unfoldTo(decoded(anchor()), true));
 })();

@@ -211,7 +211,7 @@ def _permitted(pair: Pairing) -> str:
     )
     if pair.draft_cost is not None:
         least = permitted_speedup(line.acceptance.point, line.gamma, pair.draft_cost)
-        said += f", or {least:.2f} with the draft's own time"
+        said += f"; {least:.2f} with the draft's own time"
     return f"{said}."
 
 

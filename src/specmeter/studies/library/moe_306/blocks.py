@@ -191,7 +191,7 @@ def without(lines: Sequence[ArmResult]) -> str:
     if not refuted:
         return f"None of {len(lines)} configurations has a baseline on its own prompts in its own blocks."
     bounds = Counter(line.why.partition(":")[0] for line in refuted)
-    counted = ", ".join(f"{count} by {bound}" for bound, count in bounds.most_common())
+    counted = ", ".join(f"{count} break {bound}" for bound, count in bounds.most_common())
     worst = max(refuted, key=lambda line: line.claimed_speedup or 0)
     return f"{fallen(refuted, len(lines))[:-1]} ({counted}). For example {named(worst)}: {worst.why}."
 

@@ -156,9 +156,9 @@ def fewest(data: StudyData) -> Found:
         ahead += sum(exceeds(least.line.speedup, other.line.speedup) for other, _ in rest)
         behind += sum(exceeds(other.line.speedup, least.line.speedup) for other, _ in rest)
         told.append(
-            f"{least.line.draft} with {rung.quality.bits_per_weight:.1f} bits {quoted(least.line.speedup, unit='x')}; "
-            + "; ".join(f"{other.line.draft} {quoted(other.line.speedup, unit='x')}" for other, _ in rest)
+            f"{least.line.draft} with {rung.quality.bits_per_weight:.1f} bits: {quoted(least.line.speedup, unit='x')}"
         )
+        told += [f"{other.line.draft} {quoted(other.line.speedup, unit='x')}" for other, _ in rest]
     said = f"Intervals put the smallest ahead of {ahead} of {others}, behind {behind}: {'; '.join(told)}."
     if behind:
         return "contradicted", said

@@ -1,0 +1,186 @@
+"""`specmeter run` without a file: models and options make the experiment that a file would hold."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from models.gguf_files import write_gguf
+from specmeter.api import Experiment
+from specmeter.cli import invoke
+from specmeter.experiments.file import load
+from specmeter.models import bench
+from specmeter.store import RunStore
+
+MOCK = ["run", "-m", "mock:dense", "-md", "mock:small", "--engine", "mock", "--max-tokens", "8"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(*argv: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a refused command says."""
+    assert invoke(list(argv)) == 2
+    return capsys.readouterr().err
+
+
+def copy(name: str, path: str) -> str:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(bench.build(bench.parse(f"bench:{name}")), path)
+    return path
+
+
+def test_models_are_measured_saved_and_resumed_by_either_way(capsys: pytest.CaptureFixture[str]) -> None:
+    target, draft = copy("dense", "Größe mit Leer/Ziel Größe.gguf"), copy("draft-small", "Größe mit Leer/klein ä.gguf")
+    Path("mine.txt").write_text("What is 2 + 2?\n\nTell me about the sea.\n", encoding="utf-8")
+    options = ["--draft", draft, "--gamma", "2", "--prompts", "mine.txt", "-n", "8", "--blocks", "2", "-c", "512"]
+    command = ["run", target, *options, "--save", "kept/mine.yaml"]
+    Path("kept").mkdir()
+    assert invoke(command) in (0, 1)
+    kept = Path("kept/mine.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(kept) == {
+        "target": "../Größe mit Leer/Ziel Größe.gguf",
+        "draft": "../Größe mit Leer/klein ä.gguf",
+        "arms": [{"gamma": 2}],
+        "workloads": [{"source": "file", "paths": ["../mine.txt"], "per_line": True}],
+        "design": {"blocks": 2},
+        "generation": {"max_tokens": 8},
+        "engine": {"context": 512},
+    }
+    (run,) = Path("specmeter-runs").iterdir()
+    assert run.name.startswith("Ziel-Grosse-")
+    with RunStore.open(run, readonly=True) as store:
+        assert store.state().state == "complete"
+        assert [prompt.id for prompt in store.prompts()] == ["file/mine-1", "file/mine-3"]
+    capsys.readouterr()
+    for again in (command, ["run", "kept/mine.yaml"]):
+        assert invoke([*again, "--out", str(run)]) in (0, 1)
+        assert "nothing left to measure" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_goes_on_by_the_same_command(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stopped(KeyboardInterrupt):
+        pass
+
+    with pytest.MonkeyPatch.context() as patched:
+        calls = iter(range(100))
+
+        def add(self: RunStore, *args: object, **more: object) -> None:
+            if next(calls) == 3:
+                raise Stopped
+            return kept(self, *args, **more)  # pyright: ignore[reportArgumentType]
+
+        kept = RunStore.add_request
+        patched.setattr(RunStore, "add_request", add)
+        assert invoke(MOCK) == 130
+    assert "the same command resumes" in capsys.readouterr().err
+    assert invoke(MOCK) in (0, 1)
+    (run,) = Path("specmeter-runs").iterdir()
+    assert "resuming" in capsys.readouterr().err
+    with RunStore.open(run, readonly=True) as store:
+        assert store.state().state == "complete"
+
+
+def test_options_a_file_and_python_make_the_same_experiment() -> None:
+    options = ["--gamma", "2,4", "--ngram", "-t", "2", "--temp", "0.5", "--set", "design.seed=7"]
+    assert (
+        invoke(["run", "bench:dense", "--draft", "bench:draft-small", *options, "--save", "m.yaml", "--dry-run"]) == 0
+    )
+    kept = load("m.yaml").experiment
+    built = Experiment(
+        target="bench:dense",
+        draft="bench:draft-small",
+        arms=[{"gamma": [2, 4]}, {"method": "ngram-simple", "gamma": 4, "ngram_n": 4}],
+        design={"blocks": 4, "seed": 7},
+        engine={"threads": 2},
+        generation={"temperature": 0.5},
+    )
+    assert kept.model_dump_json() == built.model_dump_json()
+    assert (kept.name, [spec.source for spec in kept.workloads]) == ("dense", ["bench"])
+    assert [arm.id for arm in kept.expand()] == [
+        "dense/none",
+        "dense/draft-simple/draft-small/g2",
+        "dense/draft-simple/draft-small/g4",
+        "dense/ngram-simple/g4/n4",
+    ]
+
+
+def test_names_come_from_files() -> None:
+    keys = {
+        "target": ["a/big.gguf", "b/big.gguf", "hf:o/r/Qwen3-8B-Q4_K_M.gguf@main", "x/split-00001-of-00003.gguf"],
+        "draft": ["c/big.gguf", "bench:draft-small?quant=Q8_0", r"C:\models\kleiner Entwurf.GGUF"],
+        "arms": [{"gamma": 2}],
+    }
+    experiment = load(keys).experiment
+    assert experiment.name == "big-and-3-more"
+    assert list(experiment.targets) == ["big", "big-2", "Qwen3-8B-Q4_K_M", "split"]
+    assert list(experiment.drafts) == ["big-3", "draft-small", "kleiner-Entwurf"]
+    (workload,) = experiment.workloads
+    assert workload.source == "studies"
+    assert load(keys, ["targets.big=own.gguf"]).experiment.targets["big"] == "own.gguf"
+
+
+def test_settings_are_keys_for_experiments_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "demo", "--blocks", "5", "-n", "7", "-ngl", "all", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["sessions"] == 5 * len(plan["arms"])
+    assert plan["arms"][0]["arm"]["engine"]["gpu_layers"] == 100_000
+
+
+def test_what_is_named_in_the_wrong_place_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    target, other = copy("dense", "dense.gguf"), copy("draft-other-vocab", "other.gguf")
+    Path("mine.yaml").write_text(f"target: {target}\narms: [{{method: ngram-simple, gamma: 8}}]\n", encoding="utf-8")
+    copy("dense", "magic")
+    assert invoke(["run", "magic", "--dry-run"]) == 0
+    capsys.readouterr()
+    cases = {
+        ("mine.yaml", "--gamma", "2", "--ngram"): "--gamma, --ngram: goes with a model, and mine.yaml is an experiment",
+        ("mine.yaml", target): "mine.yaml is not a model; 2 names are given",
+        (target, "--draft", "mine.yaml"): "mine.yaml: an experiment file, not a model",
+        ("-m", "mine.yaml"): "mine.yaml: an experiment file, not a model",
+        (): "nothing is named",
+        (target, "--variant", "x"): "models have no variants",
+        (target, "--save", "mine.yaml"): "is there already, and another experiment",
+        (target, "-hf", "o/r:Q4"): "write hf:OWNER/REPO/FILE.gguf",
+        (target, "--draft", other): "llama.cpp refuses it as a draft",
+        (target, "--gamma", "2,x"): "is not a list of whole numbers",
+        (target, "-ngl", "many"): "is neither a number nor `all`",
+        (target, "--prompts", "none.txt"): "none.txt: no such file",
+        (".",): "a folder, not an experiment",
+        ("none.gguf",): "none.gguf: no such file",
+    }
+    for argv, message in cases.items():
+        assert message in said("run", *argv, "--dry-run", capsys=capsys), argv
+        assert not Path("specmeter-runs").exists()
+    assert invoke(["run", target, "--binary", "/none", "--dry-run"]) == 3
+    assert "/none: not an executable file" in capsys.readouterr().err
+    assert "is a model, not" in said("quality", "--plan", target, capsys=capsys).replace(": a model", ": is a model")
+
+
+def test_files_that_are_not_targets_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = copy("dense", "dense.gguf")
+    for architecture, kind, message in (
+        ("clip", "mmproj", "part of a model (mmproj), not a language model"),
+        ("llama", "adapter", "an adapter (LoRA) of a model, not a language model"),
+        ("eagle3", "model", "is a draft model (eagle3), not a target"),
+    ):
+        write_gguf(tmp_path / f"{kind}.gguf", architecture, keys={"block_count": 1}, general={"type": kind})
+        assert message in said("run", f"{kind}.gguf", "--ngram", "--dry-run", capsys=capsys)
+    message = said("run", target, "--draft", "model.gguf", "--dry-run", capsys=capsys)
+    assert "drafts by draft-eagle3 alone, not by draft-simple" in message
+    Path("text.gguf").write_text("hello", encoding="utf-8")
+    assert "not a usable GGUF file" in said("run", "text.gguf", "--dry-run", capsys=capsys)
+    copy("dense", "part-00002-of-00003.gguf")
+    assert "name the first part" in said("run", "part-00002-of-00003.gguf", "--dry-run", capsys=capsys)
+
+
+def test_a_draft_larger_than_its_target_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "bench:draft-small", "--draft", "bench:dense", "--gamma", "2", "--dry-run"]) == 0
+    assert "is larger than its target draft-small" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,119 @@
+"""One term per concept, in English and in Chinese: `show/words/glossary.toml` holds everything that is read."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specmeter.show.words import en, zh
+
+ROOT = Path(__file__).resolve().parent.parent
+WORDS = ROOT / "src" / "specmeter" / "show" / "words"
+LIBRARY = ROOT / "src" / "specmeter" / "studies" / "library"
+TERMS: list[dict[str, Any]] = tomllib.loads((WORDS / "glossary.toml").read_text("utf-8"))["term"]
+CATALOGUES = [*sorted((WORDS / "sentences").glob("*.toml")), *sorted(LIBRARY.glob("*/zh.toml"))]
+DOCS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if path.name != "notebook.md"]
+FOREIGN = ("audit/read", "theory/catalogue")
+"""What others call things: headings of their tables, names of their models."""
+
+
+def texts(language: str) -> Iterator[tuple[str, str]]:
+    """(where, text) of all that a reader meets in a language."""
+    for key, text in (en if language == "en" else zh).TEXT.items():
+        yield key, text
+    for path in CATALOGUES:
+        for table in tomllib.loads(path.read_text("utf-8")).values():
+            for english, chinese in table.items():
+                yield str(path.relative_to(ROOT)), english if language == "en" else chinese
+    for path in sorted(LIBRARY.glob("*/study.yaml")):
+        for text in told(yaml.safe_load(path.read_text("utf-8")), language):
+            yield str(path.relative_to(ROOT)), text
+
+
+def told(given: Any, language: str, key: str = "") -> Iterator[str]:
+    """Texts of a study; of those in two languages the one that is asked for."""
+    if isinstance(given, dict):
+        for name, value in given.items():
+            if name in ("en", "zh"):
+                yield from [str(value)] if name == language else []
+            else:
+                yield from told(value, language, str(name))
+    elif isinstance(given, list):
+        for value in given:
+            yield from told(value, language, key)
+    elif isinstance(given, str) and language == "en" and key != "source":
+        yield given
+
+
+def strings(path: Path) -> Iterator[str]:
+    """Strings of a source file with words in them: messages, help texts, docstrings."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+
+
+def clean(text: str) -> str:
+    """Without code, addresses and line ends."""
+    return " ".join(re.sub(r"```.*?```|`[^`]*`|https?://\S+", " ", text, flags=re.DOTALL).split())
+
+
+def wrong(text: str, term: dict[str, Any], language: str) -> list[str]:
+    """Forms of a term in a text that are not to be used."""
+    for right in term.get("but", ()):
+        text = text.replace(right, "")
+    forms = term[f"not_{language}"]
+    if language == "zh":
+        return [form for form in forms if form in text]
+    return [form for form in forms if re.search(rf"(?<![\w-]){re.escape(form)}(?![\w-])", text, re.IGNORECASE)]
+
+
+def test_every_concept_has_one_term_in_each_language() -> None:
+    assert len(TERMS) >= 30
+    for term in TERMS:
+        assert {"concept", "en", "zh", "not_en", "not_zh"} <= set(term)
+        assert wrong(term["en"], term, "en") == wrong(term["zh"], term, "zh") == []
+    for language in ("en", "zh"):
+        names = [term[language] for term in TERMS]
+        assert len(set(names)) == len(names)
+    assert {"投机解码", "草稿模型", "接受率"} <= {term["zh"] for term in TERMS}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_pages_and_studies_use_its_terms(language: str) -> None:
+    found = [
+        (where, form, text[:100])
+        for where, text in texts(language)
+        for term in TERMS
+        for form in wrong(clean(text), term, language)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_documentation_uses_its_terms(path: Path) -> None:
+    text = clean(path.read_text(encoding="utf-8"))
+    assert [form for term in TERMS for form in wrong(text, term, "en")] == []
+
+
+def test_the_source_uses_its_terms() -> None:
+    found = [
+        (str(path.relative_to(ROOT)), form, text[:80])
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        if not any(part in path.as_posix() for part in FOREIGN)
+        for text in strings(path)
+        for term in TERMS
+        for form in wrong(clean(text), term, "en")
+    ]
+    assert found == []
+
+
+def test_chinese_terms_are_used() -> None:
+    chinese = "".join(text for _, text in texts("zh"))
+    assert [term["zh"] for term in TERMS if term["zh"] not in chinese] == []

@@ -1,0 +1,232 @@
+"""Sentences of lower rooms: every one of the code has a Chinese form with the same values, and is known by it alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import time
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import specmeter
+from specmeter.show.page.page import Voice
+from specmeter.show.words import words
+from specmeter.show.words.sentences import LONGEST, Catalogue, catalogue, ours
+
+SOURCE = Path(specmeter.__file__).parent
+LIBRARY = SOURCE / "studies" / "library"
+CATALOGUES = [*sorted((SOURCE / "show" / "words" / "sentences").glob("*.toml")), *sorted(LIBRARY.glob("*/zh.toml"))]
+OWN = {"words.toml"}
+"""Words and joints, which stand in no single source file."""
+MAKERS = [
+    *sorted((SOURCE / "validity").rglob("*.py")),
+    *sorted((SOURCE / "analysis" / "explain").glob("*.py")),
+    *(SOURCE / "audit" / f"{name}.py" for name in ("across", "assumptions", "counters", "judge", "speedup", "traffic")),
+    SOURCE / "analysis" / "consumption.py",
+    SOURCE / "analysis" / "prediction" / "forecast.py",
+    SOURCE / "laboratory" / "scout.py",
+    SOURCE / "profile" / "arms.py",
+    SOURCE / "record" / "traits.py",
+    SOURCE / "store" / "integrity.py",
+    *sorted((SOURCE / "studies").rglob("*.py")),
+]
+"""Files whose sentences a page shows."""
+NOT_TOLD = set(tomllib.loads((Path(__file__).parent / "data" / "not_told.toml").read_text("utf-8"))["forms"])
+"""Strings of these files that no page shows as a sentence: threats (told by key), methods of estimates, names, SQL."""
+HOLE = re.compile(r"\{\d\}")
+
+
+def forms_of(path: Path) -> Iterator[str]:
+    """Every string of a file with words in it, `{0}`, `{1}` for its values; without docstrings and errors."""
+
+    def visit(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            return
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2].endswith("Error"):
+            return
+        if isinstance(node, ast.keyword) and node.arg in ("fix", "assumes", "otherwise", "threat", "method"):
+            return
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Check" and len(node.args) > 1:
+            node.args[1] = ast.Constant("")  # what the check looks for: told by its key
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text, number = "", 0
+            for part in parts:
+                if isinstance(part, ast.Constant):
+                    named = iter(range(10))  # a template that is filled in later: {part}
+                    text += re.sub(r"\{[a-z_]+\}", lambda _, named=named: f"{{{next(named)}}}", str(part.value))
+                else:
+                    text, number = f"{text}{{{number}}}", number + 1
+                    assert isinstance(part, ast.FormattedValue)
+                    yield from visit(part.value)
+            literal = HOLE.sub("", text)
+            if " " in literal and re.search("[a-z]{2}", literal) and "\\" not in literal:
+                yield text
+            return
+        if isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(None)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8")))
+
+
+@cache
+def tables() -> dict[str, dict[str, str]]:
+    """Table -> its sentences."""
+    found: dict[str, dict[str, str]] = {}
+    for file in CATALOGUES:
+        for name, table in tomllib.loads(file.read_text("utf-8")).items():
+            found[name if file.parent.name == "sentences" else file.parent.name] = table
+    return found
+
+
+@pytest.mark.parametrize("path", MAKERS, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_sentence_of_the_code_has_a_chinese_form(path: Path) -> None:
+    known = ours()
+    assert [form for form in forms_of(path) if form not in known and form not in NOT_TOLD] == []
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent for path in LIBRARY.glob("*/study.yaml")), ids=lambda it: it.name)
+def test_every_sentence_of_a_study_has_a_chinese_form(folder: Path) -> None:
+    known = ours()
+    texts = list(texts_of(yaml.safe_load((folder / "study.yaml").read_text("utf-8"))))
+    assert [text for text in texts if text not in known and text not in NOT_TOLD] == []
+
+
+def texts_of(given: Any, key: str = "") -> Iterator[str]:
+    """What `study.yaml` says to a reader besides its claims, which have both languages there."""
+    shown = (
+        "title",
+        "about",
+        "found",
+        "missing",
+        "empty",
+        "series_title",
+        "source",
+        "none",
+        "words",
+        "where",
+        "only_of",
+    )
+    if isinstance(given, dict):
+        for name, value in given.items():
+            if name == "claim" or (name == "where" and isinstance(value, dict)):
+                continue
+            yield from texts_of(value, key if key in ("found", "words") else str(name))
+    elif isinstance(given, list):
+        for value in given:
+            yield from texts_of(value, key)
+    elif isinstance(given, str) and key in shown and re.search("[A-Za-z]{2}", given):
+        number = iter(range(10))
+        yield re.sub(r"\{[a-z_]+\}", lambda _: f"{{{next(number)}}}", given.strip())
+
+
+@pytest.mark.parametrize("file", CATALOGUES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_both_forms_have_the_same_values(file: Path) -> None:
+    for table in tomllib.loads(file.read_text("utf-8")).values():
+        for english, chinese in table.items():
+            assert sorted(HOLE.findall(english)) == sorted(set(HOLE.findall(chinese))), english
+            assert HOLE.findall(english) == [f"{{{place}}}" for place in range(len(HOLE.findall(english)))], english
+            assert english.strip(), file
+            assert chinese.strip() or english == "{0}", english
+
+
+@pytest.mark.parametrize("file", [it for it in CATALOGUES if it.name not in OWN], ids=lambda it: str(it.parent.name))
+def test_no_form_is_left_of_a_sentence_that_is_gone(file: Path) -> None:
+    if file.parent.name == "sentences":
+        sources = {name: [SOURCE / name] for name in tomllib.loads(file.read_text("utf-8"))}
+        if file.name == "studies.toml":
+            sources = {"study": [path for path in MAKERS if "studies" in path.parts]}
+    else:
+        sources = {"study": sorted(file.parent.glob("*.py"))}
+    for name, table in tomllib.loads(file.read_text("utf-8")).items():
+        there = {form for path in sources[name] for form in forms_of(path)}
+        if file.parent.name != "sentences":
+            for folder in LIBRARY.glob("*/study.yaml"):
+                there |= set(texts_of(yaml.safe_load(folder.read_text("utf-8"))))
+            there |= {form for path in LIBRARY.rglob("*.py") for form in forms_of(path)}
+        made = (
+            {english.removeprefix("{0} ") for english in table if " " in english}
+            - there
+            - {it.removeprefix("{0} ") for it in there}
+        )
+        assert made == set(), f"{file.name}: {name}"
+
+
+SAMPLES = ("7", "dense/g4", "3.1", "code-1", "x")
+
+
+@pytest.mark.parametrize("english", sorted(it for it in ours() if HOLE.search(it)))
+def test_a_sentence_is_known_whatever_its_values(english: str) -> None:
+    text = english
+    for place in range(len(HOLE.findall(english))):
+        text = text.replace(f"{{{place}}}", SAMPLES[place % len(SAMPLES)])
+    if sum(char.isalpha() for char in HOLE.sub("", english)) < 4:
+        return  # a joint, which counts only beside a sentence
+    chinese = catalogue().told(text)
+    assert chinese is not None
+    assert re.search("[\u4e00-\u9fff]", chinese) or not re.search("[\u4e00-\u9fff]", ours()[english])
+    for place in range(len(HOLE.findall(english))):
+        assert SAMPLES[place % len(SAMPLES)] in chinese
+
+
+def test_sentences_within_sentences_and_one_after_the_other() -> None:
+    told = catalogue().told
+    text = (
+        "3 of 4 outputs differ from the baseline's: 2 diverge where two tokens were nearly tied (gap of up to 0.3); "
+        "1 diverge where the target is sure (gap of up to 2.1); plain decoding always repeats itself"
+    )
+    assert told(text) == (
+        "4 个输出中有 3 个与基线不同：2 个分歧处两个 token 近似并列（差距不超过 0.3）；"
+        "1 个分歧处目标模型很有把握（差距不超过 2.1）；"
+        "普通解码总是重复同样的输出"
+    )
+    assert told("12 of 33 planned requests were answered, 3 of them more than once") == (
+        "计划的 33 个请求中有 12 个得到答复，其中 3 个不止一次"
+    )
+    assert told("None of this was measured. No speedup is left.") == "这些都没有测量。没有剩下加速比。"
+
+
+def test_what_is_not_ours_stays_as_it_is() -> None:
+    told = catalogue().told
+    assert told("") is None
+    assert told("the quick brown fox jumps over the lazy dog") is None
+    assert told("see {0.__class__} and {x}") is None
+    assert told("ask somebody else about 7 tokens at last") is None
+    assert told("x" * (LONGEST + 1)) is None
+    # Values are text, and are never read as forms.
+    assert told("its {1} {0} drafts.. was {0}, but the model on record is {0.a}") is None or "{0.a}" in str(
+        told("its draft was {0}, but the model on record is {0.a}")
+    )
+
+
+def test_a_strangers_text_costs_little_whatever_it_holds() -> None:
+    before = time.process_time()
+    for text in (", or ".join(["x y"] * 700), "; ".join(["needs a"] * 600), ". A".join(["b"] * 1400), " tokens " * 600):
+        catalogue().told(text[:LONGEST])
+    assert time.process_time() - before < 30
+
+
+def test_a_page_shows_both_and_escapes_the_values() -> None:
+    voice = Voice([words("en"), words("zh")])
+    told = str(voice.say("<b>x</b> of 4 outputs differ from the baseline's: it is blank"))
+    assert "<b>" not in told
+    assert "与基线" in told
+    assert 'data-lang="en"' in told
+    assert str(voice.say("gpt <i>")) == "<bdi>gpt &lt;i&gt;</bdi>"
+
+
+def test_a_users_study_brings_its_own_sentences_and_changes_none_of_ours() -> None:
+    own = words("zh", {"All {0} foxes jump.": "{0} 只狐狸都跳。", "nothing was drafted": "骗人"})
+    assert own.told("All 7 foxes jump.") == "7 只狐狸都跳。"
+    assert own.told("nothing was drafted") == "没有起草任何 token"
+    assert words("zh").told("All 7 foxes jump.") == "All 7 foxes jump."
+    assert words("en", {"a b": "c"}).told("a b") == "a b"
+    assert Catalogue({}).told("a b") is None
