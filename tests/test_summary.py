@@ -364,10 +364,10 @@ def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:
     assert "run about" not in sentence(answer_of(CLEAR))
     single = answer_of([1.5])
     assert (single.decision, single.units_advised) == ("cannot tell", None)
-    assert sentence(single).endswith("measure at least 3 blocks")
+    assert sentence(single).endswith("run at least 3 blocks")
     copies = answer_of([1.5, 1.5, 1.5])
     assert (copies.decision, copies.units_advised) == ("cannot tell", None)
-    assert sentence(copies).endswith("measure more blocks")
+    assert sentence(copies).endswith("run more blocks")
 
 
 def many(count: int, arms: int, blocks: int) -> Iterator[Fake]:
