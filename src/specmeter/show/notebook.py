@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.comparison import RunComparison
 from specmeter.analysis.prediction.speedup import Predicted
-from specmeter.audit.judge import tally
-from specmeter.audit.reading import Audit
+from specmeter.audit.reading import Audit, tally
 from specmeter.show.formats import html
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
