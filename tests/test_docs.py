@@ -65,6 +65,7 @@ def test_the_notebook_page_says_what_its_code_prints(
         assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in expected.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_tutorial_goes_from_nothing_to_a_pasted_line(tmp_path: Path) -> None:
     """Its first block as a reader would run it: install, measure, and paste what the answer says."""
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
