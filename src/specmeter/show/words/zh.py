@@ -43,7 +43,7 @@ TEXT: dict[str, str] = {
     "answer.on_kind_open": "{kind} {speedup} 倍（不明确）",
     "answer.on_kind_with": "{said}（使用 {method}）",
     "found.rests": "{low} 至 {high}；{prompts}的{units}",
-    "detail.interval": "{low} 至 {high}：解码速度的 {level} 置信区间，基于{units}{adjusted}",
+    "detail.interval": "{low} 至 {high}：解码加速比的 {level} 置信区间，基于{units}{adjusted}",
     "detail.by_kind": "按文本类型：{kinds}",
     "detail.baseline_stalls": "基线的 {all} 个请求中有 {count} 个停顿（最长为同处平时的 {slowest} 倍）：置信区间可能偏窄；请结束其他程序后重新测量",
     "detail.with_prompt": "提示词处理与解码合计：{speedup} 倍（{low} 至 {high}{adjusted}）",
