@@ -82,14 +82,14 @@ def test_ordinary_rows_have_no_notes() -> None:
 
 def test_runs_identical_to_the_microsecond() -> None:
     rows = [row(n, predicted_ms=ms, predicted_n=200) for n, ms in enumerate((3219.482, 3301.113, 3219.482))]
-    assert notes(rows) == ("identical to the last digit, as no two timings are: line 0, line 2",)
+    assert notes(rows) == ("identical to the last digit, as two timings never are: line 0, line 2",)
     assert rule(rows, "t", "table").notes == notes(rows)
     assert {ruling.verdict for ruling in rule(rows, "t", "table").rulings} == {"cannot tell"}
 
 
 def test_repeats_identical_to_the_last_digit() -> None:
     rows = [row(n, method="sd", gamma=4, decode_rate=61.437, rounding={"decode_rate": 0.0005}) for n in range(3)]
-    assert notes(rows) == ("identical to the last digit, as no two timings are: line 0, line 1, line 2",)
+    assert notes(rows) == ("identical to the last digit, as two timings never are: line 0, line 1, line 2",)
     assert notes(rows[:2]) == ()
     other = [claim.model_copy(update={"gamma": n + 1}) for n, claim in enumerate(rows)]
     assert notes(other) == ()
@@ -120,7 +120,7 @@ def test_rates_that_are_one_multiple_of_their_baselines() -> None:
     plain = (41.37, 22.18, 87.02, 12.94, 63.16)
     rows = [row(n, decode_rate=1.5 * rate, baseline_rate=rate, rounding=half) for n, rate in enumerate(plain)]
     assert notes(rows) == (
-        "5 rates are exactly 1.5 times their baselines, as if reckoned: line 0, line 1, line 2, line 3 and 1 more",
+        "5 rates are exactly 1.5 times their baselines, as if computed: line 0, line 1, line 2, line 3 and 1 more",
     )
 
 

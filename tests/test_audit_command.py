@@ -63,8 +63,8 @@ def test_the_count_is_said_first_then_the_worst_rows_then_what_they_rest_on(
     order = ("wrong", "high", "odd", "implausible rests on", "forward:", "fine", "noise: ")
     places = [out.index(words) for words in order]
     assert places == sorted(places)
-    assert "printed speedup 2.5, but its rates give 60 / 40 = 1.5" in out
-    assert "contradiction: printed speedup 1.7, but its rates give 60 / 40 = 1.5" in out, "without --details"
+    assert "the printed speedup is 2.5, but its rates give 60 / 40 = 1.5" in out
+    assert "contradiction: the printed speedup is 1.7, but its rates give 60 / 40 = 1.5" in out, "without --details"
     assert "needs a forward over 5 tokens at" in out
 
 
@@ -96,7 +96,7 @@ def test_json_is_alone_on_stdout_and_complete(capsys: pytest.CaptureFixture[str]
     assert ruling["claim"]["baseline_rate"] == 55.3
     assert [item["name"] for item in ruling["rests_on"]] == ["forward", "pooled", "baseline"]
     assert set(document["assumptions"]) >= {"forward", "pooled"}
-    assert source["noise"] == {"share": 0.06, "origin": "usual where nothing was measured twice"}
+    assert source["noise"] == {"share": 0.06, "origin": "usual value, as nothing was measured twice"}
     assert (source["counts"], source["notes"]) == (document["counts"], [])
 
 

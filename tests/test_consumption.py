@@ -169,7 +169,7 @@ def test_other_sources_are_other_joules() -> None:
         it.model_copy(update={"joules": {"package-0": 1.0}}) if it.block == 0 else it for it in read.by_key.values()
     ]
     _, arm = summed(measured, Energies(changed, []))
-    assert (arm.per_token, arm.why) == (None, "the sources of energy changed while the run went on")
+    assert (arm.per_token, arm.why) == (None, "the sources of energy changed during the run")
 
 
 def test_counters_that_stand_still_tell_nothing() -> None:

@@ -213,7 +213,7 @@ def cycle(**changes: float) -> Round:
 @pytest.mark.parametrize(
     ("it", "reason", "words"),
     [
-        (cycle(verify=3.9), "verification", "verification of 5 tokens costs 3.9 target forwards because up to"),
+        (cycle(verify=3.9), "verification", "verifying 5 tokens costs 3.9 target forwards because up to"),
         (cycle(tau=1.05, accepted=0.05), "acceptance", "only 1% of the drafted tokens are accepted"),
         (cycle(draft=4.0), "drafting", "a drafted token costs 1.00 target forwards"),
         (cycle(restore=2.5), "restoring", "restoring checkpoints"),
@@ -237,7 +237,7 @@ def test_what_is_printed_multiplies_out() -> None:
     """1.1602 / 1.6446 is 0.71, and 1.16 / 1.64 is, too; 1.16 / 1.65 is 0.70."""
     rough = cycle(tau=1.1602, drafted=1.5, accepted=0.16, draft=0.0, verify=1.6451)
     assert f"{1.16 / 1.65:.2f}" != f"{rough.speedup:.2f}"
-    assert "0.71x: a step yields 1.160 tokens and costs 1.645 plain ones" in sentence(rough, None)[1]
+    assert "0.71x: each step emits 1.160 tokens in the time of 1.645 plain steps" in sentence(rough, None)[1]
 
 
 @given(st.floats(1, 9), st.floats(0.3, 9))
@@ -245,7 +245,9 @@ def test_what_is_printed_multiplies_out() -> None:
 def test_tokens_by_cost_is_the_speedup_as_printed(tau: float, verify: float) -> None:
     it = cycle(tau=tau, draft=0.0, verify=verify)
     assume(abs(it.speedup * 100 % 1 - 0.5) > 0.1)
-    found = re.match(r"([\d.]+)x: each step emits ([\d.]+) tokens in the time of ([\d.]+) plain", sentence(it, None)[1])
+    found = re.match(
+        r"([\d.]+)x: each step emits ([\d.]+) tokens in the time of ([\d.]+) plain steps", sentence(it, None)[1]
+    )
     assert found is not None
     assert f"{float(found[2]) / float(found[3]):.2f}" == found[1]
 
@@ -255,14 +257,14 @@ def test_another_speedup_beside_it_is_told_apart() -> None:
     it = cycle(tau=1.42, verify=2.0, draft=0.0)
     mean = Estimate(point=0.70, n=3, unit="x", method="geometric mean")
     said = sentence(it, None, measured=mean)[1]
-    assert said.startswith("0.71x by all tokens over all time (0.70x: geometric mean over blocks): a step yields")
+    assert said.startswith("0.71x over all tokens (geometric mean over blocks: 0.70x): each step emits")
     same = mean.model_copy(update={"point": 0.712})
     assert sentence(it, None, measured=same) == sentence(it, None)
 
 
 def test_a_step_with_its_replay_yields_more_than_tau() -> None:
     it = cycle(tau=4.5, accepted=3.5, verify=5.0, restore=1.0, replays=0.25)
-    assert "a step yields 4.50 tokens (tau is 3.60: it counts replays as forwards, too)" in sentence(it, None)[1]
+    assert "each step emits 4.50 tokens (tau is 3.60: it counts replays as forwards too)" in sentence(it, None)[1]
     assert "tau" not in sentence(cycle(), None)[1]
 
 
@@ -271,8 +273,8 @@ def test_why_verification_is_dear() -> None:
     assert "up to 341% more experts" in sentence(dear, experts_of(MOE))[1]
     touched = 64 * (1 - (60 / 64) ** 5) / 4 - 1
     assert f"because {touched:.0%} more experts are read" in sentence(dear, experts_of(MOE, None, mock_probe("moe")))[1]
-    assert "because every further token has to be computed" in sentence(dear, None)[1]
-    assert "drafting and verification of 5 tokens" in sentence(dear, experts_of(MOE), undivided=True)[1]
+    assert "because extra tokens add compute" in sentence(dear, None)[1]
+    assert "drafting and verifying 5 tokens" in sentence(dear, experts_of(MOE), undivided=True)[1]
 
 
 BENCH_MOE = MOE.model_copy(update={"experts": 32})
@@ -282,8 +284,8 @@ def test_experts_are_not_blamed_for_what_they_cannot_cost() -> None:
     """425 % more experts cost 5.25 forwards, not 8.7."""
     dear = cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=8.7)
     said = sentence(dear, experts_of(BENCH_MOE))[1]
-    assert "verification of 8 tokens costs 8.7 target forwards" in said
-    assert "up to 425% more experts are read (routing was not measured) explains 5.3 of them at most" in said
+    assert "verifying 8 tokens costs 8.7 target forwards" in said
+    assert "up to 425% more experts are read (routing was not measured) explains at most 5.3 of them" in said
     assert said.endswith("the rest is unexplained")
     enough = sentence(cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=5.2), experts_of(BENCH_MOE))[1]
     assert "5.2 target forwards because up to 425% more experts are read" in enough
@@ -298,7 +300,7 @@ def test_what_all_tokens_share_costs_no_more_for_several() -> None:
     assert experts.share == pytest.approx(400 / 1600)
     assert experts.most(8) == pytest.approx(1 + 4.25 / 4, rel=0.01)
     said = sentence(cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=5.2), experts)[1]
-    assert "explains 2.1 of them at most" in said
+    assert "explains at most 2.1 of them" in said
 
 
 def test_routing_that_the_run_measured_comes_first() -> None:
@@ -312,7 +314,7 @@ def test_routing_that_the_run_measured_comes_first() -> None:
     assert known.more(5)[1] is False
     pair = cycle(tau=1.5, drafted=1.0, accepted=0.5, verify=2.0)
     measured = "5.0 of 32 in a layer in the run's steps, 7.5 by uniform routing"
-    assert f"that 25% more experts are read ({measured}) explains 1.2 of them at most" in sentence(pair, known)[1]
+    assert f"that 25% more experts are read ({measured}) explains at most 1.2 of them" in sentence(pair, known)[1]
 
 
 def test_the_experts_of_the_run_s_own_texts_come_before_a_probe_s() -> None:
@@ -335,8 +337,8 @@ def test_the_experts_of_the_run_s_own_texts_come_before_a_probe_s() -> None:
 
 def test_computing_each_token_by_itself_is_the_most_that_a_dense_target_explains() -> None:
     said = sentence(cycle(verify=6.0), None)[1]
-    assert "that every further token has to be computed explains 5.0 of them at most, the rest is unexplained" in said
-    assert "and 2.0 more a step are unexplained" in sentence(cycle(verify=3.9, rest=2.0, unexplained=2.0), None)[1]
+    assert "that extra tokens add compute explains at most 5.0 of them; the rest is unexplained" in said
+    assert "; 2.0 more a step are unexplained" in sentence(cycle(verify=3.9, rest=2.0, unexplained=2.0), None)[1]
     mostly = cycle(verify=1.2, rest=3.0, unexplained=2.5)
     assert sentence(mostly, None) == ("rest", sentence(mostly, None)[1])
     assert "is unexplained" in sentence(mostly, None)[1]
@@ -470,8 +472,8 @@ def test_restores_of_a_recurrent_target(tmp_path: Path) -> None:
     assert tau is not None
     assert arm.round is not None
     assert arm.round.tau / (1 + arm.round.replays) == pytest.approx(tau.point)
-    assert f"a step yields {arm.round.tau:.2f}" in arm.sentence
-    assert f"(tau is {tau.point:.2f}: it counts replays as forwards, too)" in arm.sentence
+    assert f"each step emits {arm.round.tau:.2f}" in arm.sentence
+    assert f"(tau is {tau.point:.2f}: it counts replays as forwards too)" in arm.sentence
 
 
 def test_an_invalid_arm_is_explained_but_has_no_speedup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -505,7 +507,7 @@ def test_the_command_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     probes = ["--probe", written(tmp_path, mock_probe()), "--probe", written(tmp_path, mock_probe("moe"), "m.json")]
     assert invoke(["explain", str(tmp_path / "run"), *probes]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "verification of 5 tokens costs" in text
+    assert "verifying 5 tokens costs" in text
     assert "of the decode time is accounted for" in text
     assert invoke(["explain", str(tmp_path / "run"), *probes, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -553,7 +555,7 @@ def test_a_real_run_is_accounted_for(tmp_path: Path, capsys: pytest.CaptureFixtu
         shares = {part.name: part.share for part in arm.parts}
         assert arm.means in ("step times", "difference")
         assert 0 < shares["draft"] < 0.9
-        # On a busy machine plain tokens may cost more than all of the steps that verify, and account for nothing.
+        # On a may have been busy plain tokens may cost more than all of the steps that verify, and account for nothing.
         assert arm.accounted is None or shares["draft"] < arm.accounted <= 1, (
             "the steps that verify are counted at the price of plain tokens"
         )

@@ -351,7 +351,7 @@ def test_a_report_of_an_earlier_state(folder: Path, capsys: pytest.CaptureFixtur
     with RunStore.open(folder) as store:
         store.begin(0.0)
     assert invoke(["check", str(folder)]) == 0
-    assert "not made from this certificate" in " ".join(capsys.readouterr().out.split())
+    assert "from an earlier state of the run, not from this certificate" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_report_without_a_seal_is_not_covered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

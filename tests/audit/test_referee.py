@@ -68,7 +68,7 @@ def test_forwards_may_serve_several_requests_where_nothing_is_said() -> None:
     row = {"predicted_n": 2048, "gamma": 4, "target_forwards": 103, "accepted": 1338, "drafted": 2808, "speedup": 1.94}
     unsaid = ruled(**row)
     assert (unsaid.verdict, unsaid.bound) == ("implausible", "conservation")
-    assert unsaid.rests_on[0].needs == "6.88 requests served at once in the mean"
+    assert unsaid.rests_on[0].needs == "6.88 requests served at once on average"
     assert ruled(**row, runs=1).verdict == "impossible"
     assert ruled(**row, concurrency=1).verdict == "impossible"
     assert ruled(**row, concurrency=8).verdict == "possible"

@@ -61,7 +61,7 @@ def test_a_block_that_the_experiment_does_not_ask_for(data: RunData) -> None:
 def test_an_arm_that_is_not_what_it_is_called(data: RunData) -> None:
     findings = found(experiment_differs, with_arms(data, SD, gamma=8))
     assert [(it.severity, it.arm_id) for it in findings] == [("invalid", SD)]
-    assert "gamma is 8, and 4" in findings[0].message
+    assert "gamma is 8, but 4" in findings[0].message
 
 
 def test_another_version_may_have_read_it_otherwise(data: RunData) -> None:

@@ -96,7 +96,7 @@ def test_forwards_over_two_tokens_that_cost_less_than_one_are_no_false_number(to
     assert isinstance(tau, float)
     assert speedup / tau == pytest.approx(1 / 0.7, rel=0.05)
     assert finding.evidence["forward_needed"] == pytest.approx(0.7, rel=0.03)
-    assert "takes a forward over up to 5 tokens at 0.7" in finding.message
+    assert "a forward over up to 5 tokens would have to take 0.7" in finding.message
     assert (finding.evidence["step_ms"] is not None) == told
     assert judge(data, bounds.CHECKS).arms[SD] == "valid"
 
@@ -133,7 +133,7 @@ def test_what_forwards_may_cost_is_read_from_the_steps_that_the_run_probed() -> 
     (finding,) = found(speedup_above_tau, probed(paced(0.4), step_ms=2 + 16))
     assert finding.severity == "note"
     assert finding.evidence["forward_probed"] == pytest.approx(0.4)
-    assert "the cheapest that was probed before took 0.40" in finding.message
+    assert "the cheapest probed forward took 0.40" in finding.message
     (finding,) = found(speedup_above_tau, probed(paced(0.7), step_ms=2 + 38))
     assert finding.severity == "suspect"
     (finding,) = found(speedup_above_tau, probed(paced(0.7), step_ms=2 + 38, drafting_ms=None))

@@ -438,7 +438,7 @@ def test_more_than_one_slot() -> None:
 def test_prompt_tokens_from_a_cache() -> None:
     (finding,) = found(server_shared, with_requests(CLEAN, lambda row: row.arm_id == SD and row.item > 0, cache_n=80))
     assert (finding.severity, finding.arm_id) == ("suspect", SD)
-    assert finding.evidence == {"cached": "8 of 12 requests found 80 prompt tokens or fewer cached"}
+    assert finding.evidence == {"cached": "in 8 of 12 requests up to 80 prompt tokens came from the cache"}
 
 
 def test_a_prompt_cache_that_is_on() -> None:

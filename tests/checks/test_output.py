@@ -152,7 +152,7 @@ def test_without_an_answer_it_is_suspect_and_a_blind_spot() -> None:
     assert differs(data).severity == "suspect"
     assert differs(data).evidence["not_asked"] == 2
     (gap,) = unchecked(output_differs, data, applies=True)
-    assert (gap.arm_id, "2 places" in gap.reason) == (SD, True)
+    assert (gap.arm_id, "in 2 of the places" in gap.reason) == (SD, True)
     assert differs(answered(data, key(), -0.7, -0.7)).evidence["not_asked"] == 1
 
 

@@ -86,7 +86,7 @@ def test_rows_that_do_not_stand_support_nothing_and_are_told() -> None:
     false = [arm(4, 1.2, verdict="invalid"), arm(8, 1.4, verdict="invalid")]
     ruling, told = ruled(false, **{"is": "above", "of": "speedup", "than": 1})
     assert ruling == "cannot tell"
-    assert told == "2 of 2 are false: they support nothing. t/g4: made up."
+    assert told == "2 of 2 false: they support nothing. t/g4: made up."
     assert ruled([*false, arm(16, 0.8)], **{"is": "above", "of": "speedup", "than": 1})[0] == "contradicted"
 
 
