@@ -180,11 +180,12 @@ def test_a_sentence_is_known_whatever_its_values(english: str) -> None:
 def test_sentences_within_sentences_and_one_after_the_other() -> None:
     told = catalogue().told
     text = (
-        "3 of 4 outputs differ from the baseline's: 2 diverge where two tokens were nearly tied (gap of up to 0.3); 1 diverge "
-        "where the target is sure (gap of up to 2.1); plain decoding always repeats itself"
+        "3 of 4 outputs differ from the baseline's: 2 diverge where two tokens were nearly tied (gap of up to 0.3); "
+        "1 diverge where the target is sure (gap of up to 2.1); plain decoding always repeats itself"
     )
     assert told(text) == (
-        "4 个输出中有 3 个与基线不同：2 个分歧处两个 token 近似并列（差距不超过 0.3）；1 个分歧处目标模型很有把握（差距不超过 2.1）；"
+        "4 个输出中有 3 个与基线不同：2 个分歧处两个 token 近似并列（差距不超过 0.3）；"
+        "1 个分歧处目标模型很有把握（差距不超过 2.1）；"
         "普通解码总是重复同样的输出"
     )
     assert told("12 of 33 planned requests were answered, 3 of them more than once") == (

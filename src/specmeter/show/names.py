@@ -7,7 +7,6 @@ workloads and the engine's settings those by which the arms of a target differ. 
 from __future__ import annotations
 
 from collections import Counter
-from functools import reduce
 from typing import TYPE_CHECKING, cast
 
 from specmeter.record import PLAIN, Arm, EngineSettings, network_of
@@ -215,8 +214,10 @@ def _listed(parts: Sequence[Name]) -> Name:
 
 
 def _joined(word: str, parts: Sequence[Name]) -> Name:
-    first, *others = parts
-    return reduce(lambda one, other: _word(word, one=one, other=other), others, first)
+    joined, *others = parts
+    for other in others:
+        joined = _word(word, one=joined, other=other)
+    return joined
 
 
 def _word(word: str, /, **values: object) -> Phrase:

@@ -20,7 +20,13 @@ T = TypeVar("T")
 Kind = Literal["text", "number"]
 Tone = Literal["", "good", "doubtful", "bad", "strong", "faint"]
 """What colours say besides words, where there are any."""
-TONES: dict[Standing, Tone] = {"valid": "good", "suspect": "doubtful", "implausible": "doubtful", "invalid": "bad"}
+TONES: dict[str, Tone] = {
+    "valid": "good",
+    "note": "faint",
+    "suspect": "doubtful",
+    "implausible": "doubtful",
+    "invalid": "bad",
+}
 UNITS = ("blocks", "invocations", "prompts")
 """Over what intervals are, as legends say it (`legend.over.UNIT`)."""
 Mark = Literal["suspect", "unchecked"]

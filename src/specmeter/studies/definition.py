@@ -219,7 +219,7 @@ class StudyForm(_Strict):
     figures: Annotated[
         tuple[Annotated[_ByName | Annotated[FigureForm, Tag("described")], _Kinds], ...], Field(max_length=100)
     ] = ()
-    chinese: Annotated[dict[Text, Text], Field(default_factory=dict[str, str], max_length=2000)]
+    chinese: Annotated[dict[Text, Text], Field(max_length=2000)] = {}
     """Titles, captions and sentences of rules in English -> in Chinese. Values that are filled in are `{0}`, `{1}`, in
     the order of the English text. What is not here is shown in English."""
     variants: Annotated[Variants, Field(default_factory=dict, max_length=0)]
