@@ -43,11 +43,7 @@ TEXT: dict[str, str] = {
     "answer.on_kind_open": "{kind} {speedup}x (unclear)",
     "answer.on_kind_with": "{said} with {method}",
     "found.rests": "{low} to {high}; {units} of {prompts}",
-<<<<<<< HEAD
     "detail.interval": "{low} to {high}: {level} interval of the speedup while decoding over {units}{adjusted}",
-=======
-    "detail.interval": "{low} to {high}: {level} interval of the decode rate over {units}{adjusted}",
->>>>>>> words
     "detail.by_kind": "by kind of text: {kinds}",
     "detail.baseline_stalls": "the baseline stalled in {count} of {all} requests (up to {slowest} times its usual time there): the interval may be too narrow; end other programs and measure again",
     "detail.with_prompt": "prompt and decoding together: {speedup}x ({low} to {high}{adjusted})",
