@@ -119,7 +119,7 @@ def test_rulings() -> None:
             "contribution-2",
             [
                 "6 of 12",
-                "6 more are above it once drafts are paid for",
+                "Too high as well are 6 more once",
                 "1.30x",
                 "0.24 %",
                 "1.04x",
@@ -127,7 +127,7 @@ def test_rulings() -> None:
                 "as the paper itself has it",
             ],
         ),
-        ("contribution-2", ["BF16; it drafts in Q8_0", "1.88 times as fast: 0.25x"]),
+        ("contribution-2", ["BF16, while as a draft it runs in Q8_0", "1.88 times as fast by its bytes: 0.25x"]),
         ("contribution-3", ["MoE Q4 has more parameters than Dense 9B", "1.18x against 1.64x"]),
         ("finding-1", ["6 of 6", "as the paper itself has it"]),
         ("practice-1", ["2 of 2", "1.04x"]),

@@ -67,9 +67,9 @@ def test_what_the_published_numbers_say_of_each_claim() -> None:
         ("output-length", ("-18.0 % [-18.5, -17.5] at 300", "-25.7 % [-26.1, -25.2] at 1000")),
         ("output-length-unchanged", ("-9.4 % [-10.2, -8.6]", "6,855", "6,826, 6,887, 6,698")),
         ("silent-failure", ("0 tokens drafted in 10 requests", "-0.3 %", "151936")),
-        ("draft-choice", ("-19.0 %", "One draft model")),
+        ("draft-choice", ("-19.0 %", "Only one draft model")),
         ("saturation-threshold", ("8 of 256", "0.031", "94.4", "95", "8, 16, 32, 64")),
-        ("saturation-explains", ("at most 72 of 256", "64 if it were uniform", "7 of 13", "the counter is blind")),
+        ("saturation-explains", ("at most 72 of 256", "64 if uniform", "7 of 13", "the counter is blind")),
         ("active-parameters", ("Qwen3.5-122B-A10B: 8 of 256 experts, 95", "Qwen3.6-35B-A3B: 8 of 256, 95")),
     ],
 )

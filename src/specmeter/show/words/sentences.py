@@ -97,8 +97,8 @@ class Catalogue:
                 self._forms.setdefault(form.literals[0][:_FIRST], []).append(form)
         self._tails = [form for form in forms if _TAIL.match(form.literals[0]) and form.letters >= _LETTERS]
         self._told: dict[str, str | None] = {}
-        self._parts: dict[tuple[str, bool], str | None] = {}
-        """Of the text that is being read."""
+        self._parts: dict[tuple[str, bool], tuple[int, str | None]] = {}
+        """Of the text that is being read: how deep it was looked into, and what came of it."""
         self._left = 0
 
     def told(self, text: str) -> str | None:
@@ -115,10 +115,12 @@ class Catalogue:
         chinese = self._whole.get(text)
         if chinese is not None or depth == 0 or " " not in text or self._left <= 0:
             return chinese
-        if (text, whole) not in self._parts:
-            self._parts[text, whole] = None
-            self._parts[text, whole] = self._compared(text, depth, whole=whole)
-        return self._parts[text, whole]
+        looked, told = self._parts.get((text, whole), (0, None))
+        if told is None and looked < depth:
+            self._parts[text, whole] = depth, None
+            told = self._compared(text, depth, whole=whole)
+            self._parts[text, whole] = depth, told
+        return told
 
     def _compared(self, text: str, depth: int, *, whole: bool) -> str | None:
         forms = [form for length in range(_FIRST, -1, -1) for form in self._forms.get(text[:length], ())]
@@ -139,14 +141,13 @@ class Catalogue:
 
     def _in_parts(self, text: str, depth: int) -> str | None:
         """Several sentences of ours, one after the other, and what needs no words between them."""
-        if text.endswith(".") and (rest := self._read(text[:-1], depth - 1, whole=True)) is not None:
-            return f"{rest}。"
         for end in _END.finditer(text):
             parts = text[: end.start()], text[end.end() :]
             told = self._all(parts, depth)
             if told is not None:
                 return told[0] + _JOINED[end[0]] + told[1]
-        return None
+        rest = self._read(text[:-1], depth - 1, whole=True) if text.endswith(".") else None
+        return None if rest is None else f"{rest}。"
 
     def _all(self, values: Sequence[str], depth: int) -> list[str] | None:
         """Values in Chinese where they are sentences of ours; None where none is, or another one reads like one."""

@@ -172,7 +172,7 @@ class OtherFormat:
     def told(self) -> str:
         """As a sentence goes on."""
         return (
-            f"the draft's time is that of the same model in {self.measured}; as a draft it runs in "
+            f"the draft's time is that of the same model in {self.measured}, while as a draft it runs in "
             f"{self.drafts_in}, at most {self.at_most:.2f} times as fast by its bytes"
         )
 
