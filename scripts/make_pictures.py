@@ -3,7 +3,7 @@
     uv run specmeter run demo --out runs/demo
     uv run python scripts/make_pictures.py runs/demo
 
-Needs Chromium, a Chinese font, and `pip install pillow`, which brings each picture down to 64 colours.
+Needs Chromium, a Chinese font, and `pip install pillow`, which brings each picture down to 192 colours.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from specmeter.cli import invoke
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
 
+FOLDERS = r"""document.querySelectorAll('.command pre').forEach((e) => {
+    e.textContent = e.textContent.replace(/[^ ]*[/](?=[^/ ]+[.]gguf)/g, 'models/');
+})"""
+"""Where models lie on the machine that made the pictures is left out of the lines to paste."""
+
+
 class Picture(NamedTuple):
     """A part of a page as it looks on a screen."""
 
@@ -36,9 +42,9 @@ class Picture(NamedTuple):
 
 
 PICTURES = (
-    Picture("report-1280", "report.html", 1280, 1240),
+    Picture("report-1280", "report.html", 1280, 1120),
     Picture("report-1920", "report.html", 1920, 1300, scheme="dark"),
-    Picture("report-360", "report.html", 360, 1200, locale="zh-CN"),
+    Picture("report-360", "report.html", 360, 1400, locale="zh-CN"),
     Picture("published-moe-306", "moe-306.html", 1280, 900, at="#drawn-figure-2"),
     Picture("rulings-1280", "moe-306.html", 1280, 930),
     Picture("site-1280", "site/index.html", 1280, 900),
@@ -71,11 +77,13 @@ def take(browser: Browser, picture: Picture, folder: Path) -> None:
     )
     page.goto((folder / picture.page).as_uri())
     page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
+    page.evaluate(FOLDERS)
     path = IMAGES / f"{picture.name}.png"
     shown = page.locator(picture.at) if picture.at else page
     shown.screenshot(path=path)
     page.close()
-    Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+    colours = Image.open(path).convert("RGB").quantize(192, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    colours.save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -23,6 +23,7 @@ from specmeter.audit.read.columns import COLUMNS
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
 from specmeter.record import TRUTHS, EngineTraits, MethodTraits, Record
+from specmeter.record.base import descriptions
 from specmeter.show.export.tables import TABLES
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check
@@ -173,9 +174,10 @@ def engines_page() -> str:
 
 def _fields(record: type[Record]) -> str:
     rows = ["| trait | default | meaning |", "|---|---|---|"]
+    told = descriptions(record)
     for name, field in record.model_fields.items():
         default = "required" if field.is_required() else f"`{_json(field.default)}`"
-        rows.append(f"| `{name}` | {default} | {' '.join((field.description or '').split())} |")
+        rows.append(f"| `{name}` | {default} | {' '.join(told.get(name, '').split())} |")
     return "\n".join(rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -216,6 +217,21 @@ def test_it_shows_the_answer_its_interval_and_the_verdict_first(run: specmeter.R
     assert shown.index("x as fast with") < shown.index("valid") < shown.index("<table>")
     assert "simulated" in shown
     assert repr(run).startswith(f"dense: {answer.point:.2f}x as fast with small draft, 4 tokens")
+
+
+def test_comparisons_audits_predictions_and_tables_show_their_answer_first(run: specmeter.Run):
+    shown = run.table("requests")._repr_html_()
+    assert shown.startswith("<div><p><strong>requests: the first 20 rows</strong></p><table>")
+    (compared,) = specmeter.compare(run, run)
+    assert compared._repr_html_().startswith("<div><p><strong>run and run hold the same data")  # pyright: ignore[reportAttributeAccessIssue]
+    rows = [{"gamma": 4, "acceptance": 0.5, "speedup": 9.5, "name": "<b>"}] * 25
+    audited = specmeter.audit(rows)._repr_html_()  # pyright: ignore[reportAttributeAccessIssue]
+    assert audited.startswith("<div><p><strong>rows: ")
+    assert "implausible" in audited
+    assert audited.endswith("<p>and 5 more</p></div>")
+    assert "<b>" not in audited
+    told = specmeter.predict(device="RTX 3090", model="Qwen3.5-9B", draft_model="Qwen3.5-0.8B", alpha=0.8)
+    assert re.match(r"<div><p><strong>\d\.\d\dx as fast with \d+ draft tokens", told._repr_html_())  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_nothing_from_outside_acts_in_a_notebook(run: specmeter.Run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 import specmeter
+from pasted_line import timings_of
 from specmeter.cli import COMMANDS
 from specmeter.experiments.experiment import Experiment
 
@@ -61,6 +63,32 @@ def test_the_notebook_page_says_what_its_code_prints(
         exec(compile(code, "notebook-api.md", "exec"), session)
         printed = capsys.readouterr().out
         assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in expected.splitlines()]
+
+
+@pytest.mark.slow
+def test_the_tutorial_goes_from_nothing_to_a_pasted_line(tmp_path: Path) -> None:
+    """Its first block as a reader would run it: install, measure (a smaller target, so that this stays short), and
+    paste what the answer says."""
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    found = re.search(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    install, measure, paste = found[1].splitlines()
+    assert install.startswith("pip install uv")
+    assert measure.startswith("uv run specmeter run ")
+    assert paste.startswith("llama-server -m ")
+    argv = shlex.split(measure.replace("dense-100m", "dense"), comments=True)[3:]
+    order = [sys.executable, "-m", "specmeter", *argv, "--details"]
+    done = subprocess.run(order, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    target = argv[1].removeprefix("bench:")
+    lines = done.stdout.splitlines()
+    assert re.match(rf"{target}: (\d\.\d\dx as fast|do not speculate|no |too )", lines[0])
+    # Which arm wins, this machine decides; a line that speculates is among those of all arms in any case.
+    offered = [line.strip() for line in lines if line.startswith("  llama-server -m ")]
+    line = next(line for line in offered if "--spec-draft-n-max 4" in line)
+    shown = [it for it in shlex.split(paste, comments=True) if it.startswith("-")]
+    assert [it for it in shlex.split(line) if it.startswith("-")] == shown
+    assert timings_of(line, tmp_path)["draft_n"] > 0
 
 
 def test_the_page_of_public_names_has_all_of_them() -> None:

@@ -88,7 +88,7 @@ def test_joules_are_power_times_time(run_folder: Path) -> None:
 
 
 def test_every_view_has_them(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["show", str(run_folder)]) in (0, 1)
+    assert invoke(["show", str(run_folder), "--details"]) in (0, 1)
     shown = capsys.readouterr().out
     assert "J/token" in shown
     assert "at rest the machine draws" in " ".join(shown.split())

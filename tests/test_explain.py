@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
@@ -241,6 +241,7 @@ def test_what_is_printed_multiplies_out() -> None:
 
 
 @given(st.floats(1, 9), st.floats(0.3, 9))
+@example(tau=4.474609375, verify=1 / 3)
 def test_tokens_by_cost_is_the_speedup_as_printed(tau: float, verify: float) -> None:
     it = cycle(tau=tau, draft=0.0, verify=verify)
     assume(abs(it.speedup * 100 % 1 - 0.5) > 0.1)

@@ -306,7 +306,7 @@ def test_one_arm_is_believed_where_the_best_of_three_is_not() -> None:
     assert (alone.decision, alone.arm_id, alone.among) == ("speculate", DRAFT.id, 1)
     assert alone.speedup == alone.speedup_simultaneous
     assert sentence(alone).startswith("moe: 1.03x as fast with draft (1.00 to 1.06; 4 blocks of one prompt)")
-    assert told(alone)[0] == "1.00 to 1.06: 95% interval of the decoding speed over 4 blocks"
+    assert told(alone)[0] == "1.00 to 1.06: 95% interval of the speedup while decoding over 4 blocks"
     best = answer_of(CLOSE, SLOW, SLOW)
     assert (best.decision, best.arm_id, best.among) == ("not shown", DRAFT.id, 3)
     assert best.speedup == alone.speedup
@@ -336,7 +336,7 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
         "moe: no difference beyond 2%; the best, draft, is 1.00x as fast (1.00 to 1.00; 4 blocks of one prompt)"
     )
     assert told(same)[0] == (
-        "1.00 to 1.00: 90% interval of the decoding speed over 4 blocks, adjusted for picking the best of 2"
+        "1.00 to 1.00: 90% interval of the speedup while decoding over 4 blocks, adjusted for picking the best of 2"
     )
     unknown = answer_of([1.1, 0.9, 1.05, 0.95])
     assert unknown.comparison is not None
@@ -364,10 +364,10 @@ def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:
     assert "run about" not in sentence(answer_of(CLEAR))
     single = answer_of([1.5])
     assert (single.decision, single.units_advised) == ("cannot tell", None)
-    assert sentence(single).endswith("measure at least 3 blocks")
+    assert sentence(single).endswith("run at least 3 blocks")
     copies = answer_of([1.5, 1.5, 1.5])
     assert (copies.decision, copies.units_advised) == ("cannot tell", None)
-    assert sentence(copies).endswith("measure more blocks")
+    assert sentence(copies).endswith("run more blocks")
 
 
 def many(count: int, arms: int, blocks: int) -> Iterator[Fake]:

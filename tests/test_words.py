@@ -141,4 +141,4 @@ def test_the_audit_page_shows_what_its_table_gives(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     assert invoke(["audit", "table.md"]) == 4
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == shown.splitlines()
+    assert [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()] == shown.splitlines()

@@ -222,6 +222,7 @@ def compare(
     Numbers of invalid arms are not compared. Raises `UsageError` for runs without an arm in common, `StoreError`.
     """
     from specmeter.analysis.comparison import compare_runs, read_side, refuse_threshold
+    from specmeter.show.notebook import ShownComparison
 
     _need(by in ("rate", "speedup"), "by", by, '"rate" or "speedup"')
     _is("threshold", threshold, (int, float), "a share from 0 to 0.9")
@@ -229,7 +230,8 @@ def compare(
     if not others:
         raise UsageError("one run is not enough to compare", fix="name two or more: compare(a, b)")
     sides = [read_side(_folder(run)) for run in (reference, *others)]
-    return tuple(compare_runs(sides[0], side, measure=by, threshold=threshold) for side in sides[1:])
+    found = (compare_runs(sides[0], side, measure=by, threshold=threshold) for side in sides[1:])
+    return tuple(ShownComparison.model_construct(**dict(one)) for one in found)
 
 
 def _folder(run: Run | str | Path) -> Path:
@@ -269,6 +271,7 @@ def audit(
     from specmeter.audit.given import from_options
     from specmeter.audit.read.options import table_options
     from specmeter.audit.reading import read_claims, read_rows, rule
+    from specmeter.show.notebook import ShownAudit
 
     _is("gamma", gamma, (int, type(None)), "a whole number")
     _need(gamma is None or gamma >= 1, "gamma", gamma, "a whole number from 1")
@@ -292,8 +295,8 @@ def audit(
     options = table_options(tuple(percent), tuple(fraction), dict(columns or {}))
     if isinstance(source, str | Path):
         name, claims = read_claims(Path(source).expanduser(), format, options)
-        return rule(claims, str(source), name, given, noise)
-    return rule(read_rows(_rows_of(source), options), "rows", "table", given, noise)
+        return ShownAudit(**vars(rule(claims, str(source), name, given, noise)))
+    return ShownAudit(**vars(rule(read_rows(_rows_of(source), options), "rows", "table", given, noise)))
 
 
 def _text(value: Quantity | None) -> str | None:
@@ -330,6 +333,7 @@ def predict(
     from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
     from specmeter.analysis.prediction.speedup import predict as forecast
     from specmeter.probe.files import load_probe
+    from specmeter.show.notebook import ShownPrediction
 
     gamma = None if gamma is None else _several("gamma", [gamma] if isinstance(gamma, int) else gamma, int)
     rates = None if rates is None else _several("rates", [rates] if _is_number(rates) else rates, int, float)
@@ -350,7 +354,9 @@ def predict(
     run = nullcontext() if acceptance_from is None else RunStore.open(_folder(acceptance_from), readonly=True)
     with run as store:
         acceptance = acceptance_of(alpha, rates, store, kind, arm, by_model=by_model, probe=made)
-    return forecast(acceptance, costs, doubling(16) if gamma is None else gamma, by_model=by_model)
+    return ShownPrediction(
+        **vars(forecast(acceptance, costs, doubling(16) if gamma is None else gamma, by_model=by_model))
+    )
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare
 from specmeter.record import Estimate, Request
+from specmeter.show.names import Names
 from specmeter.show.terminal.console import Screen
 from specmeter.show.terminal.interim import Interim
 from specmeter.show.terminal.progress import RunProgress, _so_far  # pyright: ignore[reportPrivateUsage]
+from specmeter.show.words import words
 from specmeter.store import RequestKey, RunStore
 
 EXPERIMENT = """
@@ -37,6 +39,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, list[Reques
     assert invoke(["run", str(file), "--out", str(folder / "run")]) == 0
     with RunStore.open(folder / "run", readonly=True) as store:
         return prepare(load(str(file), ())), list(store.requests()), folder / "run"
+
+
+def called(prepared: Prepared, request: Request) -> str:
+    return Names(prepared.work.arms.values()).told(request.arm_id, words("en"))
 
 
 def watch(prepared: Prepared, requests: list[Request], console: Screen) -> RunProgress:
@@ -66,8 +72,8 @@ def test_on_a_terminal_it_shows_what_runs_and_interim_numbers(run: tuple[Prepare
     assert "interim: unfinished, not checked" in shown
     lines = shown.splitlines()
     (now,) = [line for line in lines if line.startswith("> ")]
-    assert requests[-4].arm_id in now
-    assert all("~" in line for line in lines if "draft-simple" in line and "block" not in line)
+    assert called(prepared, requests[-4]) in now
+    assert all("~" in line for line in lines if "small draft" in line and "block" not in line)
     assert sum("baseline" in line for line in lines) == 1
 
 
@@ -82,7 +88,7 @@ def test_a_low_terminal_shows_the_running_arm_and_says_how_many_are_hidden(
     shown = capture.get()
     assert len(shown.splitlines()) <= 7
     assert "2 more arms" in shown
-    assert f"> {requests[-2].arm_id}" in shown
+    assert f"> {called(prepared, requests[-2])}" in shown
 
 
 def test_off_a_terminal_each_block_begins_with_interim_speedups(run: tuple[Prepared, list[Request], Path]) -> None:
@@ -126,7 +132,9 @@ def test_a_resumed_run_counts_what_was_there(run: tuple[Prepared, list[Request],
         console.print(view._display())
     shown = capture.get()
     assert "16/24" in shown
-    assert sum("dense/" in line and " 4/6 " in line for line in shown.splitlines()) >= 4
+    assert (
+        sum(("no speculation" in line or "small draft" in line) and " 4/6 " in line for line in shown.splitlines()) >= 4
+    )
 
 
 def test_long_runs_are_not_summarised_on_the_way(run: tuple[Prepared, list[Request], Path]) -> None:

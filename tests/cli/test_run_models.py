@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,17 @@ def test_names_come_from_files() -> None:
     (workload,) = experiment.workloads
     assert workload.source == "studies"
     assert load(keys, ["targets.big=own.gguf"]).experiment.targets["big"] == "own.gguf"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes by name here")
+def test_an_experiment_from_a_pipe_is_read_once(capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    text = "target: bench:dense\narms: [{method: ngram-simple, gamma: 8}]\n"
+    writer = threading.Thread(target=lambda: Path("pipe").write_text(text, encoding="utf-8"))
+    writer.start()
+    assert invoke(["run", str(Path("pipe").absolute()), "--dry-run"]) == 0
+    writer.join()
+    assert "dense/ngram-simple/g8" in capsys.readouterr().out
 
 
 def test_settings_are_keys_for_experiments_too(capsys: pytest.CaptureFixture[str]) -> None:

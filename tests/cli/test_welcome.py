@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need a pr
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of nobody's models; bench models stay where they are."""
+    """A home without models; bench models stay where they are."""
     from specmeter.cache import cache_dir
 
     monkeypatch.setenv("SPECMETER_CACHE", str(cache_dir()))

@@ -110,20 +110,20 @@ def run(tmp_path: Path, program: str, stdin: str = "") -> EngineProcess:
 
 def test_output_input_and_exit_code(tmp_path: Path) -> None:
     process = run(tmp_path, "import sys; print(sys.stdin.read()); print('bad', file=sys.stderr); sys.exit(7)", "hello")
-    assert process.wait(10) == 7
+    assert process.wait(60) == 7
     process.close()
     assert (tmp_path / "log").read_text().split() == ["hello", "bad"]
 
 
 def test_a_signal_is_told(tmp_path: Path) -> None:
     process = run(tmp_path, "import os; os.kill(os.getpid(), 11)")
-    assert process.wait(10) == 128 + 11
+    assert process.wait(60) == 128 + 11
     process.close()
 
 
 def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
     process = EngineProcess([str(tmp_path / "none")], env=dict(os.environ), log_path=tmp_path / "log")
-    assert process.wait(10) == 127
+    assert process.wait(60) == 127
     process.close()
     assert "cannot start" in (tmp_path / "log").read_text()
 
@@ -137,7 +137,7 @@ def test_an_engine_that_will_not_end_politely_and_its_children(tmp_path: Path) -
         "print('ready', flush=True); time.sleep(60)"
     )
     process = run(tmp_path, stubborn)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(pids := process.pids()) < 2 or "ready" not in (tmp_path / "log").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)

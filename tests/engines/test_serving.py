@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import subprocess
-import sys
-import time
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_fixtures import NATIVE, NO_NATIVE, TEXT, arm, core, launch
+from llama_fixtures import NATIVE, NO_NATIVE, arm, core, launch
 
+from pasted_line import TOKENS, timings_of
 from specmeter.engines.kinds import serving_command
-from specmeter.engines.llama_cpp.options import OPTIONS, to_fields
-from specmeter.engines.llama_cpp.serving import SHORT
-from specmeter.engines.llama_cpp.start import free_port
 from specmeter.record import Arm, EngineSettings
 from specmeter.text import pasted
 
@@ -106,66 +99,16 @@ def test_a_command_is_quoted_for_the_shell() -> None:
 # --- and it works ----------------------------------------------------------------------------------------------------
 
 
-def fields_of(command: list[str]) -> dict[str, Any]:
-    """What the embedded server, which has no command line, is told by one."""
-    flags = {flag: name for name, option in OPTIONS.items() for flag in option.flags[:1]}
-    flags |= {short: flags[long] for long, short in SHORT.items() if long in flags}
-    lists = {"methods"}
-    named = {flags[flag]: value for flag, value in zip(command[::2], command[1::2], strict=True)}
-    return to_fields(
-        {
-            name: value.split(",") if name in lists else int(value) if value.isdigit() else value
-            for name, value in named.items()
-        }
-    )
-
-
 @pytest.mark.parametrize(
-    "engine", ["embedded", pytest.param("native", marks=pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE))]
+    "native", [None, pytest.param(NATIVE, marks=pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE))]
 )
 @pytest.mark.parametrize("drafts", [True, False])
-def test_a_server_started_by_the_pasted_line_answers_and_speculates(tmp_path: Path, engine: str, drafts: bool) -> None:
-    """The line is taken through a shell's own reading of it; a port is all that is added."""
+def test_a_server_started_by_the_pasted_line_answers_and_speculates(
+    tmp_path: Path, native: Path | None, drafts: bool
+) -> None:
     asked = arm(methods=("draft-simple",), draft="draft-small", gamma=3) if drafts else arm()
-    argv = serving_command(engine, launch(tmp_path, asked, draft="draft-small" if drafts else None), ())
+    argv = serving_command("embedded", launch(tmp_path, asked, draft="draft-small" if drafts else None), ())
     assert argv is not None
-    program, *rest = shlex.split(pasted(argv, windows=False))
-    assert program == "llama-server"
-    port = free_port()
-    if engine == "native":
-        order, stdin = [str(NATIVE), *rest, "--host", "127.0.0.1", "--port", str(port)], ""
-    else:
-        order = [sys.executable, "-m", "specmeter.engines.llama_cpp.child"]
-        stdin = json.dumps(fields_of(rest) | {"hostnames": ["127.0.0.1"], "port": port})
-    with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen(order, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True)
-    try:
-        assert server.stdin is not None
-        server.stdin.write(stdin)
-        server.stdin.close()
-        answer = asked_of(port, server, tmp_path / "log")
-    finally:
-        server.kill()
-        server.wait()
-    timings = answer["timings"]
-    assert timings["predicted_n"] == 24
+    timings = timings_of(pasted(argv, windows=False), tmp_path, native=native)
+    assert timings["predicted_n"] == TOKENS
     assert (timings.get("draft_n", 0) > 0) is drafts
-
-
-def asked_of(port: int, server: subprocess.Popen[str], log: Path) -> dict[str, Any]:
-    """The reply of the server to a request, once it is up."""
-    data = {"prompt": TEXT, "n_predict": 24, "temperature": 0, "ignore_eos": True}
-    query = urllib.request.Request(
-        f"http://127.0.0.1:{port}/completion",
-        json.dumps(data).encode(),
-        {"Content-Type": "application/json"},
-    )
-    until = time.monotonic() + 60
-    while True:
-        assert server.poll() is None, log.read_text()
-        assert time.monotonic() < until, log.read_text()
-        try:
-            with urllib.request.urlopen(query, timeout=60) as reply:
-                return json.load(reply)
-        except OSError:  # not listening yet, or still loading
-            time.sleep(0.1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from specmeter.analysis.explain.ceiling import ceilings
 from specmeter.analysis.reading import read_run
 from specmeter.show.matrix_figure import matrix
 from specmeter.show.page.document import Document, read_document
-from specmeter.show.page.page import document_figures, run_page
+from specmeter.show.page.page import document_figures, run_page, shareable
 from specmeter.show.run_figures import comparison, parts
 
 Look = Callable[..., Looked]
@@ -186,3 +188,13 @@ def test_charts_call_arms_as_people_do_in_their_language(document: Document) -> 
     data = comparison(document).panels[0].data  # pyright: ignore[reportOptionalMemberAccess]
     assert data[0]["named_en"] == "dense · small draft, 2 tokens"
     assert data[0]["named_zh"] != data[0]["named_en"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="shells of Windows quote otherwise")
+def test_a_command_on_a_page_names_no_home_folder_and_still_works_in_a_shell() -> None:
+    home = Path.home()
+    line = shareable(("echo", f"{home}/my models/a.gguf", f"{home}/b.gguf", "--api-key", "sk-abcdefghijklmnopqrstuvwx"))
+    assert str(home) not in line
+    assert "sk-abc" not in line
+    told = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
+    assert told.startswith(f"{home}/my models/a.gguf {home}/b.gguf ")

@@ -173,7 +173,7 @@ def test_numbers_are_those_of_show(
     sentences = looked.run(
         "[...document.querySelectorAll('.sentence [data-lang=en], .details [data-lang=en]')].map((e) => e.innerText)"
     )
-    assert invoke(["show", str(sweep)]) == 1
+    assert invoke(["show", str(sweep), "--details"]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert sentences
     assert all(" ".join(sentence.split()) in printed for sentence in sentences)

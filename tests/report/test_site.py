@@ -78,7 +78,7 @@ def test_verdicts_on_the_index_lead_to_the_findings_on_the_page_of_the_run(
 
 def test_a_hostile_study_does_nothing_to_the_index(look: Look, site: Path) -> None:
     looked = look(site / "index.html", locale="zh-CN")
-    assert looked.page.inner_text("h1") == "推测解码研究"
+    assert looked.page.inner_text("h1") == "投机解码研究"
     assert looked.run("window.attacked") is None
     assert looked.run("document.querySelectorAll('script').length") == 3
     assert looked.said == []
@@ -94,7 +94,7 @@ def test_a_site_is_written_over_a_site_and_over_nothing_else(
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
     capsys.readouterr()
     assert invoke(["site", str(tmp_path), str(sweep)]) == 2
-    assert "no site of specmeter" in capsys.readouterr().err
+    assert "is not a site of specmeter" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 

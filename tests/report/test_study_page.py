@@ -65,7 +65,7 @@ def test_a_page_says_whose_numbers_they_are() -> None:
     chinese = study_page([found()], ["zh"])
     assert "英文原文" not in chinese, "what is found is told in both languages"
     assert "It is faster." in chinese
-    assert "主张" in chinese
+    assert "论断" in chinese
 
 
 def test_it_draws_every_panel_and_a_cross_for_every_false_number(look: Look, pages: dict[str, Path]) -> None:
@@ -101,7 +101,7 @@ def test_the_language_switches_and_charts_follow(look: Look, pages: dict[str, Pa
     looked.page.click("[data-set-language=zh]")
     looked.page.wait_for_function("document.documentElement.dataset.drawn === 'zh'")
     assert "文献声称，但不可能" in looked.page.inner_text("[data-chart=figure-2]")
-    assert looked.page.inner_text("#claims") == "主张"
+    assert looked.page.inner_text("#claims") == "论断"
     assert looked.said == []
 
 

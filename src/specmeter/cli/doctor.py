@@ -33,7 +33,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     from specmeter.host import read_host
     from specmeter.host.energy import EnergyMeter, find_sources
     from specmeter.laboratory.doctor import can_measure, examine
-    from specmeter.show.terminal.console import errors, say_json
+    from specmeter.show.terminal.console import say_json
 
     with EnergyMeter(find_sources()) as meter:
         host = read_host().model_copy(update={"power_meter": meter.facts()})
@@ -49,16 +49,19 @@ def command(ctx: click.Context, as_json: bool) -> None:
         }
         say_json(answer)
     else:
-        _print(diagnoses)
-        if not usable:
-            errors().say("no engine is usable: nothing can be measured yet")
+        _print(diagnoses, usable=usable)
     ctx.exit(0 if usable else 1)
 
 
-def _print(diagnoses: Sequence[Diagnosis]) -> None:
+def _print(diagnoses: Sequence[Diagnosis], *, usable: bool) -> None:
+    """Whether this machine can measure, then each diagnosis."""
     from specmeter.show.terminal.console import output
 
     screen, area = output(), ""
+    counts = {state: sum(it.state == state for it in diagnoses) for state in ("limited", "missing")}
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "everything is ok"
+    answer = "this machine can measure" if usable else "nothing can be measured yet: no engine is usable"
+    screen.say((answer, "strong"), f" ({told})")
     width = max(len(diagnosis.name) for diagnosis in diagnoses)
     for it in diagnoses:
         if it.area != area:

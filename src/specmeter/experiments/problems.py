@@ -131,12 +131,17 @@ def _within(annotations: Sequence[Any]) -> tuple[list[type[BaseModel]], list[Any
     return records, entries
 
 
-def _places_of(kind: type[BaseModel], key: str, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every place of a file where a key is known, `N` for any number or name."""
+def _places_of(
+    kind: type[BaseModel], key: str, path: tuple[str, ...] = (), around: tuple[type[BaseModel], ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Every place of a file where a key is known, `N` for any number or name; of records that hold records of their own
+    kind (`around`), the outermost."""
     for name, field in kind.model_fields.items():
         records, entries = _within([field.annotation])
         inner = _within(entries)[0]
         for record, deeper in (*((it, (name,)) for it in records), *((it, (name, _EACH)) for it in inner)):
+            if record in (kind, *around):
+                continue
             if key in record.model_fields:
                 yield (*path, *deeper, key)
-            yield from _places_of(record, key, (*path, *deeper))
+            yield from _places_of(record, key, (*path, *deeper), (*around, kind))

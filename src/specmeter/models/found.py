@@ -39,7 +39,10 @@ class FoundModel(NamedTuple):
 
 def found_models() -> list[FoundModel]:
     """The models, each file once, the largest first."""
-    home, cache = Path.home(), platform_cache()
+    try:
+        home, cache = Path.home(), platform_cache()
+    except RuntimeError:  # there is none
+        return []
     hub = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or home / ".cache" / "huggingface") / "hub"
     folders = [
         ("this folder", Path(), 0),

@@ -305,9 +305,12 @@ def fit(core: CoreFile, kind: str, size_bytes: int, layers: int | None = None) -
             f"bench model {core.header.path.stem} in {kind} is {size(smallest)} already; {size(size_bytes)} is less",
             fix=f"ask for at least {smallest / 1e6:.1f}MB, or leave `size` out",
         )
-    found = [_widest(core, kind, size_bytes, count) for count in _layer_counts(core, kind, size_bytes, layers)]
-    near = (item for item in found if abs(item[1] - size_bytes) <= SIZE_TOLERANCE / 4 * size_bytes)
-    recipe, reached = next(near, min(found, key=lambda item: abs(item[1] - size_bytes)))
+    found: list[tuple[Recipe, int]] = []
+    for count in _layer_counts(core, kind, size_bytes, layers):
+        found.append(_widest(core, kind, size_bytes, count))
+        if abs(found[-1][1] - size_bytes) <= SIZE_TOLERANCE / 4 * size_bytes:
+            break
+    recipe, reached = min(found, key=lambda item: abs(item[1] - size_bytes))
     if abs(reached - size_bytes) > SIZE_TOLERANCE * size_bytes:
         raise ModelError(
             f"bench model {core.header.path.stem} in {kind} cannot be made {size(size_bytes)} large "

@@ -128,7 +128,10 @@ def means_a_model(reference: str) -> bool:
     if reference.startswith(("hf:", "bench:")) or reference.lower().endswith(".gguf"):
         return True
     try:
-        with Path(reference).expanduser().open("rb") as file:
+        path = Path(reference).expanduser()
+        if not path.is_file():  # a pipe is read once
+            return False
+        with path.open("rb") as file:
             return file.read(4) == b"GGUF"
     except (OSError, ValueError, RuntimeError):
         return False

@@ -1,21 +1,31 @@
-"""How a run shows itself at a Python prompt and in a notebook: the answer, its interval and the verdict first."""
+"""How runs, comparisons, audits and predictions show themselves in a notebook: the answer first, as on the screen."""
 
 from __future__ import annotations
 
 from html import escape
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from specmeter.analysis.comparison import RunComparison
+from specmeter.analysis.prediction.speedup import Predicted
+from specmeter.audit.reading import Audit, tally
 from specmeter.show.formats import html
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
-from specmeter.show.sentence import sentence
+from specmeter.show.sentence import comparison_sentence, sentence
+from specmeter.show.table import Cell, Table, estimated, numbers, row, text
+from specmeter.show.terminal.predict import best_line
 from specmeter.show.words import words
 from specmeter.text import printable
 from specmeter.verdicts import grouped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from specmeter.analysis.reading import RunReport
 
+_MOST_ROWS = 20
+"""Of a table in a notebook; the object has them all."""
 _COLOURS = {"valid": "#1a7f37", "suspect": "#9a6700", "invalid": "#cf222e"}
 
 
@@ -42,6 +52,61 @@ def run_html(run: RunReport) -> str:
         f'<div>{answers}<p><strong style="color:{colour}">{verdict}</strong>: {_safe(_about(run))}</p>'
         f"{''.join(html(table, words('en')) for table in brief(run))}{f'<ul>{findings}</ul>' if findings else ''}</div>"
     )
+
+
+class ShownComparison(RunComparison):
+    """A comparison that shows itself."""
+
+    def _repr_html_(self) -> str:
+        names, english = Names(self.asked), words("en")
+        rows = [
+            row(
+                names.in_full(arm.arm_id, english),
+                *(estimated(rate, 1) for rate in (arm.reference_rate, arm.other_rate)),
+                *(estimated(ratio, 3) for ratio in (arm.rate, arm.speedup)),
+                Cell(arm.conclusion or "-"),
+            )
+            for arm in self.arms
+        ]
+        ratios = numbers("reference, tok/s", "other, tok/s", "rate, x", "speedup, x")
+        columns = (*text(" "), *ratios, *text("conclusion"))
+        return _page(comparison_sentence(self, english), Table("arms", columns, rows))
+
+
+class ShownAudit(Audit):
+    """An audit that shows itself."""
+
+    def _repr_html_(self) -> str:
+        rows = [row(it.claim.row, it.verdict, it.reason) for it in self.rulings[:_MOST_ROWS]]
+        return _page(
+            f"{self.source}: {tally(self.rulings)}",
+            Table("rulings", text("row", "verdict", "why"), rows),
+            more=len(self.rulings) - len(rows),
+        )
+
+
+class ShownPrediction(Predicted):
+    """A prediction that shows itself."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            row(str(at.gamma), estimated(at.speedup, 2), f"{at.tau:.2f}", f"{at.parts.total:.2f}")
+            for at in self.by_gamma
+        ]
+        columns = numbers("draft tokens", "speedup", "tokens per step", "cost of a step, plain steps")
+        return _page(best_line(self), Table("predicted", columns, rows))
+
+
+def rows_html(name: str, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """The first rows of an exported table."""
+    taken = islice(rows, _MOST_ROWS)
+    first = [row(*("" if it[column] is None else str(it[column]) for column in columns)) for it in taken]
+    return _page(f"{name}: the first {len(first)} rows", Table(name, text(*columns), first))
+
+
+def _page(answer: str, table: Table, more: int = 0) -> str:
+    left = f"<p>and {more} more</p>" if more else ""
+    return f"<div><p><strong>{_safe(answer)}</strong></p>{html(table, words('en'))}{left}</div>"
 
 
 def _answers(run: RunReport) -> list[str]:

@@ -406,7 +406,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
     rate = Column("tok/s", "number", "tok/s", narrow="point")
     energy = ("J/token", "energy") if metered else ()
     columns = (*text(arms[group[0].arm_id].target), rate, *numbers("speedup", "accepted", "tau", *energy, "requests"))
-    columns = (*columns, Column("id", title="id", narrow="drop"))
+    columns = (*columns, Column("id", title="id"))
     return Table("results", columns, rows)
 
 

@@ -118,7 +118,7 @@ def sentence(
 def _quotient(it: Round) -> tuple[str, str]:
     """Tokens and cost of a step with as many digits as their quotient needs to be the speedup as printed."""
     told: tuple[str, str] = ("", "")
-    for digits in (2, 3, 4):
+    for digits in range(2, 8):
         told = f"{it.tau:.{digits}f}", f"{it.cost:.{digits}f}"
         if float(told[1]) > 0 and f"{float(told[0]) / float(told[1]):.2f}" == f"{it.speedup:.2f}":
             break

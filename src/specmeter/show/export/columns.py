@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from specmeter.record import Estimate, Record
+from specmeter.record.base import descriptions
 
 ColumnType = Literal["integer", "number", "boolean", "text", "integers", "numbers", "json"]
 
@@ -31,10 +32,11 @@ def columns_of(
     record: type[Record], get: Callable[[Any], Any] = lambda it: it, *, leave: Collection[str] = (), prefix: str = ""
 ) -> Iterator[Column]:
     """A column for each field; `get` finds the record in the source of a row, None where there is none."""
+    told = descriptions(record)
     for name, field in record.model_fields.items():
         if name not in leave:
             kind = _column_type(field.annotation)
-            description = " ".join((field.description or "").split())
+            description = " ".join(told.get(name, "").split())
             yield Column(prefix + name, kind, description, _reader(get, name, plain=kind != "json"))
 
 

@@ -41,6 +41,11 @@ class RunTable:
     def __post_init__(self) -> None:
         find(self.name)
 
+    def _repr_html_(self) -> str:
+        from specmeter.show.notebook import rows_html
+
+        return rows_html(self.name, [column.name for column in self.columns], self)
+
     @property
     def columns(self) -> tuple[Column, ...]:
         """Name, type and description of each column, in order."""

@@ -27,6 +27,7 @@ from specmeter.show.step_figures import called, probe_figures
 from specmeter.show.style import PAGE
 from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, Language, Words, words
+from specmeter.store.environment import private
 from specmeter.text import pasted, printable, printable_lines, size
 
 if TYPE_CHECKING:
@@ -337,8 +338,15 @@ def _lines(document: Document) -> list[tuple[str, str]]:
     for answer in _heads(document.run.answers):
         advised = {"speculate": answer.arm_id, "do not speculate": answer.baseline_id}.get(answer.decision, "")
         if advised in document.run.commands:
-            found.append((advised, pasted(document.run.commands[advised])))
+            found.append((advised, shareable(document.run.commands[advised])))
     return found
+
+
+def shareable(argv: Sequence[str]) -> str:
+    """A command to paste, on a page that others may see: without secrets and the name of the home folder, for which a
+    shell takes `~` where it is not quoted."""
+    told = [private(word) for word in argv]
+    return " ".join(f"~/{pasted([word[2:]])}" if word[:2] == "~/" and word[2:] else pasted([word]) for word in told)
 
 
 def _moment(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """The screen of a run: the answers and what to paste, one table, and at most three notes.
 
 Notes come in this order, and what stands later is left to `--details`: what makes all numbers meaningless (a simulated
-run), findings that make numbers false, numbers that nobody checked, findings that make them doubtful, what is missing
+run), findings that make numbers false, numbers that were not checked, findings that make them doubtful, what is missing
 (requests that failed, then what each answer lacks), answers for one kind of text that differ from the target's, and
 what the models are.
 """

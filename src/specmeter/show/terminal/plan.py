@@ -24,7 +24,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         say_json(plan.model_dump(mode="json"))
         return
     screen = output()
-    screen.say((plan.name, "strong"), f": {plan.description}")
+    screen.say((plan.name, "strong"), f": {plan.description}" if plan.description else "")
     screen.line()
     if plan.applied or plan.variants:
         others = [name for name in plan.variants if name not in plan.applied]
@@ -42,7 +42,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         )
         for item in plan.arms
     ]
-    columns = (*text("configuration", ""), *numbers("requests", "memory"), Column("id", title="id", narrow="drop"))
+    columns = (*text("configuration", " "), *numbers("requests", "memory"), Column("id", title="id", narrow="drop"))
     screen.table(Table("arms", columns, arms, counted(len(plan.arms), "configuration")), caption=True)
     screen.line()
     models = [row(need.name, need.reference, _size(need.size_bytes), _presence(need)) for need in plan.models]

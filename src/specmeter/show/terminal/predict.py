@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def print_prediction(found: Predicted, whole: Surface, *, by_model: bool) -> None:
     """The best draft length, where that comes from, and both tables."""
     screen = output()
-    screen.say((_best(found), "strong"))
+    screen.say((best_line(found), "strong"))
     screen.line()
     screen.say_all((f"costs       {found.cost}", f"acceptance  {found.acceptance}"))
     screen.line()
@@ -54,7 +54,8 @@ def _by_gamma(found: Predicted, whole: Surface) -> Table:
     return Table("predicted", numbers(*titles), rows)
 
 
-def _best(found: Predicted) -> str:
+def best_line(found: Predicted) -> str:
+    """Whether to speculate, and with how many tokens."""
     best = found.best
     if best is None:
         top = max(found.by_gamma, key=lambda at: at.speedup.point)

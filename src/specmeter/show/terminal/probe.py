@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
-    """The probe, the models that fit it and what it means."""
+    """What the probe means, then its numbers and the models that fit them."""
     models, doubts = reading.fits(probe), suspicions(probe)
     if as_json:
         curve = probe.target_ms
@@ -44,6 +44,8 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
     screen = output()
     threads = f"{probe.settings.threads} threads" if probe.settings.threads else "all physical cores"
     how = "measured directly" if probe.source == "libllama" else "estimated through a server"
+    screen.say((reading.sentence(probe), "strong"))
+    screen.line()
     screen.say(
         (probe.target.reference, "strong"),
         f" on {probe.host.cpu}, {threads}, {probe.depth} tokens in memory; {how} by {probe.engine.version}",
@@ -64,8 +66,8 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
         screen.table(_models(models))
         if not reading.told_apart(models):
             screen.say("the first two models fit equally well (their AICc differ by less than 2)")
-    screen.line()
-    screen.say(reading.sentence(probe))
+    if doubts:
+        screen.line()
     for doubt in doubts:
         screen.say(("suspect", "strong"), f": {doubt}", wrap=False)
     if doubts:

@@ -9,7 +9,7 @@ from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
 from specmeter.show.sentence import details, sentence
 from specmeter.show.table import TONES, Tone
-from specmeter.show.terminal.console import Screen, output, say_json
+from specmeter.show.terminal.console import WIDTH, Screen, output, say_json
 from specmeter.show.terminal.explain import print_accuracy, print_positions
 from specmeter.show.terminal.overview import print_overview
 from specmeter.show.terminal.verdicts import print_findings
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
     from specmeter.record import Verdict
 
+_WIDE = 160
+"""Of details off a terminal, which have every interval and the ids."""
 _STATES: dict[str, Tone] = {"complete": "good", "partial": "doubtful", "failed": "bad"}
 
 
@@ -47,7 +49,7 @@ def print_run(
         more = {} if found is None else {"positions": [it.model_dump(mode="json") for it in found]}
         say_json(_document(report) | more)
         return verdict
-    screen, names = output(), Names(report.arms)
+    screen, names = output(_WIDE if everything else WIDTH), Names(report.arms)
     print_overview(screen, report, names, by_kind=by_kind, details=everything)
     if found is not None:
         screen.line()

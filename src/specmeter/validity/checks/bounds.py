@@ -407,7 +407,7 @@ CHECKS: tuple[Check, ...] = (
         saw=("requests", "arms", "models", "sessions", "hosts"),
         needs=("drafts",),
         assumes=(
-            "each forward reads the weights that the header counts, less 256 MiB of cache, from memory whose peak the "
+            "each forward reads the weights that the header counts, less 268 MB of cache, from memory whose peak the "
             "catalogue gives"
         ),
         otherwise=(
