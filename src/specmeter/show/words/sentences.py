@@ -42,7 +42,7 @@ _WEAK = 12
 read like a sentence that is not ours."""
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _PROSE = re.compile(r"[a-z]{2,},? [a-z]{2,}")
-_TAIL = re.compile(r"[,;:.]| \(| [a-z]+ [a-z]")
+_TAIL = re.compile(r"[,;:.]| \(| because | [a-z]+ [a-z]")
 """How something begins that is added to another sentence: `, unless ...`."""
 
 
