@@ -65,7 +65,7 @@ class LlamaSession(ThreadedSession):
         """The server's statistics at the end of the last request; None where that was not seen."""
         self._overlaps = Overlaps()
         self._broke_off = False
-        """The server may still be at the last step of a request that was given up."""
+        """A request was given up, and none that began later has ended: what the server counts may still grow by it."""
 
     def take_along(self, beside: contextlib.ExitStack, pids: tuple[int, ...]) -> None:
         """End `beside` with the session. Its processes `pids` play other machines, and their load is the session's."""
@@ -86,15 +86,16 @@ class LlamaSession(ThreadedSession):
             text, max_tokens, generation, prompt_cache=settings.prompt_cache, stream=settings.stream_tokens
         )
         with self._overlaps.watch() as alone:
-            if self._broke_off:
-                self._broke_off = _PROCESSING.search(self._answer("GET", "/slots", None).body) is not None
+            unsettled = self._broke_off
             before, sent_before = self._counters(), self._remote_bytes()
             log_at = self._log_size()
             started = time.perf_counter()
             received = self._stream(body, max_tokens, len(utf8(text)), stop)
             timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
             after, sent_after = self._counters(), self._remote_bytes()
-            counted = alone() and not self._broke_off
+            counted = alone() and not unsettled and not self._broke_off
+            if unsettled:
+                self._broke_off = _PROCESSING.search(self._answer("GET", "/slots", None).body) is not None
             log = self._log(log_at, None if counted else timings)
         shown, reasoning = split_reasoning(received.text, text) if prompt.format == "chat" else (received.text, "")
         return Reply(
@@ -182,9 +183,11 @@ class LlamaSession(ThreadedSession):
             ) from None
         except StreamClosedError:
             if stop is not None and stop.asked:
-                self._broke_off = True
                 raise GivenUpError from None
             raise self._gone("while it was generating") from None
+        finally:
+            if stop is not None and stop.asked:  # whether the server hung up or answered all the same
+                self._broke_off = True
         if isinstance(answer, Stream):
             return read_events(answer.events("/completion"))
         if answer.status != 200:
