@@ -21,6 +21,7 @@ MOCK = ("--set", "engine.kind=mock", "--set", "generation.max_tokens=16", "--set
 MOE_SD = {
     "arms": "[{target: 35B_Q4, draft: 0.8B_Q8, gamma: 4}]",
     "targets.35B_Q4": "mock:moe",
+    "targets.0.8B_Q8": "mock:small",
     "drafts.0.8B_Q8": "mock:small",
     "engine.context": "4096",
 }
@@ -268,7 +269,7 @@ def test_a_dry_run_counts_quality_in_its_own_units(
     assert "6 models (6 perplexities of 12 windows in all, 24 timings)" in shown
     assert "scores: 2 windows of 512 tokens of each model" in shown
     assert "times:  pp32, tg16 of each model, in 2 blocks" in shown
-    assert "left out: Q2_K: Q2_K is made by llama-quantize only" in shown
+    assert "left out: Q2_K: only llama-quantize makes Q2_K" in shown
     assert "requests" not in shown
     assert not Path("specmeter-runs").exists()
 
