@@ -120,10 +120,10 @@ def test_kinds_that_disagree_are_said_first() -> None:
     assert answer.decision == "depends on the text"
     assert [(it.kind, it.sign) for it in answer.by_kind] == [("code", "gain"), ("reason", "loss"), ("edit", "loss")]
     said = sentence(answer, words("en"))
-    assert said.startswith("moe: depends on the text: code 1.08x, reason 0.90x, edit 0.67x; over all ")
+    assert said.startswith("moe: depends on the text; with ")
     assert "do not speculate" not in said
     assert "by kind of text: code 1.08x (1.07 to 1.09), reason 0.90x (0.89 to 0.91)" in details(answer, words("en"))[1]
-    assert sentence(answer, words("zh")).startswith("moe：取决于文本：code 1.08 倍")
+    assert sentence(answer, words("zh")).startswith("moe：取决于文本；使用 ")
 
 
 def test_a_gain_that_is_a_loss_on_one_kind_depends_on_the_text() -> None:

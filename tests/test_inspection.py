@@ -212,6 +212,22 @@ def forget(folder: Path) -> None:
         db.execute("DELETE FROM finding")
 
 
+def test_a_certificate_that_only_the_file_still_has_counts(folder: Path, tmp_path: Path) -> None:
+    """Rates made better, and the certificate deleted from the database."""
+    forget(folder)
+    assert read_run(folder).certificate is None, "nothing contradicts it: not checked"
+    CHANGES["requests"](folder)
+    report = read_run(folder)
+    assert report.certificate is not None
+    assert report.certificate.verdict == "invalid"
+    assert report.answers == ()
+    assert report.withheld
+    assert invoke(["export", str(folder), "--out", str(tmp_path / "requests.csv")]) == 0
+    lines = (tmp_path / "requests.csv").read_text("utf-8").splitlines()
+    place = lines[0].split(",").index("verdict")
+    assert {line.split(",")[place] for line in lines[1:]} == {"invalid"}
+
+
 def remove_block(folder: Path, *, from_plan: bool = True) -> None:
     with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
         db.execute("DELETE FROM reply WHERE request_id IN (SELECT id FROM request WHERE block = 2)")

@@ -48,7 +48,28 @@ def test_the_answer_comes_first_with_its_interval_and_its_verdict(report: RunRep
     first = shown(report).splitlines()[0]
     answer = report.answers[0].speedup_simultaneous
     assert first.startswith(f"dense: {answer.point:.2f}x as fast with small draft, 4 tokens ({answer.low:.2f} to ")
-    assert first.endswith("4 blocks of 4 prompts); valid")
+    assert first.endswith("4 blocks of 4 prompts); simulated, valid")
+    assert shown(replace(report, models=())).splitlines()[0].endswith("4 blocks of 4 prompts); valid")
+
+
+def test_a_doubt_about_the_whole_run_stands_beside_the_answer(report: RunReport) -> None:
+    busy = replace(report, findings=(about_run("free-cores", "suspect", "the machine was busy", "end it"),))
+    assert shown(busy).splitlines()[0].endswith("; simulated, suspect")
+
+
+def test_what_was_not_checked_is_not_to_be_pasted(report: RunReport) -> None:
+    serving = replace(report, commands={FAST: ("llama-server",)}, certificate=None)
+    assert "not checked" in shown(serving).splitlines()[0]
+    assert "  llama-server" not in shown(serving)
+
+
+def test_numbers_of_an_invalid_arm_are_not_shown(report: RunReport) -> None:
+    names = Names(report.arms)
+    assert report.certificate is not None
+    false = report.certificate.model_copy(update={"arms": report.certificate.arms | {FAST: "invalid"}})
+    rows = overview(replace(report, certificate=false), names).rows
+    (row,) = (it for it in rows if it.cells[2].text == "invalid")
+    assert (row.cells[1].text, row.cells[3].text) == ("-", "")
 
 
 def test_there_is_one_line_per_target_and_one_table(report: RunReport) -> None:
@@ -105,6 +126,14 @@ def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
         "suspect: the machine was busy (host-load)",
     ]
     assert [note.text for note in found][2:] == few
+    # What the answers rest on comes before what is worse and concerns them less, which is told once per arm.
+    other = next(arm.id for arm in report.arms if "ngram" in arm.id and arm.target == "dense")
+    apart = tuple(about_arm(name, "invalid", other, name, "report it") for name in ("first", "second"))
+    assert [note.text.partition(" (")[0] for note in told(replace(measured, findings=(*apart, load)))][:2] == [
+        "suspect: the machine was busy",
+        "invalid: first",
+    ]
+    assert not any("second" in note.text for note in told(replace(measured, findings=(*apart, load))))
     many = replace(measured, findings=tuple(about_run(f"check-{n}", "suspect", f"{n}", "") for n in range(7)))
     lines = [line for line in shown(many).splitlines() if line.startswith("- ")]
     assert len(lines) == MOST_NOTES + 1
@@ -114,7 +143,7 @@ def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
 
 def test_without_an_answer_it_says_why(report: RunReport) -> None:
     nothing = replace(report, answers=(), withheld={FAST: report.answers[0].speedup})
-    assert shown(nothing).startswith("demo: no answer, every speedup that was measured is false; valid")
+    assert shown(nothing).startswith("demo: no answer, every speedup is withheld; valid")
 
 
 def test_details_have_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,6 +141,24 @@ def test_a_speedup_above_tau_refutes_that_ceiling(sweep: Path) -> None:
     assert ceilings(run.arms, [arm.model_copy(update={"speedup": faster})], {}) == {}
 
 
+def test_what_refutes_a_ceiling_refutes_it_for_all_drafts_as_long(sweep: Path) -> None:
+    run = read_run(sweep)
+    before = ceilings(run.arms, run.summary.arms, {})
+    small = {gamma: f"dense/draft-simple/small/g{gamma}" for gamma in (2, 4, 8)}
+    assert before.keys() >= {small[4], small[8]}
+    ones = {arm.arm_id: arm for arm in run.summary.arms}
+    tau = ones[small[4]].tau
+    assert tau is not None
+    above = {"point": tau.point * 1.2, "low": tau.point * 1.1, "high": tau.point * 1.3}
+    speedup = ones[small[4]].speedup
+    assert speedup is not None
+    ones[small[4]] = ones[small[4]].model_copy(update={"speedup": speedup.model_copy(update=above)})
+    after = ceilings(run.arms, ones.values(), {})
+    assert after.keys() & set(small.values()) == before.keys() & {small[2]}
+    assert not any(arm.startswith("dense") and arm.endswith("g8") for arm in after)
+    assert {arm for arm in after if arm.startswith("moe")} == {arm for arm in before if arm.startswith("moe")}
+
+
 def test_the_way_to_the_ceiling_is_drawn(look: Look, page: Path, document: Document) -> None:
     figure = comparison(document)
     assert figure is not None

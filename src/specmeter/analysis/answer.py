@@ -146,6 +146,11 @@ class Answer(Record):
         return self.arm_id if gains else self.baseline_id if self.decision == "do not speculate" else None
 
 
+def says_nothing(low: float, high: float) -> bool:
+    """Whether an interval is so wide around 1 that its digits are noise."""
+    return low <= 1 <= high and high > NOISY * low
+
+
 def least_units(among: int) -> int:
     """Blocks (or invocations) that "speculate" needs where so many arms compete.
 
@@ -264,7 +269,7 @@ def _decision(choices: Mapping[str, Choice], best: Choice) -> Decision:
         return "speculate" if best.speedup.n >= least_units(best.compared) else "too few"
     if all(high < 1 for _, high in own):
         return "do not speculate" if best.speedup.n >= least_units(1) else "too few"
-    return "too noisy" if high > NOISY * low else "not shown"
+    return "too noisy" if says_nothing(low, high) else "not shown"
 
 
 def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> OfKind:

@@ -15,7 +15,7 @@ from specmeter.engines import Launch
 from specmeter.engines.kinds import serving_command
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
 from specmeter.store import RunReader, RunState, RunStore
-from specmeter.verdicts import VERDICTS
+from specmeter.verdicts import VERDICTS, worst
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,21 @@ class RunReport:
                 return list(reversed(found.values()))
         return []
 
+    def headline(self, arm_id: str) -> Verdict | None:
+        """The verdict that stands beside an answer: the arm's, or that of a finding about the whole run if it is worse;
+        None where the run is not checked."""
+        if self.certificate is None:
+            return None
+        of_run = (VERDICTS[it.severity] for it in self.findings if it.arm_id is None)
+        return worst((self.certificate.arms.get(arm_id, "invalid"), *of_run))
+
 
 def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
     """Read and summarise a run, finished or not; `by_prompt` asks for speedups on every prompt. Raises `StoreError`."""
     with RunStore.open(folder, readonly=True) as store:
         arms, models = tuple(store.arms()), tuple(store.models())
         timing_only = {model.name for model in models if model.timing_only}
-        certificate, findings = _certified(store)
+        certificate, findings = certified(store)
         energies = energies_of(store)
         measured = summarize(
             store.rows(),
@@ -127,19 +135,23 @@ def _commands(store: RunReader, arms: Iterable[Arm], models: Iterable[ModelIdent
     return found
 
 
-def _certified(store: RunReader) -> tuple[Certificate | None, tuple[Finding, ...]]:
-    """Certificate and findings; all is invalid where the data is not what was certified."""
+def certified(store: RunReader) -> tuple[Certificate | None, tuple[Finding, ...]]:
+    """Certificate and findings; all is invalid where the data is not what was certified.
+
+    A certificate that only the file beside the database still has counts where it contradicts what is left.
+    """
     from specmeter.store.hashes import hash_data
-    from specmeter.store.integrity import changes
+    from specmeter.store.integrity import certificate_beside, changes
 
     certificate, findings = store.certificate(), tuple(store.findings())
-    if certificate is None:
+    stated = certificate or certificate_beside(store)
+    if stated is None:
         return None, findings
     broken = tuple(it for it in changes(store, certificate, hash_data(store)) if isinstance(it, Finding))
     if not broken:
         return certificate, findings
-    arms: dict[str, Verdict] = dict.fromkeys((*certificate.arms, *(arm.id for arm in store.arms())), "invalid")
-    return certificate.model_copy(update={"verdict": "invalid", "arms": arms}), (*broken, *findings)
+    arms: dict[str, Verdict] = dict.fromkeys((*stated.arms, *(arm.id for arm in store.arms())), "invalid")
+    return stated.model_copy(update={"verdict": "invalid", "arms": arms}), (*broken, *findings)
 
 
 def _invalid(certificate: Certificate | None) -> frozenset[str]:

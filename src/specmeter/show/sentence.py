@@ -83,7 +83,9 @@ def _rests(answer: Answer, words: Words) -> str:
         return ""
     low, high = bound(found.low, 2), bound(found.high, 2)
     prompts = _which_prompts(answer, words)
-    return words("found.rests", low=low, high=high, units=_units(answer, found, words), prompts=prompts)
+    usual = found.level == answer.speedup.level
+    told = {"low": low, "high": high, "units": _units(answer, found, words), "prompts": prompts}
+    return words("found.rests", **told) if usual else words("found.rests_level", **told, level=f"{found.level:.0%}")
 
 
 def _units(answer: Answer, found: Estimate, words: Words) -> str:

@@ -63,6 +63,11 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
         yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", REMEDY, file=CERTIFICATE_NAME)
 
 
+def certificate_beside(run: RunReader) -> Certificate | None:
+    """The certificate that lies beside the database; None where it is gone or is none."""
+    return _certificate_file(run)[0]
+
+
 def _certificate_file(run: RunReader) -> tuple[Certificate | None, str | None]:
     """(the certificate beside the database, or what is wrong with it)."""
     document = _document(run)

@@ -215,7 +215,7 @@ def _account(
         accounted=_accounted(splits, means),
         round=None if costs is None else _cost_record(costs),
         reason=reason,
-        sentence=f"invalid, so it says nothing about a speedup: {said}" if verdict == "invalid" and said else said,
+        sentence="invalid, so it says nothing about a speedup" if verdict == "invalid" and said else said,
         speedup=measured,
         prediction=None,
         by_curve=_by_curve(arm, mine, cells, probe) if costs is not None else None,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
 from specmeter.analysis.prediction.outcomes import PredictionOutcome
+from specmeter.analysis.reading import certified
 from specmeter.errors import UsageError
 from specmeter.numbers import rates
 from specmeter.numbers.estimates import bare
@@ -163,8 +164,8 @@ _STEPS = (
 
 
 def _attempts(store: RunReader) -> Iterator[_Attempt]:
-    certificate = store.certificate()
-    own = request_verdicts(store.findings())
+    certificate, findings = certified(store)
+    own = request_verdicts(findings)
     for attempt, request in store.attempts(superseded=False):
         verdict: Verdict | None = None
         if certificate is not None:

@@ -1,16 +1,16 @@
 """The screen of a run: the answers and what to paste, one table, and at most three notes.
 
 Notes come in this order, and what stands later is left to `--details`: what makes all numbers meaningless (a simulated
-run), findings that make numbers false, numbers that were not checked, findings that make them doubtful, what is missing
-(requests that failed, then what each answer lacks), answers for one kind of text that differ from the target's, and
-what the models are.
+run); findings about what the answers rest on, the worst first; numbers that were not checked; a kind of text on which
+speculation pays though the answer is not to; findings about other arms, one per arm; what is missing (requests that
+failed, then what each answer lacks); other answers for one kind of text; and what the models are.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.analysis.answer import NOISY
+from specmeter.analysis.answer import says_nothing
 from specmeter.show.names import Names
 from specmeter.show.sentence import cautions, sentence
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimated, numbers
@@ -19,7 +19,7 @@ from specmeter.text import counted, pasted, percent
 from specmeter.verdicts import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from specmeter.analysis.answer import Answer
     from specmeter.analysis.reading import RunReport
@@ -66,12 +66,14 @@ def _print_answers(screen: Screen, report: RunReport, names: Names) -> None:
         why = f" (stopped: {state.reason})" if state.reason else ""
         screen.say(f"unfinished: {state.ok} of {state.planned} requests measured{why}", tone="doubtful")
     for answer in main_answers(report):
-        verdict = _verdict(report, answer.arm_id)
-        screen.say((sentence(answer, _ENGLISH, names), "strong"), "; ", _toned(verdict))
-        if (command := report.commands.get(answer.serves or "")) is not None:
+        verdict = report.headline(answer.arm_id)
+        simulated = "simulated, " if any(model.simulated for model in report.models) else ""
+        screen.say((sentence(answer, _ENGLISH, names), "strong"), f"; {simulated}", _toned(verdict))
+        command = report.commands.get(answer.serves or "")
+        if command is not None and verdict is not None:
             screen.say(f"  {pasted(command)}", wrap=False)
     if not report.answers:
-        why = "every speedup that was measured is false" if report.withheld else "nothing was compared with a baseline"
+        why = "every speedup is withheld" if report.withheld else "nothing was compared with a baseline"
         verdict = report.certificate.verdict if report.certificate else None
         screen.say((f"{report.name}: no answer, {why}", "strong"), "; ", _toned(verdict))
 
@@ -119,20 +121,27 @@ def _numbers(report: RunReport, arm: ArmSummary, part: KindSummary) -> tuple[Cel
     if arm.role == "baseline":
         return rate, Cell("baseline invalid" if verdict == "invalid" else "baseline", mark=mark), accepted
     if verdict == "invalid" and report.certificate is not None:
-        return rate, Cell("invalid", tone="bad"), accepted
+        return Cell("-"), Cell("invalid", tone="bad"), Cell("")
     low, high = (part.speedup.low, part.speedup.high) if part.speedup is not None else (None, None)
-    if low is not None and high is not None and high > NOISY * low:
+    answered = any(it.arm_id == arm.arm_id and it.decision == "too noisy" for it in report.answers if not it.kind)
+    if low is not None and high is not None and (says_nothing(low, high) or (answered and part is arm)):
         return rate, Cell("too noisy", tone="doubtful"), accepted
     return rate, estimated(part.speedup, 2, mark=mark), accepted
 
 
-def _explained(report: RunReport) -> tuple[str, str]:
-    """What the brackets are, what a block is, and what is accepted."""
+def _explained(report: RunReport) -> Iterator[str]:
+    """What the brackets are, what a block is, what is accepted, and over which prompts."""
     summary = report.summary
-    over = f"{counted(summary.blocks, 'block')}; a block measures every configuration once"
+    over = f"{counted(summary.blocks, 'block')} of the same prompts; a block measures every configuration once"
     if summary.invocations > 1:
         over = f"{summary.invocations} repetitions of the whole experiment"
-    return f"[low, high]: 95% interval over {over}", "accepted: share of the drafted tokens that the target kept"
+    elif summary.blocks == 1:
+        yield "[?]: one block has no interval"
+    if summary.invocations > 1 or summary.blocks > 1:
+        yield f"[low, high]: 95% interval of that row alone over {over}"
+    yield "accepted: share of the drafted tokens that the target kept"
+    if any(arm.left_out for arm in summary.arms):
+        yield "tok/s, accepted: over all that was completed; speedup: over the prompts that its baseline completed too"
 
 
 # --- notes -----------------------------------------------------------------------------------------------------------
@@ -142,23 +151,37 @@ def notes(report: RunReport, names: Names) -> Iterator[Note]:
     """What a reader should know, what matters most first."""
     if any(model.simulated for model in report.models):
         yield Note("simulated: the engine was a mock, nothing was measured", "strong")
-    groups = grouped(report.findings)
-    yield from (_finding(it, names) for it in groups if it.first.severity == "invalid")
+    told = main_answers(report)
+    answered = {arm_id for answer in told for arm_id in (answer.arm_id, answer.baseline_id)}
+    groups = [it for it in grouped(report.findings) if it.first.severity != "note"]
+    concerned = [it for it in groups if not it.arms or answered & set(it.arms)]
+    yield from (_finding(it, names) for it in concerned)
     if report.certificate is None:
         yield Note("not checked yet: run `specmeter check`", "doubtful")
-    yield from (_finding(it, names) for it in groups if it.first.severity == "suspect")
-    if report.state.failed:
+    yield from (Note(sentence(it, _ENGLISH, names)) for it in _against(report.answers, told))
+    named: set[str] = set()
+    for group in groups:
+        if group not in concerned and not named >= set(group.arms):
+            named |= set(group.arms)
+            yield _finding(group, names)
+    if report.state.failed and not any(it.first.check == "requests-failed" for it in groups):
         yield Note(f"{report.state.failed} of {report.state.planned} requests failed", "doubtful")
-    told = main_answers(report)
     for answer in told:
         where = f"{answer.baseline_id.partition('/')[0]}: " if len(told) > 1 else ""
         yield from (Note(where + caution, "doubtful") for caution in cautions(answer, _ENGLISH, names))
     by_baseline = {answer.baseline_id: answer for answer in told}
     for answer in report.answers:
-        if answer.kind and answer not in told and answer.arm_id != by_baseline[answer.baseline_id].arm_id:
+        elsewhere = answer.kind and answer not in told and answer not in _against(report.answers, told)
+        if elsewhere and answer.arm_id != by_baseline[answer.baseline_id].arm_id:
             yield Note(sentence(answer, _ENGLISH, names))
     if any(model.origin == "bench" for model in report.models):
         yield Note("bench models: real acceptance and memory traffic, meaningless text", "faint")
+
+
+def _against(answers: Sequence[Answer], told: Sequence[Answer]) -> list[Answer]:
+    """Answers for one kind of text that say "speculate" where the target's says not to."""
+    off = {answer.baseline_id for answer in told if answer.decision == "do not speculate"}
+    return [it for it in answers if it.kind and it.decision == "speculate" and it.baseline_id in off and it not in told]
 
 
 def _finding(group: Group, names: Names) -> Note:

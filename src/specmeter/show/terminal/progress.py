@@ -209,11 +209,11 @@ class RunProgress:
 
 def _so_far(speedup: Estimate | None) -> str:
     """A speedup on the way: with its interval where there is one already that says anything."""
-    from specmeter.analysis.answer import NOISY
+    from specmeter.analysis.answer import says_nothing
 
     if speedup is None:
         return ""
-    if speedup.low is None or speedup.high is None or speedup.low <= 1 < speedup.high > NOISY * speedup.low:
+    if speedup.low is None or speedup.high is None or says_nothing(speedup.low, speedup.high):
         return f"~{ratio(speedup.point)}"
     return f"~{ratio(speedup.point)} {brackets(speedup, 2)}"
 
