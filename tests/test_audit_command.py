@@ -65,7 +65,7 @@ def test_the_count_is_said_first_then_the_worst_rows_then_what_they_rest_on(
     assert places == sorted(places)
     assert "the printed speedup is 2.5, but its rates give 60 / 40 = 1.5" in out
     assert "contradiction: the printed speedup is 1.7, but its rates give 60 / 40 = 1.5" in out, "without --details"
-    assert "needs a forward over 5 tokens at" in out
+    assert "needs a forward over 5 tokens in 0.72 of the time of" in out
 
 
 def test_forwards_that_were_measured_to_be_cheap_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:

@@ -236,7 +236,7 @@ def test_a_baseline_that_does_not_repeat_itself(tmp_path: Path) -> None:
     assert (asked.differing, margin.arm_id, margin.block, margin.arm_token) == (1, BASE, 1, 300)
     finding = found(tmp_path)[BASE]
     assert finding.severity == "suspect"
-    assert "what the same prompt gave before" in finding.message
+    assert "1 of 4 outputs differ from the same prompt's earlier output" in finding.message
 
 
 def test_sampled_texts_are_not_asked_about(tmp_path: Path) -> None:

@@ -395,7 +395,7 @@ def test_the_newest_probe_of_these_models_is_found(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("", "JSON"),
-        ("[]", "object"),
+        ("[]", "has to be a mapping of keys"),
         ('{"format": 2}', "format"),
         (mock_probe().model_dump_json().replace('"depth":128', '"depth":"deep"'), "depth"),
         (json.dumps(mock_probe().model_dump(mode="json") | {"target_ms": {"points": []}}), "without points"),
@@ -577,6 +577,8 @@ def test_predictions_are_shown_exported_and_in_json(tmp_path: Path, capsys: pyte
     file = write(tmp_path, arms=ARMS)
     probes = ["--probe", written(tmp_path, mock_probe()), "--probe", written(tmp_path, mock_probe("moe"), "m.json")]
     assert invoke(["run", file, *probes, "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert invoke(["show", str(tmp_path / "run"), "--details"]) == 0
     assert "predicted before measuring: 8 arms" in capsys.readouterr().out
     assert invoke(["show", str(tmp_path / "run"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["predictions"]

@@ -20,6 +20,8 @@ def test_tokens_per_step_are_those_of_the_counts_beside_them() -> None:
     wrong = ruled(tau=4.0, runs=1, **counts)
     assert (wrong.verdict, wrong.bound) == ("impossible", "conservation")
     assert wrong.arithmetic == "tau = 4, but its counts give 1 + 150 / 100 = 2.5"
+    # 49 tokens of 40 steps, the last draft cut off: 1.225 is printed as 1.22, and lies on the bound itself.
+    assert ruled(tau=1.22, rounding={"tau": 0.005}, accepted=10, steps=40, gamma=1, runs=1).verdict != "impossible"
     mean = ruled(tau=4.0, **counts)  # of several prompts, for all that is known
     assert mean.verdict == "cannot tell"
     assert mean.contradictions == (wrong.arithmetic,)
@@ -40,7 +42,7 @@ def test_forwards_without_drafts_may_be_among_the_steps() -> None:
 
 def test_a_run_takes_no_less_than_its_decoding() -> None:
     ruling = ruled(predicted_ms=900.0, wall_ms=600.0, predicted_n=50, runs=1)
-    assert (ruling.verdict, ruling.arithmetic) == ("impossible", "0.9 s of decoding in a run of 0.6 s")
+    assert (ruling.verdict, ruling.arithmetic) == ("impossible", "0.9 s of decoding in a run of only 0.6 s")
     assert ruled(predicted_ms=600.4, wall_ms=600.0, predicted_n=50, runs=1).verdict != "impossible"
     assert ruled(predicted_ms=900.0, wall_ms=600.0, predicted_n=50, runs=8).verdict != "impossible"  # several at once
 

@@ -36,7 +36,7 @@ def rests_on(ruling: Ruling) -> list[str]:
 def test_gamma_does_not_bound_drafts_of_open_length(method: str, gamma: int, tau: float) -> None:
     ruling = ruled(method=method, gamma=gamma, tau=tau, speedup=2.5)
     assert (ruling.verdict, ruling.bound) == ("cannot tell", "conservation")
-    assert "unless drafts are trees, or longer than is said" in ruling.arithmetic
+    assert "unless drafts are trees, or longer than stated" in ruling.arithmetic
     above = ruled(method=method, gamma=gamma, tau=tau, speedup=12.0)
     assert above.verdict == "implausible"
 

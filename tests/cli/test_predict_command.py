@@ -124,7 +124,7 @@ def test_runs_that_do_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for argv, words in (
         (["--no-draft"], "several of its arms"),
         (["--kind", "zh"], "no prompt of kind 'zh'"),
-        (["--arm", "dense/none"], "no speculating arm"),
+        (["--arm", "dense/none"], "--arm dense/none: is not a speculating arm"),
     ):
         assert invoke(["predict", "--probe", probe, "--acceptance-from", run, *argv]) == 2
         assert words in capsys.readouterr().err

@@ -117,6 +117,7 @@ def announce() -> None:
         log(f"spec common_specu: - n_max={gamma()}, n_min=0, p_min=0.000000")
     else:
         log("spec common_specu: no implementations specified for speculative decoding")
+    log("srv          init: model loaded")
 
 
 def announce_model(path: str, mib: float, kv_type: str) -> None:

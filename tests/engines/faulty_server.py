@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -13,6 +14,11 @@ from stand_in import StandIn, help_text, serve
 FAULT, FLAGS = sys.argv[1], sys.argv[2:]
 HELP = help_text("--model --ctx-size --parallel --threads --threads-batch --metrics --slots --host --port --spec-type")
 TIMINGS = {"prompt_n": 5, "prompt_ms": 1.0, "predicted_n": 8, "predicted_ms": 2.0, "cache_n": 0}
+
+LOG = """srv load_model: initializing, n_slots = 1
+spec common_specu: adding speculative implementation 'ngram-simple'
+spec common_specu: - size_n=3, size_m=6, min_hits=1
+srv init: model loaded"""
 
 
 def option(name: str) -> str:
@@ -121,6 +127,7 @@ def main() -> None:
         print("0.00.001.000 E srv    load_model: failed to load model, 'x.gguf'", file=sys.stderr)
         sys.exit(1)
     else:
+        threading.Timer(0.3 if FAULT == "logs-late" else 0.0, print, [LOG], {"flush": True}).start()
         serve(int(option("--port")), Handler)
 
 

@@ -8,7 +8,6 @@ import sys
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -225,10 +224,10 @@ class Survives(Broken):
         try:
             return super()._told(result)
         except EngineError:
-            return self._player.play(SimpleNamespace(**PROMPT), Generation(max_tokens=2), None, 0, 0)  # type: ignore[arg-type]
+            return self._player.play(ANY_PROMPT, Generation(max_tokens=2), None, 0, 0)
 
 
-PROMPT = {"id": "p", "kind": "fact", "text": "x", "format": "completion", "sha256": "0"}
+ANY_PROMPT = Prompt(id="p", workload="w", kind="fact", text="x", sha256="0")
 
 
 class EmptyReplies(Survives):

@@ -98,6 +98,14 @@ def test_a_server_that_does_not_become_ready(tmp_path: Path, fault: str, says: s
 
 
 @posix
+def test_a_server_that_answers_before_its_log_is_written_is_waited_for(tmp_path: Path) -> None:
+    with NativeEngine(faulty_binary(tmp_path, "logs-late")).start(launch(tmp_path, arm())) as session:
+        assert session.facts.resolved["method_parameters"] == {
+            "ngram-simple": {"size_n": 3, "size_m": 6, "min_hits": 1}
+        }
+
+
+@posix
 def test_garbage_instead_of_tokens(tmp_path: Path) -> None:
     engine = NativeEngine(faulty_binary(tmp_path, "garbage-tokens"))
     with engine.start(launch(tmp_path, arm())) as session, pytest.raises(EngineProtocolError, match="/tokenize"):

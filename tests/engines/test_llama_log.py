@@ -65,6 +65,13 @@ def test_values_in_force() -> None:
     assert len(load.warnings) == 1
 
 
+def test_the_log_says_whether_loading_is_over() -> None:
+    assert not parse_load(LOAD).complete
+    assert parse_load(LOAD + "0.00.039.062 I srv          init: model loaded\n").complete
+    assert parse_load("main: model loaded\n").complete
+    assert parse_load("0.00.044.803 I srv  update_slots: all slots are idle\n").complete
+
+
 def test_vocabularies_of_both_models() -> None:
     load = parse_load(
         "0.00.014.139 I print_info: n_vocab               = 151936\n"

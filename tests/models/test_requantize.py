@@ -54,7 +54,7 @@ def test_a_file_is_made_once() -> None:
 
 def test_what_is_quantized_already_is_not_quantized_again() -> None:
     eight = make(CORE, "Q8_0", None).path
-    with pytest.raises(ModelError, match="is in Q8_0 already"):
+    with pytest.raises(ModelError, match="already in Q8_0"):
         make(eight, "Q4_0", None)
 
 

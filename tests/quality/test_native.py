@@ -96,6 +96,25 @@ def test_what_cannot_be_read_is_no_number(tmp_path: Path, output: str) -> None:
         run(acting(tmp_path, output))
 
 
+@pytest.mark.parametrize(
+    ("output", "end", "stride"), [(PLAIN, "    1024", 0), (PLAIN, "0.22 I Final", 0), (STRIDED, "[3]", 256)]
+)
+def test_a_tool_that_ends_before_its_last_lines_are_written_runs_again(
+    tmp_path: Path, output: str, end: str, stride: int
+) -> None:
+    cut = acting(tmp_path, output[: output.index(end)])
+    with pytest.raises(EngineProtocolError, match="no perplexity"):
+        run(cut, stride)
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    first = tmp_path / "first"
+    cut.write_text(
+        f'#!/bin/sh\nif mkdir "{first}"; then cat "{tmp_path / "cut"}"; else exec "{acting(whole, output)}" "$@"; fi\n'
+    )
+    (tmp_path / "cut").write_text(output[: output.index(end)], encoding="utf-8")
+    assert run(cut, stride).estimate.point == 2.5
+
+
 def test_a_tool_that_fails_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"exit code 3(?s:.*)out of memory"):
         run(acting(tmp_path, "out of memory", code=3))
@@ -154,7 +173,7 @@ def test_tools_are_found_beside_the_server_or_on_the_path(tmp_path: Path, monkey
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "empty"), str(tmp_path)]))
     assert find_tool("llama-perplexity", "auto") == tmp_path / "llama-perplexity"
     assert find_tool("llama-bench", str(tmp_path / "llama-server")) == tmp_path / "llama-server"
-    with pytest.raises(EngineStartError, match=r"--native-bench .*absent: is not an executable"):
+    with pytest.raises(EngineStartError, match=r"--native-bench .*absent: not an executable file"):
         find_tool("llama-bench", str(tmp_path / "absent"))
 
 

@@ -47,7 +47,9 @@ def test_what_the_published_numbers_show() -> None:
     assert "size 58.9% less; against Q5_K_M, which the sentence names, 1.11x" in said(data, "q6-numbers")
     assert "Q5_K_M over Q6_K 0.91x" in said(data, "smaller-is-faster")
     assert "Q2_K (3.42 bits per weight in its file) 3.67x" in said(data, "sub-4-bit-unusable")
-    assert "by its name alone, and not counted: Q3_K_M (4.29 bits per weight)" in said(data, "sub-4-bit-unusable")
+    assert "Below 4 bit by name only, and not counted: Q3_K_M (4.29 bits per weight)" in said(
+        data, "sub-4-bit-unusable"
+    )
 
 
 def test_the_spread_of_the_published_rates_is_what_widens_their_ratios() -> None:

@@ -191,7 +191,7 @@ def test_a_row_that_breaks_a_bound_supports_nothing(more: dict[str, Any], word: 
     assert line.claimed_speedup == 1.5
     assert line.speedup_cell.struck == (word == "impossible")
     assert line.why.startswith(ruling.bound)
-    assert ("needs a forward over 5 tokens at 0.6" in line.why) == (word == "implausible")
+    assert ("needs a forward over 5 tokens in 0.69 of the time of one" in line.why) == (word == "implausible")
     assert line.requests == 3
     assert from_claims.result(ruling, target="m", prompt="code").verdict == verdict
 
@@ -203,7 +203,7 @@ def test_a_mean_is_as_good_as_the_worst_of_its_runs() -> None:
     ]
     verdict, why = from_claims.worst_of(rows)
     assert verdict == "invalid"
-    assert why.startswith("of 2 runs 1 impossible and 1 implausible; math: target-decode-failed")
+    assert why.startswith("1 impossible, 1 implausible of 2 runs; math: target-decode-failed")
     assert from_claims.worst_of(rows[:1])[0] == "implausible"
     assert from_claims.worst_of([]) == (None, "")
 
@@ -216,7 +216,7 @@ def test_an_unlike_baseline_makes_the_comparison_false_and_leaves_the_rate() -> 
     assert not line.stands
     assert line.of_rate == "valid"
     assert line.speedup_cell.struck
-    assert fallen([line], 3) == "1 of 3 is compared with what is unlike them: they support nothing."
+    assert fallen([line], 3) == "1 of 3 compared with something unlike: they support nothing."
 
 
 def test_a_possible_row_is_not_thereby_true() -> None:

@@ -106,7 +106,7 @@ def _steps_of_counts(claim: Claim) -> str | None:
     longest = claim.gamma or math.ceil((claim.drafted or 0) / claim.steps)
     cut = max(1, longest) * (claim.runs or 1) / claim.steps
     slack = max(COUNTED * made, cut)
-    if min(found) - slack <= tau.high and tau.low <= max(found) + slack:
+    if min(found) - slack <= tau.high * (1 + 1e-9) and tau.low <= (max(found) + slack) * (1 + 1e-9):
         return None
     return f"tau = {number(tau.value)}, but its counts give 1 + {claim.accepted} / {claim.steps} = {number(made)}"
 

@@ -131,7 +131,7 @@ def test_prompts_have_limits() -> None:
         ({"methods": ("ngram-simple",), "p_min": 0.5}, "p_min needs a draft model"),
         ({"methods": ("ngram-simple",), "policy": "entropy"}, "policy entropy needs a draft model"),
         ({"policy": "utility", "p_min": 0.5}, "p_min has no effect on policy utility"),
-        ({"methods": ("none",), "gamma": None, "policy": "utility"}, "about drafts"),
+        ({"methods": ("none",), "gamma": None, "policy": "utility"}, "policy and rule have no effect without a draft"),
         ({"synthetic_rates": (0.5,)}, "each position needs its rate"),
         ({"gamma": 2, "synthetic_rates": (0.5, 0.6)}, "never rise"),
         ({"draft": None}, "needs a draft model"),

@@ -149,6 +149,7 @@ _WARNING = re.compile(
     r"|synthetic (?:speculative )?acceptance|failed to decode|for M-RoPE|llama_(?:process|decode)(?:\[\d+\])? returned"
     r"|exceeds? the training context|Failed to connect|is too small|exceeds the trained block|backend offload failed"
 )
+_LOADED = re.compile(r": model loaded\s*$|all slots are idle")
 _MAX_WARNINGS = 50
 _MAX_LINE = 400
 
@@ -168,6 +169,8 @@ class LoadLog:
     `batch_threads`, `load_mode` (and those of the draft under `draft_...`), and `method_parameters`: method -> name ->
     value."""
     warnings: tuple[str, ...] = ()
+    complete: bool = False
+    """A line from after loading is there (the server writes its log from a thread of its own, a little later)."""
 
 
 def parse_load(text: str) -> LoadLog:
@@ -196,6 +199,8 @@ def parse_load(text: str) -> LoadLog:
         elif method and (found := _PARAMETERS.search(line)):
             for name, value in _PARAMETER.findall(found.group(1)):
                 methods[method].setdefault(name, _value(value))
+        elif _LOADED.search(line):
+            load.complete = True
         else:
             _read_value(line, prefix, load)
         if _WARNING.search(line) and len(warnings) < _MAX_WARNINGS:

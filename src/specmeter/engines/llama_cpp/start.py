@@ -18,13 +18,14 @@ from typing import Any, cast
 from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import LOOPBACK, LoopbackClient, json_object
 from specmeter.engines.llama_cpp.kinds import PRINTED_NAMES
-from specmeter.engines.llama_cpp.log import parse_load
+from specmeter.engines.llama_cpp.log import LoadLog, parse_load
 from specmeter.engines.llama_cpp.server import LlamaSession, quoted_log
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineProtocolError, EngineStartError
 
 _PORT_ATTEMPTS = 5
 _MAX_LOAD_LOG = 64 * 1024 * 1024
+_LOG_PATIENCE_S = 1.0
 _MOST_SLOTS = 1024
 
 
@@ -158,9 +159,8 @@ def _same_file(one: str, other: str) -> bool:
 def _facts(
     process: EngineProcess, client: LoopbackClient, shown: tuple[str, ...], props: dict[str, Any], ready_ms: float
 ) -> SessionFacts:
-    with process.log_path.open("rb") as log:
-        load = parse_load(log.read(_MAX_LOAD_LOG).decode("utf-8", "replace"))
     speculating = _speculating(client)
+    load = _load_log(process.log_path)
     settings: Any = props.get("default_generation_settings")
     slots: Any = props.get("total_slots")
     resolved: dict[str, Any] = load.resolved | {
@@ -184,6 +184,17 @@ def _facts(
         pids=process.pids(),
         in_flight=slots if isinstance(slots, int) and 1 <= slots <= _MOST_SLOTS else 1,
     )
+
+
+def _load_log(path: Path) -> LoadLog:
+    """What the log says about loading, waited for a little: the server may answer before it has written that down."""
+    deadline = time.perf_counter() + _LOG_PATIENCE_S
+    while True:
+        with path.open("rb") as log:
+            load = parse_load(log.read(_MAX_LOAD_LOG).decode("utf-8", "replace"))
+        if load.complete or time.perf_counter() > deadline:
+            return load
+        time.sleep(0.01)
 
 
 def _speculating(client: LoopbackClient) -> bool | None:
