@@ -140,6 +140,30 @@ def test_an_experiment_from_a_pipe_is_read_once(capsys: pytest.CaptureFixture[st
     assert "dense/ngram-simple/g8" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("gamma", "draft"),
+    [("--spec-draft-n-max", "--spec-draft-model"), ("--draft-max", "--model-draft"), ("--draft-n", "-md")],
+)
+def test_llama_cpps_names_of_options_are_taken(gamma: str, draft: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "bench:dense", draft, "bench:draft-small", gamma, "4", "--dry-run"]) == 0
+    assert "dense/draft-simple/draft-small/g4" in capsys.readouterr().out
+
+
+def test_other_options_of_llama_cpp_are_answered_by_what_they_are_called_here(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for option, instead in {
+        "--spec-draft-n-min": "write --set arms.0.gamma_min=VALUE",
+        "--draft-min": "write --set arms.0.gamma_min=VALUE",
+        "--draft-p-min": "write --set arms.0.p_min=VALUE",
+        "--spec-draft-type-k": "write --set engine.draft_kv_type_k=VALUE",
+        "--spec-draft-hf": "write --draft hf:OWNER/REPO/FILE.gguf",
+        "--spec-anything": "--gamma for draft lengths",
+    }.items():
+        assert instead in said("run", "bench:dense", option, "1", capsys=capsys), option
+    assert "No such option" in said("run", "bench:dense", "--nonsense", "1", capsys=capsys)
+
+
 def test_settings_are_keys_for_experiments_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "demo", "--blocks", "5", "-n", "7", "-ngl", "all", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
