@@ -189,9 +189,12 @@ def test_what_is_named_in_the_wrong_place_is_told(capsys: pytest.CaptureFixture[
         (target, "--draft", other): "llama.cpp refuses it as a draft",
         (target, "--gamma", "2,x"): "is not a list of whole numbers",
         (target, "-ngl", "many"): "is neither a number nor `all`",
-        (target, "--prompts", "none.txt"): "none.txt: no such file",
+        (target, "--prompts", "none.txt"): "--prompts none.txt: no such file\n  fix: check the path",
+        (target, "--prompts", "."): "--prompts .: not a file",
         (".",): "a folder, not an experiment",
-        ("none.gguf",): "none.gguf: no such file",
+        ("none.gguf",): "error: none.gguf: no such file\n  fix: did you mean other.gguf, dense.gguf?",
+        ("none/none.gguf",): "none.gguf: no such file\n  fix: check the path",
+        (target, "--draft", "none/d.gguf"): "d.gguf: no such file\n  fix: check the path",
     }
     for argv, message in cases.items():
         assert message in said("run", *argv, "--dry-run", capsys=capsys), argv

@@ -353,13 +353,24 @@ def _described(
     described: Described, changes: Sequence[str], variants: Sequence[str], save: Path | None
 ) -> LoadedExperiment:
     from specmeter.analysis.answer import least_units
+    from specmeter.engines.kinds import kind_of
     from specmeter.experiments.file import load
     from specmeter.files import write_whole
+    from specmeter.models.reference import check_path, origin_of
 
     if variants:
         raise UsageError("--variant: models have no variants", fix="leave it out, or name an experiment")
+    for file in described.prompts:
+        if not Path(file).is_file():
+            wrong = "not a file" if Path(file).exists() else "no such file"
+            raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
     keys = described.keys(Path() if save is None else save.parent)
-    arms = load(keys, changes).experiment.expand()
+    first = load(described.keys(), changes).experiment
+    if kind_of(first.engine.kind).traits.model_formats:
+        for reference in {*described.targets, *described.drafts} & {*first.targets.values(), *first.drafts.values()}:
+            if origin_of(reference) == "path":
+                check_path(reference, Path())
+    arms = first.expand()
     most = max(sum(arm.target == target and arm.speculates for arm in arms) for target in {arm.target for arm in arms})
     changes = (f"design.blocks={least_units(most)}", *changes)
     loaded = load(keys, changes)
