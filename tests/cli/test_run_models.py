@@ -224,3 +224,27 @@ def test_files_that_are_not_targets_are_told(tmp_path: Path, capsys: pytest.Capt
 def test_a_draft_larger_than_its_target_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "bench:draft-small", "--draft", "bench:dense", "--gamma", "2", "--dry-run"]) == 0
     assert "is larger than its target draft-small" in " ".join(capsys.readouterr().out.split())
+
+
+def test_models_of_the_mock_engine_are_models_and_imply_it(capsys: pytest.CaptureFixture[str]) -> None:
+    described = ["run", "mock:dense", "--draft", "mock:small", "--gamma", "2", "--max-tokens", "8"]
+    Path("kept").mkdir()
+    assert invoke([*described, "--save", "kept/mine.yaml", "--dry-run"]) == 0
+    kept = load("kept/mine.yaml").experiment
+    assert (kept.engine.kind, kept.targets, kept.drafts) == ("mock", {"dense": "mock:dense"}, {"small": "mock:small"})
+    for engine in ((), ("--engine", "mock")):
+        assert invoke([*described, *engine]) in (0, 1)
+    capsys.readouterr()
+    for other in (("--engine", "native"), ("--binary", "/none")):
+        message = said(*described, *other, "--dry-run", capsys=capsys)
+        assert "mock:dense: a model of the mock engine, and the engine native is named" in message
+
+
+def test_a_dry_run_refuses_models_that_the_mock_engine_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    described = ["run", "bench:dense-100m", "--draft", "bench:draft-small", "--engine", "mock"]
+    for more in ((), ("--dry-run",)):
+        message = said(*described, *more, capsys=capsys)
+        assert "bench:dense-100m: the mock engine has no model 'dense-100m'" in message
+        assert "mock:dense, mock:moe, mock:small" in message
+    message = said("run", "mock:dens", "--ngram", "--dry-run", capsys=capsys)
+    assert "mock:dens: the mock engine has no such model" in message

@@ -236,8 +236,8 @@ def command(
 ) -> int:
     """Run an experiment, or resume it where it was left.
 
-    EXPERIMENT is a bundled name or a YAML file. TARGET is a model: a GGUF file, hf:OWNER/REPO/FILE.gguf or bench:NAME;
-    options say the rest, under llama.cpp's names where it has them.
+    EXPERIMENT is a bundled name or a YAML file. TARGET is a model: a GGUF file, hf:OWNER/REPO/FILE.gguf, bench:NAME or,
+    of the mock engine, mock:NAME; options say the rest, under llama.cpp's names where it has them.
 
     Every request is on disk before the next one starts: after Ctrl-C, a crash or a power cut, the same command
     measures exactly what is missing.
@@ -331,7 +331,7 @@ def _loaded(
     if len(described.targets) > 1:
         raise UsageError(
             f"{others[0]} is not a model; {counted(len(described.targets), 'name')} are given",
-            fix="name one experiment, or models alone (GGUF files, hf:... or bench:...)",
+            fix="name one experiment, or models alone (GGUF files, hf:..., bench:... or mock:...)",
         )
     options = {
         "--draft": described.drafts,
@@ -365,7 +365,15 @@ def _described(
             wrong = "not a file" if Path(file).exists() else "no such file"
             raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
     keys = described.keys(Path() if save is None else save.parent)
+    simulated = [it for it in (*described.targets, *described.drafts) if it.startswith("mock:")]
+    if simulated:
+        changes = ("engine.kind=mock", *changes)
     first = load(described.keys(), changes).experiment
+    if simulated and first.engine.kind != "mock":
+        raise UsageError(
+            f"{simulated[0]}: a model of the mock engine, and the engine {first.engine.kind} is named",
+            fix="leave the engine out, or name a GGUF file",
+        )
     if kind_of(first.engine.kind).traits.model_formats:
         for reference in {*described.targets, *described.drafts} & {*first.targets.values(), *first.drafts.values()}:
             if origin_of(reference) == "path":
