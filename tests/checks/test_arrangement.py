@@ -26,6 +26,7 @@ from factory import (
 from mock_run import mock_run
 
 from specmeter.record import Arm, DeviceUse, Severity
+from specmeter.show.words import words
 from specmeter.store.hashes import PARTS
 from specmeter.validity.checks import arrangement, baseline
 from specmeter.validity.checks.arrangement import (
@@ -453,6 +454,14 @@ def test_prompts_of_other_speeds_are_a_note() -> None:
 def test_too_few_repetitions_to_tell() -> None:
     assert {gap.arm_id for gap in unchecked(bimodal, CLEAN, applies=True)} == {BASE, SD}
     assert unchecked(bimodal, run_data(prompt_ids=PROMPTS)) == []
+
+
+def test_a_single_repetition_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrangement, "repeats", lambda _: np.ones(1))
+    reasons = {gap.reason for gap in unchecked(bimodal, CLEAN, applies=True)}
+    (reason,) = (it for it in reasons if "repetition" in it)
+    assert reason.startswith("only 1 repetition of prompts in other blocks; ")
+    assert words("zh").told(reason).startswith("提示词在其他区组中只重复 1 次，至少需要 ")
 
 
 # --- pooled-vs-mean --------------------------------------------------------------------------------------------------

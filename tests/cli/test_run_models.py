@@ -140,6 +140,30 @@ def test_an_experiment_from_a_pipe_is_read_once(capsys: pytest.CaptureFixture[st
     assert "dense/ngram-simple/g8" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("gamma", "draft"),
+    [("--spec-draft-n-max", "--spec-draft-model"), ("--draft-max", "--model-draft"), ("--draft-n", "-md")],
+)
+def test_llama_cpps_names_of_options_are_taken(gamma: str, draft: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "bench:dense", draft, "bench:draft-small", gamma, "4", "--dry-run"]) == 0
+    assert "dense/draft-simple/draft-small/g4" in capsys.readouterr().out
+
+
+def test_other_options_of_llama_cpp_are_answered_by_what_they_are_called_here(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for option, instead in {
+        "--spec-draft-n-min": "write --set arms.0.gamma_min=VALUE",
+        "--draft-min": "write --set arms.0.gamma_min=VALUE",
+        "--draft-p-min": "write --set arms.0.p_min=VALUE",
+        "--spec-draft-type-k": "write --set engine.draft_kv_type_k=VALUE",
+        "--spec-draft-hf": "write --draft hf:OWNER/REPO/FILE.gguf",
+        "--spec-anything": "--gamma for draft lengths",
+    }.items():
+        assert instead in said("run", "bench:dense", option, "1", capsys=capsys), option
+    assert "No such option" in said("run", "bench:dense", "--nonsense", "1", capsys=capsys)
+
+
 def test_settings_are_keys_for_experiments_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "demo", "--blocks", "5", "-n", "7", "-ngl", "all", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -165,9 +189,12 @@ def test_what_is_named_in_the_wrong_place_is_told(capsys: pytest.CaptureFixture[
         (target, "--draft", other): "llama.cpp refuses it as a draft",
         (target, "--gamma", "2,x"): "is not a list of whole numbers",
         (target, "-ngl", "many"): "is neither a number nor `all`",
-        (target, "--prompts", "none.txt"): "none.txt: no such file",
+        (target, "--prompts", "none.txt"): "--prompts none.txt: no such file\n  fix: check the path",
+        (target, "--prompts", "."): "--prompts .: not a file",
         (".",): "a folder, not an experiment",
-        ("none.gguf",): "none.gguf: no such file",
+        ("none.gguf",): "error: none.gguf: no such file\n  fix: did you mean other.gguf, dense.gguf?",
+        ("none/none.gguf",): "none.gguf: no such file\n  fix: check the path",
+        (target, "--draft", "none/d.gguf"): "d.gguf: no such file\n  fix: check the path",
     }
     for argv, message in cases.items():
         assert message in said("run", *argv, "--dry-run", capsys=capsys), argv
@@ -197,3 +224,27 @@ def test_files_that_are_not_targets_are_told(tmp_path: Path, capsys: pytest.Capt
 def test_a_draft_larger_than_its_target_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "bench:draft-small", "--draft", "bench:dense", "--gamma", "2", "--dry-run"]) == 0
     assert "is larger than its target draft-small" in " ".join(capsys.readouterr().out.split())
+
+
+def test_models_of_the_mock_engine_are_models_and_imply_it(capsys: pytest.CaptureFixture[str]) -> None:
+    described = ["run", "mock:dense", "--draft", "mock:small", "--gamma", "2", "--max-tokens", "8"]
+    Path("kept").mkdir()
+    assert invoke([*described, "--save", "kept/mine.yaml", "--dry-run"]) == 0
+    kept = load("kept/mine.yaml").experiment
+    assert (kept.engine.kind, kept.targets, kept.drafts) == ("mock", {"dense": "mock:dense"}, {"small": "mock:small"})
+    for engine in ((), ("--engine", "mock")):
+        assert invoke([*described, *engine]) in (0, 1)
+    capsys.readouterr()
+    for other in (("--engine", "native"), ("--binary", "/none")):
+        message = said(*described, *other, "--dry-run", capsys=capsys)
+        assert "mock:dense: a model of the mock engine, and the engine native is named" in message
+
+
+def test_a_dry_run_refuses_models_that_the_mock_engine_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    described = ["run", "bench:dense-100m", "--draft", "bench:draft-small", "--engine", "mock"]
+    for more in ((), ("--dry-run",)):
+        message = said(*described, *more, capsys=capsys)
+        assert "bench:dense-100m: the mock engine has no model 'dense-100m'" in message
+        assert "mock:dense, mock:moe, mock:small" in message
+    message = said("run", "mock:dens", "--ngram", "--dry-run", capsys=capsys)
+    assert "mock:dens: the mock engine has no such model" in message

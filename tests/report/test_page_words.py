@@ -57,3 +57,26 @@ def test_a_voice_escapes_what_is_filled_in_and_nothing_of_its_own() -> None:
     assert 'data-lang="zh"' in told
     assert "<code>specmeter check</code>" in str(voice.tell("note.unchecked"))
     assert "data-lang" not in str(Voice([words("zh")]).tell("note.unchecked"))
+
+
+@pytest.mark.parametrize("key", sorted(key for key in zh.TEXT if "{method}" in zh.TEXT[key]))
+def test_chinese_leaves_a_blank_beside_the_name_of_a_method(key: str) -> None:
+    assert not re.search(r"[\u4e00-\u9fff]\{method\}|\{method\}[\u4e00-\u9fff]", zh.TEXT[key])
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        ("356 rows: 1 impossible, 253 implausible, 102 possible", "356 行，其中 1 行不可能，253 行不可信，102 行可能"),
+        ("1 row: 1 possible", "1 行，可能"),
+        ("2 rows: 2 cannot tell", "2 行，其中 2 行无法判断"),
+        ("12 rows: 1 implausible, 2 possible, 9 cannot tell", "12 行，其中 1 行不可信，2 行可能，9 行无法判断"),
+    ],
+)
+def test_the_tally_of_an_audit_is_told_in_chinese(english: str, chinese: str) -> None:
+    assert words("zh").told(english) == chinese
+    assert (
+        words("zh")
+        .told(f"`specmeter audit --published apple` rules on both series of runs: {english}.")
+        .endswith(f"{chinese}。")
+    )

@@ -107,6 +107,22 @@ def test_figures_are_written_in_three_formats(sweep: Path, tmp_path: Path) -> No
     assert {path.suffix for path in out.iterdir()} == {".svg", ".png", ".pdf"}
 
 
+def test_the_title_of_an_axis_takes_more_lines_in_a_narrow_figure(sweep: Path, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="vl-convert is not installed")
+    title = "speedup over the baseline of the same block"
+    for width, lines in (("8.5", 2), ("24", 1)):
+        out = tmp_path / width
+        assert invoke(["report", str(sweep), "--figures", str(out), "--width", width, "--lang", "en"]) == 0
+        svg = (out / "comparison.svg").read_text(encoding="utf-8")
+        (drawn,) = (
+            it for it in re.findall(r"<text[^>]*>(.*?)</text>", svg) if it.startswith(("speedup", "<tspan>speed"))
+        )
+        told = re.findall(r"<tspan[^>]*>([^<]*)</tspan>", drawn) or [drawn]
+        assert " ".join(told) == title
+        assert len(told) >= lines
+        assert lines > 1 or told == [title]
+
+
 def test_an_unknown_format_is_refused_before_anything_is_drawn(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,16 @@ def test_it_is_shown_and_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert listed["measured"][0]["state"] == "complete"
     assert invoke(["study", "list"]) == 0
     assert run["folder"] in capsys.readouterr().out.replace("\n", "")
+
+
+def test_studies_are_listed_below_their_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["study", "list", "--json"]) == 0
+    sources = [study["source"] for study in answer(capsys)["studies"]]
+    (shared, studies), *_ = Counter(sources).most_common()
+    assert studies > 1
+    assert invoke(["study", "list"]) == 0
+    listed = "".join(capsys.readouterr().out.split())
+    assert listed.count("".join(shared.split())) == 1
 
 
 def test_ctrl_c_keeps_everything_and_the_same_command_goes_on(

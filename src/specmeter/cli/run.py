@@ -38,6 +38,18 @@ _SETTINGS = {
     "cache_type_v": "engine.kv_type_v",
 }
 """Option -> the key that it sets."""
+_ARM_KEYS = {
+    "spec-draft-n-min": "arms.0.gamma_min",
+    "draft-min": "arms.0.gamma_min",
+    "draft-n-min": "arms.0.gamma_min",
+    "spec-draft-p-min": "arms.0.p_min",
+    "draft-p-min": "arms.0.p_min",
+    "spec-ngram-size-n": "arms.0.ngram_n",
+    "spec-ngram-size-m": "arms.0.gamma",
+    "spec-ngram-min-hits": "arms.0.ngram_min_hits",
+    "spec-synth-rates": "arms.0.synthetic_rates",
+}
+"""llama.cpp's options that change how an arm drafts -> the key of the first arm."""
 
 
 class _Lengths(click.ParamType[tuple[int, ...]]):
@@ -68,19 +80,65 @@ def _setting(*names: str, kind: Any, text: str) -> Callable[[Any], Any]:
     return click.option(*names, type=kind, help=text)
 
 
-@click.command(name="run")
+class _Run(click.Command):
+    """Says what llama.cpp's options are called here, where they have another name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            instead = _instead_of(error.option_name)
+            if instead is None:
+                raise
+            raise UsageError(f"{error.option_name}: not an option of `specmeter run`", fix=instead) from None
+
+
+def _instead_of(option: str) -> str | None:
+    """What to write instead of an option of llama.cpp's; None for any other."""
+    from specmeter.engines.llama_cpp.options import OPTIONS
+    from specmeter.record import EngineSettings
+
+    if option.startswith(("--spec-draft-hf", "--hf-repo-draft")):
+        return "write --draft hf:OWNER/REPO/FILE.gguf"
+    keys = {
+        flag: f"engine.{name}"
+        for name in EngineSettings.model_fields
+        if name in OPTIONS
+        for flag in OPTIONS[name].flags
+    }
+    key = _ARM_KEYS.get(option.removeprefix("--"), keys.get(option))
+    if key is not None:
+        return f"write --set {key}=VALUE"
+    if option.startswith(("--draft-", "--spec-")):
+        return (
+            "write --gamma for draft lengths, --draft for the draft model, or --set KEY=VALUE for anything else "
+            "(`specmeter schema` prints the keys)"
+        )
+    return None
+
+
+@click.command(name="run", cls=_Run)
 @click.argument("what", nargs=-1, metavar="EXPERIMENT|TARGET...")
 @click.option("-m", "--model", "targets", multiple=True, metavar="MODEL", help="A target; the same as TARGET.")
 @click.option(
     "-md",
     "--draft",
     "--model-draft",
+    "--spec-draft-model",
     "drafts",
     multiple=True,
     metavar="MODEL",
     help="A draft model for the targets; repeatable.",
 )
-@click.option("--gamma", type=_Lengths(), help="Draft lengths to try, such as 2,4,8 (the default).")
+@click.option(
+    "--gamma",
+    "--spec-draft-n-max",
+    "--draft-max",
+    "--draft-n",
+    "gamma",
+    type=_Lengths(),
+    help="Draft lengths to try, such as 2,4,8 (the default).",
+)
 @click.option("--ngram", is_flag=True, help="Try n-grams of the text as well, which need no draft model.")
 @click.option(
     "--method",
@@ -178,8 +236,8 @@ def command(
 ) -> int:
     """Run an experiment, or resume it where it was left.
 
-    EXPERIMENT is a bundled name or a YAML file. TARGET is a model: a GGUF file, hf:OWNER/REPO/FILE.gguf or bench:NAME;
-    options say the rest, under llama.cpp's names where it has them.
+    EXPERIMENT is a bundled name or a YAML file. TARGET is a model: a GGUF file, hf:OWNER/REPO/FILE.gguf, bench:NAME or,
+    of the mock engine, mock:NAME; options say the rest, under llama.cpp's names where it has them.
 
     Every request is on disk before the next one starts: after Ctrl-C, a crash or a power cut, the same command
     measures exactly what is missing.
@@ -273,7 +331,7 @@ def _loaded(
     if len(described.targets) > 1:
         raise UsageError(
             f"{others[0]} is not a model; {counted(len(described.targets), 'name')} are given",
-            fix="name one experiment, or models alone (GGUF files, hf:... or bench:...)",
+            fix="name one experiment, or models alone (GGUF files, hf:..., bench:... or mock:...)",
         )
     options = {
         "--draft": described.drafts,
@@ -295,13 +353,32 @@ def _described(
     described: Described, changes: Sequence[str], variants: Sequence[str], save: Path | None
 ) -> LoadedExperiment:
     from specmeter.analysis.answer import least_units
+    from specmeter.engines.kinds import kind_of
     from specmeter.experiments.file import load
     from specmeter.files import write_whole
+    from specmeter.models.reference import check_path, origin_of
 
     if variants:
         raise UsageError("--variant: models have no variants", fix="leave it out, or name an experiment")
+    for file in described.prompts:
+        if not Path(file).is_file():
+            wrong = "not a file" if Path(file).exists() else "no such file"
+            raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
     keys = described.keys(Path() if save is None else save.parent)
-    arms = load(keys, changes).experiment.expand()
+    simulated = [it for it in (*described.targets, *described.drafts) if it.startswith("mock:")]
+    if simulated:
+        changes = ("engine.kind=mock", *changes)
+    first = load(described.keys(), changes).experiment
+    if simulated and first.engine.kind != "mock":
+        raise UsageError(
+            f"{simulated[0]}: a model of the mock engine, and the engine {first.engine.kind} is named",
+            fix="leave the engine out, or name a GGUF file",
+        )
+    if kind_of(first.engine.kind).traits.model_formats:
+        for reference in {*described.targets, *described.drafts} & {*first.targets.values(), *first.drafts.values()}:
+            if origin_of(reference) == "path":
+                check_path(reference, Path())
+    arms = first.expand()
     most = max(sum(arm.target == target and arm.speculates for arm in arms) for target in {arm.target for arm in arms})
     changes = (f"design.blocks={least_units(most)}", *changes)
     loaded = load(keys, changes)

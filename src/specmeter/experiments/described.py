@@ -57,7 +57,7 @@ def _one_or_several(values: Sequence[Any]) -> Any:
 
 def _from(folder: Path, reference: str) -> str:
     """A path from here as it is written in a file of that folder; any other reference as it is."""
-    if reference.startswith(("hf:", "bench:", "~")) or Path(reference).is_absolute() or folder == Path():
+    if reference.startswith(("hf:", "bench:", "mock:", "~")) or Path(reference).is_absolute() or folder == Path():
         return reference
     try:
         return Path(os.path.relpath(reference, folder)).as_posix()

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from specmeter.engines.kinds import check_arm, kind_of
+from specmeter.engines.kinds import check_arm, kind_of, own_options
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
 from specmeter.record import Arm, Record
@@ -235,10 +235,13 @@ def _disk_free() -> int:
 def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> list[ModelNeed]:
     from specmeter.models.reference import peek
 
-    traits = kind_of(loaded.experiment.engine.kind).traits
+    engine = loaded.experiment.engine
+    kind, traits = kind_of(engine.kind), kind_of(engine.kind).traits
     needs: list[ModelNeed] = []
     for name, reference in used_models(loaded.experiment, arms).items():
         if not traits.model_formats:
+            if traits.simulated and kind.model is not None:
+                kind.model(own_options(engine.kind, engine.own_options), name, reference)
             # What the engine's own models are, it says when it runs them; simulated ones take nothing.
             size = 0 if traits.simulated else None
             needs.append(

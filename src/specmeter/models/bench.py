@@ -159,7 +159,9 @@ def _query(reference: str, query: str) -> dict[str, str]:
 
 def _unknown(what: str, given: str, known: list[str]) -> ModelError:
     near = get_close_matches(given, known)
-    return ModelError(f"unknown {what}", fix=f"use one of: {', '.join(near or known)}")
+    if near:
+        return ModelError(f"unknown {what}", fix=f"did you mean {' or '.join(near)}?")
+    return ModelError(f"unknown {what}", fix=f"use one of: {', '.join(known)}")
 
 
 def _check_keys(reference: str, values: dict[str, str], allowed: tuple[str, ...]) -> None:

@@ -125,7 +125,7 @@ def origin_of(reference: str) -> Origin:
 
 def means_a_model(reference: str) -> bool:
     """Whether a model is meant, and not an experiment: by its scheme, its ending, or what the file begins with."""
-    if reference.startswith(("hf:", "bench:")) or reference.lower().endswith(".gguf"):
+    if reference.startswith(("hf:", "bench:", "mock:")) or reference.lower().endswith(".gguf"):
         return True
     try:
         path = Path(reference).expanduser()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, cast
 
 from specmeter.show.style import SHAPES, Palette, config
@@ -28,6 +29,12 @@ Draw = Callable[["Words", "Palette"], Spec]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 50, 100)
 """Ticks of a logarithmic axis of ratios."""
+_CHARACTER = 6.2
+"""Pixels of a letter of a title or a label."""
+_MARGIN = 24
+"""Pixels between labels, axis and the figure's edge."""
+_LEAST_LINE = 16
+"""Characters of a line of a title."""
 _VERDICTS = ("valid", "suspect", "unchecked", "invalid")
 
 
@@ -78,6 +85,8 @@ def specification(panel: Panel, words: Words, palette: Palette, *, width: int | 
     spec = panel.draw(words, palette)
     if width is None:
         _explain_once(spec, panel.explained)
+    else:
+        _wrap_titles(spec, width)
     data: Spec = {"name": "table"} if width is None else {"values": list(panel.data)}
     look = config(palette)
     if width is not None:
@@ -100,6 +109,21 @@ def _explain_once(spec: Spec, explained: frozenset[str]) -> None:
         told = encoding["scale"]["domain"][0] if encoding.get("field") == "mark" else "series"
         if encoding.get("legend") and told in explained:
             encoding["legend"] = None
+
+
+def _wrap_titles(spec: Spec, width: int) -> None:
+    """Break titles across the page into lines where they are longer than their axis, and would be cut at the figure's
+    edge; upright ones have room."""
+    for encoding in [cast("Spec", layer["encoding"]) for layer in spec.get("layer", [spec]) if "encoding" in layer]:
+        given = cast("Spec", encoding.get("x", {}))
+        if not isinstance(given.get("title"), str):
+            continue
+        names = cast("Spec", encoding.get("y", {})).get("scale", {}).get("domain", ())
+        beside = max((len(name) for name in names if isinstance(name, str)), default=8)
+        length = width - _MARGIN - beside * _CHARACTER
+        lines = wrap(given["title"], max(_LEAST_LINE, int(length / _CHARACTER)), break_long_words=False)
+        if len(lines) > 1:
+            encoding["x"] = {**given, "title": lines}
 
 
 def shown(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from specmeter.engines.kinds import EngineKind
 from specmeter.engines.llama_cpp.kinds import KV_TYPES, METHODS, SERVER_TELLS, settings_without
 from specmeter.engines.mock.spec import MockSpec, mock_model
+from specmeter.errors import ModelError
 from specmeter.record import PARAMETERS, EngineTraits, ModelIdentity
 
 if TYPE_CHECKING:
@@ -21,7 +22,15 @@ def _make(options: MockSpec) -> Engine:
 
 def _model(options: MockSpec, name: str, reference: str) -> ModelIdentity:
     """Any experiment can be tried out without its models (`--set engine.kind=mock`): each has one of its name."""
-    return mock_model(name, reference if reference.startswith("mock:") else f"mock:{name}", options)
+    if reference.startswith("mock:"):
+        return mock_model(name, reference, options)
+    if name not in options.targets | options.drafts:
+        raise ModelError(
+            f"{reference}: the mock engine has no model {name!r} to stand in for it",
+            fix=f"name one of {', '.join(f'mock:{known}' for known in options.targets | options.drafts)} instead, or "
+            "describe it under engine.mock.targets or engine.mock.drafts",
+        )
+    return mock_model(name, f"mock:{name}", options)
 
 
 MOCK = EngineKind(

@@ -34,17 +34,20 @@ def print_list(folders: Sequence[str], *, as_json: bool) -> None:
         say_json({"studies": listed, "measured": measured})
         return
     screen = output()
-    rows: list[Row] = []
+    by_source: dict[str, list[Row]] = {}
     for entry in listed:
-        variants = [f"variants: {', '.join(entry['variants'])}"] if entry["variants"] else []
-        below: list[tuple[str, Tone]] = [(line, "") for line in (entry["source"], *variants)]
-        rows.append(row(entry["name"], Cell(entry["title"], below=tuple(below))))
-    screen.table(Table("studies", text("study", "what it is"), rows))
+        below: list[tuple[str, Tone]] = [(f"variants: {', '.join(entry['variants'])}", "")] * bool(entry["variants"])
+        by_source.setdefault(entry["source"], []).append(row(entry["name"], Cell(entry["title"], below=tuple(below))))
+    for number, (source, studied) in enumerate(by_source.items()):
+        if number:
+            screen.line()
+        screen.say(source)
+        screen.table(Table("studies", text("study", "what it is"), studied))
     screen.line()
     if not measured:
         screen.say("none measured yet: `specmeter study run moe-306 --variant bench` measures one")
         return
-    rows = []
+    rows: list[Row] = []
     for entry in measured:
         chosen = ", ".join([*entry.get("variants", ()), *entry.get("changes", ())])
         kept: list[tuple[str, Tone]] = [(f"{part}: {told}", "") for part, told in entry.get("kept", {}).items()]

@@ -80,7 +80,7 @@ def _print_outcomes(screen: Screen, outcomes: Sequence[CheckOutcome], *, every: 
         why = "; ".join(dict.fromkeys(gap.reason for gap in outcome.unchecked if gap.applies or idle))
         told = f"{outcome.threat} ({why})" if every and why else outcome.threat if every else why
         rows.append(row(outcome.check, "does not apply" if idle else outcome.status, told))
-    screen.table(Table("checks", text("check", "status", "looks for" if every else "why not"), rows))
+    screen.table(Table("checks", text("check", "status", "looks for" if every else "not checked, because"), rows))
 
 
 def _print_coverage(screen: Screen, folder: Path, inspection: Inspection, issued: bool) -> None:

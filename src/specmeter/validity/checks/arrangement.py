@@ -16,7 +16,7 @@ import numpy as np
 from specmeter.analysis.request_table import BlockKey
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.record import Arm, Finding
-from specmeter.text import percent
+from specmeter.text import counted, percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import compared_arms, not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData
@@ -284,9 +284,8 @@ def bimodal(data: RunData) -> Findings:
         yield from _prompts_differ(arm_id, own)
         repeated = repeats(own)
         if len(repeated) < LEAST_REPEATS:
-            yield unseen(
-                arm_id, f"only {len(repeated)} repetitions of prompts in other blocks; {LEAST_REPEATS} are needed"
-            )
+            count = counted(len(repeated), "repetition")
+            yield unseen(arm_id, f"only {count} of prompts in other blocks; {LEAST_REPEATS} are needed")
         elif (levels := two_levels(repeated)) is not None:
             # Of two requests, 2q(1 - q) meet different levels when a share q of all requests is at one of them.
             share = (1 - math.sqrt(max(0.0, 1 - 2 * levels.upper_share))) / 2
