@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from models.gguf_files import write_gguf
-from specmeter.api import Experiment
+from specmeter.api import Experiment, audit
 from specmeter.cli import invoke
+from specmeter.errors import UsageError
 from specmeter.experiments.file import load
 from specmeter.models import bench
 from specmeter.store import RunStore
@@ -138,6 +139,28 @@ def test_an_experiment_from_a_pipe_is_read_once(capsys: pytest.CaptureFixture[st
     assert invoke(["run", str(Path("pipe").absolute()), "--dry-run"]) == 0
     writer.join()
     assert "dense/ngram-simple/g8" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes by name here")
+def test_pipes_and_devices_are_not_waited_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specmeter.files.SILENCE_S", 0.05)
+    for name in ("pipe.yaml", "pipe.gguf", "pipe.json", "pipe.csv"):
+        os.mkfifo(name)
+    Path("zero.gguf").symlink_to("/dev/zero")
+    silent, odd = "delivered nothing", "is not a regular file"
+    for words, message in (
+        (["pipe.yaml"], silent),
+        (["/dev/zero"], odd),
+        (["pipe.gguf", "--ngram"], f"pipe.gguf: {odd}"),
+        (["zero.gguf", "--ngram"], f"zero.gguf: {odd}"),
+        (["demo", "--probe", "pipe.json"], silent),
+        (["demo", "--probe", "/dev/zero"], odd),
+    ):
+        assert message in said("run", *words, "--dry-run", capsys=capsys), words
+    with pytest.raises(UsageError, match=odd):
+        audit("pipe.csv")
 
 
 def test_settings_are_keys_for_experiments_too(capsys: pytest.CaptureFixture[str]) -> None:
