@@ -200,6 +200,28 @@ def test_what_is_named_in_the_wrong_place_is_told(capsys: pytest.CaptureFixture[
     assert "is a model, not" in said("quality", "--plan", target, capsys=capsys).replace(": a model", ": is a model")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes by name here")
+def test_an_experiment_is_saved_only_where_it_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe.yaml")
+    Path("zero.yaml").symlink_to("/dev/zero")
+    Path("full.yaml").symlink_to("/dev/full")
+    Path("nowhere.yaml").symlink_to("gone.yaml")
+    Path("folder.yaml").mkdir()
+    cases = {
+        **dict.fromkeys(
+            ("/dev/zero", "/dev/full", "x.gguf", "-", "mine", "mine.json"), "is not the name of an experiment file"
+        ),
+        "": "an empty name is not the name of an experiment file",
+        **dict.fromkeys(("pipe.yaml", "zero.yaml", "full.yaml"), "is not a regular file"),
+        "nowhere.yaml": "nowhere.yaml: is a link to nothing",
+        "folder.yaml": "is a directory",
+    }
+    before = sorted(Path().iterdir())
+    for name, message in cases.items():
+        assert message in said(*MOCK, "--save", name, capsys=capsys), name
+    assert sorted(Path().iterdir()) == before
+
+
 def test_files_that_are_not_targets_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = copy("dense", "dense.gguf")
     for architecture, kind, message in (
