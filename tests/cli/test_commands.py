@@ -230,6 +230,30 @@ def test_a_run_goes_on_when_nobody_reads_its_progress() -> None:
         assert store.state().state == "complete"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("words", [["show", "out"], ["export", "out"], ["schema"], ["list"], ["--help"]], ids=" ".join)
+def test_a_full_disk_under_the_output_is_told(words: list[str]) -> None:
+    assert invoke(["run", "mocked.yaml", "--out", "out"]) == 0
+    with Path("/dev/full").open("wb") as full, _specmeter(*words, stdout=full) as process:
+        _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert complaint.decode().splitlines() == [
+        "error: the output could not be written (No space left on device)",
+        "  fix: make room for it",
+    ]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_run_goes_on_when_its_log_is_full() -> None:
+    command = [sys.executable, "-m", "specmeter"]
+    with Path("/dev/full").open("wb") as full:
+        for words, code in ((["run", "mocked.yaml", "--out", "out"], 0), (["show", "nothing"], 2)):
+            done = subprocess.run([*command, *words], stdout=subprocess.PIPE, stderr=full, check=False, timeout=120)
+            assert (words, done.returncode) == (words, code)
+    with RunStore.open(Path("out"), readonly=True) as store:
+        assert store.state().state == "complete"
+
+
 @pytest.mark.skipif(os.name != "posix", reason="closes a descriptor as a shell does")
 def test_closed_output_is_no_fault() -> None:
     assert invoke(["run", "mocked.yaml", "--out", "out"]) == 0
