@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,21 @@ def test_another_broken_pipe_is_not_taken_for_the_reader(
     error = capfd.readouterr().err
     assert "specmeter itself failed (ConnectionError" in error
     Path(error.split("with the file ")[1].split(";")[0]).unlink()
+
+
+def test_ctrl_c_while_the_program_is_imported_is_silent(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    (program,) = entry_points(group="console_scripts", name="specmeter")
+    start = f"from {program.module} import {program.attr}; {program.attr}()"
+    for words in (["-m", "specmeter"], ["-c", start]):
+        done = subprocess.run(
+            [sys.executable, *words],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_a_run_goes_on_when_nobody_reads_its_progress() -> None:
