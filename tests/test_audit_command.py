@@ -275,7 +275,7 @@ def test_a_pipe_is_read_once_and_called_by_its_name(folder: Path, capsys: pytest
 def test_a_pipe_without_a_writer_and_a_device_do_not_hang(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "SILENCE_S", 0.05)
+    monkeypatch.setattr("specmeter.files.SILENCE_S", 0.05)
     os.mkfifo(folder / "pipe")
     assert invoke(["audit", "pipe"]) == 2
     assert "pipe: this pipe delivered nothing" in capsys.readouterr().err

@@ -176,6 +176,11 @@ def test_what_python_prints_is_read_back(value: float, digits: int) -> None:
         ("PPL", "perplexity", ""),
         ("avg_prompt_t/s", "prompt_rate", ""),
         ("repeat", "repeat", ""),
+        ("Speedup¹", "speedup", ""),
+        ("**Speedup ¹²**", "speedup", ""),
+        ("Acceptance<sup>2</sup>", "acceptance", ""),
+        ("Acceptance (%)[^1]", "acceptance", "%"),
+        ("Speedup<sup>a</sup>", "speedup", ""),
     ],
 )
 def test_headings(text: str, name: str, unit: str) -> None:
@@ -203,6 +208,8 @@ def test_other_headings_are_not_known(text: str) -> None:
         ("GSM8K τ", "GSM8K", "tau"),
         ("MTP Q4 Accept", "MTP Q4", "acceptance"),
         ("数学 加速比", "数学", "speedup"),
+        ("HumanEval Speedup¹", "HumanEval", "speedup"),
+        ("GSM8K Speedup<sup>2</sup>", "GSM8K", "speedup"),
     ],
 )
 def test_headings_that_begin_with_a_method_or_data_set(text: str, group: str, name: str) -> None:

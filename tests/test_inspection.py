@@ -249,7 +249,9 @@ def test_a_run_is_never_certified_over_a_file_that_refutes_it(
     assert "IS NOT what was certified" in out
     assert "certified now" not in out
     assert (folder / "certificate.json").read_bytes() == before
-    assert read_run(folder).certificate is None
+    certificate = read_run(folder).certificate
+    assert certificate is not None
+    assert certificate.verdict == "invalid"
     with pytest.raises(StoreError, match="cannot be resumed"):
         measured(write(folder.parent, design={"blocks": 3}), folder)
 

@@ -296,8 +296,9 @@ def test_a_report_from_python_replaces_a_link(run: Path, home: Path) -> None:
 
 @posix
 def test_a_report_goes_where_the_user_says(run: Path, home: Path, tmp_path: Path) -> None:
-    """A path that is named may be a link."""
+    """A path that is named may be a link, to a page as anywhere else."""
     page = victim(home, "page.html")
+    page.write_text('<!doctype html>\n<meta name="generator" content="specmeter 0.0.1">\n', "utf-8")
     (tmp_path / "named.html").symlink_to(page)
     assert invoke(["report", str(run), "--out", str(tmp_path / "named.html")]) == 0
     assert "<html" in page.read_text("utf-8")

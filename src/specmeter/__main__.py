@@ -1,6 +1,17 @@
-"""`python -m specmeter`."""
+"""`python -m specmeter`, and what the program `specmeter` calls."""
 
-from specmeter.cli import main
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is still being imported ends it without a word."""
+    try:
+        from specmeter.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

@@ -13,6 +13,7 @@ import errno
 import os
 import re
 import secrets
+import select
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ _OPEN_ALREADY = re.compile(r"/dev/(std(out|err)|fd/\d+)|/proc/(self|\d+)/fd/\d+"
 """Other names of what a process has open."""
 UNFINISHED = re.compile(r"\.specmeter-[0-9a-f]{16}\.part")
 """Names of files that are not whole yet."""
+SILENCE_S = 60
+"""A pipe by which nothing comes for so long is given up."""
 _HANDLES = os.open in os.supports_dir_fd
 """Whether a name can be looked up in an open folder; Windows cannot."""
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -60,11 +63,57 @@ def write_whole(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
-# --- files inside a folder that others may have made -----------------------------------------------------------------
-
-
 class NotPlainError(OSError):
-    """What lies there is not a plain file of this folder; `strerror` says what it is."""
+    """What lies there is not a plain file, or not one of this folder; `strerror` says what it is."""
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """A file that a user names, to read: links are followed, but a pipe or a device is not waited for.
+
+    Raises `OSError`, `NotPlainError` for what is not a regular file.
+    """
+    _refuse_irregular(path.stat(), path)
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        _refuse_irregular(os.fstat(file), path)
+    except BaseException:
+        os.close(file)
+        raise
+    return os.fdopen(file, "rb")
+
+
+def read_named(path: Path, most_bytes: int) -> bytes:
+    """What a file or a pipe that a user names holds, up to `most_bytes` bytes; a device is not read.
+
+    Raises `OSError`, `NotPlainError` for a device, `TimeoutError` for a pipe that nothing writes to.
+    """
+    if stat.S_ISFIFO(path.stat().st_mode):
+        return read_pipe(path, most_bytes, SILENCE_S)
+    with open_regular(path) as file:
+        return file.read(most_bytes)
+
+
+def read_pipe(path: Path, most_bytes: int, silence_s: float) -> bytes:
+    """What a pipe brings until its end, up to `most_bytes` bytes. Raises `TimeoutError` when it is silent for long."""
+    content = bytearray()
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:  # noqa: PTH123
+        while len(content) < most_bytes:
+            if not select.select([pipe], [], [], silence_s)[0]:
+                raise TimeoutError(errno.ETIMEDOUT, f"this pipe delivered nothing for {silence_s} s", str(path))
+            block = pipe.read(min(1 << 16, most_bytes - len(content)))
+            if not block:
+                break
+            content += block
+    return bytes(content)
+
+
+def _refuse_irregular(found: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        why = "is a folder" if stat.S_ISDIR(found.st_mode) else "is not a regular file"
+        raise NotPlainError(errno.EINVAL, why, str(path))
+
+
+# --- files inside a folder that others may have made -----------------------------------------------------------------
 
 
 def open_inside(folder: Path, name: str) -> BufferedReader:

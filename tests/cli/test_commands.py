@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,21 @@ def test_another_broken_pipe_is_not_taken_for_the_reader(
     Path(error.split("with the file ")[1].split(";")[0]).unlink()
 
 
+def test_ctrl_c_while_the_program_is_imported_is_silent(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    (program,) = entry_points(group="console_scripts", name="specmeter")
+    start = f"from {program.module} import {program.attr}; {program.attr}()"
+    for words in (["-m", "specmeter"], ["-c", start]):
+        done = subprocess.run(
+            [sys.executable, *words],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_a_run_goes_on_when_nobody_reads_its_progress() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -226,6 +242,30 @@ def test_a_run_goes_on_when_nobody_reads_its_progress() -> None:
         printed, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert b"; valid" in printed
+    with RunStore.open(Path("out"), readonly=True) as store:
+        assert store.state().state == "complete"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("words", [["show", "out"], ["export", "out"], ["schema"], ["list"], ["--help"]], ids=" ".join)
+def test_a_full_disk_under_the_output_is_told(words: list[str]) -> None:
+    assert invoke(["run", "mocked.yaml", "--out", "out"]) == 0
+    with Path("/dev/full").open("wb") as full, _specmeter(*words, stdout=full) as process:
+        _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert complaint.decode().splitlines() == [
+        "error: the output could not be written (No space left on device)",
+        "  fix: make room for it",
+    ]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_run_goes_on_when_its_log_is_full() -> None:
+    command = [sys.executable, "-m", "specmeter"]
+    with Path("/dev/full").open("wb") as full:
+        for words, code in ((["run", "mocked.yaml", "--out", "out"], 0), (["show", "nothing"], 2)):
+            done = subprocess.run([*command, *words], stdout=subprocess.PIPE, stderr=full, check=False, timeout=120)
+            assert (words, done.returncode) == (words, code)
     with RunStore.open(Path("out"), readonly=True) as store:
         assert store.state().state == "complete"
 

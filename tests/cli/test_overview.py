@@ -129,11 +129,11 @@ def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
     # What the answers rest on comes before what is worse and concerns them less, which is told once per arm.
     other = next(arm.id for arm in report.arms if "ngram" in arm.id and arm.target == "dense")
     apart = tuple(about_arm(name, "invalid", other, name, "report it") for name in ("first", "second"))
-    assert [note.text.partition(" (")[0] for note in told(replace(measured, findings=(*apart, load)))][:2] == [
-        "suspect: the machine was busy",
-        "invalid: first",
-    ]
-    assert not any("second" in note.text for note in told(replace(measured, findings=(*apart, load))))
+    texts = [note.text.partition(" (")[0] for note in told(replace(measured, findings=(*apart, load)))]
+    assert texts[0] == "suspect: the machine was busy"
+    assert texts[1].startswith("moe on edit: "), "speculation pays there, where the answer says not to"
+    assert texts[2] == "invalid: first"
+    assert not any("second" in text for text in texts)
     many = replace(measured, findings=tuple(about_run(f"check-{n}", "suspect", f"{n}", "") for n in range(7)))
     lines = [line for line in shown(many).splitlines() if line.startswith("- ")]
     assert len(lines) == MOST_NOTES + 1
@@ -155,7 +155,7 @@ def test_details_have_everything(folder: Path, capsys: pytest.CaptureFixture[str
     for text in ("prompt and decoding together", "tau", "draft-simple/small/g4", "balance", "80 of 80 requests"):
         assert text in everything
         assert text not in brief
-    assert everything.startswith(brief.partition("\n\n- ")[0])
+    assert " ".join(everything.split()).startswith(" ".join(brief.partition("\n\n- ")[0].split())), "lines may be longer"
 
 
 def test_json_has_the_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from models.gguf_files import write_gguf
-from specmeter.api import Experiment
+from specmeter.api import Experiment, audit
 from specmeter.cli import invoke
+from specmeter.errors import UsageError
 from specmeter.experiments.file import load
 from specmeter.models import bench
 from specmeter.store import RunStore
@@ -164,6 +165,28 @@ def test_other_options_of_llama_cpp_are_answered_by_what_they_are_called_here(
     assert "No such option" in said("run", "bench:dense", "--nonsense", "1", capsys=capsys)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes by name here")
+def test_pipes_and_devices_are_not_waited_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specmeter.files.SILENCE_S", 0.05)
+    for name in ("pipe.yaml", "pipe.gguf", "pipe.json", "pipe.csv"):
+        os.mkfifo(name)
+    Path("zero.gguf").symlink_to("/dev/zero")
+    silent, odd = "delivered nothing", "is not a regular file"
+    for words, message in (
+        (["pipe.yaml"], silent),
+        (["/dev/zero"], odd),
+        (["pipe.gguf", "--ngram"], f"pipe.gguf: {odd}"),
+        (["zero.gguf", "--ngram"], f"zero.gguf: {odd}"),
+        (["demo", "--probe", "pipe.json"], silent),
+        (["demo", "--probe", "/dev/zero"], odd),
+    ):
+        assert message in said("run", *words, "--dry-run", capsys=capsys), words
+    with pytest.raises(UsageError, match=odd):
+        audit("pipe.csv")
+
+
 def test_settings_are_keys_for_experiments_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "demo", "--blocks", "5", "-n", "7", "-ngl", "all", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -202,6 +225,28 @@ def test_what_is_named_in_the_wrong_place_is_told(capsys: pytest.CaptureFixture[
     assert invoke(["run", target, "--binary", "/none", "--dry-run"]) == 3
     assert "/none: not an executable file" in capsys.readouterr().err
     assert "is a model, not" in said("quality", "--plan", target, capsys=capsys).replace(": a model", ": is a model")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes by name here")
+def test_an_experiment_is_saved_only_where_it_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe.yaml")
+    Path("zero.yaml").symlink_to("/dev/zero")
+    Path("full.yaml").symlink_to("/dev/full")
+    Path("nowhere.yaml").symlink_to("gone.yaml")
+    Path("folder.yaml").mkdir()
+    cases = {
+        **dict.fromkeys(
+            ("/dev/zero", "/dev/full", "x.gguf", "-", "mine", "mine.json"), "is not the name of an experiment file"
+        ),
+        "": "an empty name is not the name of an experiment file",
+        **dict.fromkeys(("pipe.yaml", "zero.yaml", "full.yaml"), "is not a regular file"),
+        "nowhere.yaml": "nowhere.yaml: is a link to nothing",
+        "folder.yaml": "is a directory",
+    }
+    before = sorted(Path().iterdir())
+    for name, message in cases.items():
+        assert message in said(*MOCK, "--save", name, capsys=capsys), name
+    assert sorted(Path().iterdir()) == before
 
 
 def test_files_that_are_not_targets_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,6 +104,13 @@ def test_every_program_keeps_models_in_its_own_way(home: Path, monkeypatch: pyte
     ]
 
 
+def test_a_pipe_among_the_manifests_is_passed_over(home: Path) -> None:
+    manifest = home / ".ollama/models/manifests/registry.ollama.ai/library/gemma/2b"
+    manifest.parent.mkdir(parents=True)
+    os.mkfifo(manifest)
+    assert found_models() == []
+
+
 def test_a_hostile_name_does_nothing_to_the_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put("dense", home / ".cache/llama.cpp" / "a\x1b[2Jb.gguf")
     assert "\x1b" not in "".join(screen(monkeypatch))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -83,6 +84,29 @@ def test_it_goes_into_the_run_folder_unless_told_otherwise(sweep: Path, capsys: 
     assert invoke(["report", str(sweep)]) == 0
     assert capsys.readouterr().out.strip() == str(sweep / "report.html")
     (sweep / "report.html").unlink()
+
+
+def test_a_page_replaces_nothing_but_pages(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(sweep, run)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("name: mine\n", encoding="utf-8")
+    (tmp_path / "link.html").symlink_to(mine)
+    os.mkfifo(tmp_path / "pipe")
+    before = {path: path.read_bytes() for path in (*run.iterdir(), mine) if path.is_file()}
+    assert len(before) > 2
+    others = dict.fromkeys((*before, tmp_path / "link.html"), "is not a page that specmeter wrote")
+    odd = dict.fromkeys((tmp_path / "pipe", Path("/dev/null")), "is not a regular file")
+    for path, message in (others | odd | {run / "run.sqlite-wal": "only pages are written"}).items():
+        assert invoke(["report", str(run), "--out", str(path)]) == 2, path
+        assert message in capsys.readouterr().err
+        assert invoke(["report", "--published", "moe-306", "--out", str(path)]) == 2, path
+        capsys.readouterr()
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (run / "run.sqlite-wal").exists()
+    for page in (tmp_path / "page.html", run / "second.html"):
+        assert invoke(["report", str(run), "--out", str(page)]) == 0
+        assert invoke(["report", str(run), "--lang", "zh", "--out", str(page)]) == 0
 
 
 def test_what_cannot_be_written_or_read_is_said(

@@ -129,6 +129,13 @@ def test_an_address_chooses_and_a_link_within_the_page_keeps_the_choice(look: Lo
     assert set(looked.run(ROWS)) == {"moe"}
 
 
+def test_an_address_of_any_length_is_read_at_once(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["sweep"])
+    looked.run("location.hash = '#' + '&kind=a'.repeat(200000) + '&x'")
+    looked.run("location.hash = '#validity&target=dense&target=moe'")
+    looked.page.wait_for_function("document.querySelector('[data-filter=target]').value === 'moe'")
+
+
 def test_an_anchor_unfolds_what_it_leads_to(look: Look, pages: dict[str, Path]) -> None:
     looked = look(pages["sweep"])
     assert looked.page.locator("#table-checks").is_hidden()

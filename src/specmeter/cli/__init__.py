@@ -1,7 +1,7 @@
 """The command line: one thin file per command, loaded when it is needed.
 
 stdout is data, stderr is progress and errors. Exit codes: 0 ran and valid, 1 findings, 2 usage or experiment,
-3 engine failed, 130 interrupted.
+3 engine failed or output not written, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class _LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except BrokenPipeError as error:
             # click takes any for one of standard output, and ends without a word.
             if not streams.reader_is_gone():
@@ -147,6 +149,11 @@ def invoke(argv: list[str]) -> int:
         click.echo("interrupted", err=True)
         return 130
     except OSError as error:
+        if error.errno in streams.FULL:
+            streams.swallow()
+            why = printable_lines(": ".join(map(str, filter(None, (error.strerror, error.filename)))))
+            click.echo(f"error: the output could not be written ({why})\n  fix: make room for it", err=True)
+            return 3
         if error.errno != errno.ENAMETOOLONG:
             return _unexpected(error)
         name = printable_lines(str(error.filename or "a name"))[:80]

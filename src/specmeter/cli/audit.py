@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from specmeter.audit.reading import Audit
 
 MAX_PIPED = 64 * 2**20
-SILENCE_S = 60
 """How long a named pipe may bring nothing."""
 
 _HELP = f"""Audit published results: which rows can be true?
@@ -184,25 +183,17 @@ def _is_special(path: Path) -> bool:
 
 def _piped(path: Path, name: str) -> bytes:
     """What a pipe brings until its end. Raises `UsageError` for a device, and for a pipe that nothing writes to."""
-    import os
-    import select
-
+    from specmeter import files
     from specmeter.errors import UsageError
 
     if not S_ISFIFO(path.stat().st_mode):
         raise UsageError(f"{name}: is a device, not a file", fix="name a file, or `-` for standard input")
-    content = bytearray()
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:  # noqa: PTH123
-        while len(content) <= MAX_PIPED:
-            if not select.select([pipe], [], [], SILENCE_S)[0]:
-                raise UsageError(
-                    f"{name}: this pipe delivered nothing for {SILENCE_S} s",
-                    fix="write to it, or use standard input: `... | specmeter audit -`",
-                )
-            block = pipe.read(1 << 16)
-            if not block:
-                break
-            content += block
+    try:
+        content = files.read_pipe(path, MAX_PIPED + 1, files.SILENCE_S)
+    except TimeoutError as error:
+        raise UsageError(
+            f"{name}: {error.strerror}", fix="write to it, or use standard input: `... | specmeter audit -`"
+        ) from None
     return _bounded(io.BytesIO(content), name)
 
 

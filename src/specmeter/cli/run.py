@@ -364,6 +364,7 @@ def _described(
         if not Path(file).is_file():
             wrong = "not a file" if Path(file).exists() else "no such file"
             raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
+    kept = None if save is None else _kept(save)
     keys = described.keys(Path() if save is None else save.parent)
     simulated = [it for it in (*described.targets, *described.drafts) if it.startswith("mock:")]
     if simulated:
@@ -384,7 +385,7 @@ def _described(
     loaded = load(keys, changes)
     if save is None:
         return loaded
-    if save.exists() and save.read_bytes() != loaded.text.encode():
+    if kept not in (None, loaded.text.encode()):
         raise UsageError(
             f"--save {save}: is there already, and another experiment", fix="name another file, or remove it"
         )
@@ -393,6 +394,31 @@ def _described(
     except OSError as error:
         raise UsageError(f"--save {save}: cannot be written ({error.strerror})", fix="name another file") from None
     return load(str(save.absolute()))
+
+
+def _kept(save: Path) -> bytes | None:
+    """What a file to save an experiment in holds already, None where there is none.
+
+    Raises `UsageError` for a name that `run` would not read as an experiment, and for what is not a regular file.
+    """
+    from specmeter.experiments.file import MAX_BYTES
+    from specmeter.files import is_link, open_regular
+
+    if save.suffix.lower() not in {".yaml", ".yml"}:
+        named = "an empty name" if save == Path() else f"{save}"
+        raise UsageError(
+            f"--save: {named} is not the name of an experiment file",
+            fix="end it in .yaml, for example --save mine.yaml",
+        )
+    try:
+        with open_regular(save) as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        if is_link(save):
+            raise UsageError(f"--save {save}: is a link to nothing", fix="name another file, or remove it") from None
+        return None
+    except OSError as error:
+        raise UsageError(f"--save {save}: {error.strerror}", fix="name another file") from None
 
 
 def measure_shown(

@@ -1,8 +1,9 @@
-"""Standard output and standard error as they may be: closed, or in an encoding that lacks most letters."""
+"""Standard output and standard error as they may be: closed, full, or in an encoding that lacks most letters."""
 
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
 import select
@@ -18,14 +19,39 @@ def prepare() -> None:
     """Make both fit to print on.
 
     A closed one (`specmeter show RUN >&-`) swallows what is written to it. One that cannot say a letter (a folder's
-    name in Chinese, where the locale knows ASCII alone) says its number instead: `\\u65e5`.
+    name in Chinese, where the locale knows ASCII alone) says its number instead: `\\u65e5`. A standard error that is
+    full, as a log on a full disk, loses what is said to it: nothing ends for want of a message.
     """
+    if os.name == "posix" and sys.stderr is not None and sys.stderr is sys.__stderr__ and not sys.stderr.isatty():
+        sys.stderr = _forgiving(sys.stderr)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # open till the end
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if os.name == "posix" else {errno.ENOSPC, errno.EFBIG})
+"""What the system says where nothing more fits."""
+
+
+class _Forgiving(io.FileIO):
+    """A file that loses what does not fit on its disk; that a reader has gone is still said."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return len(data)
+
+
+def _forgiving(stream: TextIO) -> TextIO:
+    """The same file, through `_Forgiving`."""
+    raw = io.BufferedWriter(_Forgiving(stream.fileno(), "wb", closefd=False))
+    return io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True, write_through=True)
 
 
 class Printable(io.RawIOBase):

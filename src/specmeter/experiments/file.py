@@ -21,6 +21,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import ON_RECORD, Experiment, Variants
 from specmeter.experiments.problems import problems, shown
+from specmeter.files import read_named
 from specmeter.text import quoted
 
 MAX_BYTES = 1_000_000
@@ -250,8 +251,7 @@ def read_form(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
             fix=f"{hint}{form.listing}; a file needs its path",
         )
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_named(path, MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise ExperimentError(f"{path}: cannot be read ({why})", fix=f"check the path; {form.listing}") from None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from specmeter.cache import cache_dir, platform_cache
+from specmeter.files import open_regular
 from specmeter.models.split import first_part
 
 MOST = 200
@@ -116,7 +117,7 @@ def _folders(folder: Path) -> list[Path]:
 def _digest(manifest: Path) -> str | None:
     """The hash of the model in a manifest of Ollama."""
     try:
-        with manifest.open("rb") as file:
+        with open_regular(manifest) as file:
             document: Any = json.loads(file.read(_MANIFEST_BYTES))
         layers = cast("list[dict[str, Any]]", document["layers"])
         digest = next(it["digest"] for it in layers if it["mediaType"] == "application/vnd.ollama.image.model")

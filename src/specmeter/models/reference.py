@@ -166,6 +166,8 @@ def _existing(path: Path) -> Path:
     if path == folder and path.is_dir():
         shown = ", ".join(models[:5]) or "it contains none"
         raise ModelError(f"{path} is a directory", fix=f"name a .gguf file in it: {shown}")
+    if path.name in names:
+        raise ModelError(f"{path}: is not a regular file", fix="name a .gguf file")
     near = get_close_matches(path.name, names, n=3, cutoff=0.6) or models[:5]
     raise ModelError(
         f"{path}: no such file",

@@ -8,7 +8,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from specmeter.errors import UsageError
-from specmeter.files import open_inside, write_inside, write_whole
+from specmeter.files import open_inside, read_named, write_inside, write_whole
 from specmeter.record import Record
 from specmeter.record.faults import first_fault
 from specmeter.text import size
@@ -24,8 +24,11 @@ def read_record(kind: type[Kind], path: Path, *, what: str, made_by: str, max_by
     """
     fix = f"name a file made by `{made_by}`"
     try:
-        with open_inside(path.parent, path.name) if inside else path.open("rb") as file:
-            content = file.read(max_bytes + 1)
+        if inside:
+            with open_inside(path.parent, path.name) as file:
+                content = file.read(max_bytes + 1)
+        else:
+            content = read_named(path, max_bytes + 1)
     except OSError as error:
         raise UsageError(f"{path}: the {what} cannot be read ({error.strerror or error})", fix=fix) from None
     if len(content) > max_bytes:

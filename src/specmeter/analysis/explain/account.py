@@ -215,11 +215,18 @@ def _account(
         accounted=_accounted(splits, means),
         round=None if costs is None else _cost_record(costs),
         reason=reason,
-        sentence="invalid, so it says nothing about a speedup" if verdict == "invalid" and said else said,
+        sentence=_withheld(reason, said) if verdict == "invalid" and said else said,
         speedup=measured,
         prediction=None,
         by_curve=_by_curve(arm, mine, cells, probe) if costs is not None else None,
     )
+
+
+def _withheld(reason: ReasonName | None, said: str) -> str:
+    """What is left of a sentence that begins with a false speedup: that nothing was drafted is true all the same."""
+    if reason == "no drafts":
+        return f"invalid, so it says nothing about a speedup: {said.partition(': ')[2]}"
+    return "invalid, so it says nothing about a speedup"
 
 
 def _accounted(splits: Sequence[Split], means: Means) -> float | None:

@@ -276,9 +276,20 @@ def is_known(heading: Heading | None) -> bool:
 # --- words of a heading ----------------------------------------------------------------------------------------------
 
 
+_FOOTNOTE = re.compile(
+    r"(?<![\s⁻])\s*(?:<sup>[\s*\w†‡,]{1,12}</sup>|\[\^[^\[\]]{1,20}\]|(?<!⁻)[⁰¹²³⁴-⁹ᵃ-ᶻ])+(?=[\s*_)]*$)", re.I
+)
+"""The mark of a footnote at the end of a heading; `s⁻¹` is a unit."""
+
+
+def _noteless(text: str) -> str:
+    """The heading, shortened, without the marks of footnotes at its end."""
+    return _FOOTNOTE.sub("", text[:_LIMIT])
+
+
 def _plain(text: str) -> list[tuple[list[str], str]]:
     """(lower-case words, unit in parentheses or as a percent sign): of all of it, and of its Latin letters alone."""
-    text = unicodedata.normalize("NFKC", text[:_LIMIT]).replace("\u2011", "-")
+    text = unicodedata.normalize("NFKC", _noteless(text)).replace("\u2011", "-")
     text = re.sub(r"\b(?:tk|toks?|t)[\\/]s\b", "tps", text, flags=re.I)
     text = re.sub(r"[∆Δ]", " delta ", re.sub(r"<[^<>]{0,40}>|\\[a-zA-Z]+", " ", text))
     text = re.sub(r"\bw/o\b", "without", text, flags=re.I)
@@ -386,7 +397,7 @@ def in_group(text: str, *, beside_baseline: bool) -> tuple[str, Heading] | None:
     None where the heading does not end like that, or begins with what names neither; a name that is not known will do
     where the table has a column of its baseline (`beside_baseline`).
     """
-    text = " ".join(re.sub(r"<[^<>]{0,40}>|[*_`]+", " ", text[:_LIMIT]).split())
+    text = " ".join(re.sub(r"<[^<>]{0,40}>|[*_`]+", " ", _noteless(text)).split())
     for pattern, name in _GROUPED:
         for found in pattern.finditer(text):
             group, rest = text[: found.start()].strip(" :-–|,(["), text[found.end() :].strip(" )]:.%")

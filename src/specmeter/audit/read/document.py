@@ -13,6 +13,7 @@ from typing import cast
 
 from specmeter.audit.read.numbers import LARGEST
 from specmeter.errors import UsageError
+from specmeter.files import open_regular
 from specmeter.text import size
 
 MAX_BYTES = 64 * 2**20
@@ -40,7 +41,7 @@ def read_text(path: Path) -> str:
     Raises `UsageError` when it cannot be read, is larger than `MAX_BYTES`, is not text, or is empty.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="name a file that is there") from None
@@ -81,7 +82,7 @@ def refuse_binary(path: Path) -> None:
 def _head(path: Path) -> bytes:
     """The first 64 KiB and one byte more, where there is one."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return stream.read(_HEAD + 1)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="name a file that is there") from None

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
-from specmeter.files import NotPlainError, make_folder_inside, read_inside, whole_inside, write_inside, write_whole
+from specmeter.files import (
+    NotPlainError,
+    make_folder_inside,
+    open_regular,
+    read_inside,
+    whole_inside,
+    write_inside,
+    write_whole,
+)
 from specmeter.show.drawing import figures
 from specmeter.show.export.run_table import RunTable
 from specmeter.show.formats import FORMATS
 from specmeter.show.page.page import run_page, study_page
 from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.show.words import words
+from specmeter.store.guarded import is_run
+from specmeter.store.places import is_study
 from specmeter.store.seal import sealed
 
 if TYPE_CHECKING:
@@ -28,6 +39,8 @@ if TYPE_CHECKING:
 
 def write_page(document: Document, path: Path, languages: Sequence[Language], *, inside: bool = False) -> Path:
     """Write the report of a run, sealed; a file of that name is replaced when the new one is complete."""
+    if not inside:
+        refuse_others(path)
     write_bytes(path, sealed(run_page(document, languages).encode(), document.run.certificate_sha256), inside=inside)
     return path
 
@@ -36,8 +49,34 @@ def write_study_page(
     documents: Sequence[StudyDocument], path: Path, languages: Sequence[Language], *, inside: bool = False
 ) -> Path:
     """Write the page of one study or of several, like `write_page`."""
+    if not inside:
+        refuse_others(path)
     write_text(path, study_page(documents, languages), inside=inside)
     return path
+
+
+_OWN = re.compile(rb'<!doctype html>.*<meta name="generator" content="specmeter [^"<>]*">', re.S)
+_HEAD_BYTES = 2**14
+
+
+def refuse_others(path: Path) -> None:
+    """Raise `UsageError` where a page would replace anything but a page of specmeter, or be taken for a file of a run.
+
+    In the folder of a run or study a new page needs a name that none of its other files can have.
+    """
+    fix = "name a new file, or a page that specmeter wrote"
+    try:
+        with open_regular(path) as file:
+            if not _OWN.match(file.read(_HEAD_BYTES)):
+                raise UsageError(f"{path}: is there already, and is not a page that specmeter wrote", fix=fix)
+    except FileNotFoundError:
+        place = path.resolve()
+        if place.suffix.lower() != ".html" and any(is_run(it) or is_study(it) for it in place.parents):
+            raise UsageError(
+                f"{path}: this folder holds a run, where only pages are written", fix="end the name in .html"
+            ) from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror or error})", fix=fix) from None
 
 
 def write_text(path: Path, text: str, *, inside: bool = False) -> None:

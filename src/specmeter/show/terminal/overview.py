@@ -132,13 +132,13 @@ def _numbers(report: RunReport, arm: ArmSummary, part: KindSummary) -> tuple[Cel
 def _explained(report: RunReport) -> Iterator[str]:
     """What the brackets are, what a block is, what is accepted, and over which prompts."""
     summary = report.summary
-    over = f"{counted(summary.blocks, 'block')} of the same prompts; a block measures every configuration once"
+    over = f"{counted(summary.blocks, 'block')} of the same prompts; a block measures each configuration once"
     if summary.invocations > 1:
         over = f"{summary.invocations} repetitions of the whole experiment"
     elif summary.blocks == 1:
         yield "[?]: one block has no interval"
     if summary.invocations > 1 or summary.blocks > 1:
-        yield f"[low, high]: 95% interval of that row alone over {over}"
+        yield f"[low, high]: a row's own 95% interval over {over}"
     yield "accepted: share of the drafted tokens that the target kept"
     if any(arm.left_out for arm in summary.arms):
         yield "tok/s, accepted: over all that was completed; speedup: over the prompts that its baseline completed too"

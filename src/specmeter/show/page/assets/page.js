@@ -38,12 +38,18 @@
 
   // --- filters: what readers choose of targets, methods and kinds; it is kept in the address ---------------------
   const FILTERS = ["target", "method", "kind"];
-  const ADDRESS = /^#?(.*?)((?:&(?:target|method|kind)=[^&]*)*)$/;
   const selects = [...document.querySelectorAll("[data-filter]")];
   const chosen = {};
   const fits = (of) => FILTERS.every((name) => !chosen[name] || !of[name] || of[name] === chosen[name]);
   const isChosen = () => FILTERS.some((name) => chosen[name]);
-  const anchor = () => ADDRESS.exec(location.hash)[1];
+  // [the place, the choices behind it]: one look at each part, since an address may be as long as a stranger likes.
+  function parted() {
+    const parts = location.hash.replace(/^#/, "").split("&");
+    let end = parts.length;
+    while (end > 1 && FILTERS.some((name) => parts[end - 1].startsWith(name + "="))) end--;
+    return [parts.slice(0, end).join("&"), parts.slice(end)];
+  }
+  const anchor = () => parted()[0];
   function decoded(text) {
     try { return decodeURIComponent(text); } catch { return ""; }
   }
@@ -61,7 +67,7 @@
     root.toggleAttribute("data-filtered", isChosen());
   }
   function chooseHere() {
-    const parts = ADDRESS.exec(location.hash)[2].split("&").filter(Boolean).map((part) => part.split("="));
+    const parts = parted()[1].map((part) => part.split("="));
     if (parts.length) choose(Object.fromEntries(parts.map(([name, value]) => [name, decoded(value)])));
     else if (isChosen()) history.replaceState(null, "", address(anchor())); // a link within the page keeps the choice
     unfoldTo(decoded(anchor()), parts.length > 0);
