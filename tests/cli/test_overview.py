@@ -155,7 +155,8 @@ def test_details_have_everything(folder: Path, capsys: pytest.CaptureFixture[str
     for text in ("prompt and decoding together", "tau", "draft-simple/small/g4", "balance", "80 of 80 requests"):
         assert text in everything
         assert text not in brief
-    assert " ".join(everything.split()).startswith(" ".join(brief.partition("\n\n- ")[0].split())), "lines may be longer"
+    top = brief.partition("\n\n- ")[0]
+    assert " ".join(everything.split()).startswith(" ".join(top.split())), "its lines may be longer"
 
 
 def test_json_has_the_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
