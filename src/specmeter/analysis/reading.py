@@ -75,8 +75,8 @@ class RunReport:
         None where the run is not checked."""
         if self.certificate is None:
             return None
-        of_run = (VERDICTS[it.severity] for it in self.findings if it.arm_id is None)
-        return worst((self.certificate.arms.get(arm_id, "invalid"), *of_run))
+        found: list[Verdict] = [VERDICTS[it.severity] for it in self.findings if it.arm_id is None]
+        return worst([*found, self.certificate.arms.get(arm_id, "invalid")])
 
 
 def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
