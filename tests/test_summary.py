@@ -333,7 +333,8 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     assert same.comparison is not None
     assert same.comparison.conclusion == "equivalent"
     assert sentence(same) == (
-        "moe: no difference beyond 2%; the best, draft, is 1.00x as fast (1.00 to 1.00; 4 blocks of one prompt)"
+        "moe: no difference beyond 2%; the best, draft, is 1.00x as fast "
+        "(1.00 to 1.00, a 90% interval; 4 blocks of one prompt)"
     )
     assert told(same)[0] == (
         "1.00 to 1.00: 90% interval of the speedup while decoding over 4 blocks, adjusted for picking the best of 2"

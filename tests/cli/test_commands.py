@@ -241,7 +241,7 @@ def test_a_run_goes_on_when_nobody_reads_its_progress() -> None:
         os.close(writing)
         printed, _ = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert b"; valid" in printed
+    assert b"; simulated, valid" in printed
     with RunStore.open(Path("out"), readonly=True) as store:
         assert store.state().state == "complete"
 

@@ -187,6 +187,7 @@ def test_a_run_that_is_not_finished_says_so_first(sweep: Path, tmp_path: Path) -
         database.execute(f"DELETE FROM request WHERE id IN ({last})")
         database.execute("UPDATE run SET interrupted = 1, reason = 'interrupted'")
     database.close()
+    (folder / "certificate.json").unlink()
     page = run_page(read_document(folder), ["en"])
     assert "All numbers are interim" in page
     assert "Not checked yet" in page

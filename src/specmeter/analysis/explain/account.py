@@ -215,17 +215,17 @@ def _account(
         accounted=_accounted(splits, means),
         round=None if costs is None else _cost_record(costs),
         reason=reason,
-        sentence=_withheld(reason, said) if verdict == "invalid" and said else said,
+        sentence=_withheld(reason) if verdict == "invalid" and said else said,
         speedup=measured,
         prediction=None,
         by_curve=_by_curve(arm, mine, cells, probe) if costs is not None else None,
     )
 
 
-def _withheld(reason: ReasonName | None, said: str) -> str:
-    """What is left of a sentence that begins with a false speedup: that nothing was drafted is true all the same."""
+def _withheld(reason: ReasonName | None) -> str:
+    """What is left of a sentence about a false speedup: that nothing was drafted is true all the same."""
     if reason == "no drafts":
-        return f"invalid, so it says nothing about a speedup: {said.partition(': ')[2]}"
+        return "invalid, so it says nothing about a speedup: nothing was drafted; every token was decoded by itself"
     return "invalid, so it says nothing about a speedup"
 
 
