@@ -175,7 +175,7 @@ def _attempts(store: RunReader) -> Iterator[_Attempt]:
 
 
 def _steps(store: RunReader) -> Iterator[_StepOf]:
-    for attempt, request, _ in _attempts(store):
+    for attempt, request in store.attempts(superseded=False):
         for number, step in enumerate(request.reply.steps if request.reply else ()):
             yield _StepOf(attempt, request, number, step)
 

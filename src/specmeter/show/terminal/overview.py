@@ -158,7 +158,8 @@ def notes(report: RunReport, names: Names) -> Iterator[Note]:
     yield from (_finding(it, names) for it in concerned)
     if report.certificate is None:
         yield Note("not checked yet: run `specmeter check`", "doubtful")
-    yield from (Note(sentence(it, _ENGLISH, names)) for it in _against(report.answers, told))
+    against = _against(report.answers, told)
+    yield from (Note(sentence(it, _ENGLISH, names)) for it in against)
     named: set[str] = set()
     for group in groups:
         if group not in concerned and not named >= set(group.arms):
@@ -171,7 +172,7 @@ def notes(report: RunReport, names: Names) -> Iterator[Note]:
         yield from (Note(where + caution, "doubtful") for caution in cautions(answer, _ENGLISH, names))
     by_baseline = {answer.baseline_id: answer for answer in told}
     for answer in report.answers:
-        elsewhere = answer.kind and answer not in told and answer not in _against(report.answers, told)
+        elsewhere = answer.kind and answer not in told and answer not in against
         if elsewhere and answer.arm_id != by_baseline[answer.baseline_id].arm_id:
             yield Note(sentence(answer, _ENGLISH, names))
     if any(model.origin == "bench" for model in report.models):
