@@ -13,7 +13,7 @@ from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.quality import QualityReport, SpeedTest, mlx, plan, planned
 from specmeter.quality.files import load_report, save_report
-from specmeter.quality.plan import QualityPlan, bundled_plans, load_plan
+from specmeter.quality.plan import LoadedPlan, QualityPlan, bundled_plans, load_plan
 from specmeter.quality.planned import measure_plan, names, prepare
 
 SMALL = {
@@ -44,20 +44,25 @@ def file(tmp_path: Path) -> Path:
     return written(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, QualityReport]:
-    """A plan, and what was measured of it before it was interrupted."""
-    file = written(tmp_path_factory.mktemp("begun"))
+def interrupted(loaded: LoadedPlan) -> QualityReport:
+    """What is kept of a plan that is stopped after one block of rates."""
     kept: list[QualityReport] = []
 
-    def stop(report: QualityReport) -> None:
+    def stop_after_one_block(report: QualityReport) -> None:
         kept.append(report)
         if report.models[0].rates:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure_plan(load_plan(str(file), ["score=false"]), progress=quiet, keep=stop)
-    return file, kept[-1]
+        measure_plan(loaded, progress=quiet, keep=stop_after_one_block)
+    return kept[-1]
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, QualityReport]:
+    """A plan, and what was measured of it before it was interrupted."""
+    file = written(tmp_path_factory.mktemp("begun"))
+    return file, interrupted(load_plan(str(file), ["score=false"]))
 
 
 def quiet(*_: object) -> None:
@@ -177,16 +182,7 @@ def test_a_given_file_is_not_made(file: Path) -> None:
 
 def test_an_interrupted_plan_goes_on(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load_plan(str(file))
-    kept: list[QualityReport] = []
-
-    def stop_after_one_block(report: QualityReport) -> None:
-        kept.append(report)
-        if report.models[0].rates:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        measure_plan(loaded, progress=quiet, keep=stop_after_one_block)
-    earlier = kept[-1]
+    earlier = interrupted(loaded)
     assert not earlier.complete
     assert [len(model.rates[0].ms) for model in earlier.models] == [1, 1, 1]
 
