@@ -1,0 +1,142 @@
+"""The records of an advice: what was asked, what became of every arm, and what is advised."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from specmeter.record import Arm, EngineIdentity, Estimate, Host, ModelIdentity, Record
+from specmeter.verdicts import Verdict
+
+ADVICE_NAME = "advice.json"
+Goal = Literal["throughput", "latency"]
+Stage = Literal["screen", "race", "confirm"]
+Decision = Literal["speculate", "off", "undecided"]
+Basis = Literal["predicted", "raced", "confirmed"]
+
+
+class Asked(Record):
+    """The question: enough to go on with it, and to ask it again. Paths are absolute."""
+
+    target: str
+    """A model reference; with `from_file` empty where the file says it."""
+    drafts: tuple[str, ...] = ()
+    """Model references that were named; others may be found."""
+    find_drafts: bool = True
+    """Whether drafts are looked for beside the target and in the folders of other programs."""
+    prompts: tuple[str, ...] = ()
+    """Files of prompts."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of text, of the prompts that come with specmeter."""
+    from_file: str | None = None
+    """An experiment whose arms are the grid."""
+    budget_s: float = 600.0
+    goal: Goal = "throughput"
+    wide: bool = False
+    """Threads, flash attention and types of the cache are tried as well."""
+    max_tokens: int | None = None
+    settings: tuple[str, ...] = ()
+    """Changes of the experiment, as `--set` takes them."""
+
+
+class LeftOutDraft(Record):
+    """A draft model that is not tried, and why."""
+
+    reference: str
+    why: str
+
+
+class Fate(Record):
+    """What became of an arm of the grid, as a code and the numbers behind it; `show/words` has the sentences."""
+
+    arm_id: str
+    predicted: Estimate | None = None
+    """Speedup over plain decoding that the screen expects."""
+    by_kind: dict[str, Estimate] = Field(default_factory=dict[str, Estimate])
+    """The same on each kind of text, where there are several."""
+    basis: str = ""
+    """What the prediction rests on; or why there is none."""
+    code: Literal[
+        "cannot-gain",  # not even its optimistic end is above 1
+        "cannot-win",  # its optimistic end is below the pessimistic end of `than`
+        "as-good",  # predicted to be within a hair of `than`, which is simpler or expected to be faster
+        "no-room",  # might win, and the budget has no room for it; told as such
+        "slower",  # raced, and shown to be slower than `than`
+        "equivalent",  # raced, and shown to be within 2 % of `than`, which is simpler
+        "open",  # raced, and neither shown
+        "failed",  # it could not be measured; `why`
+        "winner",
+    ]
+    stage: Stage
+    than: str | None = None
+    """The arm that it was held against."""
+    ratio: Estimate | None = None
+    """Its rate over that of `than`: predicted in the screen, measured in the race."""
+    blocks: int = 0
+    """Blocks in which it was raced."""
+    why: str = ""
+
+
+class OfKind(Record):
+    """What is advised for one kind of text, where kinds differ."""
+
+    kind: str
+    decision: Decision
+    arm: Arm | None
+    """The arm to use; None where plain decoding is best, or nothing is shown."""
+    speedup: Estimate | None
+
+
+class StageRun(Record):
+    """A stage that was carried out, or begun."""
+
+    stage: Stage
+    folder: str
+    """Name of its run folder within the advice's."""
+    verdict: Verdict | None
+    certificate_sha256: str | None
+    seconds: float
+    """Time that it took, over all starts."""
+    blocks: int = 0
+    sessions: int = 0
+
+
+class Advice(Record):
+    """What is advised for one target on one machine."""
+
+    version: Literal[1] = 1
+    asked: Asked
+    made_at: float
+    """Seconds since the epoch."""
+    finished: bool
+    """False: it was interrupted, or goes on; what is said is the best so far."""
+    decision: Decision
+    basis: Basis
+    arm: Arm | None
+    """The arm to use, or the best so far; None for plain decoding."""
+    speedup: Estimate | None
+    """Of `arm` over plain decoding (of the best other arm where the decision is `off`), by `basis`."""
+    verdict: Verdict | None
+    """Of the stage that `basis` names; None for a prediction."""
+    why_undecided: str = ""
+    """A code: `interrupted`, `budget`, `not-confirmed`, `too-noisy`, `invalid`; empty otherwise."""
+    target: ModelIdentity | None = None
+    draft: ModelIdentity | None = None
+    engine: EngineIdentity | None = None
+    host: Host | None = None
+    baseline: Arm | None = None
+    commands: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
+    """Program -> its command line, for the arm (or for plain decoding where the decision is `off`)."""
+    by_kind: tuple[OfKind, ...] = ()
+    """Where kinds of text differ in what is best for them."""
+    fates: tuple[Fate, ...] = ()
+    """Every arm of the grid, the one advised first."""
+    left_out: tuple[LeftOutDraft, ...] = ()
+    stages: tuple[StageRun, ...] = ()
+    seconds: float = 0.0
+    """Time that all of it took."""
+    held_out: bool = True
+    """Whether it was confirmed on prompts that nothing was chosen by."""
+    again_of: str | None = None
+    """Certificate of the confirmation that this one repeats."""
