@@ -90,6 +90,10 @@ class Standing(Record):
     """Whether plain decoding is shown to be slower than the leader."""
     ratios: dict[int, Estimate]
     """Arm -> its rate over that of plain decoding."""
+    at_stake: float | None
+    """Share of the speed that is expected to be lost if the leader is taken now (0.005: half a percent); 0 where it is
+    the only one left, None where too little was measured. Proves nothing: it says whether a further block is worth
+    its time."""
 
 
 def judge(
@@ -135,6 +139,7 @@ def judge(
         blocks=len(rates),
         faster_than_plain=0 in race.out and race.out[0].why == "slower",
         ratios={arm: fit.ratio(arm, 0) for arm in range(1, rates.shape[1]) if fit.known[arm, 0]},
+        at_stake=fit.expected_loss(alive[0], alive[1:]),
     )
 
 
@@ -242,6 +247,26 @@ class _Fit:
         if not self.known.any():
             return np.full(self.known.shape, np.inf)
         return np.where(self.known, self._differences + t_critical(self.df, 1 - 2 * share) * self._errors, np.inf)
+
+    def expected_loss(self, leader: int, others: Sequence[int]) -> float | None:
+        """Sum over the others of the mean of max(0, d), where d = other - leader has Student's t as its posterior:
+
+            s * ((df + z^2) / (df - 1) * f(z) + z * F(z)),    z = d / s,    s = its error,    f, F = density of t, its sum
+
+        None where a pair is unknown, or df = 1: that mean is infinite.
+        """
+        from scipy.special import stdtr  # pyright: ignore[reportMissingTypeStubs]
+
+        total, df = 0.0, self.df
+        for other in others:
+            if not self.known[other, leader] or df < 2:
+                return None
+            error = float(self._errors[other, leader])
+            z = float(self._differences[other, leader]) / error
+            ln_density = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - (df + 1) / 2 * math.log1p(z * z / df)
+            density = math.exp(ln_density) / math.sqrt(df * math.pi)
+            total += error * ((df + z * z) / (df - 1) * density + z * float(stdtr(df, z)))
+        return max(0.0, total)
 
     def ratio(self, arm: int, rival: int) -> Estimate:
         """Rate of an arm over that of a rival, with its own interval of 95 %."""
