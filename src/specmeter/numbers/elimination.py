@@ -251,9 +251,9 @@ class _Fit:
     def expected_loss(self, leader: int, others: Sequence[int]) -> float | None:
         """Sum over the others of the mean of max(0, d), where d = other - leader has Student's t as its posterior:
 
-            s * ((df + z^2) / (df - 1) * f(z) + z * F(z)),    z = d / s,    s = its error,    f, F = density of t, its sum
+            s * ((df + z^2) / (df - 1) * f(z) + z * F(z)),    z = d / s,    s = error of d
 
-        None where a pair is unknown, or df = 1: that mean is infinite.
+        with f and F the density of t and its integral. None where a pair is unknown, or df = 1: the mean is infinite.
         """
         from scipy.special import stdtr  # pyright: ignore[reportMissingTypeStubs]
 
