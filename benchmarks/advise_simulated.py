@@ -5,16 +5,17 @@
 A machine is a mock engine: a dense, MoE or recurrent target, two drafts and n-grams, each with costs and acceptance of
 its own; on every third one nothing helps. Texts, drafts and the time of every generation are the mock's own, with its
 noise (1 to 8 % for a cell of four prompts), drift from block to block (-3 to 3 %) and stalls (up to 5 % of requests,
-0.2 to 2 s). The truth is the same without these. The grid has 22 arms: plain decoding, two drafts at eight lengths, n-grams
-at five.
+0.2 to 2 s). The truth is the same without these. The grid has 22 arms: plain decoding, two drafts at eight lengths,
+n-grams at five.
 
 Advice: plain decoding once on four prompts; a prediction for each arm, off by 3 % for its drafter and by 2 % for itself
-(`--screen-error`); what can still win by that is raced (`numbers.elimination.judge`), until it is decided, or no more than
-half a percent is at stake, or after eight blocks; the leader is confirmed on four other prompts in three blocks or more,
-by Student's interval. Everything is paid for in virtual time, loading included; the probe costs as much as a session.
+(`--screen-error`); what can still win by that is raced (`numbers.elimination.judge`), until it is decided, or no more
+than half a percent is at stake, or after eight blocks; the leader is confirmed on four other prompts in three blocks or
+more, by Student's interval. Everything is paid for in virtual time, loading included; the probe costs as much as a
+session.
 
-At equal time, with cells as noisy: a fixed grid (plain decoding, then arms from the usual lengths to the odd ones, once each;
-the fastest wins), and Optuna's TPE sampler over method, draft and length, one session a trial.
+At equal time, with cells as noisy: a fixed grid (plain decoding, then arms from the usual lengths to the odd ones, once
+each; the fastest wins), and Optuna's TPE sampler over method, draft and length, one session a trial.
 """
 
 from __future__ import annotations
