@@ -1,156 +1,116 @@
-"""The race: blocks of the arms that are still alive, until it is decided which is the fastest.
+"""The race: blocks of the arms that are still alive, until one is left, or there is no more time.
 
-After every block `numbers.elimination` looks at all of them. Plain decoding is in every block, since speedups are over
-it, even when it is out. Kinds of text for which the screen expects another arm to be best are raced at once, in the
-same requests: an arm stays while any of these questions needs it, and the error is shared among them.
-
-A block in which other programs were busy, or a request stalled, says little about any of its arms: it is measured again
-as a whole, whoever it favoured.
+Plain decoding is in every block, since speedups are over it, even when it is out. An arm stays while any question needs
+it. The confirmation's share of the budget is not touched.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from specmeter.analysis.answer import MOST_FAILED
+from specmeter.advise.ledger import Ledger, cell_s
+from specmeter.advise.stage import Plan, prepared_for
+from specmeter.advise.standings import Answered, failed_arms, noisy_blocks, questions_of, standings
+from specmeter.analysis.answer import least_units
+from specmeter.errors import EngineError
 from specmeter.experiments import schedule
-from specmeter.numbers.elimination import Standing, judge
-from specmeter.record import PLAIN, Arm, EngineTraits
+from specmeter.store import RunStore
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from specmeter.advise.advice import Goal
+    from specmeter.advise.advice import Decision, Fate
+    from specmeter.advise.standings import Question
     from specmeter.experiments.experiment import Experiment
     from specmeter.experiments.schedule import Turn
-    from specmeter.store import RequestRow, RunReader
+    from specmeter.record import Arm
+    from specmeter.store import RunReader
 
-    Floats = NDArray[np.float64]
-
-MARGIN = 0.02
-ERROR = 0.05
+LEAST_BLOCKS = 2
+"""Blocks below which a race decides nothing."""
+USUAL_BLOCKS = 3
+"""Room that each arm which is raced should have."""
 MOST_BLOCKS = 8
+CONFIRMATION = 1.3
+"""A session of the confirmation takes this much longer: its warm-up is whole."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """Which of some arms is the fastest on a kind of text."""
-
-    kind: str
-    """Empty: on all prompts."""
-    arms: tuple[str, ...]
-    """Ids; plain decoding first."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A question, and how it stands."""
-
-    question: Question
-    arms: tuple[str, ...]
-    """Those of the question that did not fail, as the standing numbers them."""
-    standing: Standing
-
-    @property
-    def leader(self) -> str:
-        return self.arms[self.standing.leader]
-
-    @property
-    def alive(self) -> tuple[str, ...]:
-        return tuple(self.arms[number] for number in self.standing.alive)
-
-    @property
-    def decided(self) -> bool:
-        return self.standing.state != "open"
+def race(ledger: Ledger) -> list[Answered]:
+    """Race what the screen left; how each question stands, none where nothing was raced."""
+    place = ledger.folder / "race"
+    kept = [it.arm_id for it in ledger.advice.fates if (it.code, it.stage) == ("open", "screen")]
+    blocks = 0
+    if not RunStore.exists(place):
+        kept, blocks = _with_room(ledger, kept)
+        if not kept:
+            return []
+    plan = Plan(
+        "race",
+        "race",
+        (*ledger.with_baselines(kept), *kept),
+        ledger.halves.search,
+        (
+            f"design.blocks={blocks}",
+            "design.stopping=decided",
+            "design.probe=off",
+            "design.warmup=short",
+            "design.controls=false",
+            *ledger.shorter,
+        ),
+    )
+    racing = _Racing(ledger, plan)
+    ledger.carry_out(plan, then=racing.after_block)
+    with RunStore.open(place, readonly=True) as store:
+        return racing.told(store)
 
 
-def questions_of(kept: Sequence[str], baseline: str, by_kind: Mapping[str, Mapping[str, float]]) -> list[Question]:
-    """What is raced: all arms on all prompts, and on each kind those of them that may differ from the best of all.
+@dataclass
+class _Racing:
+    """One start of the race."""
 
-    `kept` has the best arm first; `by_kind` is the speedup that the screen expects, arm by arm and kind by kind.
-    """
-    found = [Question("", (baseline, *kept))]
-    kinds = list(dict.fromkeys(kind for arm in kept for kind in by_kind.get(arm, {})))
-    for kind in kinds if len(kinds) > 1 else ():
-        here = {arm: by_kind[arm][kind] for arm in kept if kind in by_kind.get(arm, {})} | {baseline: 1.0}
-        best, usual = max(here, key=here.__getitem__), here.get(kept[0], 1.0)
-        if here[best] > (1 + MARGIN) * usual:
-            found.append(Question(kind, tuple(dict.fromkeys((baseline, best, kept[0])))))
-    return found
+    ledger: Ledger
+    plan: Plan
+    noted: frozenset[int] = frozenset()
+    """Blocks whose disturbance was told."""
 
+    def after_block(self, store: RunStore) -> Sequence[Turn] | None:
+        """What is measured next; None where all is decided, or there is no more room."""
+        ledger, answered = self.ledger, self.told(store)
+        block = max(row.block for row in store.rows()) + 1
+        experiment = self._experiment()
+        if all(it.decided for it in answered) or block >= experiment.design.blocks:
+            return None
+        alive = list(dict.fromkeys(arm for it in answered if not it.decided for arm in it.alive))
+        wanted = {*ledger.with_baselines(alive), *alive}
+        arms = [arm for arm in store.arms() if arm.id in wanted]
+        if sum(cell_s(store, arm.id) for arm in arms) + reserved_s(ledger) > ledger.left():
+            return None
+        ledger.observer.stage_starting("race", {arm.id: arm for arm in arms}, ledger.left())
+        return next_block(experiment, arms, block)
 
-def failed_arms(rows: Iterable[RequestRow]) -> dict[str, str]:
-    """Arms that failed more than a tenth of their requests -> what the engine said first."""
-    tried: dict[str, int] = {}
-    errors: dict[str, list[str]] = {}
-    for row in rows:
-        tried[row.arm_id] = tried.get(row.arm_id, 0) + 1
-        if row.status != "ok":
-            errors.setdefault(row.arm_id, []).append(row.error or "")
-    return {arm: said[0] for arm, said in errors.items() if len(said) > MOST_FAILED * tried[arm]}
+    def told(self, store: RunReader) -> list[Answered]:
+        """How the race stands; the advice and the fates of its arms say so, too."""
+        ledger = self.ledger
+        failed = failed_arms(store.rows())
+        if ledger.baseline.id in failed:
+            why = failed[ledger.baseline.id].splitlines()[0]
+            raise EngineError(f"plain decoding failed in the race: {why}", fix=f"see the logs in {store.folder}")
+        questions = _questions(ledger, store)
+        answered = standings(store, questions, self._experiment(), ledger.advice.asked.goal, self._noisy(store))
+        ledger.set_fates([_raced(it, answered[0], store, failed) for it in ledger.advice.fates])
+        if ledger.advice.basis != "confirmed":
+            _tell(ledger, answered[0])
+        return answered
 
+    def _experiment(self) -> Experiment:
+        return prepared_for(self.ledger.whole, self.plan, self.ledger.folder).work.experiment
 
-def log_rates(
-    rows: Iterable[RequestRow], arms: Sequence[str], prompts: Collection[str], goal: Goal, noisy: Collection[int] = ()
-) -> Floats:
-    """Logarithm of tokens per second, blocks x arms, over these prompts; nan where an arm lacks any of them.
-
-    For `latency` of all tokens over the time of prompt and answer. Blocks in `noisy` are left out.
-    """
-    sums: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    for row in rows:
-        if row.prompt_id not in prompts or row.status != "ok" or row.block in noisy:
-            continue
-        count, ms, before = row.predicted_n or 0, row.predicted_ms or 0.0, row.prompt_ms or 0.0
-        part = (count - 1, ms) if goal == "throughput" else (count, before + ms)
-        if part[0] > 0 and part[1] > 0:
-            sums.setdefault((row.block, row.arm_id), []).append(part)
-    blocks = sorted({block for block, _ in sums})
-    found = np.full((len(blocks), len(arms)), np.nan)
-    for row, block in enumerate(blocks):
-        for column, arm in enumerate(arms):
-            parts = sums.get((block, arm), [])
-            if len(parts) == len(prompts):
-                found[row, column] = math.log(1000 * sum(it[0] for it in parts) / sum(it[1] for it in parts))
-    return found
-
-
-def simplicity_of(arm: Arm, traits: EngineTraits) -> tuple[float, ...]:
-    """What is simpler comes first: nothing, then looking up, heads of the target, and draft models; shorter drafts."""
-    if arm.methods == (PLAIN,):
-        return (0.0, 0.0, 0.0, 0.0)
-    drafters = traits.drafters(arm.methods)
-    rank = 3.0 if arm.draft is not None else 1.0 if drafters <= {"lookup"} else 2.0
-    return (rank, len(arm.methods), arm.gamma or 0, float(arm.p_min or 0))
-
-
-def standings(
-    store: RunReader, questions: Sequence[Question], experiment: Experiment, goal: Goal, noisy: Collection[int] = ()
-) -> list[Answered]:
-    """How each question stands, by all that was measured: a function of the data alone."""
-    rows, traits = list(store.rows()), store.traits()
-    by_id = {arm.id: arm for arm in store.arms()}
-    kinds = {prompt.id: prompt.kind for prompt in store.prompts()}
-    failed = failed_arms(rows)
-    found: list[Answered] = []
-    for question in questions:
-        arms = tuple(arm for arm in question.arms if arm not in failed)
-        ranks = sorted({simplicity_of(by_id[arm], traits) for arm in arms})
-        prompts = [it for it, kind in kinds.items() if question.kind in ("", kind)]
-        standing = judge(
-            log_rates(rows, arms, prompts, goal, noisy),
-            simplicity=[ranks.index(simplicity_of(by_id[arm], traits)) for arm in arms],
-            margin=MARGIN,
-            error=ERROR / len(questions),
-            most_blocks=experiment.design.blocks,
-        )
-        found.append(Answered(question, arms, standing))
-    return found
+    def _noisy(self, store: RunReader) -> frozenset[int]:
+        noisy = noisy_blocks(store, None if self.ledger.whole.work.simulated else self.ledger.whole.host)
+        for block in sorted(noisy - self.noted):
+            self.ledger.observer.note(f"block {block + 1} of the race was disturbed by other programs: not counted")
+        self.noted |= noisy
+        return noisy
 
 
 def next_block(experiment: Experiment, arms: Sequence[Arm], block: int) -> tuple[Turn, ...]:
@@ -158,3 +118,74 @@ def next_block(experiment: Experiment, arms: Sequence[Arm], block: int) -> tuple
     design = experiment.design
     turns = schedule.plan([arm.id for arm in arms], block + 1, 1, design.order, design.seed)
     return tuple(turn for turn in turns if turn.block == block)
+
+
+def best_other(ledger: Ledger, answered: Answered) -> str | None:
+    """The fastest arm that drafts."""
+    ratios = {answered.arms[number]: it.point for number, it in answered.standing.ratios.items()}
+    others = [arm for arm in answered.arms if ledger.whole.work.arms[arm].speculates]
+    return max(others, key=lambda arm: ratios.get(arm, 0.0), default=None)
+
+
+def reserved_s(ledger: Ledger) -> float:
+    """Seconds that the confirmation of an arm takes."""
+    return CONFIRMATION * 2 * least_units(1) * ledger.plain_cell_s
+
+
+def _with_room(ledger: Ledger, kept: Sequence[str]) -> tuple[list[str], int]:
+    """(as many arms as can be raced, blocks); others have no room, as their fates say."""
+    left = ledger.left() - reserved_s(ledger)
+    count, blocks = len(kept), 0
+    while count:
+        blocks = int(left / (ledger.plain_cell_s * (count + 1)))
+        if blocks >= USUAL_BLOCKS or (count == 1 and blocks >= LEAST_BLOCKS):
+            break
+        count -= 1
+    if not count:
+        return [], 0
+    out = set(kept[count:])
+    ledger.set_fates(
+        [it.model_copy(update={"code": "no-room"}) if it.arm_id in out else it for it in ledger.advice.fates]
+    )
+    return list(kept[:count]), min(blocks, MOST_BLOCKS)
+
+
+def _questions(ledger: Ledger, store: RunReader) -> list[Question]:
+    """What is raced, by the arms that the race was begun with."""
+    there = {arm.id for arm in store.arms()}
+    fates = sorted(
+        (it for it in ledger.advice.fates if it.arm_id in there),
+        key=lambda it: it.predicted.point if it.predicted else 0.0,
+        reverse=True,
+    )
+    expected = {it.arm_id: {kind: speedup.point for kind, speedup in it.by_kind.items()} for it in fates}
+    others = [arm for arm in ledger.with_baselines([it.arm_id for it in fates]) if arm != ledger.baseline.id]
+    return questions_of([*(it.arm_id for it in fates), *others], ledger.baseline.id, expected)
+
+
+def _tell(ledger: Ledger, first: Answered) -> None:
+    ratios = first.standing.ratios
+    if first.leader != ledger.baseline.id:
+        decision: Decision = "speculate" if first.standing.faster_than_plain else "undecided"
+        ledger.answer(decision, "raced", first.leader, ratios.get(first.standing.leader))
+        return
+    other = best_other(ledger, first)
+    speedup = ratios.get(first.arms.index(other)) if other is not None else None
+    ledger.answer("off" if first.decided else "undecided", "raced", other, speedup)
+
+
+def _raced(fate: Fate, first: Answered, store: RunReader, failed: dict[str, str]) -> Fate:
+    """What has become of an arm by now."""
+    blocks = len({row.block for row in store.rows() if row.arm_id == fate.arm_id})
+    if not blocks:
+        return fate
+    change: dict[str, Any] = {"stage": "race", "blocks": blocks, "than": None, "ratio": None}
+    if fate.arm_id in failed:
+        return fate.model_copy(update={**change, "code": "failed", "why": failed[fate.arm_id].splitlines()[0]})
+    number = first.arms.index(fate.arm_id)
+    change["raced"] = first.standing.ratios.get(number)
+    if (out := first.standing.out.get(number)) is not None:
+        change |= {"code": out.why, "than": first.arms[out.than], "ratio": out.ratio}
+    else:
+        change["code"] = "winner" if first.decided and first.leader == fate.arm_id else "open"
+    return fate.model_copy(update=change)

@@ -265,8 +265,7 @@ def stopped_when_decided(data: RunData) -> Findings:
     yield about_run(
         "stopped-when-decided",
         "note",
-        "blocks were added, and arms left out, by what the earlier blocks showed: intervals of single arms are those of "
-        "a fixed number of blocks, and a little too narrow",
+        "blocks were added, and arms left out, by what earlier blocks had shown: intervals here take no account of it",
         "quote the confirmation of the advice, whose blocks were fixed beforehand",
         most_blocks=data.experiment.design.blocks,
     )

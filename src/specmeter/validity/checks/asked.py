@@ -37,8 +37,8 @@ def experiment_differs(data: RunData) -> Findings:
 
     An experiment stands for its arms and for a request of each in every block of every invocation; which, is computed
     again here. Arms that a study left out, because models or machines were missing, are only named. A run that stops
-    when it is decided may lack an arm in any block but the first, as a whole. Another version of specmeter may have read
-    the same experiment otherwise: then it is a doubt and nothing more.
+    when it is decided may lack an arm in any block but the first, as a whole. Another version of specmeter may have
+    read the same experiment otherwise: then it is a doubt and nothing more.
     """
     if not data.plan:
         yield unseen(None, "the plan is not recorded")
