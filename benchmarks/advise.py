@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -60,18 +59,17 @@ GRIDS = (
     Grid("dense-100m", "code", 4, 64, short=True),
     Grid("moe", "edit", 6, 96),
     Grid("hybrid", "fact", 6, 96),
-    Grid("moe-100m", "edit", 4, 64, short=True),
-    Grid("dense-400m", "code", 4, 24, short=True),
     Grid("dense", "edit", 6, 96),
-    Grid("moe", "code", 6, 96),
-    Grid("dense-100m", "edit", 4, 64, short=True),
+    Grid("moe-100m", "edit", 4, 32, short=True),
     Grid("dense", "reason", 6, 96),
-    Grid("moe-100m", "reason", 4, 64, short=True),
+    Grid("moe", "code", 6, 96),
+    Grid("dense-400m", "code", 4, 16, short=True),
     Grid("hybrid", "edit", 6, 96),
-    Grid("moe-400m", "reason", 4, 24, short=True),
-    Grid("dense-100m", "zh", 4, 64, short=True),
+    Grid("dense-100m", "edit", 4, 32, short=True),
     Grid("moe", "fact", 6, 96),
+    Grid("moe-400m", "reason", 4, 16, short=True),
     Grid("dense", "fact", 6, 96),
+    Grid("moe-100m", "reason", 4, 32, short=True),
 )
 WITHOUT_DRAFTS = ("dense-100m-edit", "dense-100m-code", "moe-100m-edit", "dense-edit", "moe-code", "hybrid-fact")
 """Grids that are asked about a second time, without a draft model."""
