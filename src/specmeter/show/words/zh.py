@@ -573,6 +573,7 @@ TEXT: dict[str, str] = {
     "threat.baseline-unlike": "基线与该配置的差别不止于起草，或缺少其提示词",
     "threat.baseline-unstable": "基线自身的波动与效应一样大",
     "threat.order-confounded": "某些配置总在区组的同一位置",
+    "threat.stopped-when-decided": "一直测到结果合意为止",
     "threat.within-run-only": "把单轮内的离散程度当作可复现性",
     "threat.incomplete-matrix": "有配置崩溃，或结果互相覆盖",
     "threat.bimodal": "平均值掩盖了两种速度",
