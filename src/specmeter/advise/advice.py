@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,7 @@ Goal = Literal["throughput", "latency"]
 Stage = Literal["screen", "race", "confirm"]
 Decision = Literal["speculate", "off", "undecided"]
 Basis = Literal["predicted", "raced", "confirmed"]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class Asked(Record):
@@ -30,7 +31,7 @@ class Asked(Record):
     """Kinds of text, of the prompts that come with specmeter."""
     from_file: str | None = None
     """An experiment whose arms are the grid."""
-    budget_s: float = 600.0
+    budget_s: Seconds = 600.0
     goal: Goal = "throughput"
     wide: bool = False
     """Threads, flash attention and types of the cache are tried as well."""
@@ -95,11 +96,11 @@ class StageRun(Record):
     """A stage that was carried out, or begun."""
 
     stage: Stage
-    folder: str
+    folder: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of its run folder within the advice's."""
     verdict: Verdict | None
     certificate_sha256: str | None
-    seconds: float
+    seconds: Seconds
     """Time that it took, over all starts."""
     blocks: int = 0
     sessions: int = 0
@@ -164,7 +165,7 @@ class Advice(Record):
     """Every arm of the grid, the one advised first."""
     left_out: tuple[LeftOutDraft, ...] = ()
     stages: tuple[StageRun, ...] = ()
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     """Time that all of it took."""
     held_out: bool = True
     """Whether it was confirmed on prompts that nothing was chosen by."""

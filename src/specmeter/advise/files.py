@@ -15,9 +15,11 @@ _MAX_BYTES = 16 * 2**20
 def read_advice(folder: Path) -> Advice:
     """The advice of a folder. Raises `UsageError` that names the file and what is wrong in it."""
     path = folder / ADVICE_NAME
-    return read_record(Advice, path, what="advice", made_by="specmeter advise", max_bytes=_MAX_BYTES, inside=True)
+    return read_record(
+        Advice, path, what="record of an advice", made_by="specmeter advise", max_bytes=_MAX_BYTES, inside=True
+    )
 
 
 def write_advice(advice: Advice, folder: Path) -> None:
     """Write it into its folder, in place of an earlier one. Raises `UsageError` when that cannot be done."""
-    write_record(advice, folder / ADVICE_NAME, what="advice", inside=True)
+    write_record(advice, folder / ADVICE_NAME, what="record of an advice", inside=True)
