@@ -18,6 +18,7 @@ from specmeter import __version__
 from specmeter.cli import streams
 
 COMMANDS = {
+    "advise": "Find the fastest way to serve a model here, with proof.",
     "run": "Run an experiment, or resume it.",
     "list": "List bundled experiments and runs.",
     "show": "Show what a run found.",
@@ -102,7 +103,7 @@ def root(ctx: click.Context) -> None:
     Start here:
       specmeter                     what is on this machine, and what to type next
       specmeter run demo            a real experiment on models that come with specmeter
-      specmeter run TARGET.gguf --draft DRAFT.gguf
+      specmeter advise TARGET.gguf  how to serve your model fastest: which draft, which length, or none
       specmeter show RUN            what it found
       specmeter doctor              what this machine can measure
     """

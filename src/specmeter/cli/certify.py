@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specmeter.cli.run import Lengths
+from specmeter.cli.settings import Lengths
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
