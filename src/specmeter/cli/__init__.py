@@ -28,6 +28,7 @@ COMMANDS = {
     "latency": "Estimate what the network costs a draft on another machine.",
     "report": "Write what a run found as a web page, figures and tables.",
     "study": "Repeat a published study and test its claims.",
+    "certify": "Certify an engine's adaptive draft lengths: do they ever lose?",
     "compare": "Compare runs: two builds, two machines, two days.",
     "site": "Build a static site of several runs and studies.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",

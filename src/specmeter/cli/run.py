@@ -173,13 +173,32 @@ def command(
         print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
+    from specmeter.show.terminal.run import print_run
+
+    screen = errors()
+    folder, state = carry_out(loaded, screen, out=out, new=new, offline=offline, probes=probes)
+    verdict = print_run(folder, as_json=as_json, everything=details)
+    if state.state != "complete":
+        screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
+        return 3
+    return 1 if verdict == "invalid" else 0
+
+
+def carry_out(
+    loaded: LoadedExperiment,
+    screen: Screen,
+    *,
+    out: Path | None,
+    new: bool,
+    offline: bool,
+    probes: Sequence[tuple[str, Probe]] = (),
+) -> tuple[Path, RunState]:
+    """Measure an experiment, or what is left of it, with everything that is said meanwhile on `screen`."""
     from specmeter.laboratory.plan import swapped, too_few
     from specmeter.laboratory.run import choose_folder, foresee, prepare
     from specmeter.show.terminal.progress import model_progress
-    from specmeter.show.terminal.run import print_run
     from specmeter.show.terminal.verdicts import print_findings
 
-    screen = errors()
     with model_progress(screen) as progress:
         prepared = prepare(loaded, offline=offline, progress=progress)
     asked = prepared.experiment
@@ -189,15 +208,10 @@ def command(
     for warning in (*swapped(arms, prepared.work.models), *too_few(prepared.experiment, arms)):
         screen.say(f"warning: {warning}", tone="doubtful")
     try:
-        state = measure_shown(prepared, folder, resumed, screen, probes)
+        return folder, measure_shown(prepared, folder, resumed, screen, probes)
     except KeyboardInterrupt:
         screen.say(f"stopped; the same command resumes {folder}", wrap=False)
         raise
-    verdict = print_run(folder, as_json=as_json, everything=details)
-    if state.state != "complete":
-        screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
-        return 3
-    return 1 if verdict == "invalid" else 0
 
 
 def _loaded(

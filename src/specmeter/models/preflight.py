@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from specmeter.errors import ModelError, UsageError
 from specmeter.models.metadata import Metadata
 from specmeter.record import Arm, DraftPair
 from specmeter.text import quoted, size
+
+if TYPE_CHECKING:
+    from specmeter.models.metadata import Metadata
 
 
 class ModelFile(Protocol):
@@ -43,8 +46,9 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "e
     traits = kind_of(engine).traits
     if "gguf" not in traits.model_formats:
         return ()
+    read: dict[str, Metadata] = {}
     for arm in arms:
-        _refuse_other_kinds(arm, models)
+        _refuse_other_kinds(arm, models, read)
     pairs = _pairs(arms, models, compared=traits.compares_drafts)
     _memory(arms, models)
     return pairs
@@ -106,15 +110,20 @@ def other_than_language_model(metadata: Metadata) -> str | None:
     return None
 
 
-def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile]) -> None:
-    """Raise `ModelError` for files that are not language models, and for drafts in a place that is not theirs."""
+def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile], read: dict[str, Metadata]) -> None:
+    """Raise `ModelError` for files that are not language models, and for drafts in a place that is not theirs.
+
+    `read` keeps what headers said: hundreds of arms share a few models.
+    """
     from specmeter.models.compatibility import METHOD_BY_ARCHITECTURE
     from specmeter.models.split import read_parts
 
     for key, name in (("targets", arm.target), ("drafts", arm.draft)):
         if name is None:
             continue
-        metadata = Metadata(read_parts(Path(models[name].path))[0])
+        if name not in read:
+            read[name] = Metadata(read_parts(Path(models[name].path))[0])
+        metadata = read[name]
         other = other_than_language_model(metadata)
         if other is not None:
             raise ModelError(
