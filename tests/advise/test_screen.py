@@ -94,7 +94,9 @@ def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
             times[request.arm_id] = times.get(request.arm_id, 0.0) + request.reply.timings.predicted_ms
     plain = times["dense/none"]
     for it in found:
-        assert it.point == pytest.approx(plain / times[it.arm.id], rel=0.08), it.arm.id
+        # Lookups follow from a pilot of 16 tokens; texts of 64 end before many such drafts would.
+        near = 0.12 if it.arm.draft is None else 0.08
+        assert it.point == pytest.approx(plain / times[it.arm.id], rel=near), it.arm.id
     best = min(times, key=lambda arm_id: times[arm_id])
     assert min(times[arm_id] for arm_id in chosen.kept) <= (1 + 2 * HAIR) * times[best]
     with RunStore.open(tmp_path / "run", readonly=True) as store:
