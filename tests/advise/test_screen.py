@@ -19,7 +19,7 @@ from test_measure import Silent
 
 MOCK = (
     "engine.kind=mock",
-    "generation.max_tokens=64",
+    "generation.max_tokens=200",
     "workloads=[{source: studies, per_kind: 2, kinds: [code, edit]}]",
 )
 
@@ -94,8 +94,8 @@ def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
             times[request.arm_id] = times.get(request.arm_id, 0.0) + request.reply.timings.predicted_ms
     plain = times["dense/none"]
     for it in found:
-        # Lookups follow from a pilot of 16 tokens; texts of 64 end before many such drafts would.
-        near = 0.12 if it.arm.draft is None else 0.08
+        # Lookups follow from a pilot of 16 tokens; what they drafted there is a sample of what others draft.
+        near = 0.1 if it.arm.draft is None else 0.08
         assert it.point == pytest.approx(plain / times[it.arm.id], rel=near), it.arm.id
     best = min(times, key=lambda arm_id: times[arm_id])
     assert min(times[arm_id] for arm_id in chosen.kept) <= (1 + 2 * HAIR) * times[best]

@@ -74,7 +74,7 @@ class Evidence:
             return reason
         texts, unread = self._texts.get(arm.baseline_id or "", {}), 0
         wanted = {prompt.id: prompt.max_tokens or generation.max_tokens for prompt in self._work.prompts[arm.id]}
-        found = Counted()
+        found = Counted(replayed=True)
         for prompt_id, max_tokens in wanted.items():
             text, tokens = text_of(texts.get(prompt_id)), self._tokens(arm.target, prompt_id)
             if not text or not tokens:
