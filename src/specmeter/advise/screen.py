@@ -157,7 +157,7 @@ class _Seen:
                     timings = request.reply.timings
                     self._prompt_shares[request.arm_id, request.prompt_id] = (timings.prompt_ms, timings.predicted_ms)
         self._measured = {session.arm_id for session in store.sessions()}
-        self._drafting = {
+        self._drafting: dict[tuple[str, str | None], float] = {
             (it.baseline_id, it.draft): fmean((one.drafting_ms or 0.0) / one.plain_ms for one in it.rounds)
             for it in store.probes()
             if it.rounds and it.draft is not None
@@ -300,7 +300,7 @@ def _leader(outlooks: Sequence[Outlook]) -> Outlook | None:
 
 def _in_turn(alive: Sequence[Outlook], leader: Outlook | None) -> Iterator[Outlook]:
     """The leader, the best of each drafter, and all others, each by what is expected."""
-    if leader not in alive:
+    if leader is None or all(it is not leader for it in alive):
         return
     first: dict[str | None, Outlook] = {leader.arm.draft: leader}
     for it in alive:
