@@ -135,7 +135,9 @@ class Forecaster:
         probe = self.scout.price(arm) if arm.id not in self._named and _modelled(arm) else None
         if probe is not None and probe.rounds:
             plain_ms = self.scout.plain_ms(probe.baseline_id)
-            self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early)
+            header = self._models[arm.target].header
+            recurrent = header is not None and header.recurrent
+            self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early, recurrent=recurrent)
         elif probe is not None:
             self._unprobed[arm.id] = probe.failure
         if not arm.synthetic_rates:
