@@ -1,12 +1,13 @@
 """How well the screen of `specmeter advise` foresees: every arm of a small grid, predicted and then measured.
 
     uv run python benchmarks/screen.py [--target dense moe hybrid dense-400m] [--blocks 2] [--tokens 64] [--folder DIR]
-        [--threads 1] [--whole-grid] [--report DIR ...]
+        [--threads 1] [--whole-grid] [--beside-others]
 
 For each target: the screen (one block of plain decoding, a short probe, drafts read the texts), what it expects of each
 arm and which it keeps; then all arms are measured on the same prompts. Told are the errors of the speedups, whether the
 best arm, or one within 2 % of it, is among those kept, and how long the screen took, part by part. With --whole-grid
-the screen alone is timed, over all arms that `advise` would price. --report reads folders of earlier calls.
+the screen alone is timed, over all arms that `advise` would price. In a --folder that is kept, what is there is only
+read.
 
 Timings say something only on a machine without other work: about 4 minutes per bench target, 25 for dense-400m.
 """
@@ -26,6 +27,7 @@ from specmeter.advise.course import Silent
 from specmeter.advise.grid import grid
 from specmeter.advise.screen import Outlook, choose, explore, look, pilots
 from specmeter.analysis.reading import read_run
+from specmeter.laboratory import scout
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.record import Estimate
 from specmeter.store import RunStore
@@ -106,7 +108,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--whole-grid", action="store_true")
+    parser.add_argument("--beside-others", action="store_true", help="count probes whatever else the machine does")
     given = parser.parse_args()
+    if given.beside_others:
+        scout.is_busy = lambda _shares, _gate: False
     settings = [
         f"generation.max_tokens={given.tokens}",
         "workloads=[{source: bench, per_kind: 1, kinds: [code, reason, edit]}]",

@@ -144,13 +144,14 @@ def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path) -> Non
         "engine.threads=1",
         "engine.context=1024",
         "workloads=[{source: bench, per_kind: 1, kinds: [code, edit]}]",
-        "arms=[{gamma: [1, 4, 8]}, {gamma: 8, p_min: 0.5, gamma_min: 2}, "
-        "{method: [ngram-simple, ngram-map-k], ngram_n: 2, gamma: [2, 4]}]",
+        "arms=[{gamma: 4}, {gamma: 8, p_min: 0.5, gamma_min: 2}, {method: ngram-simple, ngram_n: 2, gamma: 4}, "
+        "{method: [ngram-map-k, ngram-map-k4v], ngram_n: 2, gamma: 4}, {method: ngram-cache, gamma: 8}, "
+        "{method: ngram-mod, ngram_n: 4, gamma: 8, gamma_min: 2}]",
     )
     whole = prepare(grid(Asked(target="bench:dense", settings=settings), ["bench:draft-small"]))
     assert pilots(whole) == ()
     found = screened(whole, tmp_path / "run")
-    assert len(found) == 8
+    assert len(found) == 7
     assert all(it.predicted is not None and "replayed on the text of dense/none" in it.basis for it in found)
     run(whole, tmp_path / "truth", Silent())
     with RunStore.open(tmp_path / "truth", readonly=True) as store:

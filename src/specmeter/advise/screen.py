@@ -186,6 +186,8 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _Seen) -> Outlook:
     by_kind: dict[str, Estimate] = {}
     try:
         known = forecaster.sources(arm)
+        if isinstance(known, str):
+            return Outlook(arm, None, {}, known, None)
         draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance))
         draws, tau = draw.speedups(known.acceptance)
         for kind, prompts in seen.kinds.items():
