@@ -30,6 +30,7 @@ MAKERS = [
     *(SOURCE / "audit" / f"{name}.py" for name in ("across", "assumptions", "counters", "judge", "speedup", "traffic")),
     SOURCE / "analysis" / "consumption.py",
     SOURCE / "analysis" / "prediction" / "forecast.py",
+    SOURCE / "laboratory" / "evidence.py",
     SOURCE / "laboratory" / "scout.py",
     SOURCE / "profile" / "arms.py",
     SOURCE / "record" / "traits.py",

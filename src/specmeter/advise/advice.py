@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from specmeter.record import Arm, EngineIdentity, Estimate, Host, ModelIdentity, Record
 from specmeter.verdicts import Verdict
 
-ADVICE_NAME = "advice.json"
 Goal = Literal["throughput", "latency"]
 Stage = Literal["screen", "race", "confirm"]
 Decision = Literal["speculate", "off", "undecided"]
 Basis = Literal["predicted", "raced", "confirmed"]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class Asked(Record):
@@ -31,7 +31,7 @@ class Asked(Record):
     """Kinds of text, of the prompts that come with specmeter."""
     from_file: str | None = None
     """An experiment whose arms are the grid."""
-    budget_s: float = 600.0
+    budget_s: Seconds = 600.0
     goal: Goal = "throughput"
     wide: bool = False
     """Threads, flash attention and types of the cache are tried as well."""
@@ -53,6 +53,10 @@ class Fate(Record):
     arm_id: str
     predicted: Estimate | None = None
     """Speedup over plain decoding that the screen expects."""
+    raced: Estimate | None = None
+    """The same as the race measured it."""
+    confirmed: Estimate | None = None
+    """The same as the confirmation measured it."""
     by_kind: dict[str, Estimate] = Field(default_factory=dict[str, Estimate])
     """The same on each kind of text, where there are several."""
     basis: str = ""
@@ -92,14 +96,35 @@ class StageRun(Record):
     """A stage that was carried out, or begun."""
 
     stage: Stage
-    folder: str
+    folder: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of its run folder within the advice's."""
     verdict: Verdict | None
     certificate_sha256: str | None
-    seconds: float
+    seconds: Seconds
     """Time that it took, over all starts."""
     blocks: int = 0
     sessions: int = 0
+    prompts: int = 0
+
+
+class Changed(Record):
+    """Something that is not what it was when an earlier advice was given."""
+
+    what: Literal["host", "engine", "target", "draft", "specmeter"]
+    before: str
+    """In a few words: a build, a processor, the first digits of a hash."""
+    now: str
+
+
+class Again(Record):
+    """An earlier advice held against what is measured now."""
+
+    holds: Literal["holds", "does-not-hold", "cannot-tell"]
+    before: Estimate | None
+    """Speedup that the earlier advice told."""
+    made_at: float
+    """When that was."""
+    changed: tuple[Changed, ...] = ()
 
 
 class Advice(Record):
@@ -117,6 +142,10 @@ class Advice(Record):
     """The arm to use, or the best so far; None for plain decoding."""
     speedup: Estimate | None
     """Of `arm` over plain decoding (of the best other arm where the decision is `off`), by `basis`."""
+    speedup_of: str | None = None
+    """Id of the arm that `speedup` is of, where it is not `arm`: the best of those that do not help."""
+    tau: Estimate | None = None
+    """Tokens that each step of this arm emits; over `speedup`, what a step costs in plain ones."""
     verdict: Verdict | None
     """Of the stage that `basis` names; None for a prediction."""
     why_undecided: str = ""
@@ -130,13 +159,17 @@ class Advice(Record):
     """Program -> its command line, for the arm (or for plain decoding where the decision is `off`)."""
     by_kind: tuple[OfKind, ...] = ()
     """Where kinds of text differ in what is best for them."""
+    arms: tuple[Arm, ...] = ()
+    """The arms of the grid, which `fates` name, and plain decoding: how each drafts and how long."""
     fates: tuple[Fate, ...] = ()
     """Every arm of the grid, the one advised first."""
     left_out: tuple[LeftOutDraft, ...] = ()
     stages: tuple[StageRun, ...] = ()
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     """Time that all of it took."""
     held_out: bool = True
     """Whether it was confirmed on prompts that nothing was chosen by."""
     again_of: str | None = None
     """Certificate of the confirmation that this one repeats."""
+    again: Again | None = None
+    """What came of repeating it."""

@@ -1,4 +1,4 @@
-"""How runs, comparisons, audits and predictions show themselves in a notebook: the answer first, as on the screen."""
+"""How runs, comparisons, advices, audits and predictions show themselves in a notebook: the answer first."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from specmeter.advise.advice import Advice
 from specmeter.analysis.comparison import RunComparison
 from specmeter.analysis.prediction.speedup import Predicted
 from specmeter.audit.reading import Audit, tally
+from specmeter.show import advice_sentence as said
+from specmeter.show.advice_tables import compared
 from specmeter.show.formats import html
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
@@ -16,7 +19,7 @@ from specmeter.show.sentence import comparison_sentence, sentence
 from specmeter.show.table import Cell, Table, estimated, numbers, row, text
 from specmeter.show.terminal.predict import best_line
 from specmeter.show.words import words
-from specmeter.text import printable
+from specmeter.text import pasted, printable
 from specmeter.verdicts import grouped
 
 if TYPE_CHECKING:
@@ -71,6 +74,22 @@ class ShownComparison(RunComparison):
         ratios = numbers("reference, tok/s", "other, tok/s", "rate, x", "speedup, x")
         columns = (*text(" "), *ratios, *text("conclusion"))
         return _page(comparison_sentence(self, english), Table("arms", columns, rows))
+
+
+class ShownAdvice(Advice):
+    """An advice that shows itself."""
+
+    def __str__(self) -> str:
+        return said.headline(self, said.names_of(self)).told(words("en"))
+
+    def _repr_html_(self) -> str:
+        english, names = words("en"), said.names_of(self)
+        phrases = (said.by_kind(self, names), said.reason(self), said.counts(self))
+        commands = "".join(f"<pre>{_safe(pasted(command))}</pre>" for command in said.commands(self).values())
+        verdict = f'; <strong style="color:{_COLOURS[self.verdict]}">{self.verdict}</strong>' if self.verdict else ""
+        told = "".join(f"<p>{_safe(phrase.told(english))}</p>" for phrase in phrases if phrase is not None)
+        table = html(compared(self, names), english) if self.fates else ""
+        return f"<div><p><strong>{_safe(str(self))}</strong>{verdict}</p>{commands}{told}{table}</div>"
 
 
 class ShownAudit(Audit):

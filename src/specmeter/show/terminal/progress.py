@@ -103,10 +103,10 @@ class RunProgress:
         self._task = TaskID(0)
         if screen.is_terminal:
             self._progress = Progress(
-                _words("{task.description}"),
+                plain_column("{task.description}"),
                 BarColumn(bar_width=24),
-                _words("{task.completed}/{task.total}"),
-                _words("{task.fields[left]}"),
+                plain_column("{task.completed}/{task.total}"),
+                plain_column("{task.fields[left]}"),
                 console=screen,
                 transient=True,
                 auto_refresh=False,
@@ -245,7 +245,7 @@ class ModelProgressBar:
             return
         if self._progress is None:
             self._progress = Progress(
-                _words("preparing model {task.description}"),
+                plain_column("preparing model {task.description}"),
                 BarColumn(bar_width=24),
                 DownloadColumn(),
                 TransferSpeedColumn(),
@@ -280,8 +280,8 @@ def part_progress(
     if not screen.is_terminal:
         yield tell
         return
-    counts: tuple[ProgressColumn, ...] = (_words("{task.completed}/{task.total}"), TimeRemainingColumn())
-    columns = (_words("{task.description}"), BarColumn(24), *((TimeElapsedColumn(),) if tenths else counts))
+    counts: tuple[ProgressColumn, ...] = (plain_column("{task.completed}/{task.total}"), TimeRemainingColumn())
+    columns = (plain_column("{task.description}"), BarColumn(24), *((TimeElapsedColumn(),) if tenths else counts))
     with Progress(*columns, console=screen, transient=True) as bars:
         task, now = bars.add_task("starting", total=None), ""
 
@@ -296,5 +296,6 @@ def part_progress(
         yield show
 
 
-def _words(form: str) -> TextColumn:
+def plain_column(form: str) -> TextColumn:
+    """A column of a display in which nothing is markup."""
     return TextColumn(form, markup=False)

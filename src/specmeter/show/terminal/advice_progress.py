@@ -1,0 +1,138 @@
+"""What a person sees on stderr while an advice is found: the stage, who is still in, time left, and the best so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskID
+from rich.text import Text
+
+from specmeter.numbers.rates import decode_rate
+from specmeter.show import advice_sentence as said
+from specmeter.show.names import Names
+from specmeter.show.terminal.progress import plain_column
+from specmeter.show.words import words
+from specmeter.text import counted, duration, printable, rate
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Advice, Stage
+    from specmeter.errors import EngineError
+    from specmeter.experiments.schedule import Turn
+    from specmeter.record import Arm, Request
+    from specmeter.show.terminal.console import Screen
+
+_ENGLISH = words("en")
+_DOES = {
+    "screen": "screen: generates texts by plain decoding, and predicts every configuration on them",
+    "race": "race: compares {arms}",
+    "confirm": "confirmation: measures {arms} anew, on other prompts where there are some",
+}
+
+
+class AdviceProgress:
+    """Observer of an advice (`advise.course`) that reports to stderr: a live display on a terminal, lines elsewhere."""
+
+    def __init__(self, screen: Screen, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._screen = screen
+        self._budget_s = budget_s
+        self._clock = clock
+        self._ends = clock() + budget_s
+        self._stage: Stage | None = None
+        self._names = Names()
+        self._answer = ""
+        self._now = ""
+        self._count = 0
+        self._requests = 0
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+        if screen.is_terminal:
+            self._progress = Progress(
+                plain_column("{task.description}"),
+                BarColumn(bar_width=24),
+                plain_column("{task.fields[left]}"),
+                console=screen,
+                transient=True,
+                auto_refresh=False,
+            )
+            self._task = self._progress.add_task("starting", total=budget_s, left="")
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Keep the display on the screen meanwhile. It is drawn once a second: more would take from the engine."""
+        if self._progress is None:
+            yield
+            return
+        with Live(console=self._screen, refresh_per_second=1, transient=True, get_renderable=self._display):
+            yield
+
+    def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None:
+        """A stage, or a block of the race, starts with these arms and so much of the budget left."""
+        self._ends = self._clock() + left_s
+        self._names = Names(arms.values())
+        rivals = sum(arm.speculates for arm in arms.values())
+        told = counted(rivals, "configuration") + " with plain decoding"
+        text = _DOES[stage].format(arms=told)
+        if stage != self._stage or rivals != self._count:
+            self._line(text if self._progress else f"{text}; {self._left()}")
+        self._stage, self._count, self._now = stage, rivals, ""
+        if self._progress is not None:
+            self._progress.update(self._task, description=stage)
+
+    def told(self, advice: Advice) -> None:
+        """The best so far: the first answer stays on the screen, later ones where they differ."""
+        names = said.names_of(advice)
+        answer = said.headline(advice, names).told(_ENGLISH)
+        if answer == self._answer:
+            return
+        first = "first answer" if not self._answer else "so far"
+        self._answer = answer
+        if self._progress is None or first == "first answer":
+            self._line(f"{first}: {answer}")
+
+    def note(self, text: str) -> None:
+        """Something that a reader should know now."""
+        self._line(text)
+
+    def looking_ahead(self, arm_id: str) -> None:
+        """See `measure.Observer`."""
+        self._now = f"finding out what steps of {self._called(arm_id)} cost"
+
+    def session_starting(self, cell: Turn, requests: int) -> None:
+        """See `measure.Observer`."""
+        self._requests = requests
+        self._now = f"{self._called(cell.arm_id)}: {counted(requests, 'request')}"
+        if self._progress is None:
+            self._line(f"{self._stage or 'starting'}: {self._now}; {self._left()}")
+
+    def request_done(self, request: Request) -> None:
+        """See `measure.Observer`."""
+        self._requests -= 1
+        reached = decode_rate(request.reply.timings) if request.reply else None
+        told = f", {rate(reached)}" if reached else ""
+        self._now = f"{self._called(request.arm_id)}: {counted(max(0, self._requests), 'request')} to go{told}"
+
+    def session_failed(self, arm_id: str, error: EngineError) -> None:
+        """See `measure.Observer`."""
+        self._line(f"warning: {self._called(arm_id)}: {error.message}")
+
+    def _display(self) -> RenderableType:
+        assert self._progress is not None
+        left_s = max(0.0, self._ends - self._clock())
+        self._progress.update(self._task, completed=self._budget_s - left_s, left=self._left())
+        lines = [self._now, f"so far: {self._answer}" if self._answer else ""]
+        shown = [Text(printable(line), "dim", no_wrap=True, overflow="ellipsis") for line in lines if line]
+        return Group(self._progress, *shown)
+
+    def _called(self, arm_id: str) -> str:
+        return self._names.told(arm_id, _ENGLISH)
+
+    def _left(self) -> str:
+        return f"{duration(max(0.0, self._ends - self._clock()))} left"
+
+    def _line(self, text: str) -> None:
+        self._screen.say(text, wrap=False)

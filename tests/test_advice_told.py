@@ -1,0 +1,273 @@
+"""How an advice is told: in one line first, with its proof, in both languages, on any screen, whatever is in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from advices import ALL, BEST, FATES, GRID, NGRAM, PLAIN, confirmed, est, off, repeated, undecided
+from specmeter.advise.advice import Advice, Fate, StageRun
+from specmeter.advise.files import read_advice, write_advice
+from specmeter.errors import EngineError, UsageError
+from specmeter.experiments.schedule import Turn
+from specmeter.show import advice_sentence as said
+from specmeter.show.notebook import ShownAdvice
+from specmeter.show.terminal import advice as terminal
+from specmeter.show.terminal.advice_progress import AdviceProgress
+from specmeter.show.terminal.console import Screen
+from specmeter.show.words import LANGUAGES, words
+
+FOLDER = Path("specmeter-runs/advise-dense")
+ENGLISH = words("en")
+CODES = get_args(Fate.model_fields["code"].annotation)
+
+
+def headline(advice: Advice) -> str:
+    return said.headline(advice, said.names_of(advice)).told(ENGLISH)
+
+
+def printed(
+    advice: Advice, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int = 120, **how: Any
+) -> str:
+    monkeypatch.setattr(terminal, "output", lambda *_: Screen(width=width))
+    terminal.print_advice(advice, FOLDER, **({"as_json": False} | how))
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (
+            "confirmed",
+            "dense: speculate with small draft, 4 tokens: 1.92x [1.85, 2.00], confirmed on 4 other prompts in 4 blocks",
+        ),
+        (
+            "off",
+            "dense: off: no configuration is faster; the best, small draft, 4 tokens, runs at 0.93x [0.90, 0.96], "
+            "confirmed on 4 other prompts in 4 blocks",
+        ),
+        ("nothing", "dense: off: there is nothing to speculate with"),
+        (
+            "budget",
+            "dense: undecided (the budget is spent); the best so far, small draft, 4 tokens, runs at "
+            "1.03x [0.94, 1.13], raced in 4 blocks, not confirmed",
+        ),
+        ("at-once", "dense: undecided (interrupted); no configuration was compared yet"),
+        ("predicted", "dense: probably small draft, 4 tokens: 1.95x [1.77, 2.15] predicted, nothing compared yet"),
+        (
+            "again-off",
+            "dense: the advice of 2026-05-28 holds: off; the best, small draft, 4 tokens, runs at 0.93x [0.89, 0.97], "
+            "confirmed on 4 other prompts in 4 blocks; then at 1.90x [1.83, 1.98]",
+        ),
+    ],
+)
+def test_the_answer_is_one_sentence(name: str, line: str) -> None:
+    assert headline(ALL[name]) == line
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_advice_is_told_in_both_languages(name: str) -> None:
+    advice, names = ALL[name], said.names_of(ALL[name])
+    phrases = [
+        said.headline(advice, names),
+        said.by_kind(advice, names),
+        said.reason(advice),
+        said.counts(advice),
+        said.would_decide(advice, FOLDER),
+        said.what_next(advice),
+        *said.about_numbers(advice),
+        *(note.text for note in said.notes(advice, FOLDER, names)),
+        *(said.fate_told(fate, advice, names) for fate in advice.fates),
+        *(said.fate_in_short(fate, advice) for fate in advice.fates),
+    ]
+    for phrase in filter(None, phrases):
+        english, chinese = (phrase.told(words(language)) for language in LANGUAGES)
+        assert english != chinese
+        assert re.search("[\u4e00-\u9fff]", chinese)
+        assert not re.search(r"\{\w+\}", english + chinese)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_fate_is_told_with_its_numbers_and_without(code: Any) -> None:
+    whole = FATES[1].model_copy(update={"code": code, "why": "a reason"})
+    bare = Fate(arm_id=BEST.id, code=code, stage="screen")
+    advice, names = confirmed(), said.names_of(confirmed())
+    told = {said.fate_told(fate, advice, names).told(ENGLISH) for fate in (whole, bare)}
+    assert len(told) == (1 if code == "winner" else 2)
+
+
+@pytest.mark.parametrize("name", ["interrupted", "budget", "not-confirmed", "too-noisy", "invalid"])
+def test_undecided_says_why_and_what_would_decide_it(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = printed(ALL[name], capsys, monkeypatch)
+    assert text.startswith("dense: undecided (")
+    assert "To decide it: " in text
+    assert "Measure again" not in text
+    assert ("llama-server" in text) == (name != "invalid")
+
+
+def test_a_reason_of_a_later_version_is_told_as_it_is() -> None:
+    assert headline(undecided("out-of-patience")).startswith("dense: undecided (out-of-patience); ")
+
+
+def test_kinds_that_differ_have_an_answer_each() -> None:
+    advice = ALL["by-kind"]
+    told = said.by_kind(advice, said.names_of(advice))
+    assert told is not None
+    assert told.told(ENGLISH) == (
+        "By kind of text: code: small draft, 8 tokens, 1.90x [1.83, 1.98]; chat: off; "
+        "zh: undecided (small draft, 2 tokens, 1.01x [0.92, 1.11])"
+    )
+
+
+def test_all_of_the_grid_is_accounted_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = said.counts(confirmed())
+    assert counts is not None
+    found = [int(number) for number in re.findall(r"\d+", counts.told(ENGLISH))]
+    assert found[0] == len(FATES) == sum(found[1:])
+    text = printed(confirmed(), capsys, monkeypatch, everything=True)
+    table = text[text.index("All configurations") :]
+    assert all(said.names_of(confirmed()).told(arm.id, ENGLISH) in table for arm in GRID)
+
+
+def test_three_notes_and_the_rest_with_details(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advice = confirmed(held_out=False, verdict="suspect")
+    text = printed(advice, capsys, monkeypatch)
+    assert text.count("\n- ") == terminal.MOST_NOTES + 1
+    assert "- 1 more note, with `--details`" in text
+    assert printed(advice, capsys, monkeypatch, everything=True).count("\n- ") == terminal.MOST_NOTES + 1
+
+
+def test_what_other_programs_are_given_was_not_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = printed(ALL["elsewhere"], capsys, monkeypatch)
+    assert "  llama-server\nfor vllm (not measured there):\n  vllm serve x\n" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_legible_on_any_screen(
+    name: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = printed(ALL[name], capsys, monkeypatch, width, everything=True)
+    assert "\x1b" not in text
+    pasted = ("  ", "advice folder:")
+    lines = [line.rstrip() for line in text.splitlines() if not line.startswith(pasted)]
+    assert [line for line in lines if len(line) > width] == []
+    assert "\u202e" not in text
+
+
+def test_the_json_is_the_record_and_the_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for advice in (off(), ALL["hostile"]):
+        text = printed(advice, capsys, monkeypatch, as_json=True)
+        found = json.loads(text)
+        assert found.pop("headline") == headline(advice)
+        assert found.pop("folder") == str(FOLDER)
+        assert set(found.pop("names")) == {fate.arm_id for fate in advice.fates}
+        assert Advice.model_validate(found) == advice
+        assert "\x1b" not in text
+
+
+def test_an_advice_is_read_with_distrust(tmp_path: Path) -> None:
+    advice = repeated("holds")
+    write_advice(advice, tmp_path)
+    assert read_advice(tmp_path) == advice
+    path = tmp_path / "advice.json"
+    whole = path.read_text(encoding="utf-8")
+    for broken in ("", "[]", whole.replace('"screen"', '"../../elsewhere"'), whole.replace("200.0", "1e300")):
+        path.write_text(broken, encoding="utf-8")
+        with pytest.raises(UsageError, match="is not a record of an advice"):
+            read_advice(tmp_path)
+    if hasattr(os, "symlink"):
+        path.unlink()
+        (tmp_path / "other.json").write_text(whole, encoding="utf-8")
+        path.symlink_to(tmp_path / "other.json")
+        with pytest.raises(UsageError, match="link"):
+            read_advice(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", "/etc", "a\x1b"])
+def test_a_stage_is_a_folder_of_the_advice(name: str) -> None:
+    with pytest.raises(ValueError, match="folder"):
+        StageRun(stage="race", folder=name, verdict=None, certificate_sha256=None, seconds=1.0)
+
+
+def test_a_speedup_of_the_whole_answer_is_told_as_such() -> None:
+    advice = confirmed(asked=confirmed().asked.model_copy(update={"goal": "latency"}), speedup=est(1.5))
+    assert said.reason(advice) is None
+    assert said.about_numbers(advice)[0].told(ENGLISH) == "Speedups of the whole answer, its prompt included."
+
+
+class Steps:
+    """A clock that a test moves."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def progress_lines(*, terminal: bool) -> str:
+    """What is printed while an advice is found: first answer, race, block, answer."""
+    stream, clock = io.StringIO(), Steps()
+    screen = Screen(file=stream, width=100, force_terminal=terminal, color_system=None)
+    progress = AdviceProgress(screen, 600.0, clock)
+    arms = {arm.id: arm for arm in (PLAIN, *GRID)}
+    raced = {arm_id: arms[arm_id] for arm_id in (PLAIN.id, BEST.id, NGRAM.id)}
+    with progress.shown():
+        progress.stage_starting("screen", {PLAIN.id: PLAIN}, 600.0)
+        progress.session_starting(Turn(0, 0, 0, PLAIN.id), 4)
+        clock.now += 40
+        progress.told(ALL["predicted"])
+        for _ in range(2):
+            progress.stage_starting("race", raced, 550.0)
+        progress.looking_ahead(BEST.id)
+        progress.session_starting(Turn(0, 0, 1, BEST.id), 1)
+        progress.session_failed(BEST.id, EngineError("the server \x1b[2J went away", fix="none"))
+        progress.told(undecided("budget"))
+        progress.told(undecided("budget"))
+        progress.note("measured again: block 2, since it stalled")
+    return stream.getvalue()
+
+
+def test_progress_off_a_terminal_is_lines() -> None:
+    assert progress_lines(terminal=False).splitlines() == [
+        "screen: generates texts by plain decoding, and predicts every configuration on them; 10 min 00 s left",
+        "screen: no speculation: 4 requests; 10 min 00 s left",
+        "first answer: dense: probably small draft, 4 tokens: 1.95x [1.77, 2.15] predicted, nothing compared yet",
+        "race: compares 2 configurations with plain decoding; 9 min 10 s left",
+        "race: small draft, 4 tokens: 1 request; 9 min 10 s left",
+        "warning: small draft, 4 tokens: the server \ufffd[2J went away",
+        "so far: dense: undecided (the budget is spent); the best so far, small draft, 4 tokens, runs at "
+        "1.03x [0.94, 1.13], raced in 4 blocks, not confirmed",
+        "measured again: block 2, since it stalled",
+    ]
+
+
+def test_progress_on_a_terminal_keeps_the_first_answer() -> None:
+    text = progress_lines(terminal=True)
+    assert "first answer: dense: probably small draft, 4 tokens" in text
+    assert "9 min 10 s left" in text
+    assert "so far: dense: undecided" in text
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_shows_itself_in_a_notebook(name: str) -> None:
+    shown = ShownAdvice(**vars(ALL[name]))
+    page = shown._repr_html_()
+    assert str(shown) == headline(ALL[name])
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert ("llama-server" in page) == (name not in ("invalid", "hostile"))
