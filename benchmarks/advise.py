@@ -208,27 +208,19 @@ Rates = dict[Keys, NDArray[np.float64]]
 
 
 def rates(folder: Path) -> tuple[Rates, dict[Keys, float]]:
-    """(rates, seconds that its sessions took) of all arms of a run."""
-    run = load(folder)
+    """(rates, seconds that its sessions took, starting included) of all arms of a run."""
+    seconds: dict[Keys, float] = defaultdict(float)
     with RunStore.open(folder, readonly=True) as store:
         arms = {arm.id: () if arm.role == "baseline" else keys(arm.model_dump()) for arm in store.arms()}
-    tokens: dict[Keys, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-    spans: dict[tuple[str, Keys], list[float]] = {}
-    for request in run.requests():
-        if request.reply is None or request.reply.timings is None:
-            continue
-        timings, key = request.reply.timings, arms[request.arm_id]
-        pool = tokens[key][request.block]
-        pool[0] += timings.predicted_n - 1
-        pool[1] += timings.predicted_ms
-        spans.setdefault((request.session_id, key), []).append(request.started_at)
-        spans[request.session_id, key].append(request.started_at + request.reply.wall_ms / 1000)
-    # A session ends where the next one begins: starting an engine is part of what a grid costs.
-    ordered = sorted((min(times), max(times), key) for (_, key), times in spans.items())
-    seconds: dict[Keys, float] = defaultdict(float)
-    for place, (begun, ended, key) in enumerate(ordered):
-        seconds[key] += ended - (ordered[place - 1][1] if place else begun)
-    return {key: np.log([n / ms for _, (n, ms) in sorted(blocks.items())]) for key, blocks in tokens.items()}, seconds
+        for session in store.sessions():
+            seconds[arms[session.arm_id]] += (session.ended_at or session.started_at) - session.started_at
+    pools: dict[Keys, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+    for request in load(folder).requests():
+        if request.reply is not None and request.reply.timings is not None:
+            pool = pools[arms[request.arm_id]][request.block]
+            pool[0] += request.reply.timings.predicted_n - 1
+            pool[1] += request.reply.timings.predicted_ms
+    return {key: np.log([n / ms for _, (n, ms) in sorted(blocks.items())]) for key, blocks in pools.items()}, seconds
 
 
 def in_question(case: Case, measured: Rates) -> Rates:
@@ -287,6 +279,8 @@ def print_table(out: Path, cases: Sequence[Case]) -> None:
             continue
         grid, seconds = rates(folder / "grid")
         grid = in_question(case, grid)
+        if min(len(blocks) for blocks in grid.values()) < BLOCKS:
+            continue
         key = advised(case, out)
         best = max(grid, key=lambda it: grid[it].mean())
         duel = rates(folder / f"duel-{case.suffix}")[0] if (folder / f"duel-{case.suffix}").exists() else grid

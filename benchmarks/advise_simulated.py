@@ -227,7 +227,13 @@ class Advised:
     raced: tuple[int, ...] = ()
     state: str = "open"
     """Of the race: `winner`, `equivalent`, or open, also where too little was at stake to go on."""
+    at_stake: float | None = None
     blocks: int = 0
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the arm was told from all others that were raced, or next to nothing is lost by taking it."""
+        return self.state != "open" or (self.at_stake is not None and self.at_stake < ENOUGH)
 
 
 def advise(it: Machine, rng: np.random.Generator, most: int, errors: tuple[float, float], blocks_of: int) -> Advised:
@@ -243,7 +249,7 @@ def advise(it: Machine, rng: np.random.Generator, most: int, errors: tuple[float
     order = [int(a) for a in np.argsort(-predicted) if a and predicted[a] + doubt > max(0.0, best - doubt)]
     raced = sorted([0, *order[:most]])
     leader, off_shown, faster, blocks = 0, len(raced) == 1, False, 0
-    ratio, state = None, "open"
+    ratio, state, at_stake = None, "open", None
     if len(raced) > 1:
         rows: Cells = []
         alive = raced
@@ -258,7 +264,7 @@ def advise(it: Machine, rng: np.random.Generator, most: int, errors: tuple[float
                 or (enough and (found.faster_than_plain or not found.leader))
             ):
                 break
-        state = found.state
+        state, at_stake = found.state, found.at_stake
         leader, faster, blocks = raced[found.leader], found.faster_than_plain, len(rows)
         off_shown = leader == 0 and found.state != "open"
         other = max(found.ratios, key=lambda place: found.ratios[place].point)
@@ -277,7 +283,7 @@ def advise(it: Machine, rng: np.random.Generator, most: int, errors: tuple[float
         leader = 0
     else:
         decision = "undecided"
-    return Advised(decision, leader, it.seconds, tuple(raced), state, blocks)
+    return Advised(decision, leader, it.seconds, tuple(raced), state, at_stake, blocks)
 
 
 def fixed_grid(it: Machine, seconds: float) -> int:
@@ -345,9 +351,9 @@ def print_results(found: dict[bool, list[tuple[Advised, Machine, dict[str, float
         rash = sum(a.decision == "speculate" and m.truth[a.arm] <= m.truth[0] for a, m in decided)
         for what, some in (
             ("decided", decided),
-            ("decided by the race", [(a, m) for a, m in decided if a.state != "open"]),
-            ("decided without it", [(a, m) for a, m in decided if len(a.raced) == 1]),
-            ("speculate, best arm not told from others", [(a, m) for a, m in decided if a.arm and a.state == "open"]),
+            ("speculate, told from all others", [(a, m) for a, m in decided if a.arm and a.told_apart]),
+            ("speculate, not told from all others", [(a, m) for a, m in decided if a.arm and not a.told_apart]),
+            ("off", [(a, m) for a, m in decided if not a.arm]),
         ):
             lost = [(a, m) for a, m in some if m.truth.max() - m.truth[a.arm] > math.log1p(MARGIN)]
             there = sum(m.searched.max() - m.searched[a.arm] > math.log1p(MARGIN) for a, m in some)
