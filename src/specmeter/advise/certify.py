@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -128,31 +129,40 @@ def certify(folder: Path) -> Certification:
     """Rule on every controller of a run, finished or not, by what it holds. Raises `StoreError`, and `UsageError` where
     no arm is a controller, or nothing to hold it against was measured."""
     report = read_run(folder)
-    with RunStore.open(folder, readonly=True) as store:
+    found = certification_of(report)
+    if found is None:
+        raise UsageError(
+            f"{folder}: no arm of this run is a controller",
+            fix="name an experiment whose arms have a `policy`, a `p_min`, or flags of their own",
+        )
+    if not found.controllers:
+        raise UsageError(
+            f"{folder}: controllers, plain decoding and fixed lengths share no prompt that was measured",
+            fix="measure them with `specmeter certify EXPERIMENT`, or let the run finish",
+        )
+    return found
+
+
+def certification_of(report: RunReport) -> Certification | None:
+    """The rulings on the controllers of a run, of those that met a fixed length; None where no arm is a controller.
+    Raises `StoreError`."""
+    with RunStore.open(report.folder, readonly=True) as store:
         experiment = Experiment.model_validate_json(store.experiment_json, context=ON_RECORD)
-        ids = {arm.id: number for number, arm in enumerate(report.arms)}
-        table = RequestTable(store.rows(), ids)
         controllers = [arm for arm in report.arms if is_controller(arm, experiment)]
         if not controllers:
-            raise UsageError(
-                f"{folder}: no arm of this run is a controller",
-                fix="name an experiment whose arms have a `policy`, a `p_min`, or flags of their own",
-            )
+            return None
+        ids = {arm.id: number for number, arm in enumerate(report.arms)}
+        table = RequestTable(store.rows(), ids)
         found: list[Certified] = []
         for arm in controllers:
             fixed = fixed_lengths(arm, report.arms, experiment)
             usable = [it for it in fixed if it.id not in report.invalid and len(_decoded(table, ids[it.id]))]
             sides = _Sides(table, ids, arm, tuple(usable))
-            prompts = sides.prompts
-            if not len(prompts):
-                raise UsageError(
-                    f"{folder}: {arm.id}, plain decoding and a fixed length share no prompt that was measured",
-                    fix="measure them with `specmeter certify EXPERIMENT`, or let the run finish",
-                )
-            oracle = oracle_times(store, experiment, table, ids, prompts, arm, usable)
-            found.append(_certified(report, sides, fixed, oracle))
+            if len(sides.prompts):
+                oracle = oracle_times(store, experiment, table, ids, sides.prompts, arm, usable)
+                found.append(_certified(report, sides, fixed, oracle))
     return Certification(
-        folder=str(folder),
+        folder=str(report.folder),
         name=report.name,
         complete=report.state.state == "complete",
         arms=report.arms,
@@ -176,7 +186,7 @@ class _Sides:
     def off(self) -> str:
         return self.controller.baseline_id or ""
 
-    @property
+    @cached_property
     def prompts(self) -> Ints:
         """Numbers of the prompts."""
         if not self.fixed:

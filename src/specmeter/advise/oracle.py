@@ -99,9 +99,10 @@ def oracle_times(
     lengths = [read.get(table.prompts[int(prompt)]) for prompt in prompts]
     known = [it for it in lengths if it is not None]
     if len(known) < len(lengths):
-        said = store.profiled()
-        why = f" ({said.reason})" if said is not None and said.reason else ""
-        return f"the draft has not read {len(lengths) - len(known)} of {len(lengths)} texts{why}"
+        said, missing = store.profiled(), len(lengths) - len(known)
+        if said is not None and said.reason:
+            return f"the draft has not read {missing} of {len(lengths)} texts: {said.reason}"
+        return f"the draft has not read {missing} of {len(lengths)} texts"
     sides = [off, controller.id, *(arm.id for arm in fixed)]
     cells, ms = _whole_blocks(table, [numbers[it] for it in sides], prompts, [len(text) for text, _ in known])
     if not cells:
@@ -115,8 +116,8 @@ def oracle_times(
         typical = np.exp(np.log(relative).mean(axis=1))
         whole = fit_costs(walks, typical.ravel().tolist(), gammas)
         of_blocks = [fit_costs(walks, relative[:, block].ravel().tolist(), gammas) for block in range(len(cells))]
-    except UsageError as error:
-        return error.message
+    except UsageError:
+        return "too little was measured to learn what steps cost"
     best = [best_walk(text, whole.costs, limits) for text, limits in known]
     paid = np.array([[walk.cost(fit.costs) for walk in best] for fit in of_blocks])
     kinds = np.zeros(len(table.prompts), dtype=np.int64)

@@ -18,7 +18,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__
-from specmeter.show import run_tables
+from specmeter.show import certification, run_tables
 from specmeter.show.figure import Figure, specification
 from specmeter.show.run_arms import choices
 from specmeter.show.run_figures import run_figures
@@ -59,7 +59,9 @@ def run_page(
         name in figures for name in ("parts", "positions", "accepted", "lookahead", "cost", "union")
     )
     study = ["study"] if document.study else []
-    sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
+    certified = document.certification.controllers if document.certification else ()
+    sections = [*study, "comparison", *(["controllers"] if certified else []), *(["why"] if why else [])]
+    sections += ["prompts", "validity", "environment", "repeat"]
     return render(
         "run.html",
         languages,
@@ -70,6 +72,9 @@ def run_page(
         document=document,
         tables=run_tables.all_tables(document),
         heads=_heads(run.answers),
+        certified=certified,
+        certification=certification,
+        ruling_of=lambda one, words: certification.sentence(one, words, document.names),
         lines=_lines(document),
         filters=choices(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
