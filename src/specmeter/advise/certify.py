@@ -104,6 +104,8 @@ class Certified(Record):
     """Why there is no oracle; empty where there is one."""
     longest: int = 0
     """Longest draft that the oracle may choose."""
+    probed: bool = False
+    """Whether the oracle's costs between the fixed lengths have the shape of a step probe; else straight lines."""
     unexplained: float | None = None
     """Standard deviation of the logarithm by which the time of one text differs from what the costs say."""
 
@@ -243,6 +245,7 @@ def _certified(report: RunReport, sides: _Sides, fixed: Sequence[Arm], oracle: O
         left_out=tuple(it.id for it in fixed if it not in sides.fixed),
         no_oracle=oracle if isinstance(oracle, str) else "",
         longest=0 if isinstance(oracle, str) else oracle.longest,
+        probed=not isinstance(oracle, str) and oracle.probed,
         unexplained=None if isinstance(oracle, str) else math.sqrt(oracle.variance),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,8 @@ class OracleTimes:
 
     longest: int
     """Longest draft that the oracle may choose."""
+    probed: bool
+    """Whether costs between the measured lengths have the shape of a step probe; else they lie on straight lines."""
     variance: float
     """Of the logarithm by which the time of one text differs from what the costs say."""
     df: int
@@ -112,10 +115,12 @@ def oracle_times(
     relative = fixed_ms / (plain_ms / tokens)
     gammas = [arm.gamma or 1 for arm in fixed]
     walks = [fixed_walk(text, gamma, limits, longest=max(gammas)) for gamma in gammas for text, limits in known]
+    shape = _shape(store, fixed[0], max(gammas))
     try:
         typical = np.exp(np.log(relative).mean(axis=1))
-        whole = fit_costs(walks, typical.ravel().tolist(), gammas)
-        of_blocks = [fit_costs(walks, relative[:, block].ravel().tolist(), gammas) for block in range(len(cells))]
+        whole = fit_costs(walks, typical.ravel().tolist(), gammas, shape)
+        each = (relative[:, block].ravel().tolist() for block in range(len(cells)))
+        of_blocks = [fit_costs(walks, times, gammas, shape) for times in each]
     except UsageError:
         return "too little was measured to learn what steps cost"
     best = [best_walk(text, whole.costs, limits) for text, limits in known]
@@ -124,6 +129,7 @@ def oracle_times(
     kinds[table.prompt] = table.kind
     return OracleTimes(
         longest=max(gammas),
+        probed=shape is not None,
         variance=whole.variance,
         df=max(1, len(walks) - whole.unknowns),
         cells=tuple(table.cells[cell] for cell in cells),
@@ -165,6 +171,21 @@ def _read(
             )
             found[prompt_id] = (rank, match_lengths(profile.matches), limits)
     return {prompt_id: (lengths, limits) for prompt_id, (_, lengths, limits) in found.items()}
+
+
+def _shape(store: RunReader, like: Arm, longest: int) -> list[float] | None:
+    """What steps of 0 .. `longest` drafts cost over a plain token, by the run's own probe; None without one.
+
+    Rounds beside a busy machine serve where there are no others: a session has steps of all lengths, and only their
+    proportions count.
+    """
+    for probe in store.probes():
+        if (probe.baseline_id, probe.draft, probe.engine) != (like.baseline_id, like.draft, like.engine):
+            continue
+        rounds = [it for it in (probe.rounds or probe.left_out) if set(range(1, longest + 1)) <= it.step_ms.keys()]
+        if rounds:
+            return [1.0, *(median(it.step_ms[d] / it.plain_ms for it in rounds) for d in range(1, longest + 1))]
+    return None
 
 
 def _texts(store: RunReader, arm_ids: Sequence[str]) -> Iterator[tuple[str, str, tuple[int, ...]]]:

@@ -80,6 +80,7 @@ def notes(controller: Certified) -> Iterator[Phrase]:
         yield Phrase("certify.no_oracle", {"why": controller.no_oracle})
     elif controller.unexplained is not None and controller.rows:
         within = percent(controller.unexplained, 1)
-        yield Phrase("certify.is_oracle", {"longest": controller.longest, "within": within})
+        key = "certify.is_oracle" if controller.probed else "certify.is_oracle.lines"
+        yield Phrase(key, {"longest": controller.longest, "within": within})
     if left := len(controller.left_out):
         yield Phrase("certify.left_out.one" if left == 1 else "certify.left_out", {"count": left})

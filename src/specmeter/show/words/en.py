@@ -343,6 +343,7 @@ TEXT: dict[str, str] = {
     "certify.oracle": "{number} of the oracle",
     "certify.no_oracle": "no oracle: {why}",
     "certify.is_oracle": "oracle: the best of 0 to {longest} tokens at every step, at the costs of this run, which explain the time of a text to within {within}",
+    "certify.is_oracle.lines": "oracle: the best of 0 to {longest} tokens at every step, at the costs of this run (of lengths that were not measured, by straight lines), which explain the time of a text to within {within}",
     "certify.left_out": "{count} fixed lengths without usable numbers are left out",
     "certify.left_out.one": "1 fixed length without usable numbers is left out",
     "certify.intervals": "[low, high]: 95% intervals over blocks of the same prompts; that of the lowest kind, and those over the best fixed length, hold whichever kind or length it is",

@@ -343,6 +343,7 @@ TEXT: dict[str, str] = {
     "certify.oracle": "理想上限的 {number} 倍",
     "certify.no_oracle": "没有理想上限：{why}",
     "certify.is_oracle": "理想上限：每一步都取 0 到 {longest} 个 token 中的最佳长度，开销取自本次运行，对单篇文本用时的解释误差为 {within}",
+    "certify.is_oracle.lines": "理想上限：每一步都取 0 到 {longest} 个 token 中的最佳长度，开销取自本次运行（未测量的长度按直线插值），对单篇文本用时的解释误差为 {within}",
     "certify.left_out": "{count} 个固定长度没有可用的数据，未计入",
     "certify.left_out.one": "1 个固定长度没有可用的数据，未计入",
     "certify.intervals": "[下限，上限]：同一批提示词各区组上的 95 % 置信区间；“最低”与“最佳固定长度”的置信区间无论落在哪一类文本、哪一种长度都成立",
