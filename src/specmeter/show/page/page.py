@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+    from specmeter.advise.certify import Certified
     from specmeter.analysis.answer import Answer
     from specmeter.record import Host
     from specmeter.show.names import Names
@@ -61,6 +62,10 @@ def run_page(
     study = ["study"] if document.study else []
     certified = document.certification.controllers if document.certification else ()
     sections = [*study, "comparison", *(["controllers"] if certified else []), *(["why"] if why else [])]
+
+    def ruling_of(one: Certified, language: Words) -> str:
+        return certification.sentence(one, language, document.names)
+
     sections += ["prompts", "validity", "environment", "repeat"]
     return render(
         "run.html",
@@ -74,7 +79,7 @@ def run_page(
         heads=_heads(run.answers),
         certified=certified,
         certification=certification,
-        ruling_of=lambda one, words: certification.sentence(one, words, document.names),
+        ruling_of=ruling_of,
         lines=_lines(document),
         filters=choices(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
