@@ -31,7 +31,6 @@ from specmeter.analysis.meetings import meet
 from specmeter.analysis.reading import read_run
 from specmeter.analysis.request_table import RequestTable
 from specmeter.errors import UsageError
-from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.numbers.estimates import bare, between, least_of
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Arm, Estimate, Record
@@ -148,20 +147,20 @@ def certify(folder: Path) -> Certification:
 def certification_of(report: RunReport) -> Certification | None:
     """The rulings on the controllers of a run, of those that met a fixed length; None where no arm is a controller.
     Raises `StoreError`."""
+    arms = {arm.id: arm for arm in report.arms}
+    controllers = [arm for arm in report.arms if is_controller(arm, arms)]
+    if not controllers:
+        return None
     with RunStore.open(report.folder, readonly=True) as store:
-        experiment = Experiment.model_validate_json(store.experiment_json, context=ON_RECORD)
-        controllers = [arm for arm in report.arms if is_controller(arm, experiment)]
-        if not controllers:
-            return None
         ids = {arm.id: number for number, arm in enumerate(report.arms)}
         table = RequestTable(store.rows(), ids)
         found: list[Certified] = []
         for arm in controllers:
-            fixed = fixed_lengths(arm, report.arms, experiment)
+            fixed = fixed_lengths(arm, arms)
             usable = [it for it in fixed if it.id not in report.invalid and len(_decoded(table, ids[it.id]))]
             sides = _Sides(table, ids, arm, tuple(usable))
             if len(sides.prompts):
-                oracle = oracle_times(store, experiment, table, ids, sides.prompts, arm, usable)
+                oracle = oracle_times(store, table, ids, sides.prompts, arm, usable)
                 found.append(_certified(report, sides, fixed, oracle))
     return Certification(
         folder=str(report.folder),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations, with_doubt
 from specmeter.profile.arms import key_of, limits_of, wanted_key, why_not
 from specmeter.profile.figures import match_lengths
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from specmeter.analysis.request_table import RequestTable
-    from specmeter.experiments.experiment import Experiment
     from specmeter.profile.replay import Limits
-    from specmeter.record import Arm, Estimate
+    from specmeter.record import Arm, Estimate, Generation
     from specmeter.store import RunReader
 
     Floats = NDArray[np.float64]
@@ -81,7 +81,6 @@ class OracleTimes:
 
 def oracle_times(
     store: RunReader,
-    experiment: Experiment,
     table: RequestTable,
     numbers: Mapping[str, int],
     prompts: Ints,
@@ -91,14 +90,15 @@ def oracle_times(
     """The oracle beside a controller and its `fixed` lengths, on these prompts of the table; or why there is none, in
     words for a sentence. `numbers` are those of the arms. Raises `StoreError`."""
     traits = store.traits()
-    if (reason := why_not(fixed[0], traits=traits, generation=experiment.generation)) is not None:
+    generation = Experiment.model_validate_json(store.experiment_json, context=ON_RECORD).generation
+    if (reason := why_not(fixed[0], traits=traits, generation=generation)) is not None:
         return reason
     if controller.methods != ("draft-simple",):
         return "drafts do not come from a draft model alone"
-    if experiment.generation.temperature > 0:
+    if generation.temperature > 0:
         return "texts are sampled and differ from block to block"
     off = controller.baseline_id or ""
-    read = _read(store, experiment, [off, *(arm.id for arm in fixed), controller.id], fixed[0])
+    read = _read(store, generation, [off, *(arm.id for arm in fixed), controller.id], fixed[0])
     lengths = [read.get(table.prompts[int(prompt)]) for prompt in prompts]
     known = [it for it in lengths if it is not None]
     if len(known) < len(lengths):
@@ -142,11 +142,11 @@ def oracle_times(
 
 
 def _read(
-    store: RunReader, experiment: Experiment, arm_ids: Sequence[str], like: Arm
+    store: RunReader, generation: Generation, arm_ids: Sequence[str], like: Arm
 ) -> dict[str, tuple[list[int], Limits]]:
     """Prompt -> (tokens that agree from every place of its text, what ends drafts there), as far as the draft has read
     a text of one of these arms, the first arm's first. `like` drafts as they all do."""
-    traits, generation = store.traits(), experiment.generation
+    traits = store.traits()
     profiles = {key_of(profile): profile for profile in store.profiles()}
     models = {model.name: model for model in store.models()}
     header = models[like.target].header
