@@ -159,7 +159,7 @@ def certification_of(report: RunReport) -> Certification | None:
             fixed = fixed_lengths(arm, arms)
             usable = [it for it in fixed if it.id not in report.invalid and len(_decoded(table, ids[it.id]))]
             sides = _Sides(table, ids, arm, tuple(usable))
-            if len(sides.prompts):
+            if len(sides.prompts) and sides.ratio(arm.id, sides.off, ALL) is not None:
                 oracle = oracle_times(store, table, ids, sides.prompts, arm, usable)
                 found.append(_certified(report, sides, fixed, oracle))
     return Certification(
