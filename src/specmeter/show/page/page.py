@@ -18,7 +18,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__
-from specmeter.show import run_tables
+from specmeter.show import certification, run_tables
 from specmeter.show.figure import Figure, specification
 from specmeter.show.run_arms import choices
 from specmeter.show.run_figures import run_figures
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+    from specmeter.advise.certify import Certified
     from specmeter.analysis.answer import Answer
     from specmeter.record import Host
     from specmeter.show.names import Names
@@ -59,7 +60,13 @@ def run_page(
         name in figures for name in ("parts", "positions", "accepted", "lookahead", "cost", "union")
     )
     study = ["study"] if document.study else []
-    sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
+    certified = document.certification.controllers if document.certification else ()
+    sections = [*study, "comparison", *(["controllers"] if certified else []), *(["why"] if why else [])]
+
+    def ruling_of(one: Certified, language: Words) -> str:
+        return certification.sentence(one, language, document.names)
+
+    sections += ["prompts", "validity", "environment", "repeat"]
     return render(
         "run.html",
         languages,
@@ -70,6 +77,9 @@ def run_page(
         document=document,
         tables=run_tables.all_tables(document),
         heads=_heads(run.answers),
+        certified=certified,
+        certification=certification,
+        ruling_of=ruling_of,
         lines=_lines(document),
         filters=choices(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
