@@ -71,6 +71,11 @@ def begun(asked: Asked, grid: LoadedExperiment, folder: Path, left_out: Sequence
         verdict=None,
         left_out=tuple(left_out),
     )
+    return beginning(advice, grid, folder)
+
+
+def beginning(advice: Advice, grid: LoadedExperiment, folder: Path) -> Advice:
+    """Begin an advice in a new folder, with its grid. Raises `StoreError` where that cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_inside(folder, GRID_NAME, grid.text.encode())
