@@ -53,8 +53,12 @@ def target_of(advice: Advice) -> str:
 
 def stage_of(advice: Advice) -> StageRun | None:
     """The stage that the answer rests on, as it was carried out last."""
-    wanted = _STAGES[advice.basis]
-    return next((it for it in reversed(advice.stages) if it.stage == wanted), None)
+    return stage_of_basis(advice, advice.basis)
+
+
+def stage_of_basis(advice: Advice, basis: str) -> StageRun | None:
+    """The stage that predicted, raced or confirmed, as it was carried out last."""
+    return next((it for it in reversed(advice.stages) if it.stage == _STAGES[basis]), None)
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
