@@ -108,6 +108,7 @@ def measure(
             cell.drafted += reply.timings.draft_n
             cell.texts.append(reply.token_ids)
         if relay is not None:
+            relay.wait_until_quiet()
             cell.commands, cell.sent, cell.received = Counter(relay.commands), relay.sent, relay.received
         return cell
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 __all__ = [
+    "Advice",
     "Audit",
     "Experiment",
     "Predicted",
@@ -24,6 +25,7 @@ __all__ = [
     "RunTable",
     "SpecmeterError",
     "__version__",
+    "advise",
     "audit",
     "compare",
     "errors",
@@ -35,19 +37,22 @@ __all__ = [
 
 if TYPE_CHECKING:
     from specmeter import errors, studies
+    from specmeter.advise.advice import Advice
     from specmeter.analysis.comparison import RunComparison
     from specmeter.analysis.prediction.speedup import Predicted
-    from specmeter.api import Experiment, Run, audit, compare, load, predict, run
+    from specmeter.api import Experiment, Run, advise, audit, compare, load, predict, run
     from specmeter.audit.reading import Audit
     from specmeter.errors import SpecmeterError
     from specmeter.show.export.run_table import RunTable
 else:
-    # The package that holds the audit is called like the function. Imported here, where it is a docstring only, and
-    # taken from the names again, it never stands in the function's place, whatever is imported first.
-    import_module("specmeter.audit")
-    del globals()["audit"]
+    # Packages that are called like functions. Imported here, where they are docstrings only, and taken from the names
+    # again, they never stand in the functions' places, whatever is imported first.
+    for _name in ("advise", "audit"):
+        import_module(f"specmeter.{_name}")
+        del globals()[_name]
 
     _HOME = {
+        "Advice": "advise.advice",
         "Audit": "audit.reading",
         "Predicted": "analysis.prediction.speedup",
         "RunComparison": "analysis.comparison",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]
     import polars
 
+    from specmeter.advise.advice import Advice, Goal
     from specmeter.analysis.comparison import Measure, RunComparison
     from specmeter.analysis.prediction.speedup import Predicted
     from specmeter.analysis.summary import ArmSummary
@@ -189,6 +190,74 @@ def run(
         warn(doubt, stacklevel=2)
     laboratory.run(prepared, folder, _Observer(prepared.work, folder, progress), probes=found)
     return load(folder)
+
+
+def advise(
+    target: str | Path = "",
+    *,
+    drafts: Sequence[str | Path] = (),
+    find_drafts: bool | None = None,
+    prompts: Sequence[str | Path] = (),
+    kinds: Sequence[str] = (),
+    from_file: str | Path | None = None,
+    budget_s: float = 600.0,
+    goal: Goal = "throughput",
+    wide: bool = False,
+    max_tokens: int | None = None,
+    overrides: Sequence[str] = (),
+    out: str | Path | None = None,
+    new: bool = False,
+    offline: bool = False,
+    progress: Callable[[Advice], None] | None = None,
+) -> Advice:
+    """Find the fastest configuration for a target on this machine, or that plain decoding is: `specmeter advise`.
+
+    `drafts` are models to try; others are looked for on this machine where none is named, or where `find_drafts`. It is
+    measured on `prompts` (files), on the `kinds` of text that come with specmeter, or, with `from_file`, on the prompts
+    of an experiment, whose arms are tried then. `goal` is `throughput` (tokens per second) or `latency` (time of the
+    whole answer, prompt included). `progress` is called with the best advice so far: the first one is predicted.
+
+    Ctrl-C returns the best advice so far (`finished` is False); the same call goes on. Raises `UsageError` for a budget
+    that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
+    """
+    from specmeter.advise import course
+    from specmeter.advise.advice import Asked, Goal
+    from specmeter.advise.candidates import find_candidates
+    from specmeter.advise.grid import grid
+    from specmeter.advise.observer import Silent
+    from specmeter.show.notebook import ShownAdvice
+
+    _need(_is_number(budget_s) and budget_s > 0, "budget_s", budget_s, "a number of seconds above 0")
+    _need(goal in get_args(Goal), "goal", goal, '"throughput" or "latency"')
+    _is("max_tokens", max_tokens, (int, type(None)), "a whole number")
+    _need(progress is None or callable(progress), "progress", progress, "a function of an advice")
+    if not target and from_file is None:
+        raise UsageError("advise: nothing is named", fix="name a target, or an experiment (from_file)")
+    named = tuple(_reference(it) for it in _several("drafts", drafts, str, Path))
+    asked = Asked(
+        target=_reference(target) if target else "",
+        drafts=named,
+        find_drafts=not named if find_drafts is None else find_drafts,
+        prompts=tuple(str(Path(it).absolute()) for it in _several("prompts", prompts, str, Path)),
+        kinds=_several("kinds", kinds, str),
+        from_file=None if from_file is None else str(Path(_path("from_file", from_file)).absolute()),
+        budget_s=budget_s,
+        goal=goal,
+        wide=wide,
+        max_tokens=max_tokens,
+        settings=_several("overrides", overrides, str),
+    )
+    folder, _ = course.choose_folder(asked, out=None if out is None else Path(_path("out", out)), new=new)
+    candidates = find_candidates(asked, offline=offline)
+    tried = grid(asked, candidates.references)
+
+    class Told(Silent):
+        def told(self, advice: Advice) -> None:
+            if progress is not None:
+                progress(ShownAdvice(**vars(advice)))
+
+    found = course.advise(asked, tried, folder, Told(), left_out=candidates.left_out, offline=offline)
+    return ShownAdvice(**vars(found))
 
 
 class _Observer:
@@ -388,6 +457,15 @@ def _is_list(value: object) -> bool:
 def _is_number(value: object) -> bool:
     """Whether it is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _reference(model: str | Path) -> str:
+    """A reference of a model that means the same wherever it is read."""
+    from specmeter.models.reference import origin_of
+
+    text = str(model)
+    local = not text.startswith("mock:") and origin_of(text) == "path"
+    return str(Path(text).expanduser().absolute()) if local else text
 
 
 def _rows_of(source: Any) -> list[Mapping[str, Any]]:

@@ -177,6 +177,18 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+_PARTS_OF_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+
+
+def seconds_of(text: str) -> float:
+    """`90s`, `10m`, `1h`, `1h30m`: a duration as people type it. Raises `ValueError` for anything else."""
+    found = _PARTS_OF_TIME.fullmatch(text[:40].replace(" ", "").lower())
+    if found is None or not any(found.groups()):
+        raise ValueError(text)
+    hours, minutes, seconds = (float(it or 0) for it in found.groups())
+    return 3600 * hours + 60 * minutes + seconds
+
+
 def bound(value: float, digits: int) -> str:
     """An end of an interval; ends that say nothing are not worth their digits: `<0.01`, `>10000`."""
     if abs(value) >= _FAR:

@@ -252,8 +252,10 @@ def test_an_experiment_is_saved_only_where_it_can_be_read(capsys: pytest.Capture
 def test_files_that_are_not_targets_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = copy("dense", "dense.gguf")
     for architecture, kind, message in (
-        ("clip", "mmproj", "part of a model (mmproj), not a language model"),
-        ("llama", "adapter", "an adapter (LoRA) of a model, not a language model"),
+        ("clip", "mmproj", "part of a model (mmproj), not a causal language model"),
+        ("llama", "adapter", "an adapter (LoRA) of a model, not a causal language model"),
+        ("modern-bert", "model", "an encoder, which makes embeddings of texts, not a causal language model"),
+        ("llada", "model", "a diffusion model, which does not write in order, not a causal language model"),
         ("eagle3", "model", "is a draft model (eagle3), not a target"),
     ):
         write_gguf(tmp_path / f"{kind}.gguf", architecture, keys={"block_count": 1}, general={"type": kind})

@@ -62,7 +62,7 @@ def test_without_models_the_demo_is_named(home: Path, monkeypatch: pytest.Monkey
     assert lines[3].endswith("specmeter run demo")
 
 
-def test_a_pair_of_one_vocabulary_is_named_and_runs(
+def test_a_target_that_has_a_draft_is_named_and_can_be_asked_about(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = put("dense", home / ".lmstudio/models/some one/repo/Ziel Größe.gguf")
@@ -70,9 +70,13 @@ def test_a_pair_of_one_vocabulary_is_named_and_runs(
     draft = put("draft-small", Path("klein.gguf"))
     (start,) = (line for line in screen(monkeypatch) if line.startswith("start"))
     command = shlex.split(start.removeprefix("start"))
-    assert command == ["specmeter", "run", str(target), "--draft", str(draft)]
+    assert command == ["specmeter", "advise", str(target)]
     capsys.readouterr()
-    assert invoke([*command[1:], "--dry-run"]) == 0
+    assert invoke([*command[1:], "--dry-run", "--json"]) == 0
+    outline = json.loads(capsys.readouterr().out)
+    assert [it["reference"] for it in outline["drafts"]] == [str(draft.absolute())]
+    (without,) = outline["left_out"]
+    assert "its vocabulary is not the target's" in without["why"]
 
 
 def test_every_program_keeps_models_in_its_own_way(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

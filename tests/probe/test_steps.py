@@ -9,7 +9,7 @@ import pytest
 from engines.llama_fixtures import core
 from specmeter.engines import load_engine
 from specmeter.errors import EngineProtocolError
-from specmeter.probe.steps import RoundSpec, measure_round, pricing, read_round, step_times, tokens_of
+from specmeter.probe.steps import RoundSpec, measure_round, pricing, read_round, read_rounds, step_times, tokens_of
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
 from specmeter.workloads.packaged import held_out_text
 
@@ -45,7 +45,12 @@ def test_a_round_has_the_median_of_each_length_and_of_plain_requests() -> None:
 @pytest.mark.parametrize("drafting", [[], [reply((4, 10))]])
 def test_an_engine_that_shows_no_steps_is_refused(drafting: list[Reply]) -> None:
     with pytest.raises(EngineProtocolError, match="does not report its steps"):
-        read_round([reply()], drafting)
+        read_rounds([reply()], [drafting, []])
+
+
+def test_a_way_of_drafting_that_found_nothing_does_not_cost_the_others_their_round() -> None:
+    by_model, by_lookup = read_rounds([reply()], [[reply((2, 10), (2, 30))], [reply()]])
+    assert (by_model.step_ms, by_lookup.step_ms) == ({2: 20.0}, {})
 
 
 def test_an_arm_is_priced_by_one_that_accepts_nothing() -> None:

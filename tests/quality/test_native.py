@@ -27,6 +27,9 @@ PLAIN = """0.00 I perplexity: calculating perplexity over 3 chunks, n_ctx=512, b
 0.22 I Final estimate: PPL = 2.5000 +/- 0.02242
 """
 STRIDED = "computing over 3 chunks, n_ctx=768, batch_size=512, n_seq=1\n[1]2.0000,[2]3.0000,[3]2.5000,\n"
+TOO_SHORT = (
+    "you need at least 1024 tokens to evaluate\nperplexity: the data file you provided tokenizes to only 600 tokens"
+)
 TESTS = (SpeedTest(kind="prompt", tokens=64), SpeedTest(kind="generate", tokens=8, depth=32))
 
 
@@ -83,11 +86,8 @@ def test_with_a_stride_the_last_running_value_counts(tmp_path: Path) -> None:
 
 
 def test_a_text_too_short_for_the_tool(tmp_path: Path) -> None:
-    said = (
-        "you need at least 1024 tokens to evaluate\nperplexity: the data file you provided tokenizes to only 600 tokens"
-    )
     with pytest.raises(UsageError, match="600 tokens; llama-perplexity wants 1024"):
-        run(acting(tmp_path, said))
+        run(acting(tmp_path, TOO_SHORT))
 
 
 @pytest.mark.parametrize("output", ["", "nonsense", PLAIN.replace("chunks", "lumps"), PLAIN.replace("512  3", "512 3")])
@@ -96,23 +96,48 @@ def test_what_cannot_be_read_is_no_number(tmp_path: Path, output: str) -> None:
         run(acting(tmp_path, output))
 
 
-@pytest.mark.parametrize(
-    ("output", "end", "stride"), [(PLAIN, "    1024", 0), (PLAIN, "0.22 I Final", 0), (STRIDED, "[3]", 256)]
-)
-def test_a_tool_that_ends_before_its_last_lines_are_written_runs_again(
-    tmp_path: Path, output: str, end: str, stride: int
-) -> None:
-    cut = acting(tmp_path, output[: output.index(end)])
-    with pytest.raises(EngineProtocolError, match="no perplexity"):
-        run(cut, stride)
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    first = tmp_path / "first"
+def hasty(folder: Path, output: str, written: str, times: int) -> Path:
+    """A tool that so many times ends when only `written` of its output is printed."""
+    (folder / "whole").mkdir()
+    whole = acting(folder / "whole", output)
+    (folder / "written").write_text(written, encoding="utf-8")
+    cut = folder / "llama-hasty"
+    runs = folder / "runs"
     cut.write_text(
-        f'#!/bin/sh\nif mkdir "{first}"; then cat "{tmp_path / "cut"}"; else exec "{acting(whole, output)}" "$@"; fi\n'
+        '#!/bin/sh\n[ "$1" = --version ] && exec echo version: 7\n'
+        f'echo >> "{runs}"\n'
+        f'[ $(wc -l < "{runs}") -gt {times} ] && exec "{whole}" "$@"\ncat "{folder / "written"}"\n',
+        encoding="utf-8",
     )
-    (tmp_path / "cut").write_text(output[: output.index(end)], encoding="utf-8")
-    assert run(cut, stride).estimate.point == 2.5
+    cut.chmod(0o755)
+    return cut
+
+
+@pytest.mark.parametrize(
+    ("output", "end", "stride"),
+    [
+        (PLAIN, "0.00 I", 0),
+        (PLAIN, "       0", 0),
+        (PLAIN, "    1024", 0),
+        (PLAIN, "0.22 I Final", 0),
+        (STRIDED, "computing", 256),
+        (STRIDED, "[3]", 256),
+    ],
+)
+def test_a_tool_that_ends_before_all_is_written_runs_again(tmp_path: Path, output: str, end: str, stride: int) -> None:
+    assert run(hasty(tmp_path, output, output[: output.index(end)], times=2), stride).estimate.point == 2.5
+
+
+def test_a_tool_that_never_writes_all_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(EngineProtocolError, match="no perplexity in what it printed, 3 times"):
+        run(hasty(tmp_path, PLAIN, "", times=3))
+    assert (tmp_path / "runs").read_text(encoding="utf-8") == "\n" * 3
+
+
+@pytest.mark.parametrize("written", ["", "you need at least 1024 tokens to evaluate\n"])
+def test_that_the_text_is_too_short_may_come_late(tmp_path: Path, written: str) -> None:
+    with pytest.raises(UsageError, match="600 tokens; llama-perplexity wants 1024"):
+        run(hasty(tmp_path, TOO_SHORT, written, times=1))
 
 
 def test_a_tool_that_fails_is_quoted(tmp_path: Path) -> None:

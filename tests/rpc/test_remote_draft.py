@@ -148,9 +148,11 @@ def test_the_kernel_counts_what_the_relay_counts(remote: tuple[str, int], tmp_pa
         there = {"rpc": (relay.address,), "draft_devices": ("RPC0",)}
         drafted = arm(methods=("draft-simple",), draft="d", gamma=GAMMA, engine=there)
         with NativeEngine().start(launch(tmp_path, drafted, draft="draft-small")) as session:
+            session.generate(prompt(), greedy(32))  # not counted: what an engine still sends after its start is over
             relay.reset()
             replies = [session.generate(prompt(), greedy(32)) for _ in range(3)]
-            (last,) = (session.generate(prompt(), greedy(1)),)
+            last = session.generate(prompt(), greedy(1))
+            relay.wait_until_quiet()
             sent, received = relay.sent, relay.received
     counted = [reply.counters for reply in (*replies, last)]
     # One question, or its answer, may be under way when a request ends; before the next begins it is in neither.

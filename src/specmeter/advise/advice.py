@@ -9,7 +9,6 @@ from pydantic import Field
 from specmeter.record import Arm, EngineIdentity, Estimate, Host, ModelIdentity, Record
 from specmeter.verdicts import Verdict
 
-ADVICE_NAME = "advice.json"
 Goal = Literal["throughput", "latency"]
 Stage = Literal["screen", "race", "confirm"]
 Decision = Literal["speculate", "off", "undecided"]

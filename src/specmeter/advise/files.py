@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specmeter.advise.advice import ADVICE_NAME, Advice
+from specmeter.advise.advice import Advice
 from specmeter.record.json_file import read_record, write_record
+from specmeter.store.places import ADVICE_NAME
 
 _MAX_BYTES = 16 * 2**20
 """A grid of some hundred arms takes less than one."""

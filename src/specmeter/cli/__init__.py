@@ -18,6 +18,7 @@ from specmeter import __version__
 from specmeter.cli import streams
 
 COMMANDS = {
+    "advise": "Find the fastest way to serve a model here, with proof.",
     "run": "Run an experiment, or resume it.",
     "list": "List bundled experiments and runs.",
     "show": "Show what a run found.",
@@ -27,6 +28,7 @@ COMMANDS = {
     "latency": "Estimate what the network costs a draft on another machine.",
     "report": "Write what a run found as a web page, figures and tables.",
     "study": "Repeat a published study and test its claims.",
+    "certify": "Certify an engine's adaptive draft lengths: do they ever lose?",
     "compare": "Compare runs: two builds, two machines, two days.",
     "site": "Build a static site of several runs and studies.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
@@ -101,7 +103,7 @@ def root(ctx: click.Context) -> None:
     Start here:
       specmeter                     what is on this machine, and what to type next
       specmeter run demo            a real experiment on models that come with specmeter
-      specmeter run TARGET.gguf --draft DRAFT.gguf
+      specmeter advise TARGET.gguf  how to serve your model fastest: which draft, which length, or none
       specmeter show RUN            what it found
       specmeter doctor              what this machine can measure
     """

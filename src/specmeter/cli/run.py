@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -11,6 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specmeter.cli.settings import (
+    Command,
+    Lengths,
+    draft_option,
+    refuse_absent_prompts,
+    refuse_engine,
+    set_by,
+    setting_options,
+    with_simulation,
+)
 from specmeter.errors import UsageError
 from specmeter.text import counted
 
@@ -23,120 +32,17 @@ if TYPE_CHECKING:
     from specmeter.store import RequestRow, RunState
 
 
-_SETTINGS = {
-    "blocks": "design.blocks",
-    "max_tokens": "generation.max_tokens",
-    "temp": "generation.temperature",
-    "engine": "engine.kind",
-    "binary": "engine.binary",
-    "ctx_size": "engine.context",
-    "threads": "engine.threads",
-    "gpu_layers": "engine.gpu_layers",
-    "draft_gpu_layers": "engine.draft_gpu_layers",
-    "flash_attn": "engine.flash_attention",
-    "cache_type_k": "engine.kv_type_k",
-    "cache_type_v": "engine.kv_type_v",
-}
-"""Option -> the key that it sets."""
-_ARM_KEYS = {
-    "spec-draft-n-min": "arms.0.gamma_min",
-    "draft-min": "arms.0.gamma_min",
-    "draft-n-min": "arms.0.gamma_min",
-    "spec-draft-p-min": "arms.0.p_min",
-    "draft-p-min": "arms.0.p_min",
-    "spec-ngram-size-n": "arms.0.ngram_n",
-    "spec-ngram-size-m": "arms.0.gamma",
-    "spec-ngram-min-hits": "arms.0.ngram_min_hits",
-    "spec-synth-rates": "arms.0.synthetic_rates",
-}
-"""llama.cpp's options that change how an arm drafts -> the key of the first arm."""
-
-
-class _Lengths(click.ParamType[tuple[int, ...]]):
-    name = "N,N,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        try:
-            return tuple(int(it) for it in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of whole numbers such as 2,4,8", param, ctx)
-
-
-class _Layers(click.ParamType[int]):
-    """As llama.cpp has it: a number, or `all`."""
-
-    name = "N|all"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if value == "all":
-            return 100_000
-        try:
-            return int(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor `all`", param, ctx)
-
-
-def _setting(*names: str, kind: Any, text: str) -> Callable[[Any], Any]:
-    return click.option(*names, type=kind, help=text)
-
-
-class _Run(click.Command):
-    """Says what llama.cpp's options are called here, where they have another name."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            instead = _instead_of(error.option_name)
-            if instead is None:
-                raise
-            raise UsageError(f"{error.option_name}: not an option of `specmeter run`", fix=instead) from None
-
-
-def _instead_of(option: str) -> str | None:
-    """What to write instead of an option of llama.cpp's; None for any other."""
-    from specmeter.engines.llama_cpp.options import OPTIONS
-    from specmeter.record import EngineSettings
-
-    if option.startswith(("--spec-draft-hf", "--hf-repo-draft")):
-        return "write --draft hf:OWNER/REPO/FILE.gguf"
-    keys = {
-        flag: f"engine.{name}"
-        for name in EngineSettings.model_fields
-        if name in OPTIONS
-        for flag in OPTIONS[name].flags
-    }
-    key = _ARM_KEYS.get(option.removeprefix("--"), keys.get(option))
-    if key is not None:
-        return f"write --set {key}=VALUE"
-    if option.startswith(("--draft-", "--spec-")):
-        return (
-            "write --gamma for draft lengths, --draft for the draft model, or --set KEY=VALUE for anything else "
-            "(`specmeter schema` prints the keys)"
-        )
-    return None
-
-
-@click.command(name="run", cls=_Run)
+@click.command(name="run", cls=Command)
 @click.argument("what", nargs=-1, metavar="EXPERIMENT|TARGET...")
 @click.option("-m", "--model", "targets", multiple=True, metavar="MODEL", help="A target; the same as TARGET.")
-@click.option(
-    "-md",
-    "--draft",
-    "--model-draft",
-    "--spec-draft-model",
-    "drafts",
-    multiple=True,
-    metavar="MODEL",
-    help="A draft model for the targets; repeatable.",
-)
+@draft_option("A draft model for the targets; repeatable.")
 @click.option(
     "--gamma",
     "--spec-draft-n-max",
     "--draft-max",
     "--draft-n",
     "gamma",
-    type=_Lengths(),
+    type=Lengths(),
     help="Draft lengths to try, such as 2,4,8 (the default).",
 )
 @click.option("--ngram", is_flag=True, help="Try n-grams of the text as well, which need no draft model.")
@@ -155,20 +61,7 @@ def _instead_of(option: str) -> str | None:
     help="Your prompts: a .txt file with one per line, or .jsonl or .json (also chats); repeatable.",
 )
 @click.option("-hf", "--hf-repo", "hub", hidden=True, multiple=True)
-@_setting("--max-tokens", "-n", "--predict", kind=int, text="Tokens generated for each prompt.")
-@_setting("--blocks", kind=int, text="Repetitions of everything; more make intervals narrower.")
-@_setting("--temp", kind=float, text="Temperature; 0 is greedy decoding.")
-@_setting("--engine", kind=str, text="Engine that measures (`specmeter engines` lists them).")
-@_setting("--binary", kind=str, text="A llama-server of your own; implies --engine native.")
-@_setting("-c", "--ctx-size", kind=int, text="Context length in tokens.")
-@_setting("-t", "--threads", kind=int, text="Threads.")
-@_setting("-ngl", "--gpu-layers", "--n-gpu-layers", kind=_Layers(), text="Layers of the target on the GPU.")
-@_setting(
-    "-ngld", "--gpu-layers-draft", "draft_gpu_layers", kind=_Layers(), text="Layers of the draft model on the GPU."
-)
-@_setting("-fa", "--flash-attn", kind=click.Choice(["on", "off", "auto"]), text="Flash attention.")
-@_setting("-ctk", "--cache-type-k", kind=str, text="Type of the K cache.")
-@_setting("-ctv", "--cache-type-v", kind=str, text="Type of the V cache.")
+@setting_options(repeats=True)
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -262,7 +155,7 @@ def command(
     if hub:
         raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
     described = Described((*what, *targets), drafts, methods, gamma or (), ngram, prompts)
-    changes = (*_overrides(settings), *overrides)
+    changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
     loaded = _loaded(described, what, changes, variants, save)
     from specmeter.probe.files import load_probe
@@ -280,13 +173,32 @@ def command(
         print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
+    from specmeter.show.terminal.run import print_run
+
+    screen = errors()
+    folder, state = carry_out(loaded, screen, out=out, new=new, offline=offline, probes=probes)
+    verdict = print_run(folder, as_json=as_json, everything=details)
+    if state.state != "complete":
+        screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
+        return 3
+    return 1 if verdict == "invalid" else 0
+
+
+def carry_out(
+    loaded: LoadedExperiment,
+    screen: Screen,
+    *,
+    out: Path | None,
+    new: bool,
+    offline: bool,
+    probes: Sequence[tuple[str, Probe]] = (),
+) -> tuple[Path, RunState]:
+    """Measure an experiment, or what is left of it, with everything that is said meanwhile on `screen`."""
     from specmeter.laboratory.plan import swapped, too_few
     from specmeter.laboratory.run import choose_folder, foresee, prepare
     from specmeter.show.terminal.progress import model_progress
-    from specmeter.show.terminal.run import print_run
     from specmeter.show.terminal.verdicts import print_findings
 
-    screen = errors()
     with model_progress(screen) as progress:
         prepared = prepare(loaded, offline=offline, progress=progress)
     asked = prepared.experiment
@@ -296,24 +208,10 @@ def command(
     for warning in (*swapped(arms, prepared.work.models), *too_few(prepared.experiment, arms)):
         screen.say(f"warning: {warning}", tone="doubtful")
     try:
-        state = measure_shown(prepared, folder, resumed, screen, probes)
+        return folder, measure_shown(prepared, folder, resumed, screen, probes)
     except KeyboardInterrupt:
         screen.say(f"stopped; the same command resumes {folder}", wrap=False)
         raise
-    verdict = print_run(folder, as_json=as_json, everything=details)
-    if state.state != "complete":
-        screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
-        return 3
-    return 1 if verdict == "invalid" else 0
-
-
-def _overrides(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Options that set single keys, as `--set` would."""
-    if settings["binary"] is not None and settings["engine"] is None:
-        yield "engine.kind=native"
-    for option, key in _SETTINGS.items():
-        if settings[option] is not None:
-            yield f"{key}={json.dumps(settings[option])}"
 
 
 def _loaded(
@@ -360,23 +258,15 @@ def _described(
 
     if variants:
         raise UsageError("--variant: models have no variants", fix="leave it out, or name an experiment")
-    for file in described.prompts:
-        if not Path(file).is_file():
-            wrong = "not a file" if Path(file).exists() else "no such file"
-            raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
+    refuse_absent_prompts(described.prompts)
     kept = None if save is None else _kept(save)
     keys = described.keys(Path() if save is None else save.parent)
-    simulated = [it for it in (*described.targets, *described.drafts) if it.startswith("mock:")]
-    if simulated:
-        changes = ("engine.kind=mock", *changes)
+    references = (*described.targets, *described.drafts)
+    changes = with_simulation(references, changes)
     first = load(described.keys(), changes).experiment
-    if simulated and first.engine.kind != "mock":
-        raise UsageError(
-            f"{simulated[0]}: a model of the mock engine, and the engine {first.engine.kind} is named",
-            fix="leave the engine out, or name a GGUF file",
-        )
+    refuse_engine(first.engine.kind, references)
     if kind_of(first.engine.kind).traits.model_formats:
-        for reference in {*described.targets, *described.drafts} & {*first.targets.values(), *first.drafts.values()}:
+        for reference in {*references} & {*first.targets.values(), *first.drafts.values()}:
             if origin_of(reference) == "path":
                 check_path(reference, Path())
     arms = first.expand()

@@ -4,8 +4,9 @@ Linux keeps counters per TCP connection and gives them to anybody who asks by ne
 `linux/inet_diag.h` and `linux/tcp.h`; what `ss -ti` prints). Nothing stands between engine and remote machine, so the
 measurement is not disturbed. Other systems have no such interface: there nothing is known.
 
-Counted is payload: acknowledged bytes out, received bytes in, without headers and without what was sent twice. A
-message that is under way when a request ends is counted with the next one.
+Counted is payload, without headers and without what was sent twice: out what the engine wrote, even while it waits to
+be sent (before Linux 4.19: what the other end has acknowledged, which comes late on a busy machine), in what arrived.
+What an engine writes after the end of a request, or is answered then, belongs to none.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _REQUEST = struct.Struct("=BBBBI2sH8I3I")
 _INODE_AT, _ATTRIBUTES_AT = 68, 72
 _ATTRIBUTE = struct.Struct("=HH")
 _BYTES = struct.Struct("=QQ")
-_BYTES_AT = 120
-"""`tcpi_bytes_acked`, `tcpi_bytes_received` in `struct tcp_info`."""
+_ARRIVED_AT, _UNSENT_AT, _SENT_AT = 120, 144, 200
+"""In `struct tcp_info`: `tcpi_bytes_acked` and `tcpi_bytes_received`; `tcpi_notsent_bytes` (four bytes);
+`tcpi_bytes_sent` and `tcpi_bytes_retrans`."""
 _TIMEOUT_S = 1.0
 _BLOCK = 65_536
 _MAX_MESSAGES = 100_000
@@ -112,8 +114,12 @@ def _counters(message: bytes) -> tuple[int, int] | None:
         if length < _ATTRIBUTE.size:
             return None
         value = message[at + _ATTRIBUTE.size : at + length]
-        if kind == _INFO and len(value) >= _BYTES_AT + _BYTES.size:
-            sent, received = _BYTES.unpack_from(value, _BYTES_AT)
-            return sent, received
+        if kind == _INFO and len(value) >= _ARRIVED_AT + _BYTES.size:
+            acknowledged, received = _BYTES.unpack_from(value, _ARRIVED_AT)
+            if len(value) < _SENT_AT + _BYTES.size:
+                return acknowledged, received
+            (unsent,) = struct.unpack_from("=I", value, _UNSENT_AT)
+            sent, again = _BYTES.unpack_from(value, _SENT_AT)
+            return sent - again + unsent, received
         at += (length + 3) & ~3
     return None

@@ -45,10 +45,14 @@ class Described:
             keys["draft"] = _one_or_several([_from(folder, it) for it in self.drafts])
         keys["arms"] = arms
         if self.prompts:
-            paths = [_from(folder, it) for it in self.prompts]
-            lines = {} if all(it.lower().endswith((".jsonl", ".json")) for it in paths) else {"per_line": True}
-            keys["workloads"] = [{"source": "file", "paths": paths, **lines}]
+            keys["workloads"] = [file_workload([_from(folder, it) for it in self.prompts])]
         return keys
+
+
+def file_workload(paths: Sequence[str]) -> dict[str, Any]:
+    """Prompts of files as a workload: of text files every line is one."""
+    lines = {} if all(it.lower().endswith((".jsonl", ".json")) for it in paths) else {"per_line": True}
+    return {"source": "file", "paths": list(paths), **lines}
 
 
 def _one_or_several(values: Sequence[Any]) -> Any:

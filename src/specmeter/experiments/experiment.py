@@ -33,6 +33,7 @@ from specmeter.experiments.spec import (
     Design,
     EngineSpec,
     Exclusion,
+    Only,
     as_tuple,
     split_methods,
 )
@@ -105,6 +106,8 @@ class Experiment(Record):
     """Arms to leave out of the matrix."""
     constraints: tuple[Constraint, ...] = ()
     """Conditions that arms must keep."""
+    only: Annotated[Only, Field(exclude_if=lambda value: not (value.arms or value.prompts))] = Only()
+    """Measure only these of its arms and prompts, as the stages of an advice do; default: everything."""
     workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100, default_factory=tuple)]
     """What is generated; default: a prompt of each kind, of source `bench` where all targets are bench models, else
     `studies`."""
@@ -213,7 +216,23 @@ class Experiment(Record):
         if not listed:
             raise ExperimentError("arms: exclusions and constraints leave no arm", fix="loosen them")
         _refuse_other_baselines(known, named)
-        return self._with_baselines(listed, named, traits)
+        return self._chosen(self._with_baselines(listed, named, traits))
+
+    def _chosen(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
+        """Those that `only` names. Raises `ExperimentError` for one that is not there, or lacks its baseline."""
+        if not self.only.arms:
+            return arms
+        chosen = tuple(arm for arm in arms if arm.id in self.only.arms)
+        ids = {arm.id for arm in chosen}
+        for wanted in (*self.only.arms, *(arm.baseline_id for arm in chosen if arm.baseline_id is not None)):
+            if wanted not in ids:
+                what = "is not among them" if wanted in {arm.id for arm in arms} else "is not an arm of the experiment"
+                raise ExperimentError(f"only.arms: {wanted} {what}", fix="name arms by their ids, with their baselines")
+        return chosen
+
+    def chosen(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+        """Those of some prompts that are measured."""
+        return tuple(prompt for prompt in prompts if not self.only.prompts or prompt.id in self.only.prompts)
 
     def due(self, arm: Arm, prompts: Sequence[Prompt], invocation: int, block: int) -> tuple[Prompt, ...]:
         """Those of an arm's prompts that it is to be measured on in a block, in their own order.

@@ -141,6 +141,12 @@ def load(
     return LoadedExperiment(found.value, found.text, found.source, found.base_dir, found.variants)
 
 
+def load_text(text: str, source: str, base_dir: Path, overrides: Sequence[str] = ()) -> LoadedExperiment:
+    """As `load`, for text that is at hand; messages call it `source`."""
+    found = _load_text(_EXPERIMENT, text, source, base_dir, overrides, ())
+    return LoadedExperiment(found.value, found.text, found.source, found.base_dir, found.variants)
+
+
 def parse(text: str) -> Experiment:
     """The experiment that a run's own text describes: no file is read, and its variants are chosen already.
 

@@ -179,10 +179,28 @@ class Design(Record):
     """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
     (`auto`; never where the engine is simulated), or not (`off`)."""
 
+    stopping: Literal["planned", "decided"] = "planned"
+    """When there are enough blocks: after as many as are planned, or, at `blocks` at the latest, as soon as those that
+    were measured decide which arm is the fastest (`decided`; only `specmeter advise` measures like that)."""
+
     @model_serializer(mode="wrap")
-    def _without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Runs that were begun before there was a probe are the same experiment as with it."""
-        return {name: value for name, value in handler(self).items() if name != "probe" or value != "auto"}
+    def _without_what_is_newer(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Runs that were begun before there were these choices are the same experiment."""
+        newer = {"probe": "auto", "stopping": "planned"}
+        return {name: value for name, value in handler(self).items() if name not in newer or value != newer[name]}
+
+
+class Only(Record):
+    """The part of an experiment that is measured."""
+
+    arms: tuple[str, ...] = ()
+    """Ids of arms, baselines among them; empty: all."""
+    prompts: tuple[str, ...] = ()
+    """Ids of prompts (`WORKLOAD/ITEM`); empty: all."""
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value}
 
 
 def split_methods(text: str) -> tuple[MethodName, ...]:

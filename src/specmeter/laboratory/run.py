@@ -15,7 +15,8 @@ from specmeter.engines import Engine, Launch, load_engine
 from specmeter.engines.kinds import kind_of, own_options
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
 from specmeter.experiments.file import LoadedExperiment
-from specmeter.measure import Observer, Work, measure
+from specmeter.experiments.schedule import Turn
+from specmeter.measure import Foresight, Observer, Work, measure
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.places import RUNS_FOLDER, find_runs, new_folder
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from specmeter.probe import Probe
     from specmeter.workloads.spec import WorkloadSpec
 
+Then = Callable[[RunStore], Sequence[Turn] | None]
 ModelProgress = Callable[[str, int, int], None]
 """Called with (name of the model, bytes done, bytes in all) while a model is made or downloaded."""
 
@@ -67,7 +69,6 @@ def prepare(
     Arms in `leave_out` are no part of the run, nor are models that only they use. Raises `ExperimentError`,
     `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
     """
-    from specmeter.experiments import schedule
     from specmeter.models import preflight
 
     experiment = loaded.experiment
@@ -78,17 +79,43 @@ def prepare(
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
     pairs = preflight.check(arms, models, experiment.engine.kind)
     prompts = _prompts(loaded, arms, models, engine)
+    work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, _cells(experiment, arms), traits)
+    return Prepared(loaded, work, engine, identity, pairs)
+
+
+def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
+    """The part of a prepared experiment that `loaded`, the same with another design or `only` some of its arms and
+    prompts, measures: with the models, prompts and engine that are at hand already. Raises `ExperimentError`."""
+    experiment, work = loaded.experiment, prepared.work
+    arms = experiment.expand()
+    return replace(
+        prepared,
+        loaded=loaded,
+        work=replace(
+            work,
+            experiment=experiment,
+            arms={arm.id: arm for arm in arms},
+            models={name: work.models[name] for name in used_models(experiment, arms)},
+            prompts={arm.id: experiment.chosen(work.prompts[arm.id]) for arm in arms},
+            cells=_cells(experiment, arms),
+        ),
+        pairs=tuple(it for it in prepared.pairs if (it.target, it.draft) in {(arm.target, arm.draft) for arm in arms}),
+    )
+
+
+def _cells(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Turn, ...]:
+    """What is planned from the start: of a run that stops when it is decided, one block."""
+    from specmeter.experiments import schedule
+
     design = experiment.design
-    cells = schedule.plan(
+    return schedule.plan(
         [arm.id for arm in arms],
-        design.blocks,
+        1 if design.stopping == "decided" else design.blocks,
         design.invocations,
         design.order,
         design.seed,
         first=[arm.id for arm in arms if arm.role == "baseline"],
     )
-    work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, cells, traits)
-    return Prepared(loaded, work, engine, identity, pairs)
 
 
 def working_engine(experiment: Experiment) -> tuple[Engine, EngineIdentity, EngineTraits]:
@@ -207,18 +234,25 @@ def run(
     observer: Observer,
     *,
     probes: Sequence[tuple[str, Probe]] = (),
+    foresight: Foresight | None = None,
     opened: Callable[[], None] = lambda: None,
+    then: Then | None = None,
+    thorough: bool = True,
 ) -> RunState:
     """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ, read the
-    texts with the drafts, and the experts of MoE targets, check everything and certify it.
+    texts with the drafts, and the experts of MoE targets (all that only if `thorough`), check everything and certify
+    it.
 
-    What is expected of each arm is written down before it is measured, by `probes` (name and what it says) or by
-    whatever else is known. `opened` is called once the folder is known to be usable for it. Raises `UsageError` for a
-    probe of other models.
+    What is expected of each arm is written down before it is measured, by `foresight`, by `probes` (name and what it
+    says) or by whatever else is known. `opened` is called once the folder is known to be usable for it. `then` is
+    called when all that is planned was measured, before anything is checked: what it adds is part of the run, the cells
+    that it returns are planned and measured, too, and it is asked again until there are none. Raises `UsageError` for a
+    probe of other models, and for a run whose blocks depend on what is measured, where `then` does not say them.
 
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
     """
+    from specmeter.analysis.prediction.forecast import Forecaster
     from specmeter.host.energy import EnergyMeter, Sources, find_sources
     from specmeter.laboratory.routing import measure_routing
     from specmeter.laboratory.scout import Scout
@@ -228,7 +262,12 @@ def run(
     from specmeter.validity.losslessness import measure_margins
 
     work, loaded = prepared.work, prepared.loaded
-    forecaster = _forecaster(prepared, probes)
+    if then is None and work.experiment.design.stopping == "decided":
+        raise ExperimentError(
+            "design.stopping: decided: blocks are added by what was measured, which only `specmeter advise` does",
+            fix="set design.stopping to planned; an advice goes on by its own command",
+        )
+    forecaster = _forecaster(prepared, probes) if foresight is None else foresight
     identity = RunIdentity(
         experiment=json.loads(work.experiment.model_dump_json()),
         engine=prepared.identity,
@@ -249,10 +288,15 @@ def run(
             meters["power_meter"] = meter.facts() if store.state().state == "complete" else meter.at_rest()
         store.set_host(prepared.host.model_copy(update=meters))
         store.set_pairs(prepared.pairs)
-        forecaster.scout = Scout(work, prepared.engine, store, None if work.simulated else prepared.host)
+        if isinstance(forecaster, Forecaster):
+            forecaster.scout = Scout(work, prepared.engine, store, None if work.simulated else prepared.host)
         interrupted, reason = False, None
         try:
             measure(work, prepared.engine, store, observer, forecaster, meter)
+            while then is not None and (more := then(store)):
+                further = replace(work, cells=more)
+                store.extend_plan(further.keys())
+                measure(further, prepared.engine, store, observer, forecaster, meter)
         except (KeyboardInterrupt, SystemExit):
             interrupted, reason = True, "interrupted"
             raise
@@ -262,9 +306,10 @@ def run(
         finally:
             store.end(time.time(), interrupted=interrupted, reason=reason)
             store.write_environment(environment_of(store))
-        measure_margins(work, prepared.engine, store)
-        profile_run(work, store)
-        measure_routing(work, store)
+        if thorough:
+            measure_margins(work, prepared.engine, store)
+            profile_run(work, store)
+            measure_routing(work, store)
         issue(store, measured_now=True)
         return store.state()
 
@@ -359,6 +404,11 @@ def _prompts(
                 )
     else:
         prompts = workloads.load(specs, base_dir=loaded.base_dir)
+    if missing := set(loaded.experiment.only.prompts).difference(prompt.id for prompt in prompts):
+        raise ExperimentError(
+            f"only.prompts: {min(missing)} is not a prompt of the experiment", fix="name prompts by their ids"
+        )
+    prompts = loaded.experiment.chosen(prompts)
     return {
         arm.id: tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads)
         for arm in arms

@@ -10,30 +10,24 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.prediction.drafts import Counted
-from specmeter.analysis.prediction.lookups import follow_map
-from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.errors import EngineError, ExperimentError
 from specmeter.host.load import busy_percent, is_busy
-from specmeter.probe.steps import RoundSpec, measure_round, plain_ms, pricing, tokens_of
-from specmeter.profile.arms import drafts_of, key_of, limits_of, wanted_key, why_not
-from specmeter.profile.make import Passage, digest, drafts_ends_of, profile_texts
-from specmeter.profile.replay import UnreplayableError, replay
-from specmeter.record import Arm, EngineSettings, EngineTraits, Request, StepProbe, StepRound
-from specmeter.text import counted, percent
+from specmeter.laboratory.evidence import Evidence, probe_key, why_not_replayed
+from specmeter.probe.steps import RoundSpec, measure_round, pricing, tokens_of
+from specmeter.profile.make import drafts_ends_of, profile_texts
+from specmeter.record import Arm, EngineTraits, StepProbe, StepRound
+from specmeter.text import percent
 
 if TYPE_CHECKING:
+    from specmeter.analysis.prediction.drafts import Counted
     from specmeter.engines import Engine
     from specmeter.measure import Work
-    from specmeter.profile.arms import ProfileKey
-    from specmeter.profile.replay import Round
-    from specmeter.record import Host, MatchProfile, Prompt
+    from specmeter.record import Host, Prompt
     from specmeter.store import RunStore
 
 SHARE = 0.1
@@ -41,29 +35,42 @@ SHARE = 0.1
 MOST_ROUNDS = 6
 _PROMPTS = 3
 _PROFILE_S = 20.0
-_LONGEST_GAMMA = 64
+LONGEST_GAMMA = 64
 """Longer drafts are priced from those of this length."""
 
 
-class Scout:
+class Scout(Evidence):
     """Looks ahead in one run. One per start of it."""
 
-    def __init__(self, work: Work, engine: Engine, store: RunStore, host: Host | None) -> None:
-        """`host` is the machine; None where it is simulated, and then nothing is measured."""
-        self._work = work
+    def __init__(
+        self,
+        work: Work,
+        engine: Engine,
+        store: RunStore,
+        host: Host | None,
+        *,
+        allowance_s: float | None = None,
+        longest: int = LONGEST_GAMMA,
+    ) -> None:
+        """`host` is the machine; None where it is simulated.
+
+        `allowance_s` is the time for the probe beside each baseline. Without it that is a share of the run, unless the
+        experiment wants no probe or the machine is simulated. Drafts longer than `longest` are priced from those.
+        """
+        super().__init__(work, store)
         self._engine = engine
         self._store = store
         self._host = host
-        self._probes = {_key(it.baseline_id, it.draft, it.engine): it for it in store.probes()}
-        self._unread: dict[tuple[object, ...], str] = {}
-        """Draft and settings -> why it could not read."""
-        self._complete: dict[str, dict[str, Request]] | None = None
-        """Texts of all baselines, once all prompts have one."""
+        self._allowance_s = allowance_s
+        self._longest = longest
+        self._tried: dict[tuple[object, ...], str | None] = {}
+        """Draft and settings that were let read -> why they could not."""
 
     @property
     def measures(self) -> bool:
         """Whether costs are probed in this run."""
-        return self._host is not None and self._work.experiment.design.probe == "auto"
+        asked = self._host is not None and self._work.experiment.design.probe == "auto"
+        return asked or self._allowance_s is not None
 
     # --- cost --------------------------------------------------------------------------------------------------------
 
@@ -74,25 +81,19 @@ class Scout:
         """
         if arm.baseline_id is None or not self.measures or self.plain_ms(arm.baseline_id) is None:
             return None
-        key = _key(arm.baseline_id, arm.draft, arm.engine)
+        key = probe_key(arm.baseline_id, arm.draft, arm.engine)
         if key not in self._probes:
             probes = self._measure(arm.baseline_id)
             self._store.add_probes(probes)
-            self._probes |= {_key(it.baseline_id, it.draft, it.engine): it for it in probes}
+            self._probes |= {probe_key(it.baseline_id, it.draft, it.engine): it for it in probes}
         return self._probes.get(key)
-
-    def plain_ms(self, baseline_id: str) -> float | None:
-        """Time of a plain token in what was measured of a baseline, the median request."""
-        replies = [it.reply for it in self._texts.get(baseline_id, {}).values()]
-        each = [plain_ms(reply) for reply in replies if reply is not None and reply.timings.predicted_n > 1]
-        return median(each) if each else None
 
     def _measure(self, baseline_id: str) -> list[StepProbe]:
         """One probe for each way of drafting beside a baseline; all in the same rounds."""
         found: dict[tuple[object, ...], Arm] = {}
         for arm in self._work.arms.values():
             if arm.baseline_id == baseline_id and arm.gamma is not None and _priced(arm, self._work.traits):
-                key = _key(baseline_id, arm.draft, arm.engine)
+                key = probe_key(baseline_id, arm.draft, arm.engine)
                 if key not in self._probes and (key not in found or (found[key].gamma or 0) < arm.gamma):
                     found[key] = arm
         ways = list(found.values())
@@ -109,7 +110,7 @@ class Scout:
                 with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
                     for it in self._rounds(baseline_id, ways, prompts, Path(folder)):
                         rounds.append(it)  # noqa: PERF402  # what was measured before an engine fails is kept
-                failure = "" if rounds else "a probe would take more than a tenth of the run's time"
+                failure = "" if rounds else self._too_long
         except (EngineError, ExperimentError) as error:
             failure = error.message
         ended_at = self._engine.clock()
@@ -117,6 +118,11 @@ class Scout:
             self._probe(baseline_id, arm, prompts, [it[index] for it in rounds], failure, started_at, ended_at)
             for index, arm in enumerate(ways)
         ]
+
+    @property
+    def _too_long(self) -> str:
+        allowed = "a tenth of the run's time" if self._allowance_s is None else f"{self._allowance_s:.0f} s"
+        return f"a probe would take more than {allowed}"
 
     def _probe(
         self,
@@ -129,6 +135,9 @@ class Scout:
         ended_at: float,
     ) -> StepProbe:
         gate = self._gate(arm)
+        if rounds and not any(it.step_ms for it in rounds):
+            failure = "nothing was drafted in it"
+        rounds = [it for it in rounds if it.step_ms]
         calm = tuple(it for it in rounds if not is_busy(it.other_cpu_percent, gate))
         busy = tuple(it for it in rounds if it not in calm)
         if busy and not calm:
@@ -139,7 +148,7 @@ class Scout:
             target=arm.target,
             draft=arm.draft,
             engine=arm.engine,
-            gamma=min(arm.gamma or 1, _LONGEST_GAMMA),
+            gamma=min(arm.gamma or 1, self._longest),
             started_at=started_at,
             ended_at=ended_at,
             prompts=tuple(prompt.id for prompt in prompts),
@@ -153,7 +162,7 @@ class Scout:
     ) -> Iterator[list[StepRound]]:
         """As many as the time allows: one whose length is guessed from the baseline's session, others like it."""
         experiment = self._work.experiment
-        priced = [pricing(arm, min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways]
+        priced = [pricing(arm, min(arm.gamma or 1, self._longest)) for arm in ways]
         spec = RoundSpec(
             plain=self._work.arms[baseline_id],
             drafting=[arm.model_copy(update={"id": f"{arm.id}/{index}"}) for index, arm in enumerate(priced)],
@@ -163,6 +172,7 @@ class Scout:
             folder=folder,
             start_timeout_s=experiment.engine.start_timeout_s,
             idle_timeout_s=experiment.engine.idle_timeout_s,
+            watched=self._host is not None,
         )
         left, expected = self._allowance(baseline_id), 0.0
         for index in range(MOST_ROUNDS if prompts else 0):
@@ -175,6 +185,8 @@ class Scout:
 
     def _allowance(self, baseline_id: str) -> float:
         """Seconds for the probe of a baseline: `SHARE` of what its arms will take, if each takes as long as it does."""
+        if self._allowance_s is not None:
+            return self._allowance_s
         alike = {arm.id for arm in self._work.arms.values() if baseline_id in (arm.id, arm.baseline_id)}
         cells = sum(cell.arm_id in alike for cell in self._work.cells)
         return SHARE * cells * self._session_s(baseline_id)
@@ -199,7 +211,7 @@ class Scout:
             return math.inf
         loading = fmean(it.ready_ms for it in self._store.sessions() if it.arm_id == baseline_id)
         reading = fmean(reply.timings.prompt_ms for reply in replies)
-        steps = fmean(tokens_of(min(arm.gamma or 1, _LONGEST_GAMMA)) for arm in ways)
+        steps = fmean(tokens_of(min(arm.gamma or 1, self._longest)) for arm in ways)
         return (loading + (prompts + 1) * reading + prompts * steps * plain_ms) * (1 + len(ways)) / 1000
 
     def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> list[Prompt]:
@@ -224,81 +236,19 @@ class Scout:
 
     def replay(self, arm: Arm) -> Counted | str:
         """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
-        traits, generation = self._work.traits, self._work.experiment.generation
-        by_map = traits.drafting is not None and arm.methods == ("ngram-map-k",) and arm.ngram_n is not None
-        reason = None if by_map else why_not(arm, traits=traits, generation=generation)
-        if reason is not None:
-            return reason
-        if arm.policy is not None:
-            return f"the policy {arm.policy} chooses draft lengths while it runs"
-        texts = self._texts.get(arm.baseline_id or "", {})
-        prompts = {it.prompt_id: it.token_ids for it in self._store.prompt_tokens() if it.target == arm.target}
-        profiles = self._profiles(arm, texts, prompts)
-        if isinstance(profiles, str):
-            return profiles
-        wanted = {prompt.id: prompt.max_tokens or generation.max_tokens for prompt in self._work.prompts[arm.id]}
-        found = Counted()
-        for prompt_id, max_tokens in wanted.items():
-            text, tokens = _text_of(texts.get(prompt_id)), prompts.get(prompt_id)
-            if not text or not tokens:
-                continue
-            try:
-                rounds = self._follow(arm, tokens, text, max_tokens, profiles)
-            except UnreplayableError as error:
-                return error.message
-            if rounds is not None:
-                found.add(prompt_id, Counter((arm.gamma or 1, it.drafted, it.accepted) for it in rounds))
-        missing = len(wanted) - len(found.prompts)
-        if not found.prompts:
-            return "its baseline has not generated text for its prompts yet"
-        less = f", {missing} without a text" if missing else ""
-        how = ", each as after a prompt of its length" if by_map else ""
-        found.basis = f"replayed on the text of {arm.baseline_id} ({counted(len(found.prompts), 'prompt')}{less}{how})"
-        return found
+        reason = why_not_replayed(arm, self._work.traits, self._work.experiment.generation)
+        if reason is None:
+            reason = self.read(arm)
+        return reason or super().replay(arm)
 
-    def _follow(
-        self,
-        arm: Arm,
-        prompt: Sequence[int],
-        text: Sequence[int],
-        max_tokens: int,
-        profiles: Mapping[ProfileKey, MatchProfile],
-    ) -> Sequence[Round] | None:
-        """An arm's steps on one text; None where its draft did not read it. Raises `UnreplayableError`."""
-        traits, resolved = self._work.traits, self._resolved(arm)
-        header = self._work.models[arm.target].header
-        limits = limits_of(
-            resolved,
-            traits=traits,
-            max_tokens=max_tokens,
-            prompt_tokens=len(prompt),
-            recurrent=header is not None and header.recurrent,
-        )
-        if arm.methods == ("ngram-map-k",):
-            return list(follow_map(prompt, text, arm.ngram_n or 1, arm.gamma or 1, limits))
-        profile = profiles.get(self._profile_key(arm, prompt, text)) if arm.draft is not None else None
-        if arm.draft is not None and profile is None:
+    def read(self, arm: Arm) -> str | None:
+        """Let the arm's draft read what it has not read of its baseline's texts; why it cannot, where it cannot."""
+        if arm.draft is None or not (passages := self.unread(arm)):
             return None
-        rounds = replay(drafts_of(arm, resolved, traits=traits, profile=profile, prompt=prompt, text=text), limits)
-        return _without_replays(rounds) if limits.replays else rounds
-
-    def _profiles(
-        self, arm: Arm, texts: dict[str, Request], prompts: dict[str, tuple[int, ...]]
-    ) -> dict[ProfileKey, MatchProfile] | str:
-        """Profiles of the baseline's texts by the arm's draft, made now where they are not on record."""
-        known = {key_of(it): it for it in self._store.profiles()}
-        if arm.draft is None:
-            return known
-        passages: list[Passage] = []
-        for prompt_id, request in texts.items():
-            text, tokens = _text_of(request), prompts.get(prompt_id)
-            if tokens and text and self._profile_key(arm, tokens, text) not in known:
-                passages.append(Passage(prompt_id=prompt_id, prompt=tokens, text=text))
-        if not passages:
-            return known
-        reader = _key("", arm.draft, arm.engine)
-        if reader in self._unread:
-            return self._unread[reader]
+        reader = probe_key("", arm.draft, arm.engine)
+        if reader in self._tried:
+            return self._tried[reader]
+        self._tried[reader] = None
         alike = [it for it in self._work.arms.values() if it.draft == arm.draft and it.p_min]
         try:
             made = profile_texts(
@@ -311,69 +261,14 @@ class Scout:
                 limit_s=_PROFILE_S,
             )
         except EngineError as error:
-            self._unread[reader] = error.message
+            self._tried[reader] = error.message
             return error.message
         self._store.add_profiles(made)
-        return known | {key_of(it): it for it in made}
-
-    def _profile_key(self, arm: Arm, prompt: Sequence[int], text: Sequence[int]) -> ProfileKey:
-        experiment = self._work.experiment
-        return wanted_key(
-            digest(prompt),
-            digest(text),
-            arm,
-            self._work.models[arm.draft or ""],
-            traits=self._work.traits,
-            generation=experiment.generation,
-        )
-
-    @property
-    def _texts(self) -> dict[str, dict[str, Request]]:
-        """Baseline -> prompt -> the first request on it; read anew while baselines are still being measured."""
-        if self._complete is not None:
-            return self._complete
-        baselines = {arm.id for arm in self._work.arms.values() if arm.role == "baseline"}
-        found: dict[str, dict[str, Request]] = {}
-        for request in self._store.requests():
-            if request.arm_id in baselines and request.reply is not None:
-                found.setdefault(request.arm_id, {}).setdefault(request.prompt_id, request)
-        if all(len(found.get(it, {})) == len(self._work.prompts[it]) for it in baselines):
-            self._complete = found
-        return found
-
-    def _resolved(self, arm: Arm) -> dict[str, object]:
-        """What the engine says about settings that an arm shares with its baseline."""
-        for session in self._store.sessions():
-            if session.arm_id == arm.baseline_id:
-                return {name: session.resolved[name] for name in _SHARED if name in session.resolved}
-        return {}
-
-
-_SHARED = ("n_ctx", "n_ctx_seq", "n_batch")
-
-
-def _text_of(request: Request | None) -> tuple[int, ...]:
-    """Token ids that were generated; none where some are not known, or there is nothing to follow."""
-    text = request.reply.token_ids if request is not None and request.reply is not None else ()
-    return () if len(text) < 2 or UNKNOWN_TOKEN in text else text
-
-
-def _without_replays(rounds: Sequence[Round]) -> list[Round]:
-    """A forward that a rejection makes necessary belongs to the step that was rejected."""
-    kept: list[Round] = []
-    due = False
-    for it in rounds:
-        if not due:
-            kept.append(it)
-        due = not due and it.accepted < it.drafted
-    return kept
+        self.learn(made)
+        return None
 
 
 def _priced(arm: Arm, traits: EngineTraits) -> bool:
     """Whether its steps cost what steps cost that draft as much and reject it all."""
     drafters = traits.drafters(arm.methods)
     return bool(drafters) and drafters <= {"model", "lookup"}
-
-
-def _key(baseline_id: str, draft: str | None, engine: EngineSettings) -> tuple[object, ...]:
-    return (baseline_id, draft, engine.model_dump_json())

@@ -58,7 +58,11 @@ def compare(target: Path, draft: Path) -> Compatibility:
 
     Raises `ModelError` when a file is missing or damaged.
     """
-    target_parts, draft_parts = read_parts(target), read_parts(draft)
+    return compare_headers(read_parts(target), read_parts(draft))
+
+
+def compare_headers(target_parts: tuple[Header, ...], draft_parts: tuple[Header, ...]) -> Compatibility:
+    """The same for models whose headers are read already."""
     one, other = describe(target_parts), describe(draft_parts)
     method = METHOD_BY_ARCHITECTURE.get(other.architecture or "", "draft-simple")
     conditions = [_state(one, other)]

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from specmeter.errors import ModelError, UsageError
+from specmeter.models.metadata import Metadata
 from specmeter.record import Arm, DraftPair
 from specmeter.text import quoted, size
+
+if TYPE_CHECKING:
+    from specmeter.models.metadata import Metadata
 
 
 class ModelFile(Protocol):
@@ -42,8 +46,9 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "e
     traits = kind_of(engine).traits
     if "gguf" not in traits.model_formats:
         return ()
+    read: dict[str, Metadata] = {}
     for arm in arms:
-        _refuse_other_kinds(arm, models)
+        _refuse_other_kinds(arm, models, read)
     pairs = _pairs(arms, models, compared=traits.compares_drafts)
     _memory(arms, models)
     return pairs
@@ -78,23 +83,52 @@ _NOT_MODELS = {
     "imatrix": "an importance matrix",
 }
 """What `general.type` of a GGUF file may say beside `model`."""
+_NOT_CAUSAL: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3", "eurobert",
+         "gemma-embedding", "llama-embed", "t5encoder"),
+        "an encoder, which makes embeddings of texts",
+    ),
+    "t5": "an encoder with a decoder",
+    "wavtokenizer-dec": "a part of a model of speech",
+    **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), "a diffusion model, which does not write in order"),
+}  # fmt: skip
+"""Architectures of llama.cpp (`LLM_ARCH_NAMES` in src/llama-arch.cpp) that do not write a text token by token."""
 
 
-def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile]) -> None:
-    """Raise `ModelError` for files that are not language models, and for drafts in a place that is not theirs."""
+def other_than_language_model(metadata: Metadata) -> str | None:
+    """What a GGUF file holds instead of a causal language model; None for one (draft models are ones, too)."""
+    kind = "mmproj" if metadata.architecture == "clip" else metadata.text("general.type")
+    if kind in _NOT_MODELS:
+        return _NOT_MODELS[kind]
+    if metadata.architecture in _NOT_CAUSAL:
+        return _NOT_CAUSAL[metadata.architecture]
+    if metadata.flag(".attention.causal") is False:
+        return "a model without causal attention"
+    if metadata.integer(".pooling_type"):
+        return "a model of embeddings or of rankings"
+    return None
+
+
+def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile], read: dict[str, Metadata]) -> None:
+    """Raise `ModelError` for files that are not language models, and for drafts in a place that is not theirs.
+
+    `read` keeps what headers said: hundreds of arms share a few models.
+    """
     from specmeter.models.compatibility import METHOD_BY_ARCHITECTURE
-    from specmeter.models.metadata import Metadata
     from specmeter.models.split import read_parts
 
     for key, name in (("targets", arm.target), ("drafts", arm.draft)):
         if name is None:
             continue
-        metadata = Metadata(read_parts(Path(models[name].path))[0])
-        kind = "mmproj" if metadata.architecture == "clip" else metadata.text("general.type")
-        if kind in _NOT_MODELS:
+        if name not in read:
+            read[name] = Metadata(read_parts(Path(models[name].path))[0])
+        metadata = read[name]
+        other = other_than_language_model(metadata)
+        if other is not None:
             raise ModelError(
-                f"{key}.{name}: {models[name].reference} is {_NOT_MODELS[kind]}, not a language model",
-                fix="name the GGUF file of the language model itself",
+                f"{key}.{name}: {models[name].reference} is {other}, not a causal language model",
+                fix="name the GGUF file of a model that writes text token by token",
             )
         method = METHOD_BY_ARCHITECTURE.get(metadata.architecture or "")
         if method is not None and key == "targets":
@@ -114,12 +148,18 @@ def _shown(model: ModelFile) -> str:
     return quoted(model.reference if model.reference.startswith(("hf:", "bench:")) else model.path)
 
 
-def _memory(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> None:
+def memory_free_bytes() -> int:
+    """Memory that models could take on this machine now, its GPUs included."""
     from specmeter.host import memory_available_bytes
     from specmeter.host.gpu import read_gpus
+
+    return memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
+
+
+def _memory(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> None:
     from specmeter.models.facts import read_facts
 
-    available = memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
+    available = memory_free_bytes()
     kv: dict[str, int] = {}
     for arm in arms:
         needed = 0

@@ -78,7 +78,8 @@ def tokens_of(gamma: int) -> int:
 
 
 def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound]:
-    """A session of the baseline and one of each drafting arm, in their order.
+    """A session of the baseline and one of each drafting arm, in their order; an arm that found nothing to draft has no
+    step times.
 
     Raises `EngineError` when the engine fails, and `EngineProtocolError` where it does not tell its steps apart.
     """
@@ -98,11 +99,10 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
         with engine.start(launch) as session:
             replies[arm.id], loads[arm.id] = _replies(session, spec, tokens_of(arm.gamma or longest))
     plain = spec.plain.id
+    found = read_rounds(replies[plain], [replies[arm.id] for arm in spec.drafting])
     return [
-        read_round(replies[plain], replies[arm.id]).model_copy(
-            update={"other_cpu_percent": (*loads[plain], *loads[arm.id])}
-        )
-        for arm in spec.drafting
+        it.model_copy(update={"other_cpu_percent": (*loads[plain], *loads[arm.id])})
+        for it, arm in zip(found, spec.drafting, strict=True)
     ]
 
 
@@ -121,17 +121,26 @@ def _free(prompt: Prompt) -> Prompt:
     return prompt.model_copy(update={"max_tokens": None})
 
 
+def read_rounds(plain: Sequence[Reply], drafting: Sequence[Sequence[Reply]]) -> list[StepRound]:
+    """One for each way of drafting. Raises `EngineProtocolError` where there is no plain token, or where none of them
+    has a step that can be told apart."""
+    found = [read_round(plain, replies) for replies in drafting]
+    if not any(it.step_ms for it in found):
+        raise EngineProtocolError(
+            "the engine does not report its steps", fix="use a server that logs steps (LLAMA_TRACE, late 2026)"
+        )
+    return found
+
+
 def read_round(plain: Sequence[Reply], drafting: Sequence[Reply]) -> StepRound:
-    """Raises `EngineProtocolError` where there is no plain token, or no step that can be told apart."""
+    """Raises `EngineProtocolError` where there is no plain token."""
     each = [plain_ms(reply) for reply in plain if reply.timings.predicted_n > 1]
     times: dict[int, list[float]] = {}
     for reply in drafting:
         for drafted, ms in step_times(reply):
             times.setdefault(drafted, []).append(ms)
-    if not each or not times:
-        raise EngineProtocolError(
-            "the engine does not report its steps", fix="use a server that logs steps (LLAMA_TRACE, late 2026)"
-        )
+    if not each:
+        raise EngineProtocolError("no answer has a second token to time", fix="raise generation.max_tokens")
     drafted = sum(reply.timings.draft_n or 0 for reply in drafting)
     spent = [part.generate_ms for reply in drafting for part in reply.drafting]
     return StepRound(

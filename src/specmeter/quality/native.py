@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import ValidationError
 
@@ -33,6 +33,9 @@ Heard = Callable[[int, int], None]
 AUTO = "auto"
 _MAX_OUTPUT = 64 * 2**20
 _POLL_S = 0.2
+_RUNS = 3
+"""Most runs for one answer: the tool prints from a thread of its own, and when it ends it does not wait for what is
+not printed yet."""
 _BENCH_BATCH = 2048
 
 _WINDOWS = re.compile(r"(?:calculating perplexity|computing) over (\d{1,9}) chunks, n_ctx=(\d{1,9})")
@@ -79,8 +82,8 @@ def native_perplexity(
     """Perplexity by `llama-perplexity`. `settings.context` is the context that it is asked for, `windows` the most
     windows that it scores (None: all of the text).
 
-    A tool that ends well before its last lines are written is run once more. Raises `UsageError` for a text that is too
-    short for it (two windows), `EngineError` when it fails.
+    A tool that ends well before its answer is printed is run again, `_RUNS` times in all. Raises `UsageError` for a
+    text that is too short for it (two windows), `EngineError` when it fails or what it prints cannot be read.
     """
     context = settings.context
     with tempfile.TemporaryDirectory(prefix="specmeter-quality-") as name:
@@ -100,36 +103,35 @@ def native_perplexity(
                 told = done
                 heard(done, int(total[1]))
 
-        def run() -> tuple[str, float]:
+        scored = stride or context - context // 2 - 1
+        output = ""
+        for _ in range(_RUNS):
             started = time.perf_counter()
-            return _run(binary, options, listen), time.perf_counter() - started
-
-        output, wall_s = run()
-        if _cut_off(output, stride):
-            output, wall_s = run()
-    if short := _TOO_SHORT.search(output):
-        raise UsageError(
-            f"the text has {short[2]} tokens; llama-perplexity wants {short[1]} for windows of {context}",
-            fix="give a longer text, or a smaller --context",
-        )
-    found = _WINDOWS.search(output)
-    if found is None:
-        raise _unreadable(binary, output)
-    scored_windows, length = int(found[1]), int(found[2])
+            output = _run(binary, options, listen)
+            wall_s = time.perf_counter() - started
+            if short := _TOO_SHORT.search(output):
+                raise UsageError(
+                    f"the text has {short[2]} tokens; llama-perplexity wants {short[1]} for windows of {context}",
+                    fix="give a longer text, or a smaller --context",
+                )
+            found = _strided(output) if stride else _plain(output, scored)
+            if found is not None:
+                break
+        else:
+            raise EngineProtocolError(
+                f"{binary}: no perplexity in what it printed, {_RUNS} times{_tail(output)}",
+                fix="use a llama-perplexity close to the embedded version, or leave out the flag",
+            )
     trained = _TRAINED.search(output)
-    scored = stride or context - context // 2 - 1
-    estimate, error, surprise = _strided(output, scored_windows) if stride else _plain(output, scored_windows, scored)
-    if estimate is None:
-        raise _unreadable(binary, output)
     return Perplexity(
-        estimate=estimate,
-        token_error=error,
-        windows=scored_windows,
-        window_tokens=length,
-        scored=scored * scored_windows,
+        estimate=found.estimate,
+        token_error=found.token_error,
+        windows=found.windows,
+        window_tokens=found.window_tokens,
+        scored=scored * found.windows,
         text_tokens=None,
         tokens_sha256=None,
-        window_surprise=surprise,
+        window_surprise=found.window_surprise,
         train_context=int(trained[1]) if trained else None,
         begins_with_bos=None,
         wall_s=wall_s,
@@ -182,38 +184,38 @@ def _common(settings: EngineSettings) -> list[str]:
     return ["-t", str(settings.threads or 1), *layers]
 
 
-def _cut_off(output: str, stride: int) -> bool:
-    """Whether the output ends with the row of a window and lacks what comes after it.
+class _Printed(NamedTuple):
+    """What the tool found, whole."""
 
-    The tool prints from a thread of its own, and when it ends it does not wait for what is not printed yet.
-    """
-    rows = list((_RUNNING if stride else _ROW).finditer(output))
-    if not rows or output[rows[-1].end() :].strip():
-        return False
-    total = _WINDOWS.search(output)
-    return not stride or total is None or len(rows) < int(total[1])
+    windows: int
+    window_tokens: int
+    estimate: Estimate
+    token_error: float | None
+    window_surprise: tuple[float, ...]
 
 
-def _plain(output: str, windows: int, scored: int) -> tuple[Estimate | None, float | None, tuple[float, ...]]:
-    """(estimate, +/-, mean surprise by window) from the tool's running means: six digits behind the point each."""
+def _plain(output: str, scored: int) -> _Printed | None:
+    """From the tool's running means (six digits behind the point each), of `scored` tokens a window. None: not all
+    there."""
     means = [float(row[3]) for row in _ROW.finditer(output)]
-    final = _FINAL.search(output)
-    if len(means) != windows or final is None:
-        return None, None, ()
+    final, found = _FINAL.search(output), _WINDOWS.search(output)
+    if final is None or found is None or len(means) != int(found[1]):
+        return None
     surprise = tuple(
         mean * (place + 1) - before * place
         for place, (before, mean) in enumerate(zip([0.0, *means], means, strict=False))
     )
-    estimate = estimate_of(surprise, scored)
-    return estimate.model_copy(update={"point": float(final[1])}), float(final[2]), surprise
+    estimate = estimate_of(surprise, scored).model_copy(update={"point": float(final[1])})
+    return _Printed(len(means), int(found[2]), estimate, float(final[2]), surprise)
 
 
-def _strided(output: str, windows: int) -> tuple[Estimate | None, float | None, tuple[float, ...]]:
-    running = _RUNNING.findall(output)
-    if len(running) != windows:
-        return None, None, ()
-    method = f"{windows} windows, as the tool printed it; no interval"
-    return bare(float(running[-1][1]), "1", method, n=windows), None, ()
+def _strided(output: str) -> _Printed | None:
+    """From the tool's last running value. None: not all there."""
+    running, found = _RUNNING.findall(output), _WINDOWS.search(output)
+    if found is None or len(running) != int(found[1]):
+        return None
+    method = f"{len(running)} windows, as the tool printed it; no interval"
+    return _Printed(len(running), int(found[2]), bare(float(running[-1][1]), "1", method, n=len(running)), None, ())
 
 
 def _test_of(row: dict[str, Any]) -> SpeedTest | None:
@@ -266,13 +268,6 @@ def _text(log: Path) -> str:
 def _tail(output: str) -> str:
     lines = [line.strip()[:300] for line in output.splitlines() if line.strip()]
     return "".join(f"\n  | {line}" for line in lines[-5:])
-
-
-def _unreadable(binary: Path, output: str) -> EngineProtocolError:
-    return EngineProtocolError(
-        f"{binary}: no perplexity in what it printed{_tail(output)}",
-        fix="use a llama-perplexity close to the embedded version, or leave out the flag",
-    )
 
 
 def _version(binary: Path) -> str:

@@ -1,4 +1,4 @@
-"""Where folders of runs and of studies lie: at a path, by their name under `specmeter-runs/`, or the latest one."""
+"""Where folders of runs, studies and advices lie: at a path, by name under `specmeter-runs/`, or the latest one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from specmeter.store.run import RunStore
 RUNS_FOLDER = Path("specmeter-runs")
 """Where runs and studies go without `--out`, relative to the current folder."""
 STUDY_NAME = "study.json"
+ADVICE_NAME = "advice.json"
 
 
 def is_study(folder: Path) -> bool:
@@ -31,6 +32,34 @@ def find_studies(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path
     """Study folders under `runs`, oldest first; only those of the study `name` where it is given."""
     found = [folder for folder in _folders(runs, name) if is_study(folder)]
     return sorted(found, key=lambda folder: (folder / STUDY_NAME).stat().st_mtime_ns)
+
+
+def is_advice(folder: Path) -> bool:
+    """Whether `folder` is that of an advice."""
+    return (folder / ADVICE_NAME).is_file()
+
+
+def find_advices(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
+    """Folders of advices under `runs`, oldest first; only those of `name` where it is given."""
+    found = [folder for folder in _folders(runs, name) if is_advice(folder)]
+    return sorted(found, key=lambda folder: (folder / ADVICE_NAME).stat().st_mtime_ns)
+
+
+def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
+    """The folder of an advice by its path, by its name under `runs`, or `latest`. Raises `StoreError`."""
+    if reference == "latest":
+        found = find_advices(runs)
+        if not found:
+            raise StoreError(f"{runs}: holds no advice", fix="ask for one with `specmeter advise TARGET.gguf`")
+        return found[-1]
+    path = _named(reference, runs)
+    path = path.parent if path.name == ADVICE_NAME and path.is_file() else path
+    if not is_advice(path):
+        raise StoreError(
+            f"{path}: is not the folder of an advice (it has no {ADVICE_NAME})",
+            fix="name a folder made by `specmeter advise`",
+        )
+    return path
 
 
 def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:

@@ -103,12 +103,7 @@ class RunStore(RunReader):
                 "VALUES (1, ?, ?, ?, ?, 'partial')",
                 (__version__, time.time(), experiment_yaml, experiment_json),
             )
-            try:
-                db.executemany("INSERT INTO plan (invocation, block, arm_id, prompt_id) VALUES (?, ?, ?, ?)", plan)
-            except sqlite3.IntegrityError:
-                raise StoreError(
-                    "the plan names the same request twice", fix="give arms and prompts ids of their own"
-                ) from None
+            _insert_plan(db, plan)
 
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -245,6 +240,11 @@ class RunStore(RunReader):
     def set_pairs(self, pairs: Iterable[DraftPair]) -> None:
         """How each draft of the run goes with its target."""
         self._rewrite("pair", pairs)
+
+    def extend_plan(self, plan: Iterable[tuple[int, int, str, str]]) -> None:
+        """More requests, as `create` takes them, that make the run complete, after those that are planned already."""
+        with self._transaction() as db:
+            _insert_plan(db, plan)
 
     # --- is this the same run? ---------------------------------------------------------------------------------------
 
@@ -435,6 +435,15 @@ class RunStore(RunReader):
                 db.executemany(f"INSERT INTO {table} ({key}, json) VALUES (?, ?)", rows)
             except sqlite3.IntegrityError:
                 raise StoreError(f"two {table}s have the same {key}", fix=f"give each {table} its own {key}") from None
+
+
+def _insert_plan(db: sqlite3.Connection, plan: Iterable[tuple[int, int, str, str]]) -> None:
+    try:
+        db.executemany("INSERT INTO plan (invocation, block, arm_id, prompt_id) VALUES (?, ?, ?, ?)", plan)
+    except sqlite3.IntegrityError:
+        raise StoreError(
+            "the plan names the same request twice", fix="give arms and prompts ids of their own"
+        ) from None
 
 
 def _insert_telemetry(db: sqlite3.Connection, samples: Iterable[Telemetry]) -> None:

@@ -207,6 +207,8 @@ class Counted:
         if not any(steps.total() for steps in self.prompts.values()):
             raise UsageError("acceptance: no step was measured", fix="take another source, or measure an arm first")
         counts = np.stack([_tally(steps, known) for steps in self.prompts.values()])
+        # Of the very prompts that were counted every draw is the point.
+        every, draws = draws, 1 if self.other_prompts is None else draws
         weights = self._weights(draws, rng)
         sums = np.tensordot(weights, counts, axes=1)
         steps, drafted, at_risk, tried, accepted = (sums[:, index] for index in range(5))
@@ -218,7 +220,9 @@ class Counted:
             last = np.minimum(1.0, last) ** (1 / max(1, known - 1 - (known - 1) // 2))
             more = np.arange(1, longest - known + 1)
             lengths = np.concatenate([lengths, lengths[:, -1:] * last[:, np.newaxis] ** more], axis=1)
-        return Yields(np.cumprod(going_on * rates, axis=1, dtype=np.float64), lengths, rates, known)
+        reached = np.cumprod(going_on * rates, axis=1, dtype=np.float64)
+        reached, lengths, rates = (np.broadcast_to(it, (every, longest)) for it in (reached, lengths, rates))
+        return Yields(reached, lengths, rates, known)
 
     def _weights(self, draws: int, rng: Generator) -> Floats:
         """How much of each prompt is in a draw; row 0 is the data itself. Shape (draws, prompts)."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, probed, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
@@ -69,6 +69,16 @@ class Looking(Protocol):
     def replay(self, arm: Arm) -> Counted | str:
         """Its steps on the texts of its baseline, or why they are not known."""
         ...
+
+
+class Sources(NamedTuple):
+    """What an arm is predicted from."""
+
+    costs: Costs
+    acceptance: Acceptance
+    cost_basis: str
+    """Where costs are from, and why there is nothing better."""
+    acceptance_basis: str
 
 
 class Forecaster:
@@ -137,25 +147,33 @@ class Forecaster:
 
     def predict(self, arm: Arm, now: float) -> Prediction:
         """What is expected of an arm at `now`, by the clock of the engine; never raises for what is not known."""
-        costs = self._costs[arm.id]
-        if isinstance(costs, str):
-            return _nothing(arm, now, costs)
-        if arm.gamma is None:
-            return _nothing(arm, now, "gamma is left to the engine, whose default is not known before it runs")
-        by_model = arm.draft is not None
         try:
-            acceptance, source = self._acceptance(arm)
-            (found,) = predict(acceptance, costs, [arm.gamma], by_model=by_model).by_gamma
+            known = self.sources(arm)
+            by_model = arm.draft is not None
+            (found,) = predict(known.acceptance, known.costs, [arm.gamma or 1], by_model=by_model).by_gamma
         except SpecmeterError as error:
             return _nothing(arm, now, error.message)
         return Prediction(
             arm_id=arm.id,
             made_at=now,
             speedup=found.speedup,
-            cost=costs.basis + (f" (no probe in this run: {why})" if (why := self._unprobed.get(arm.id)) else ""),
-            acceptance=source,
+            cost=known.cost_basis,
+            acceptance=known.acceptance_basis,
             inputs=inputs(found),
         )
+
+    def sources(self, arm: Arm) -> Sources:
+        """The best that is known at this moment. Raises `UsageError` where that is nothing."""
+        costs = self._costs[arm.id]
+        if isinstance(costs, str):
+            raise UsageError(costs, fix="measure it")
+        if arm.gamma is None:
+            raise UsageError(
+                "gamma is left to the engine, whose default is not known before it runs", fix="name a gamma"
+            )
+        acceptance, basis = self._acceptance(arm)
+        unprobed = f" (no probe in this run: {why})" if (why := self._unprobed.get(arm.id)) else ""
+        return Sources(costs, acceptance, costs.basis + unprobed, basis)
 
     def _acceptance(self, arm: Arm) -> tuple[Acceptance, str]:
         gamma = arm.gamma or 1

@@ -17,6 +17,8 @@ from specmeter.theory.acceptance import alpha_from_acceptance_rate
 from specmeter.theory.arguments import numbers, probabilities
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from specmeter.analysis.prediction.costs import Costs, Table
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.theory.arguments import Floats
@@ -103,6 +105,29 @@ def predict(acceptance: Acceptance, costs: Costs, gammas: Sequence[int], *, by_m
     )
 
 
+def draw_costs(costs: Costs, gamma: int, *, by_model: bool, rng: Generator) -> Table:
+    """What steps of up to `gamma` drafts cost. Raises `UsageError` where the costs do not know the draft model.
+
+    Arms that share costs and whose `rng` begins alike meet the same costs in every draw, so that their ratios leave
+    open only what they do not share.
+    """
+    if by_model and not costs.has_draft:
+        raise UsageError(
+            f"{costs.basis}: it does not say what the draft model costs",
+            fix="probe the target together with its draft, or name the draft model",
+        )
+    return costs.draw(gamma, DRAWS, rng, by_model)
+
+
+def draw_speedup(acceptance: Acceptance, table: Table, gamma: int, *, rng: Generator) -> tuple[Floats, float]:
+    """(drawn speedups at `gamma`, the first one the point; tokens emitted per step at the point).
+
+    `table` was drawn for `gamma`. Raises `UsageError` where no step was measured.
+    """
+    speedups, _, tau = _speedup(gamma, acceptance.draw(gamma, DRAWS, rng), table)
+    return speedups, tau
+
+
 def surface(costs: Costs, gammas: Sequence[int], alphas: Sequence[float], *, by_model: bool) -> Surface:
     """Speedups over gamma x alpha, the break-even alpha of each gamma and the best gamma of each alpha."""
     wanted = check_gammas(gammas)
@@ -133,13 +158,9 @@ def check_gammas(gammas: Sequence[int]) -> tuple[int, ...]:
 
 
 def _draw(acceptance: Acceptance, costs: Costs, longest: int, by_model: bool) -> tuple[Yields, Table]:
-    if by_model and not costs.has_draft:
-        raise UsageError(
-            f"{costs.basis}: it does not say what the draft model costs",
-            fix="probe the target together with its draft, or name the draft model",
-        )
     rng = np.random.default_rng(SEED)
-    return acceptance.draw(longest, DRAWS, rng), costs.draw(longest, DRAWS, rng, by_model)
+    yields = acceptance.draw(longest, DRAWS, rng)
+    return yields, draw_costs(costs, longest, by_model=by_model, rng=rng)
 
 
 def _at(gamma: int, yields: Yields, table: Table) -> AtGamma:

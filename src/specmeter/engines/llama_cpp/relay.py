@@ -91,12 +91,16 @@ class Relay:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def reset(self) -> None:
-        """Count from 0 again, once nothing has passed for a moment: an engine that has just started may still send."""
+    def wait_until_quiet(self) -> None:
+        """Return once nothing has passed for a moment: an engine does not wait for all that it sends to be read."""
         before = (-1, -1)
         while before != (now := (self.sent, self.received)):
             before = now
             time.sleep(_QUIET_S)
+
+    def reset(self) -> None:
+        """Count from 0 again, once the relay is quiet."""
+        self.wait_until_quiet()
         self.sent = self.received = 0
         self.commands.clear()
 

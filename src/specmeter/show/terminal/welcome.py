@@ -21,10 +21,7 @@ def print_welcome(screen: Screen, models: Sequence[FoundModel], engine: str, pai
     screen.say(("specmeter", "strong"), ": does speculative decoding make your model faster here?", wrap=False)
     screen.say(("models  ", "faint"), _models(models), wrap=False)
     screen.say(("engine  ", "faint"), engine, wrap=False)
-    if pair is not None:
-        arguments = f"run {quoted(str(pair.target.path))} --draft {quoted(str(pair.draft.path))}"
-    else:
-        arguments = "run demo"
+    arguments = "run demo" if pair is None else f"advise {quoted(str(pair.target.path))}"
     screen.say(("start   ", "faint"), (f"{program()} {arguments}", "strong"), wrap=False)
     screen.say(("more    ", "faint"), f"{program()} --help", wrap=False)
 

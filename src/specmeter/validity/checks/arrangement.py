@@ -254,6 +254,23 @@ def _first_missing(data: RunData, arm: Arm) -> dict[str, str]:
     return {}
 
 
+# --- stopped-when-decided --------------------------------------------------------------------------------------------
+
+
+def stopped_when_decided(data: RunData) -> Findings:
+    """Runs whose number of blocks depends on what was measured in them: the race of an advice."""
+    if data.experiment.design.stopping != "decided":
+        yield not_applicable(None, "the number of blocks was fixed beforehand")
+        return
+    yield about_run(
+        "stopped-when-decided",
+        "note",
+        "blocks were added, and arms left out, by what earlier blocks had shown: intervals here take no account of it",
+        "quote the confirmation of the advice, whose blocks were fixed beforehand",
+        most_blocks=data.experiment.design.blocks,
+    )
+
+
 # --- bimodal ---------------------------------------------------------------------------------------------------------
 
 _LEAST_BLOCKS = 12
@@ -417,6 +434,15 @@ CHECKS: tuple[Check, ...] = (
         saw=("experiment", "plan", "prompts", "requests"),
         assumes="the stored plan is what was to be measured: counting",
         otherwise="a complete run has exactly one answer per planned request",
+    ),
+    Check(
+        id="stopped-when-decided",
+        threat="measuring until the result is as wished",
+        severity="note",
+        look=stopped_when_decided,
+        saw=("experiment",),
+        assumes="the experiment on record says when it stops",
+        otherwise="it is a note",
     ),
     Check(
         id="bimodal",

@@ -13,6 +13,7 @@ from specmeter.engines.llama_cpp.devices import any_remote
 from specmeter.engines.llama_cpp.methods import METHOD_OPTIONS
 from specmeter.engines.llama_cpp.options import OPTIONS
 from specmeter.errors import ExperimentError
+from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import parse
 from specmeter.record import Arm, Severity
 from specmeter.validity.checks.check import Check
@@ -35,8 +36,9 @@ def experiment_differs(data: RunData) -> Findings:
     """Arms, prompts or planned requests that are not those that the experiment stands for.
 
     An experiment stands for its arms and for a request of each in every block of every invocation; which, is computed
-    again here. Arms that a study left out, because models or machines were missing, are only named. Another version of
-    specmeter may have read the same experiment otherwise: then it is a doubt and nothing more.
+    again here. Arms that a study left out, because models or machines were missing, are only named. A run that stops
+    when it is decided may lack an arm in any block but the first, as a whole. Another version of specmeter may have
+    read the same experiment otherwise: then it is a doubt and nothing more.
     """
     if not data.plan:
         yield unseen(None, "the plan is not recorded")
@@ -104,10 +106,12 @@ def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
 
 def _other_plan(data: RunData, severity: Severity) -> Findings:
     missing, found = set[_Key](), 0
+    begun = {key[:3] for key in data.plan}
+    decided = data.experiment.design.stopping == "decided"
     for key in _due(data):
         if key in data.plan:
             found += 1
-        else:
+        elif not decided or key[1] == 0 or key[:3] in begun:
             missing.add(key)
     extra = data.plan.difference(_due(data)) if found < len(data.plan) else frozenset[_Key]()
     for keys, what in ((missing, "are missing from the plan"), (extra, "are planned, but not in the experiment")):
@@ -143,20 +147,25 @@ def _other_prompts(data: RunData) -> Findings:
         if not everything and spec.name not in used:
             continue
         here = {it.id: it.sha256 for it in data.prompts.values() if it.workload == spec.name}
-        problem = _prompt_problem(spec, here)
+        problem = _prompt_problem(spec, here, data.experiment)
         if problem is not None:
             message = f"the prompts of workload {spec.name} are not those of the experiment: {problem}"
             yield about_run("experiment-differs", "suspect", message, _REMEDY, workload=spec.name, prompts=len(here))
 
 
-def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, str]) -> str | None:
+def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, str], experiment: Experiment) -> str | None:
+    only = {name for name in experiment.only.prompts if name.startswith(f"{spec.name}/")}
+    if experiment.only.prompts and (isinstance(spec, FileWorkload) or needs_tokenizer(spec)):
+        absent = only.difference(here)
+        return f"{min(absent)} and {len(absent) - 1} more are missing" if absent else None
     if isinstance(spec, FileWorkload):
         return None
     if needs_tokenizer(spec):
         wanted = len(getattr(spec, "lengths", ())) * int(getattr(spec, "per_length", 1))
         return None if len(here) == wanted else f"only {len(here)} of {wanted} are there"
     try:
-        asked = {prompt.id: prompt.sha256 for prompt in load((spec.model_copy(update={"baseline_per_block": None}),))}
+        loaded = load((spec.model_copy(update={"baseline_per_block": None}),))
+        asked = {prompt.id: prompt.sha256 for prompt in experiment.chosen(loaded)}
     except ExperimentError as error:
         return error.message
     missing = [name for name in asked if name not in here]

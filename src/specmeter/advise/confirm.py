@@ -1,0 +1,222 @@
+"""The confirmation: what was chosen, and plain decoding, in fresh sessions, in as many blocks as were fixed beforehand.
+
+Nothing was chosen by these measurements, so a single interval of 95 % says how much an arm gains: where plain decoding
+is as fast, it lies above 1 in one confirmation of forty. A second arm is tried only where the race, too, had shown
+plain decoding to be slower. Its own checks decide whether it counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from specmeter.advise.advice import OfKind
+from specmeter.advise.race import CONFIRMATION, best_other, reserved_s
+from specmeter.advise.stage import Plan
+from specmeter.analysis.answer import least_units
+from specmeter.analysis.reading import read_run
+from specmeter.numbers.elimination import blocks_to_confirm
+from specmeter.numbers.margin import MARGIN
+from specmeter.numbers.stats import simultaneous
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from specmeter.advise.advice import Decision, Goal
+    from specmeter.advise.ledger import Ledger
+    from specmeter.advise.standings import Answered
+    from specmeter.analysis.reading import RunReport
+    from specmeter.analysis.summary import ArmSummary, KindSummary
+    from specmeter.record import Arm, Estimate, Verdict
+
+Ruling = Literal["gains", "none", "open", "invalid"]
+"""`gains`: faster than plain decoding; `none`: not faster by 2 % or more; `open`: neither is shown."""
+
+MOST_BLOCKS = 6
+NOISY = 1.25
+"""An interval that leaves things open, and whose upper end is this many times its lower end, is noise."""
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What the confirmation says of an arm."""
+
+    arm_id: str
+    speedup: Estimate | None
+    tau: Estimate | None
+    verdict: Verdict | None
+    ruling: Ruling
+
+    @property
+    def why_open(self) -> str:
+        """A code of `Advice.why_undecided`."""
+        if self.ruling == "invalid":
+            return "invalid"
+        low, high = ends(self.speedup)
+        return "too-noisy" if math.isinf(high) or high > NOISY * low else "not-confirmed"
+
+
+def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
+    """Measure what was chosen on the other prompts, and decide; the advice is finished then."""
+    first = raced[0] if raced else None
+    plain = ledger.baseline.id
+    off_raced = first is not None and first.leader == plain
+    if first is None:
+        fates = [it for it in ledger.advice.fates if it.code == "open"] or ledger.advice.fates
+        known = [it for it in fates if it.predicted is not None] or fates
+        arm = max(known, key=lambda it: it.predicted.point if it.predicted else 0.0).arm_id if known else None
+    else:
+        arm = best_other(ledger, first) if off_raced else first.leader
+    if arm is None:  # every arm failed
+        ledger.answer("undecided", "raced" if raced else "predicted", None, None, finished=True)
+        return
+    of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
+    found = measured(ledger, "confirm", arm, of_kind)
+    decision, why = decide(found, off_raced=off_raced, decided=first is None or first.decided)
+    if decision == "undecided" and first is not None and (second := _second(ledger, first, arm)) is not None:
+        ledger.observer.note("the winner of the race was not confirmed; the next one is tried")
+        other = measured(ledger, "confirm-2", second, {})
+        if other.ruling == "gains":
+            found, decision, why, of_kind = other, "speculate", "", {}
+    _finish(ledger, decision, found, why, of_kind)
+
+
+def decide(found: Confirmed, *, off_raced: bool, decided: bool) -> tuple[Decision, str]:
+    """(decision, why it is open) by the confirmation of an arm. `off_raced`: plain decoding was ahead in the race, and
+    the arm is the best other one. `decided`: the race, where there was one, left one arm alone."""
+    match found.ruling:
+        case "invalid":
+            return "undecided", "invalid"
+        case "gains":
+            # Not faster by 2 % in the race, and faster in the confirmation: they disagree.
+            return ("undecided", "not-confirmed") if off_raced and decided else ("speculate", "")
+        case "none" | "open" if not decided:
+            return "undecided", "budget"
+        case "none":
+            return "off", ""
+        case "open":
+            return ("off", "") if off_raced else ("undecided", found.why_open)
+
+
+def _second(ledger: Ledger, first: Answered, arm: str) -> str | None:
+    """An arm to be tried after the winner; only where the race itself has shown that plain decoding is slower."""
+    ratios = {first.arms[number]: it.point for number, it in first.standing.ratios.items()}
+    rivals = [it for it in first.arms if it not in (arm, ledger.baseline.id) and ratios.get(it, 0.0) > 1]
+    if not first.standing.faster_than_plain or not rivals or ledger.left() < reserved_s(ledger):
+        return None
+    return max(rivals, key=ratios.__getitem__)
+
+
+def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str]) -> Confirmed:
+    """Measure an arm, and those for single kinds of text, in a number of blocks that is fixed now."""
+    arms = list(dict.fromkeys([arm, *of_kind.values()]))
+    raced = ledger.fate(arm).raced
+    least = least_units(1)
+    wanted = least if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS))
+    room = int(ledger.left() / (CONFIRMATION * ledger.plain_cell_s * (len(arms) + 1)))
+    plan = Plan(
+        "confirm",
+        name,
+        (*ledger.with_baselines(arms), *arms),
+        ledger.halves.other,
+        (
+            f"design.blocks={max(least, min(wanted, room))}",
+            "design.probe=off",
+            "design.controls=false",
+            *ledger.shorter,
+        ),
+    )
+    ledger.carry_out(plan, thorough=True)
+    found = {it: confirmed(ledger.folder / name, it, ledger.advice.asked.goal) for it in arms}
+    ledger.set_fates(
+        [
+            it.model_copy(update={"confirmed": found[it.arm_id].speedup}) if it.arm_id in found else it
+            for it in ledger.advice.fates
+        ]
+    )
+    return found[arm]
+
+
+def _finish(ledger: Ledger, decision: Decision, found: Confirmed, why: str, of_kind: Mapping[str, str]) -> None:
+    arm, place = found.arm_id, ledger.folder / ledger.advice.stages[-1].folder
+    won = decision == "speculate"
+    fates = [
+        it.model_copy(update={"code": "winner"})
+        if won and it.arm_id == arm
+        else it.model_copy(update={"code": "open"})
+        if it.code == "winner"
+        else it
+        for it in ledger.advice.fates
+    ]
+    ledger.set_fates(sorted(fates, key=lambda it: it.arm_id != arm))
+    ledger.answer(
+        decision,
+        "confirmed",
+        arm,
+        found.speedup,
+        found.verdict,
+        tau=found.tau,
+        by_kind=by_kind(place, arm, of_kind, ledger.advice.asked.goal),
+        finished=True,
+        why_undecided=why,
+    )
+
+
+def confirmed(folder: Path, arm_id: str, goal: Goal) -> Confirmed:
+    """What a run folder says of one arm over its baseline. Raises `StoreError`."""
+    report = read_run(folder)
+    found, verdict = _of(report, arm_id), report.headline(arm_id)
+    speedup = None if found is None else speedup_of(found, goal)
+    return Confirmed(arm_id, speedup, None if found is None else found.tau, verdict, _ruling(speedup, verdict))
+
+
+def by_kind(folder: Path, advised: str, of_kind: Mapping[str, str], goal: Goal) -> tuple[OfKind, ...]:
+    """What is best on each kind of text, where kinds differ in it: `advised` is the arm for all of them, `of_kind` the
+    arms that the race had for single ones. Intervals hold for all kinds together. Raises `StoreError`."""
+    report = read_run(folder)
+    arms = {arm.id: arm for arm in report.arms}
+    kinds = list(dict.fromkeys(kind for arm in report.summary.arms for kind in arm.kinds))
+    found: list[OfKind] = []
+    for kind in kinds if len(kinds) > 1 else ():
+        arm_id = of_kind.get(kind, advised)
+        summary = _of(report, arm_id)
+        part = None if summary is None else summary.kinds.get(kind)
+        speedup = None if part is None else speedup_of(part, goal)
+        if speedup is not None and speedup.low is not None:
+            speedup = simultaneous(speedup, len(kinds))
+        found.append(_of_kind(kind, arms[arm_id], speedup, report.headline(arm_id)))
+    told = {(it.decision, it.arm.id if it.arm else None) for it in found if it.decision != "undecided"}
+    return tuple(found) if len(told) > 1 else ()
+
+
+def _of_kind(kind: str, arm: Arm, speedup: Estimate | None, verdict: Verdict | None) -> OfKind:
+    decisions: dict[Ruling, Decision] = {"gains": "speculate", "none": "off"}
+    decision = decisions.get(_ruling(speedup, verdict), "undecided")
+    return OfKind(kind=kind, decision=decision, arm=arm if decision == "speculate" else None, speedup=speedup)
+
+
+def speedup_of(part: KindSummary, goal: Goal) -> Estimate | None:
+    """Over the baseline: of decoding, or of the whole answer with its prompt."""
+    if part.gain is None:
+        return None
+    return part.gain.decoding if goal == "throughput" else part.gain.with_prompt
+
+
+def _of(report: RunReport, arm_id: str) -> ArmSummary | None:
+    return next((arm for arm in report.summary.arms if arm.arm_id == arm_id), None)
+
+
+def _ruling(speedup: Estimate | None, verdict: Verdict | None) -> Ruling:
+    if verdict in (None, "invalid"):
+        return "invalid"
+    low, high = ends(speedup)
+    return "gains" if low > 1 else "none" if high <= 1 + MARGIN else "open"
+
+
+def ends(speedup: Estimate | None) -> tuple[float, float]:
+    """Of its interval; without one it may be anything."""
+    if speedup is None or speedup.low is None or speedup.high is None:
+        return 0.0, math.inf
+    return speedup.low, speedup.high

@@ -1,0 +1,147 @@
+"""The course of an advice: screen, race, confirmation; within a budget, and gone on with where it was left.
+
+specmeter-runs/advise-dense-20261121-201500/
+    advice.json     what was asked, what became of every arm, and what is advised: written anew after every block
+    grid.yaml       the experiment whose arms are the grid
+    screen/         ordinary run folders
+    race/
+    confirm/
+
+Whatever is decided is decided by what lies in these folders: a course that was interrupted reads them and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.advise.advice import Advice, Asked, Fate
+from specmeter.advise.confirm import confirm
+from specmeter.advise.folder import begun, choose_folder
+from specmeter.advise.ledger import Ledger, cell_s
+from specmeter.advise.observer import Silent
+from specmeter.advise.race import race
+from specmeter.advise.screen import choose, explore, look, pilots
+from specmeter.advise.stage import Plan
+from specmeter.advise.standings import failed_arms
+from specmeter.analysis.answer import least_units
+from specmeter.errors import EngineError, UsageError
+from specmeter.numbers.estimates import above, bare
+from specmeter.store import RunStore
+from specmeter.text import duration
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Decision, LeftOutDraft
+    from specmeter.advise.observer import Observer
+    from specmeter.experiments.file import LoadedExperiment
+    from specmeter.laboratory.run import ModelProgress
+
+
+__all__ = ["Silent", "advise", "choose_folder"]
+
+
+def advise(
+    asked: Asked,
+    grid: LoadedExperiment,
+    folder: Path,
+    observer: Observer,
+    *,
+    left_out: Sequence[LeftOutDraft] = (),
+    offline: bool = False,
+    progress: ModelProgress | None = None,
+) -> Advice:
+    """Find the best arm of a grid, or that none helps; or go on with it where `folder` was left.
+
+    An advice that was begun keeps the grid that it was begun with. Ctrl-C ends it with the best answer so far, which
+    says that it is interrupted. Raises `UsageError` for a budget that is too small, `ExperimentError`, `ModelError`,
+    `StoreError` for a folder that does not belong to this question or to these models, and `EngineError` where plain
+    decoding does not work.
+    """
+    advice = begun(asked, grid, folder, left_out)
+    if advice.finished:
+        return advice
+    ledger = Ledger(advice, folder, observer, offline=offline, progress=progress)
+    try:
+        screen(ledger)
+        raced = race(ledger)
+        confirm(ledger, raced)
+    except KeyboardInterrupt:
+        ledger.tell(finished=False, why_undecided="interrupted")
+    return ledger.advice
+
+
+def screen(ledger: Ledger) -> None:
+    """Plain decoding on the prompts to search by, and what every arm of the grid is expected to gain on them."""
+    whole = ledger.searched
+    baselines = [arm.id for arm in whole.work.arms.values() if arm.role == "baseline"]
+    plan = Plan(
+        "screen",
+        "screen",
+        (*baselines, *pilots(whole)),
+        ledger.halves.search,
+        ("design.blocks=1", "design.probe=off", "design.warmup=short", "design.controls=false"),
+    )
+
+    def then(store: RunStore) -> None:
+        refuse_failing(ledger, store)
+        refuse_too_small(ledger, store)
+        explore(whole, store, host=None if whole.work.simulated else whole.host)
+
+    ledger.carry_out(plan, then=then)
+    if ledger.advice.fates:
+        return
+    with RunStore.open(ledger.folder / "screen", readonly=True) as store:
+        outlooks = look(whole, store, goal=ledger.advice.asked.goal)
+    choice = choose(outlooks)
+    known = {it.arm.id: it for it in outlooks}
+    kept = [
+        Fate(
+            arm_id=it.arm.id,
+            predicted=it.predicted,
+            by_kind=dict(it.by_kind),
+            basis=it.basis,
+            code="open",
+            stage="screen",
+        )
+        for it in (known[arm_id] for arm_id in choice.kept)
+    ]
+    ledger.set_fates([*kept, *choice.fates])
+    best = next(iter(kept), None) or max(choice.fates, key=expected, default=None)
+    gains = bool(kept) and above(kept[0].predicted, 1)
+    decision: Decision = "speculate" if gains else "undecided" if kept else "off"
+    told = known[best.arm_id] if best else None
+    ledger.answer(
+        decision,
+        "predicted",
+        best.arm_id if best else None,
+        best.predicted if best else None,
+        tau=None if told is None or told.tau is None else bare(told.tau, "tokens/forward", "expected by the screen"),
+    )
+
+
+def refuse_failing(ledger: Ledger, store: RunStore) -> None:
+    """Raise `EngineError` where plain decoding does not work."""
+    why = failed_arms(store.rows()).get(ledger.baseline.id)
+    if why is not None:
+        raise EngineError(
+            f"plain decoding failed: {why.splitlines()[0]}",
+            fix=f"see the logs in {store.folder}, and `specmeter doctor`",
+        )
+
+
+def refuse_too_small(ledger: Ledger, store: RunStore) -> None:
+    """Raise `UsageError` where the budget has no room for a block of two arms and the confirmation."""
+    cell, budget_s = cell_s(store, ledger.baseline.id), ledger.advice.asked.budget_s
+    need = ledger.spent() + cell * (2 + 2 * least_units(1))
+    if need > budget_s:
+        raise UsageError(
+            f"the budget of {duration(budget_s)} is too small: a session of plain decoding takes {duration(cell)}, "
+            f"so one block and the confirmation need about {duration(need)} in all",
+            fix=f"give --budget {int(need / 60) + 1}m or more (what was measured is kept), or lower --max-tokens",
+        )
+
+
+def expected(fate: Fate) -> float:
+    """The speedup that the screen expects; 0 for nothing."""
+    return fate.predicted.point if fate.predicted is not None else 0.0

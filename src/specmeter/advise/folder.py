@@ -1,0 +1,82 @@
+"""The folder of an advice: which one a question goes on in, and what it is begun with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.advise.advice import Advice, Asked
+from specmeter.advise.files import read_advice, write_advice
+from specmeter.errors import StoreError, UsageError
+from specmeter.experiments.defaults import name_of
+from specmeter.files import write_inside
+from specmeter.store.places import ADVICE_NAME, RUNS_FOLDER, find_advices, new_folder
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import LeftOutDraft
+    from specmeter.experiments.file import LoadedExperiment
+
+GRID_NAME = "grid.yaml"
+
+
+def choose_folder(
+    asked: Asked, *, out: Path | None = None, new: bool = False, runs: Path = RUNS_FOLDER
+) -> tuple[Path, bool]:
+    """(folder, whether it is gone on with): `out`, or the latest unfinished advice that was asked the same, whatever
+    the budget, or a new folder. Raises `StoreError` where a `new` one is wanted in a folder that holds one, and for a
+    folder of another question."""
+    name = f"advise-{name_of(asked.target or asked.from_file or 'advice')}"
+    if out is not None:
+        if not (out / ADVICE_NAME).is_file():
+            return out, False
+        if new:
+            raise StoreError(f"{out}: holds an advice already, and --new asks for another", fix="name another folder")
+        if not _same(read_advice(out).asked, asked):
+            raise StoreError(
+                f"{out}: holds the advice of another question",
+                fix="repeat the command that it was begun with, or name another folder with --out",
+            )
+        return out, True
+    for folder in () if new else reversed(find_advices(runs, name)):
+        try:
+            before = read_advice(folder)
+        except UsageError:
+            continue
+        if not before.finished and before.again_of is None and _same(before.asked, asked):
+            return folder, True
+    return new_folder(name, runs), False
+
+
+def _same(one: Asked, other: Asked) -> bool:
+    return one.model_copy(update={"budget_s": other.budget_s}) == other
+
+
+def begun(asked: Asked, grid: LoadedExperiment, folder: Path, left_out: Sequence[LeftOutDraft]) -> Advice:
+    """The advice of a folder, or a new one in it."""
+    if (folder / ADVICE_NAME).is_file():
+        before = read_advice(folder)
+        if not _same(before.asked, asked):
+            raise StoreError(f"{folder}: holds the advice of another question", fix="name another folder with --out")
+        return before if before.finished else before.model_copy(update={"asked": asked})
+    advice = Advice(
+        asked=asked,
+        made_at=time.time(),
+        finished=False,
+        decision="undecided",
+        basis="predicted",
+        arm=None,
+        speedup=None,
+        verdict=None,
+        left_out=tuple(left_out),
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_inside(folder, GRID_NAME, grid.text.encode())
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be written ({error.strerror})", fix="name another folder with --out"
+        ) from None
+    write_advice(advice, folder)
+    return advice

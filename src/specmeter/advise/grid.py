@@ -1,0 +1,104 @@
+"""The grid: an experiment whose arms are all that is worth trying for a target.
+
+For every draft model its lengths, with and without ends where the draft doubts (`p_min`, `gamma_min`); for every
+n-gram method that the engine knows its lengths by what it looks up. An engine whose drafts cannot be replayed gets the
+lengths alone: whatever else its arms have in common is measured once (a pilot), and the lengths follow from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from specmeter.engines.kinds import kind_of
+from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
+from specmeter.experiments.described import file_workload
+from specmeter.experiments.file import LoadedExperiment, load, load_text
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Asked
+    from specmeter.record import EngineTraits, MethodTraits
+
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+"""Draft lengths of models."""
+DOUBTS = (0.3, 0.5, 0.75)
+"""`p_min`: drafting ends where the model is less sure of its token."""
+LEAST = 2
+"""`gamma_min`: a single token that the model was sure of is not worth a step."""
+LOOKED_UP = (2, 3, 4, 6, 8)
+"""Tokens of an n-gram."""
+CONTINUED = (2, 3, 4, 6, 8, 12, 16, 24)
+"""Tokens that are drafted after one."""
+PILOTED = {"ngram-map-k4v": 3, "ngram-mod": 12}
+"""The same of methods whose drafts cannot be replayed: each length would have to be measured."""
+PER_KIND = 2
+"""Prompts of each kind where none are named: one to search by and one to confirm with."""
+MAX_TOKENS = 96
+"""Generated for each prompt, unless something else is asked for."""
+_FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
+
+
+def grid(asked: Asked, drafts: Sequence[str] = ()) -> LoadedExperiment:
+    """The arms for a question; `drafts` are references of models that can draft for its target.
+
+    Of `from_file` the arms are that file's, and so is everything else that `settings` do not change. Raises
+    `ExperimentError`.
+    """
+    settings = (*_FIXED, *asked.settings)
+    if asked.max_tokens is not None:
+        settings = (*settings, f"generation.max_tokens={asked.max_tokens}")
+    if asked.from_file is not None:
+        return load(asked.from_file, settings)
+    keys: dict[str, Any] = {"target": asked.target, "generation": {"max_tokens": MAX_TOKENS}}
+    if drafts:
+        keys["draft"] = list(drafts)
+    if asked.prompts:
+        keys["workloads"] = [file_workload(asked.prompts)]
+    else:
+        kinds = {"kinds": list(asked.kinds)} if asked.kinds else {}
+        source = "bench" if asked.target.startswith("bench:") else "studies"
+        keys["workloads"] = [{"source": source, "per_kind": PER_KIND, **kinds}]
+    plain = load({**keys, "arms": [{"method": "none"}]}, settings).experiment
+    traits = kind_of(plain.engine.kind).traits
+    return load({**keys, "arms": list(_arms(traits, has_drafts=bool(drafts)))}, settings)
+
+
+def changed(loaded: LoadedExperiment, *settings: str) -> LoadedExperiment:
+    """The same experiment with further settings, as `--set` takes them. Raises `ExperimentError`."""
+    found = load_text(loaded.text, loaded.source, loaded.base_dir, settings)
+    return replace(found, variants=loaded.variants)
+
+
+def _arms(traits: EngineTraits, *, has_drafts: bool) -> Iterator[dict[str, Any]]:
+    """Lines of arms, as an experiment has them."""
+    for method in traits.methods:
+        if method.drafter == "model" and has_drafts:
+            yield from _by_model(method, traits)
+        elif method.drafter == "lookup":
+            yield from _by_lookup(method, traits)
+
+
+def _by_model(method: MethodTraits, traits: EngineTraits) -> Iterator[dict[str, Any]]:
+    yield {"method": method.name, "gamma": list(LENGTHS)}
+    if traits.drafting is None or "p_min" not in method.parameters:
+        return
+    longer = [gamma for gamma in LENGTHS if gamma > 1]
+    yield {"method": method.name, "gamma": longer, "p_min": list(DOUBTS)}
+    if "gamma_min" in method.parameters:
+        longer = [gamma for gamma in LENGTHS if gamma > LEAST]
+        yield {"method": method.name, "gamma": longer, "p_min": list(DOUBTS), "gamma_min": LEAST}
+
+
+def _by_lookup(method: MethodTraits, traits: EngineTraits) -> Iterator[dict[str, Any]]:
+    name = method.name
+    if name == "ngram-cache":
+        yield {"method": name, "gamma": NGRAM_CACHE_GAMMA}
+    elif traits.drafting is None:
+        yield {"method": name, "gamma": list(LENGTHS)}
+    elif name in PILOTED:
+        yield {"method": name, "ngram_n": PILOTED[name], "gamma": list(CONTINUED)}
+    else:
+        for n in LOOKED_UP:
+            # `ngram-simple` throws away what is shorter than what it looked up.
+            yield {"method": name, "ngram_n": n, "gamma": [gamma for gamma in CONTINUED if gamma >= n]}

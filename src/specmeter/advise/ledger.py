@@ -1,0 +1,237 @@
+"""What an advice knows so far, what it has used of its budget, and how its stages are carried out.
+
+One per start. Whatever it learns is in `advice.json` before anybody hears of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specmeter.advise.advice import Fate
+from specmeter.advise.files import write_advice
+from specmeter.advise.folder import GRID_NAME
+from specmeter.advise.grid import changed
+from specmeter.advise.prompts import Halves, kinds_by_length, split
+from specmeter.advise.stage import Plan, carry_out, is_done, prepared_for, seen
+from specmeter.engines import Launch
+from specmeter.engines.kinds import serving_command
+from specmeter.errors import UsageError
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import part_of, prepare
+from specmeter.store import RunStore
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Advice, Basis, Decision, Stage, StageRun
+    from specmeter.advise.observer import Observer
+    from specmeter.laboratory.run import ModelProgress, Prepared, Then
+    from specmeter.record import Arm, Estimate, Verdict
+    from specmeter.store import RunReader
+
+CELL_S = 8.0
+"""What a session of plain decoding should take in race and confirmation: longer texts are cut to this, where their
+length was not asked for."""
+LEAST_TOKENS = 32
+
+
+@dataclass(frozen=True)
+class _Timer:
+    """The stage at hand, by the clock of the engine."""
+
+    stage: Stage
+    name: str
+    started: float
+    before: float
+    """Seconds that it took in earlier starts."""
+
+
+class Ledger:
+    """One start of an advice. `whole` is the grid with all of its prompts, `halves` how these are shared out."""
+
+    def __init__(
+        self,
+        advice: Advice,
+        folder: Path,
+        observer: Observer,
+        *,
+        offline: bool = False,
+        progress: ModelProgress | None = None,
+    ) -> None:
+        """Bring the models here. Raises `ExperimentError`, `ModelError` or `EngineError`."""
+        self.folder = folder
+        self.observer = observer
+        self._timer: _Timer | None = None
+        asked = advice.asked
+        base_dir = Path(asked.from_file).parent if asked.from_file else Path.cwd()
+        loaded = replace(load(str(folder / GRID_NAME)), base_dir=base_dir)
+        found = prepare(loaded, offline=offline, progress=progress)
+        baseline = next((arm for arm in found.work.arms.values() if arm.role == "baseline"), None)
+        if baseline is None:
+            raise UsageError("advise: no arm is plain decoding", fix="add one with `method: none`")
+        self.baseline = baseline
+        kinds = kinds_by_length(found.work.prompts[baseline.id])
+        prompts = {
+            arm_id: tuple(it.model_copy(update={"kind": kinds.get(it.id, it.kind)}) for it in mine)
+            for arm_id, mine in found.work.prompts.items()
+        }
+        self.whole: Prepared = replace(found, work=replace(found.work, prompts=prompts))
+        self.halves: Halves = split(prompts[baseline.id])
+        self.advice = advice.model_copy(
+            update={
+                "target": found.work.models[baseline.target],
+                "engine": found.identity,
+                "host": None if found.work.simulated else found.host,
+                "baseline": baseline,
+                "arms": tuple(found.work.arms.values()),
+                "held_out": self.halves.held_out,
+            }
+        )
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """All arms of the grid, by id."""
+        return dict(self.whole.work.arms)
+
+    def with_baselines(self, arms: Sequence[str]) -> list[str]:
+        """Plain decoding, and whatever else some arms are compared with."""
+        needed = (self.whole.work.arms[arm].baseline_id for arm in arms)
+        return list(dict.fromkeys([self.baseline.id, *(it for it in needed if it is not None)]))
+
+    # --- stages ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def searched(self) -> Prepared:
+        """The whole grid on the prompts to search by."""
+        only = f"only.prompts={json.dumps(self.halves.search)}"
+        return part_of(self.whole, changed(self.whole.loaded, only))
+
+    def carry_out(self, plan: Plan, *, then: Then | None = None, thorough: bool = False) -> None:
+        """Measure what is missing of a stage, and write down how far it has come, whatever ends it."""
+        place = self.folder / plan.name
+        prepared = prepared_for(self.whole, plan, self.folder)
+        before = next((it.seconds for it in self.advice.stages if it.folder == plan.name), 0.0)
+        self._timer = _Timer(plan.stage, plan.name, self.whole.engine.clock(), before)
+        if not is_done(place):
+            self.observer.stage_starting(plan.stage, dict(prepared.work.arms), self.left())
+        by_decoding = self.advice.asked.goal == "throughput"
+        expected = {it.arm_id: it.predicted for it in self.advice.fates} if by_decoding else {}
+        try:
+            carry_out(prepared, place, self.observer, expected=expected, then=then, thorough=thorough)
+        finally:
+            self._book()
+            self._timer = None
+            write_advice(self.advice, self.folder)
+
+    def _book(self) -> None:
+        """How far the stage at hand has come."""
+        if self._timer is None:
+            return
+        name = self._timer.name
+        found = seen(self.folder / name, self._timer.stage, self._seconds(self._timer))
+        others = tuple(it for it in self.advice.stages if it.folder != name)
+        stages: tuple[StageRun, ...] = others if found is None else (*others, found)
+        self._change(stages=stages, seconds=sum(it.seconds for it in stages))
+
+    def _seconds(self, timer: _Timer) -> float:
+        return timer.before + self.whole.engine.clock() - timer.started
+
+    # --- budget ------------------------------------------------------------------------------------------------------
+
+    def spent(self) -> float:
+        """Seconds that were used, over all starts."""
+        timer = self._timer
+        if timer is None:
+            return sum(it.seconds for it in self.advice.stages)
+        return sum(it.seconds for it in self.advice.stages if it.folder != timer.name) + self._seconds(timer)
+
+    def left(self) -> float:
+        """Seconds of the budget that are left."""
+        return max(0.0, self.advice.asked.budget_s - self.spent())
+
+    @cached_property
+    def plain_cell_s(self) -> float:
+        """Seconds that a session of plain decoding takes in race and confirmation."""
+        cell, tokens = self._screened_cell_s, self._tokens
+        return cell if tokens is None else cell * tokens / self.whole.work.experiment.generation.max_tokens
+
+    @cached_property
+    def shorter(self) -> tuple[str, ...]:
+        """What makes texts shorter in race and confirmation than in the screen, as `--set` takes it; often nothing."""
+        return () if self._tokens is None else (f"generation.max_tokens={self._tokens}",)
+
+    @cached_property
+    def _screened_cell_s(self) -> float:
+        with RunStore.open(self.folder / "screen", readonly=True) as store:
+            return cell_s(store, self.baseline.id)
+
+    @property
+    def _tokens(self) -> int | None:
+        asked, usual = self.advice.asked, self.whole.work.experiment.generation.max_tokens
+        if asked.max_tokens is not None or asked.from_file is not None or self._screened_cell_s <= CELL_S:
+            return None
+        return max(min(LEAST_TOKENS, usual), int(usual * CELL_S / self._screened_cell_s))
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def fate(self, arm_id: str) -> Fate:
+        return next(it for it in self.advice.fates if it.arm_id == arm_id)
+
+    def set_fates(self, fates: Sequence[Fate]) -> None:
+        self._change(fates=tuple(fates))
+
+    def answer(
+        self,
+        decision: Decision,
+        basis: Basis,
+        arm_id: str | None,
+        speedup: Estimate | None,
+        verdict: Verdict | None = None,
+        **more: Any,
+    ) -> None:
+        """Tell the best answer so far; of `off`, `arm_id` is the best other arm, which `speedup` is of."""
+        arm = None if arm_id is None or decision == "off" else self.whole.work.arms[arm_id]
+        usual = {"tau": None, "finished": False, "why_undecided": ""}
+        self.tell(
+            decision=decision,
+            basis=basis,
+            arm=arm,
+            speedup=speedup,
+            speedup_of=arm_id if arm is None else None,
+            verdict=verdict,
+            draft=None if arm is None else self.whole.work.models.get(arm.draft or ""),
+            commands=self._commands(arm or self.baseline),
+            **{**usual, **more},
+        )
+
+    def tell(self, **changes: Any) -> None:
+        """Change the advice, write it, and say so."""
+        self._change(**changes)
+        self._book()
+        write_advice(self.advice, self.folder)
+        self.observer.told(self.advice)
+
+    def _change(self, **changes: Any) -> None:
+        self.advice = self.advice.model_copy(update=changes)
+
+    def _commands(self, arm: Arm) -> dict[str, tuple[str, ...]]:
+        models = self.whole.work.models
+        with RunStore.open(self.folder / self._first_stage, readonly=True) as store:
+            started = next((it.argv for it in store.sessions() if it.arm_id == self.baseline.id), ())
+        launch = Launch(arm=arm, target=models[arm.target], draft=models.get(arm.draft or ""), log_path=Path())
+        line = serving_command(self.whole.identity.kind, launch, started)
+        return {} if line is None else {line[0]: line}
+
+    @property
+    def _first_stage(self) -> str:
+        return self.advice.stages[0].folder if self.advice.stages else self._timer.name if self._timer else ""
+
+
+def cell_s(store: RunReader, arm_id: str) -> float:
+    """Seconds of a session of an arm, the mean of those that came to their end; of all arms where it had none."""
+    lengths = [(it.arm_id, it.ended_at - it.started_at) for it in store.sessions() if it.ended_at is not None]
+    found = [seconds for arm, seconds in lengths if arm == arm_id] or [seconds for _, seconds in lengths]
+    return sum(found) / len(found) if found else 0.0

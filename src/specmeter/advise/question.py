@@ -1,0 +1,153 @@
+"""What a question comes to before anything is measured: what would be tried and needed, and prompts that cannot fit."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.advise.advice import Asked, LeftOutDraft
+from specmeter.engines import Launch
+from specmeter.errors import ExperimentError
+from specmeter.laboratory.plan import make_plan
+from specmeter.laboratory.run import most_tokens, resolve_models, working_engine
+from specmeter.record import Record
+
+if TYPE_CHECKING:
+    from specmeter.advise.candidates import Candidates
+    from specmeter.experiments.file import LoadedExperiment
+    from specmeter.laboratory.run import ModelProgress
+    from specmeter.record import Arm, Prompt
+
+
+class TriedDraft(Record):
+    """A draft model that would be tried."""
+
+    reference: str
+    method: str
+    size_bytes: int | None
+
+
+class Outline(Record):
+    """What `specmeter advise --dry-run` prints."""
+
+    targets: tuple[str, ...]
+    """Model references."""
+    target_bytes: int | None
+    drafts: tuple[TriedDraft, ...]
+    left_out: tuple[LeftOutDraft, ...]
+    configurations: dict[str, int]
+    """Method -> how many would be priced."""
+    prompts: dict[str, int]
+    """Kind of text -> how many prompts of it."""
+    max_tokens: int
+    """Generated for each prompt."""
+    budget_s: float
+    plain_s: float | None
+    """Rough time of plain decoding on all of the prompts; None where a size is unknown."""
+    memory_bytes: int | None
+    """Of target and largest draft with their KV caches; None where a size is unknown."""
+    memory_free_bytes: int
+    disk_bytes: int
+    """To be written: models that are not here yet, and what is measured."""
+    problems: tuple[str, ...]
+    """Why it would be refused, or fail here."""
+
+
+def outline(asked: Asked, candidates: Candidates, grid: LoadedExperiment, *, offline: bool = False) -> Outline:
+    """What would be tried, and what that needs; builds, downloads and starts nothing.
+
+    Raises `ExperimentError` or `ModelError` for what would be refused as well, as far as it can be seen from here.
+    """
+    arms = grid.experiment.expand()
+    baselines = {arm.id for arm in arms if arm.role == "baseline"}
+    one_of_each = {arm.id for arm in {arm.draft: arm for arm in arms if arm.draft is not None}.values()}
+    needs = make_plan(grid, offline=offline, leave_out={arm.id for arm in arms} - baselines - one_of_each)
+    plain = make_plan(_once(grid), offline=offline, leave_out={arm.id for arm in arms} - baselines)
+    return Outline(
+        targets=tuple(grid.experiment.targets.values()),
+        target_bytes=candidates.target_bytes,
+        drafts=tuple(
+            TriedDraft(reference=it.reference, method=it.method, size_bytes=it.size_bytes) for it in candidates.drafts
+        ),
+        left_out=candidates.left_out,
+        configurations=dict(Counter("+".join(arm.methods) for arm in arms if arm.speculates)),
+        prompts=_kinds(grid),
+        max_tokens=grid.experiment.generation.max_tokens,
+        budget_s=asked.budget_s,
+        plain_s=plain.seconds,
+        memory_bytes=needs.memory_bytes,
+        memory_free_bytes=needs.memory_available_bytes,
+        disk_bytes=needs.disk_bytes,
+        problems=(*needs.problems, *(() if candidates.looked else ("drafts are looked for once the target is here",))),
+    )
+
+
+def refuse_long_prompts(
+    grid: LoadedExperiment, *, offline: bool = False, progress: ModelProgress | None = None
+) -> None:
+    """Raise `ExperimentError` for a prompt that does not fit into the context together with its answer.
+
+    A token has a byte at least, so the bytes of a text are a bound. The target's tokenizer is asked only where a prompt
+    has more of them than there is room; without the tokens of a chat template, so that what is refused is too long.
+    """
+    from specmeter import workloads
+
+    experiment = grid.experiment
+    specs = [spec for spec in experiment.workloads if not workloads.needs_tokenizer(spec)]
+    prompts = workloads.load(specs, base_dir=grid.base_dir)
+    tokens = {spec.name: most_tokens(experiment, spec) for spec in specs}
+    for arm in experiment.expand():
+        if arm.role != "baseline":
+            continue
+        room = arm.engine.context // arm.engine.slots
+        mine = [prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads]
+        long = [it for it in mine if _bytes(it) + (it.max_tokens or tokens[it.workload]) > room]
+        counts = _counted(grid, arm, long, offline=offline, progress=progress) if long else {}
+        for prompt in long:
+            answer = prompt.max_tokens or tokens[prompt.workload]
+            if counts[prompt.id] + answer > room:
+                raise ExperimentError(
+                    f"{prompt.id}: the prompt has {counts[prompt.id]} tokens and {answer} are to be generated, but the "
+                    f"context has room for {room}",
+                    fix=f"use a longer context (-c {(counts[prompt.id] + answer + 256) * arm.engine.slots}) or shorter "
+                    "prompts",
+                )
+
+
+def _counted(
+    grid: LoadedExperiment, arm: Arm, prompts: list[Prompt], *, offline: bool, progress: ModelProgress | None
+) -> dict[str, int]:
+    """Prompt id -> tokens by the target's own tokenizer."""
+    engine, _, _ = working_engine(grid.experiment)
+    models = resolve_models(grid, [arm], offline=offline, progress=progress)
+    with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
+        launch = Launch(arm, models[arm.target], None, Path(scratch) / "tokenizer.log")
+        with engine.start(launch) as session:
+            return {prompt.id: sum(len(session.tokenize(it)) for it in _texts(prompt)) for prompt in prompts}
+
+
+def _texts(prompt: Prompt) -> list[str]:
+    return [*(message.content for message in prompt.before), prompt.text]
+
+
+def _bytes(prompt: Prompt) -> int:
+    return sum(len(text.encode()) for text in _texts(prompt))
+
+
+def _once(grid: LoadedExperiment) -> LoadedExperiment:
+    design = grid.experiment.design.model_copy(update={"blocks": 1, "invocations": 1})
+    return replace(grid, experiment=grid.experiment.model_copy(update={"design": design}))
+
+
+def _kinds(grid: LoadedExperiment) -> dict[str, int]:
+    """Kind of text -> prompts; those of an exact length, which need a tokenizer, by the names of their workloads."""
+    from specmeter import workloads
+
+    specs = grid.experiment.workloads
+    told = [spec for spec in specs if not workloads.needs_tokenizer(spec)]
+    others = [spec for spec in specs if workloads.needs_tokenizer(spec)]
+    kinds = Counter(prompt.kind for prompt in workloads.load(told, base_dir=grid.base_dir))
+    return dict(kinds) | (workloads.count(others) if others else {})

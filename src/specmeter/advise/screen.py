@@ -1,0 +1,318 @@
+"""The screen: every arm of the grid priced from one block of plain decoding, and what cannot win left out.
+
+Texts are those of the baseline, so an arm's drafts on them are known by replay, exactly; what its steps cost comes from
+a short probe of whole steps (`laboratory.scout`). What cannot be replayed follows from a *pilot*: one arm of its kind,
+measured in the same block, whose counted steps are cut to the other lengths.
+
+Every prediction is a set of draws. Arms of one drafter share those of its costs, so how they compare is known better
+than how each compares with plain decoding; `ARM` is what they do not share, and what no input explains.
+
+An arm is left out for what its prediction says at its optimistic end, never for its point alone; the one exception are
+neighbours of one drafter within `HAIR`, of which one stands for all. What has no prediction is not called slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import numpy as np
+
+from specmeter.advise.advice import Fate
+from specmeter.analysis.prediction import DRAWS, LEVEL, SEED
+from specmeter.analysis.prediction.drafts import Counted
+from specmeter.analysis.prediction.forecast import Forecaster, drafting
+from specmeter.analysis.prediction.speedup import draw_costs, draw_speedup
+from specmeter.errors import SpecmeterError
+from specmeter.laboratory.evidence import Evidence, why_not_replayed
+from specmeter.laboratory.scout import Scout
+from specmeter.numbers.estimates import of_draws
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Goal
+    from specmeter.analysis.prediction.drafts import Acceptance
+    from specmeter.analysis.prediction.forecast import Sources
+    from specmeter.laboratory.run import Prepared
+    from specmeter.record import Arm, Estimate, Host
+    from specmeter.store import RunReader, RunStore
+    from specmeter.theory.arguments import Floats
+
+ALLOWANCE_S = 15.0
+"""For the probe of steps."""
+LONGEST_PRICED = 16
+"""Costs of longer drafts go on from there: a probe of them would take longer than it is worth."""
+ARM = 0.015
+"""Standard deviation of the logarithm by which an arm differs from its prediction beside what arms of one drafter
+share."""
+HAIR = 0.01
+"""Neighbours predicted to be no further apart are as good as one another."""
+KINDS = 0.03
+"""An arm that is so much better on one kind of text than all that are raced is raced as well, where there is room."""
+MOST = 5
+"""Arms that are raced."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is expected of an arm."""
+
+    arm: Arm
+    predicted: Estimate | None
+    """Speedup over its baseline; None where nothing can be said."""
+    by_kind: Mapping[str, Estimate]
+    """The same on each kind of text."""
+    basis: str
+    """What the prediction rests on, or why there is none."""
+    draws: Floats | None = field(repr=False)
+    """Speedups drawn jointly with other arms; the first is the point. Shape (draws,)."""
+    tau: float | None = None
+    """Tokens per step that it rests on."""
+
+    @property
+    def point(self) -> float:
+        """0 where nothing can be said."""
+        return 0.0 if self.predicted is None else self.predicted.point
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which arms are raced."""
+
+    kept: tuple[str, ...]
+    """Ids, the most promising first; none where nothing can gain."""
+    fates: tuple[Fate, ...]
+    """Of all others."""
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+def pilots(whole: Prepared) -> tuple[str, ...]:
+    """Arms to measure beside the baselines, one of each way of drafting that cannot be replayed: the longest."""
+    work = whole.work
+    longest: dict[tuple[object, ...], Arm] = {}
+    for arm in work.arms.values():
+        if not arm.speculates or why_not_replayed(arm, work.traits, work.experiment.generation) is None:
+            continue
+        way = (drafting(arm), arm.baseline_id)
+        if way not in longest or (longest[way].gamma or 0) < (arm.gamma or 0):
+            longest[way] = arm
+    return tuple(arm.id for arm in longest.values())
+
+
+def explore(whole: Prepared, store: RunStore, *, host: Host | None, allowance_s: float = ALLOWANCE_S) -> None:
+    """Price the steps of all arms and let drafts read the texts of the baselines; all of it into `store`.
+
+    `whole` has all arms of the grid, `store` is that of the screen's run, `host` the machine (None where simulated).
+    What is on record is not looked for again. Whatever fails leaves a reason. Raises `StoreError`.
+    """
+    scout = Scout(whole.work, whole.engine, store, host, allowance_s=allowance_s, longest=LONGEST_PRICED)
+    for arm in whole.work.arms.values():
+        if arm.speculates:
+            scout.price(arm)
+            if why_not_replayed(arm, whole.work.traits, whole.work.experiment.generation) is None:
+                scout.read(arm)
+
+
+# --- predicting ------------------------------------------------------------------------------------------------------
+
+
+def look(whole: Prepared, store: RunReader, *, goal: Goal = "throughput") -> tuple[Outlook, ...]:
+    """What is expected of every arm that is compared, the best first, by what the screen's run has on record.
+
+    Starts nothing and writes nothing. Raises `StoreError`.
+    """
+    work = whole.work
+    forecaster = Forecaster(
+        work.arms,
+        work.models,
+        whole.identity,
+        prompts={arm_id: frozenset(it.id for it in prompts) for arm_id, prompts in work.prompts.items()},
+    )
+    evidence = Evidence(work, store)
+    forecaster.scout = evidence
+    forecaster.saw(store.requests())
+    seen = _Seen(whole, store, goal)
+    found = [_outlook(arm, forecaster, seen) for arm in work.arms.values() if arm.role == "speculative"]
+    return tuple(sorted(found, key=lambda it: it.point, reverse=True))
+
+
+class _Seen:
+    """What the screen saw of baselines: which kinds there are, and how long their prompts take."""
+
+    def __init__(self, whole: Prepared, store: RunReader, goal: Goal) -> None:
+        self.kinds: dict[str, frozenset[str]] = {}
+        """Kind -> prompts, where there are several kinds."""
+        prompts = {prompt.id: prompt.kind for mine in whole.work.prompts.values() for prompt in mine}
+        if len(set(prompts.values())) > 1:
+            for kind in dict.fromkeys(prompts.values()):
+                self.kinds[kind] = frozenset(name for name, of in prompts.items() if of == kind)
+        self._prompt_shares: dict[tuple[str, str], tuple[float, float]] = {}
+        if goal == "latency":
+            for request in store.requests():
+                if request.reply is not None and whole.work.arms[request.arm_id].role == "baseline":
+                    timings = request.reply.timings
+                    self._prompt_shares[request.arm_id, request.prompt_id] = (timings.prompt_ms, timings.predicted_ms)
+        self._drafting = {
+            (it.baseline_id, it.draft): fmean((one.drafting_ms or 0.0) / one.plain_ms for one in it.rounds)
+            for it in store.probes()
+            if it.rounds and it.draft is not None
+        }
+
+    def whole_time(self, arm: Arm, draws: Floats, prompts: frozenset[str] | None) -> Floats:
+        """The speedup of whole answers, where that is the goal; a draft model reads the prompt as well."""
+        times = [
+            ms
+            for (baseline_id, prompt_id), ms in self._prompt_shares.items()
+            if baseline_id == arm.baseline_id and (prompts is None or prompt_id in prompts)
+        ]
+        if not times:
+            return draws
+        prompt_ms, decode_ms = fmean(it[0] for it in times), fmean(it[1] for it in times)
+        reading = 1 + self._drafting.get((arm.baseline_id or "", arm.draft), 0.0)
+        return (prompt_ms + decode_ms) / (prompt_ms * reading + decode_ms / draws)
+
+
+def _outlook(arm: Arm, forecaster: Forecaster, seen: _Seen) -> Outlook:
+    forecaster.prepare(arm)
+    by_kind: dict[str, Estimate] = {}
+    try:
+        known = forecaster.sources(arm)
+        draw = _Draw(arm, known)
+        draws, tau = draw.speedups(known.acceptance)
+        for kind, prompts in seen.kinds.items():
+            if (own := _on(prompts, known.acceptance)) is not None:
+                speedups, _ = draw.speedups(own)
+                by_kind[kind] = of_draws(seen.whole_time(arm, speedups, prompts), "x", level=LEVEL)
+    except SpecmeterError as error:
+        return Outlook(arm, None, {}, error.message, None)
+    draws = seen.whole_time(arm, draws, None)
+    basis = f"{known.acceptance_basis}; {known.cost_basis}"
+    return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
+
+
+def _on(prompts: frozenset[str], acceptance: Acceptance) -> Counted | None:
+    """What was counted on some of the prompts; None where nothing was."""
+    if not isinstance(acceptance, Counted):
+        return None
+    own = {name: steps for name, steps in acceptance.prompts.items() if name in prompts}
+    return replace(acceptance, prompts=own) if own else None
+
+
+class _Draw:
+    """An arm's costs, drawn jointly with those of all arms of the same baseline and drafter."""
+
+    def __init__(self, arm: Arm, known: Sources) -> None:
+        shared = np.random.default_rng([SEED, crc32(f"{arm.baseline_id} {arm.draft}".encode())])
+        self._gamma = arm.gamma or 1
+        self._table = draw_costs(known.costs, self._gamma, by_model=arm.draft is not None, rng=shared)
+        self._own = np.random.default_rng([SEED, crc32(arm.id.encode())])
+        self._apart = np.exp(ARM * self._own.standard_normal(DRAWS))
+        self._apart[0] = 1.0
+
+    def speedups(self, acceptance: Acceptance) -> tuple[Floats, float]:
+        """(draws, tokens per step). Raises `UsageError` where no step is known."""
+        draws, tau = draw_speedup(acceptance, self._table, self._gamma, rng=self._own)
+        return draws * self._apart, tau
+
+
+# --- choosing --------------------------------------------------------------------------------------------------------
+
+
+def simplicity(arm: Arm) -> tuple[int, int, int]:
+    """Smaller is simpler: nothing drafted, then lookups, then draft models; few settings, then short drafts."""
+    drafter = 0 if not arm.speculates else 1 if arm.draft is None else 2
+    settings = sum(it is not None for it in (arm.p_min, arm.gamma_min, arm.policy)) + len(arm.methods)
+    return drafter, settings, arm.gamma or 0
+
+
+def choose(outlooks: Sequence[Outlook], *, most: int = MOST) -> Choice:
+    """Which arms are raced, at most `most`: those that stand for everything that might win.
+
+    The leader, the best of each drafter (lookups are one), the best of each kind of text, then the others in the order
+    of what is expected.
+    """
+    fates: list[Fate] = []
+    alive: list[Outlook] = []
+    leader = _leader(outlooks)
+    for it in outlooks:
+        if it.predicted is None or it.draws is None or leader is None or leader.draws is None:
+            continue
+        ratio = of_draws(it.draws / leader.draws, "x", level=LEVEL)
+        if it.predicted.high is not None and it.predicted.high <= 1:
+            fates.append(_fate(it, "cannot-gain"))
+        elif it is not leader and ratio.high is not None and ratio.high < 1:
+            fates.append(_fate(it, "cannot-win", than=leader, ratio=ratio))
+        else:
+            alive.append(it)
+    kept: list[Outlook] = []
+    unknown = [it for it in outlooks if it.predicted is None]
+    for it in (*_in_turn(alive, leader), *unknown):
+        like = next((other for other in kept if _within_a_hair(it, other)), None)
+        if like is not None and like.draws is not None and it.draws is not None:
+            ratio = of_draws(it.draws / like.draws, "x", level=LEVEL)
+            fates.append(_fate(it, "as-good", than=like, ratio=ratio))
+        elif len(kept) < most:
+            kept.append(it)
+        else:
+            fates.append(_fate(it, "no-room"))
+    fates = _with_kinds(outlooks, kept, fates, most)
+    return Choice(tuple(it.arm.id for it in kept), tuple(fates))
+
+
+def _leader(outlooks: Sequence[Outlook]) -> Outlook | None:
+    """The best; of its neighbours the simplest."""
+    best = max(outlooks, key=lambda it: it.point, default=None)
+    if best is None or best.predicted is None:
+        return None
+    return min((it for it in outlooks if _within_a_hair(it, best)), key=lambda it: simplicity(it.arm))
+
+
+def _in_turn(alive: Sequence[Outlook], leader: Outlook | None) -> Iterator[Outlook]:
+    """The leader, the best of each drafter, and all others, each by what is expected."""
+    if leader not in alive:
+        return
+    first: dict[str | None, Outlook] = {leader.arm.draft: leader}
+    for it in alive:
+        first.setdefault(it.arm.draft, it)
+    yield from first.values()
+    yield from (it for it in alive if all(it is not other for other in first.values()))
+
+
+def _within_a_hair(one: Outlook, other: Outlook) -> bool:
+    """Whether two arms of one drafter are predicted to be as good as one another."""
+    alike = (one.arm.methods, one.arm.draft, one.arm.baseline_id) == (
+        other.arm.methods,
+        other.arm.draft,
+        other.arm.baseline_id,
+    )
+    return alike and one.point > 0 and other.point > 0 and abs(one.point / other.point - 1) <= HAIR
+
+
+def _with_kinds(outlooks: Sequence[Outlook], kept: list[Outlook], fates: list[Fate], most: int) -> list[Fate]:
+    """Keep the best arm of each kind of text as well, where it gains there and there is room; the fates that stay."""
+    for kind in dict.fromkeys(kind for it in outlooks for kind in it.by_kind):
+        best = max((it for it in outlooks if kind in it.by_kind), key=lambda it: it.by_kind[kind].point)
+        reached = max((it.by_kind[kind].point for it in kept if kind in it.by_kind), default=1.0)
+        if len(kept) < most and best.by_kind[kind].point > (1 + KINDS) * max(1.0, reached):
+            kept.append(best)
+    ids = {it.arm.id for it in kept}
+    return [fate for fate in fates if fate.arm_id not in ids]
+
+
+def _fate(it: Outlook, code: str, *, than: Outlook | None = None, ratio: Estimate | None = None) -> Fate:
+    return Fate.model_validate(
+        {
+            "arm_id": it.arm.id,
+            "predicted": it.predicted,
+            "by_kind": dict(it.by_kind),
+            "basis": it.basis,
+            "code": code,
+            "stage": "screen",
+            "than": None if than is None else than.arm.id,
+            "ratio": ratio,
+        }
+    )

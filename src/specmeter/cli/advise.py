@@ -1,0 +1,368 @@
+"""`specmeter advise`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specmeter.cli.settings import (
+    Command,
+    draft_option,
+    refuse_absent_prompts,
+    refuse_engine,
+    set_by,
+    setting_options,
+    with_simulation,
+)
+from specmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Advice, Asked, Goal
+    from specmeter.advise.candidates import Candidates
+    from specmeter.experiments.file import LoadedExperiment
+
+LATEST = "latest"
+
+
+class _Budget(click.ParamType[float]):
+    """A duration, seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ARG002
+        from specmeter.text import seconds_of
+
+        try:
+            seconds = seconds_of(str(value))
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds <= _LONGEST_S:
+            raise UsageError(
+                f"--budget {str(value)[:80]}: is not a time to measure in",
+                fix="write 90s, 10m, 1h or 1h30m (a week at most)",
+            )
+        return seconds
+
+
+_LONGEST_S = 7 * 24 * 3600.0
+
+
+class _Advise(Command):
+    """The lengths of drafts are what is found out, so nothing sets them."""
+
+    def instead_of_drafting(self, option: str) -> str | None:
+        if option.startswith(("--draft-", "--spec-", "--gamma", "--ngram", "--method")):
+            return "advise finds methods and lengths itself; name drafts with --draft, or arms with --from FILE"
+        return None
+
+
+@click.command(name="advise", cls=_Advise)
+@click.argument("target", required=False)
+@click.option("-m", "--model", "model", metavar="MODEL", help="The target; the same as TARGET.")
+@draft_option("A draft model to try; repeatable. Default: those found on this machine that can work.")
+@click.option(
+    "--find/--no-find",
+    "find",
+    default=None,
+    help="Look for draft models beside the target and in the folders of llama.cpp, LM Studio, Ollama and Hugging Face. "
+    "Default: where none is named.",
+)
+@click.option(
+    "--prompts",
+    multiple=True,
+    metavar="FILE",
+    help="Your prompts: a .txt file with one per line, or .jsonl or .json (also chats); repeatable.",
+)
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="Only text of this kind (fact, code, reason, zh, edit), of the prompts that come with specmeter; repeatable.",
+)
+@click.option("--budget", type=_Budget(), default="10m", show_default=True, help="How long it may take.")
+@click.option(
+    "--goal",
+    type=click.Choice(["throughput", "latency"]),
+    default="throughput",
+    show_default=True,
+    help="throughput: tokens per second while it writes. latency: time of the whole answer, with its prompt.",
+)
+@click.option(
+    "--for",
+    "program",
+    metavar="PROGRAM",
+    default="llama-server",
+    show_default=True,
+    help="Program to write the line for as well: llama-cli, koboldcpp, vllm, sglang, mlx-lm, lm-studio.",
+)
+@click.option(
+    "--from",
+    "from_file",
+    metavar="FILE",
+    help="Choose among the arms of this experiment instead, at its prompts and settings.",
+)
+@click.option(
+    "--again",
+    is_flag=False,
+    flag_value=LATEST,
+    metavar="[ADVICE]",
+    help="Does an older advice still hold on this machine and build? Its folder; without one, the latest.",
+)
+@click.option("--wide", is_flag=True, help="Try threads, flash attention and types of the KV cache as well.")
+@setting_options(repeats=False)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change any other value; repeatable.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the advice; an unfinished one in it is gone on with. Default: a new one under specmeter-runs/.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be tried and what it needs.")
+@click.option("--new", is_flag=True, help="Start anew even if an advice on the same question is unfinished.")
+@click.option("--offline", is_flag=True, help="Use only models already on this machine.")
+@click.option("--details", is_flag=True, help="Print what became of every configuration.")
+@click.option("--json", "as_json", is_flag=True, help="Print the advice (or the dry run) as JSON.")
+def command(
+    target: str | None,
+    model: str | None,
+    drafts: tuple[str, ...],
+    find: bool | None,
+    prompts: tuple[str, ...],
+    kinds: tuple[str, ...],
+    budget: float,
+    goal: Goal,
+    program: str,
+    from_file: str | None,
+    again: str | None,
+    wide: bool,
+    overrides: tuple[str, ...],
+    out: Path | None,
+    dry_run: bool,
+    new: bool,
+    offline: bool,
+    details: bool,
+    as_json: bool,
+    **settings: Any,
+) -> int:
+    """Find the fastest way to serve a model here: which draft, how many tokens, or no speculation at all.
+
+    TARGET is a GGUF file, hf:OWNER/REPO/FILE.gguf or bench:NAME. Hundreds of configurations are priced from texts that
+    the model writes by plain decoding, the few that may win are raced against it, and the winner is confirmed on other
+    prompts. The answer has its speedup with a 95% interval and the line to paste, or says that plain decoding is best.
+
+    Ctrl-C at any time: the best answer so far is printed, and the same command goes on.
+
+    \b
+    Examples:
+      specmeter advise big.gguf
+      specmeter advise big.gguf --draft small.gguf --draft tiny.gguf --budget 20m
+      specmeter advise big.gguf --prompts mine.txt --goal latency
+      specmeter advise big.gguf --kind code --for vllm
+      specmeter advise --from mine.yaml
+      specmeter advise big.gguf --dry-run
+      specmeter advise --again
+
+    \b
+    Exit codes: 0 advised (to speculate, or not to), 1 a number of it is invalid, or with --again: it does not hold any
+    more, 2 the question, a model or the budget cannot be used, 3 the engine failed, 4 undecided, 130 interrupted (run
+    again to go on).
+    """
+    from specmeter.advise.elsewhere import check_program
+
+    check_program(program)
+    if again is not None:
+        given = [target, model, drafts, find, prompts, kinds, from_file, wide, overrides, dry_run, *settings.values()]
+        if any(it not in (None, (), False) for it in given):
+            raise UsageError(
+                "--again: asks what that advice asked, and nothing else goes with it", fix="leave the other options out"
+            )
+        return _again(again, program, out, offline=offline, details=details, as_json=as_json)
+    if settings["binary"] is not None:
+        settings["binary"] = str(Path(settings["binary"]).absolute())
+    asked = _asked(
+        target if target is not None else model,
+        drafts,
+        find,
+        prompts,
+        kinds,
+        budget,
+        goal,
+        from_file,
+        wide,
+        (*set_by(settings), *overrides),
+    )
+    if target is not None and model is not None:
+        raise UsageError(f"two targets are named, {target} and {model}", fix="name one")
+    if dry_run:
+        if out is not None and out.exists():
+            raise UsageError(f"--dry-run writes nothing, but --out {out} exists already", fix="leave one of them out")
+        return _dry_run(asked, offline=offline, as_json=as_json)
+    return _advise(asked, program, out, new=new, offline=offline, details=details, as_json=as_json)
+
+
+def _advise(
+    asked: Asked, program: str, out: Path | None, *, new: bool, offline: bool, details: bool, as_json: bool
+) -> int:
+    from specmeter.advise.candidates import find_candidates
+    from specmeter.advise.question import refuse_long_prompts
+    from specmeter.show.terminal.console import errors
+    from specmeter.show.terminal.progress import model_progress
+
+    screen = errors()
+    with model_progress(screen) as progress:
+        candidates = find_candidates(asked, offline=offline, progress=progress)
+        grid = _grid(asked, candidates)
+        refuse_long_prompts(grid, offline=offline, progress=progress)
+
+    from specmeter.advise.course import advise, choose_folder
+    from specmeter.cli.run import stop_like_ctrl_c
+    from specmeter.show.terminal.advice_progress import AdviceProgress
+
+    folder, resumed = choose_folder(asked, out=out, new=new)
+    screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
+    stop_like_ctrl_c()
+    observer = AdviceProgress(screen, asked.budget_s)
+    with observer.shown():
+        found = advise(asked, grid, folder, observer, left_out=candidates.left_out, offline=offline)
+    return _told(found, folder, program, details=details, as_json=as_json)
+
+
+def _again(before: str, program: str, out: Path | None, *, offline: bool, details: bool, as_json: bool) -> int:
+    from specmeter.advise.again import again
+    from specmeter.advise.files import read_advice
+    from specmeter.cli.run import stop_like_ctrl_c
+    from specmeter.show.terminal.advice_progress import AdviceProgress
+    from specmeter.show.terminal.console import errors
+    from specmeter.store.places import find_advice, new_folder
+
+    folder = find_advice(before)
+    asked = read_advice(folder).asked
+    screen = errors()
+    into = out if out is not None else new_folder(f"again-{folder.name}")
+    screen.say(f"measuring {folder} again into {into}", wrap=False)
+    stop_like_ctrl_c()
+    observer = AdviceProgress(screen, asked.budget_s)
+    with observer.shown():
+        found = again(folder, into, observer, offline=offline)
+    return _told(found, into, program, details=details, as_json=as_json)
+
+
+def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
+    """Print the advice; the exit code."""
+    from specmeter.advise.elsewhere import MEASURED, written_for
+    from specmeter.advise.files import write_advice
+    from specmeter.show.terminal.advice import print_advice
+    from specmeter.show.terminal.console import errors
+
+    notes: tuple[str, ...] = ()
+    if program != MEASURED and MEASURED in found.commands:
+        elsewhere = written_for(program, found.arm, found.commands[MEASURED])
+        notes = elsewhere.notes
+        if elsewhere.line:
+            found = found.model_copy(update={"commands": {**found.commands, program: elsewhere.line}})
+            write_advice(found, folder)
+    print_advice(found, folder, as_json=as_json, everything=details)
+    for note in notes:
+        errors().say(f"{program}: {note}")
+    if found.why_undecided == "interrupted":
+        return 130
+    if found.verdict == "invalid" or (found.again is not None and found.again.holds == "does-not-hold"):
+        return 1
+    return 4 if found.decision == "undecided" else 0
+
+
+def _grid(asked: Asked, candidates: Candidates) -> LoadedExperiment:
+    """The configurations to choose from; what is wrong with them or with the prompts is said here."""
+    from specmeter import workloads
+    from specmeter.advise.grid import grid
+
+    loaded = grid(asked, candidates.references)
+    workloads.count(loaded.experiment.workloads, base_dir=loaded.base_dir)
+    return loaded
+
+
+def _dry_run(asked: Asked, *, offline: bool, as_json: bool) -> int:
+    from specmeter.advise.candidates import find_candidates
+    from specmeter.advise.question import outline
+    from specmeter.show.terminal.console import output, say_json
+    from specmeter.show.terminal.outline import print_outline
+
+    candidates = find_candidates(asked, offline=offline, fetch=False)
+    found = outline(asked, candidates, _grid(asked, candidates), offline=offline)
+    if as_json:
+        say_json(found.model_dump(mode="json"))
+    else:
+        print_outline(output(), found)
+    return 0
+
+
+def _asked(
+    target: str | None,
+    drafts: tuple[str, ...],
+    find: bool | None,
+    prompts: tuple[str, ...],
+    kinds: tuple[str, ...],
+    budget_s: float,
+    goal: Goal,
+    from_file: str | None,
+    wide: bool,
+    changes: tuple[str, ...],
+) -> Asked:
+    """The question, with absolute paths. Raises `UsageError` for what does not go together."""
+    from specmeter.advise.advice import Asked
+    from specmeter.experiments.described import LOOKUP
+    from specmeter.experiments.file import bundled, load
+    from specmeter.workloads.spec import ALL_KINDS
+
+    if from_file is not None:
+        options = {
+            "TARGET": target,
+            "--draft": drafts,
+            "--find": find is not None,
+            "--prompts": prompts,
+            "--kind": kinds,
+            "--wide": wide,
+        }
+        if named := [option for option, value in options.items() if value]:
+            raise UsageError(
+                f"{', '.join(named)}: {from_file} says that itself",
+                fix="leave --from out, or change the file with --set",
+            )
+    elif target is None:
+        raise UsageError("advise: no target is named", fix="name a GGUF file (`specmeter advise big.gguf`)")
+    if prompts and kinds:
+        raise UsageError(
+            "--kind: goes with the prompts of specmeter, and --prompts names yours", fix="leave one of them out"
+        )
+    if unknown := [it for it in kinds if it not in ALL_KINDS]:
+        raise UsageError(f"--kind {unknown[0][:80]}: unknown", fix=f"choose of {', '.join(ALL_KINDS)}")
+    refuse_absent_prompts(prompts)
+    if target is not None:
+        references = [target, *drafts]
+        changes = with_simulation(references, changes)
+        described = {"target": _absolute(target), "arms": [{"method": LOOKUP}]}
+        refuse_engine(load(described, changes).experiment.engine.kind, references)
+    return Asked(
+        target="" if target is None else _absolute(target),
+        drafts=tuple(_absolute(it) for it in dict.fromkeys(drafts)),
+        find_drafts=not drafts if find is None else find,
+        prompts=tuple(str(Path(it).absolute()) for it in prompts),
+        kinds=tuple(dict.fromkeys(kinds)),
+        from_file=from_file if from_file is None or from_file in bundled() else str(Path(from_file).absolute()),
+        budget_s=budget_s,
+        goal=goal,
+        wide=wide,
+        settings=changes,
+    )
+
+
+def _absolute(reference: str) -> str:
+    """A model's path from the root; any other reference as it is."""
+    if reference.startswith(("hf:", "bench:", "mock:")):
+        return reference
+    try:
+        return str(Path(reference).expanduser().absolute())
+    except RuntimeError as error:
+        raise UsageError(f"{reference}: {error}", fix="write the path without ~") from None

@@ -1,0 +1,178 @@
+"""Options that `run` and `advise` share: settings of the engine and of what is generated, by llama.cpp's names too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from specmeter.errors import UsageError
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_SETTINGS = {
+    "blocks": "design.blocks",
+    "max_tokens": "generation.max_tokens",
+    "temp": "generation.temperature",
+    "engine": "engine.kind",
+    "binary": "engine.binary",
+    "ctx_size": "engine.context",
+    "threads": "engine.threads",
+    "gpu_layers": "engine.gpu_layers",
+    "draft_gpu_layers": "engine.draft_gpu_layers",
+    "flash_attn": "engine.flash_attention",
+    "cache_type_k": "engine.kv_type_k",
+    "cache_type_v": "engine.kv_type_v",
+}
+"""Option -> the key that it sets."""
+_ARM_KEYS = {
+    "spec-draft-n-min": "arms.0.gamma_min",
+    "draft-min": "arms.0.gamma_min",
+    "draft-n-min": "arms.0.gamma_min",
+    "spec-draft-p-min": "arms.0.p_min",
+    "draft-p-min": "arms.0.p_min",
+    "spec-ngram-size-n": "arms.0.ngram_n",
+    "spec-ngram-size-m": "arms.0.gamma",
+    "spec-ngram-min-hits": "arms.0.ngram_min_hits",
+    "spec-synth-rates": "arms.0.synthetic_rates",
+}
+"""llama.cpp's options that change how an arm drafts -> the key of the first arm."""
+
+
+class Lengths(click.ParamType[tuple[int, ...]]):
+    """Draft lengths."""
+
+    name = "N,N,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        try:
+            return tuple(int(it) for it in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers such as 2,4,8", param, ctx)
+
+
+class _Layers(click.ParamType[int]):
+    """As llama.cpp has it: a number, or `all`."""
+
+    name = "N|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "all":
+            return 100_000
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor `all`", param, ctx)
+
+
+class Command(click.Command):
+    """Says what llama.cpp's options are called here, where they have another name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            instead = self.instead_of(error.option_name)
+            if instead is None:
+                raise
+            raise UsageError(f"{error.option_name}: not an option of `specmeter {self.name}`", fix=instead) from None
+
+    def instead_of(self, option: str) -> str | None:
+        """What to write instead of an option of llama.cpp's; None for any other."""
+        from specmeter.engines.llama_cpp.options import OPTIONS
+        from specmeter.record import EngineSettings
+
+        if option.startswith(("--spec-draft-hf", "--hf-repo-draft")):
+            return "write --draft hf:OWNER/REPO/FILE.gguf"
+        keys = {
+            flag: f"engine.{name}"
+            for name in EngineSettings.model_fields
+            if name in OPTIONS
+            for flag in OPTIONS[name].flags
+        }
+        if option in keys:
+            return f"write --set {keys[option]}=VALUE"
+        return self.instead_of_drafting(option)
+
+    def instead_of_drafting(self, option: str) -> str | None:
+        """The same for an option that says how drafts are made."""
+        key = _ARM_KEYS.get(option.removeprefix("--"))
+        if key is not None:
+            return f"write --set {key}=VALUE"
+        if option.startswith(("--draft-", "--spec-")):
+            return (
+                "write --gamma for draft lengths, --draft for the draft model, or --set KEY=VALUE for anything else "
+                "(`specmeter schema` prints the keys)"
+            )
+        return None
+
+
+def draft_option(text: str) -> Callable[[_F], _F]:
+    """`--draft`, by all its names."""
+    names = ("-md", "--draft", "--model-draft", "--spec-draft-model")
+    return click.option(*names, "drafts", multiple=True, metavar="MODEL", help=text)
+
+
+_ENGINE: tuple[tuple[tuple[str, ...], Any, str], ...] = (
+    (("--engine",), str, "Engine that measures (`specmeter engines` lists them)."),
+    (("--binary",), str, "A llama-server of your own; implies --engine native."),
+    (("-c", "--ctx-size"), int, "Context length in tokens."),
+    (("-t", "--threads"), int, "Threads."),
+    (("-ngl", "--gpu-layers", "--n-gpu-layers"), _Layers(), "Layers of the target on the GPU."),
+    (("-ngld", "--gpu-layers-draft", "draft_gpu_layers"), _Layers(), "Layers of the draft model on the GPU."),
+    (("-fa", "--flash-attn"), click.Choice(["on", "off", "auto"]), "Flash attention."),
+    (("-ctk", "--cache-type-k"), str, "Type of the K cache."),
+    (("-ctv", "--cache-type-v"), str, "Type of the V cache."),
+)
+_TOKENS = (("--max-tokens", "-n", "--predict"), int, "Tokens generated for each prompt.")
+_REPEATS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
+    (("--blocks",), int, "Repetitions of everything; more make intervals narrower."),
+    (("--temp",), float, "Temperature; 0 is greedy decoding."),
+)
+
+
+def setting_options(*, repeats: bool) -> Callable[[_F], _F]:
+    """Options that set single keys; `set_by` reads them. With `repeats` also those of the design."""
+    options = (_TOKENS, *(_REPEATS if repeats else ()), *_ENGINE)
+    decorators = [click.option(*names, type=kind, help=text) for names, kind, text in options]
+    return lambda function: reduce(lambda found, option: option(found), reversed(decorators), function)
+
+
+def set_by(settings: Mapping[str, Any]) -> Iterator[str]:
+    """What the options of `setting_options` set, as `--set` would."""
+    if settings["binary"] is not None and settings["engine"] is None:
+        yield "engine.kind=native"
+    for option, key in _SETTINGS.items():
+        if settings.get(option) is not None:
+            yield f"{key}={json.dumps(settings[option])}"
+
+
+def refuse_absent_prompts(prompts: Sequence[str]) -> None:
+    """Raise `UsageError` for a file of prompts that is not there."""
+    for file in prompts:
+        if not Path(file).is_file():
+            wrong = "not a file" if Path(file).exists() else "no such file"
+            raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
+
+
+def with_simulation(references: Sequence[str], changes: Sequence[str]) -> tuple[str, ...]:
+    """The changes, after the mock engine where models of it are named."""
+    return (*(("engine.kind=mock",) if _simulated(references) else ()), *changes)
+
+
+def refuse_engine(kind: str, references: Sequence[str]) -> None:
+    """Raise `UsageError` for models of the mock engine beside an engine of another kind."""
+    simulated = _simulated(references)
+    if simulated and kind != "mock":
+        raise UsageError(
+            f"{simulated[0]}: a model of the mock engine, and the engine {kind} is named",
+            fix="leave the engine out, or name a GGUF file",
+        )
+
+
+def _simulated(references: Sequence[str]) -> list[str]:
+    return [it for it in references if it.startswith("mock:")]

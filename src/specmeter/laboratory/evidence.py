@@ -1,0 +1,204 @@
+"""What the record of a run says about an arm before it is measured, or of one that is not measured at all.
+
+Its steps are replayed on the texts that its baseline has generated (`profile`), and what they cost was probed in the
+run. `scout` finds out what the record lacks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from specmeter.analysis.prediction.drafts import Counted
+from specmeter.analysis.prediction.lookups import follow_map
+from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
+from specmeter.probe.steps import plain_ms
+from specmeter.profile.arms import drafts_of, key_of, limits_of, wanted_key, why_not
+from specmeter.profile.make import Passage, digest
+from specmeter.profile.replay import UnreplayableError, replay
+from specmeter.record import Arm, EngineSettings, EngineTraits, Generation, Request, StepProbe
+from specmeter.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from specmeter.measure import Work
+    from specmeter.profile.arms import ProfileKey
+    from specmeter.profile.replay import Round
+    from specmeter.record import MatchProfile
+    from specmeter.store import RunReader
+
+
+def why_not_replayed(arm: Arm, traits: EngineTraits, generation: Generation) -> str | None:
+    """Why an arm's steps cannot be known from its baseline's texts; None where they can."""
+    if traits.drafting is not None and arm.methods == ("ngram-map-k",) and arm.ngram_n is not None:
+        return None
+    if (reason := why_not(arm, traits=traits, generation=generation)) is not None:
+        return reason
+    return f"the policy {arm.policy} chooses draft lengths while it runs" if arm.policy is not None else None
+
+
+class Evidence:
+    """The record of one run."""
+
+    def __init__(self, work: Work, store: RunReader) -> None:
+        """`work` has the arms that are asked about; the run may have measured only some of them."""
+        self._work = work
+        self._record = store
+        self._probes = {probe_key(it.baseline_id, it.draft, it.engine): it for it in store.probes()}
+        self._complete: dict[str, dict[str, Request]] | None = None
+        """Texts of all baselines, once all prompts have one."""
+        self._prompts: dict[tuple[str, str], tuple[int, ...]] = {}
+        """(target, prompt id) -> its tokens."""
+        self._profiles: dict[ProfileKey, MatchProfile] | None = None
+        self._settings: dict[str, dict[str, object]] = {}
+        """Baseline -> what its first session said is in force."""
+
+    def price(self, arm: Arm) -> StepProbe | None:
+        """What steps of an arm cost, where that was probed."""
+        return self._probes.get(probe_key(arm.baseline_id or "", arm.draft, arm.engine))
+
+    def plain_ms(self, baseline_id: str) -> float | None:
+        """Time of a plain token in what was measured of a baseline, the median request."""
+        replies = [it.reply for it in self._texts.get(baseline_id, {}).values()]
+        each = [plain_ms(reply) for reply in replies if reply is not None and reply.timings.predicted_n > 1]
+        return median(each) if each else None
+
+    def replay(self, arm: Arm) -> Counted | str:
+        """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
+        generation = self._work.experiment.generation
+        reason = why_not_replayed(arm, self._work.traits, generation)
+        if reason is not None:
+            return reason
+        texts, unread = self._texts.get(arm.baseline_id or "", {}), 0
+        wanted = {prompt.id: prompt.max_tokens or generation.max_tokens for prompt in self._work.prompts[arm.id]}
+        found = Counted()
+        for prompt_id, max_tokens in wanted.items():
+            text, tokens = text_of(texts.get(prompt_id)), self._tokens(arm.target, prompt_id)
+            if not text or not tokens:
+                continue
+            try:
+                rounds = self._follow(arm, tokens, text, max_tokens)
+            except UnreplayableError as error:
+                return error.message
+            if rounds is None:
+                unread += 1
+            else:
+                found.add(prompt_id, Counter((arm.gamma or 1, it.drafted, it.accepted) for it in rounds))
+        missing = len(wanted) - len(found.prompts)
+        if not found.prompts:
+            return (
+                "its draft has not read the texts"
+                if unread
+                else "its baseline has not generated text for its prompts yet"
+            )
+        less = f", {missing} without a text" if missing else ""
+        how = ", each as after a prompt of its length" if arm.methods == ("ngram-map-k",) else ""
+        found.basis = f"replayed on the text of {arm.baseline_id} ({counted(len(found.prompts), 'prompt')}{less}{how})"
+        return found
+
+    def unread(self, arm: Arm) -> list[Passage]:
+        """Texts of its baseline that the draft of an arm has not read."""
+        passages: list[Passage] = []
+        for prompt_id, request in self._texts.get(arm.baseline_id or "", {}).items():
+            text, tokens = text_of(request), self._tokens(arm.target, prompt_id)
+            if arm.draft and tokens and text and self._profile_key(arm, tokens, text) not in self._read:
+                passages.append(Passage(prompt_id=prompt_id, prompt=tokens, text=text))
+        return passages
+
+    def _follow(self, arm: Arm, prompt: Sequence[int], text: Sequence[int], max_tokens: int) -> Sequence[Round] | None:
+        """An arm's steps on one text; None where its draft did not read it. Raises `UnreplayableError`."""
+        traits, resolved = self._work.traits, self._resolved(arm)
+        header = self._work.models[arm.target].header
+        limits = limits_of(
+            resolved,
+            traits=traits,
+            max_tokens=max_tokens,
+            prompt_tokens=len(prompt),
+            recurrent=header is not None and header.recurrent,
+        )
+        if arm.methods == ("ngram-map-k",):
+            return list(follow_map(prompt, text, arm.ngram_n or 1, arm.gamma or 1, limits))
+        profile = self._read.get(self._profile_key(arm, prompt, text)) if arm.draft is not None else None
+        if arm.draft is not None and profile is None:
+            return None
+        rounds = replay(drafts_of(arm, resolved, traits=traits, profile=profile, prompt=prompt, text=text), limits)
+        return _without_replays(rounds) if limits.replays else rounds
+
+    @property
+    def _read(self) -> dict[ProfileKey, MatchProfile]:
+        if self._profiles is None:
+            self._profiles = {key_of(it): it for it in self._record.profiles()}
+        return self._profiles
+
+    def learn(self, profiles: Iterable[MatchProfile]) -> None:
+        self._profiles = self._read | {key_of(it): it for it in profiles}
+
+    def _tokens(self, target: str, prompt_id: str) -> tuple[int, ...]:
+        """A prompt by the target's tokenizer; nothing where it was not told."""
+        if (target, prompt_id) not in self._prompts:
+            self._prompts = {(it.target, it.prompt_id): it.token_ids for it in self._record.prompt_tokens()}
+        return self._prompts.get((target, prompt_id), ())
+
+    def _profile_key(self, arm: Arm, prompt: Sequence[int], text: Sequence[int]) -> ProfileKey:
+        experiment = self._work.experiment
+        return wanted_key(
+            digest(prompt),
+            digest(text),
+            arm,
+            self._work.models[arm.draft or ""],
+            traits=self._work.traits,
+            generation=experiment.generation,
+        )
+
+    @property
+    def _texts(self) -> dict[str, dict[str, Request]]:
+        """Baseline -> prompt -> the first request on it; read anew while baselines are still being measured."""
+        if self._complete is not None:
+            return self._complete
+        baselines = {arm.id for arm in self._work.arms.values() if arm.role == "baseline"}
+        found: dict[str, dict[str, Request]] = {}
+        for request in self._record.requests():
+            if request.arm_id in baselines and request.reply is not None:
+                found.setdefault(request.arm_id, {}).setdefault(request.prompt_id, request)
+        if all(len(found.get(it, {})) == len(self._work.prompts[it]) for it in baselines):
+            self._complete = found
+        return found
+
+    def _resolved(self, arm: Arm) -> dict[str, object]:
+        """What the engine says about settings that an arm shares with its baseline."""
+        baseline_id = arm.baseline_id or ""
+        if baseline_id not in self._settings:
+            for session in self._record.sessions():
+                if session.arm_id == baseline_id:
+                    found = {name: session.resolved[name] for name in _SHARED if name in session.resolved}
+                    self._settings[baseline_id] = found
+                    break
+        return self._settings.get(baseline_id, {})
+
+
+_SHARED = ("n_ctx", "n_ctx_seq", "n_batch")
+
+
+def text_of(request: Request | None) -> tuple[int, ...]:
+    """Token ids that were generated; none where some are not known, or there is nothing to follow."""
+    text = request.reply.token_ids if request is not None and request.reply is not None else ()
+    return () if len(text) < 2 or UNKNOWN_TOKEN in text else text
+
+
+def _without_replays(rounds: Sequence[Round]) -> list[Round]:
+    """A forward that a rejection makes necessary belongs to the step that was rejected."""
+    kept: list[Round] = []
+    due = False
+    for it in rounds:
+        if not due:
+            kept.append(it)
+        due = not due and it.accepted < it.drafted
+    return kept
+
+
+def probe_key(baseline_id: str, draft: str | None, engine: EngineSettings) -> tuple[object, ...]:
+    """What steps have in common that cost the same: the baseline, who drafts, and the settings."""
+    return (baseline_id, draft, engine.model_dump_json())

@@ -1,0 +1,71 @@
+"""What a certification of controllers says: a sentence and a table for each, in any language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from specmeter.advise.certify import ALL, FLOOR
+from specmeter.show.names import Names
+from specmeter.show.table import Cell, Column, Phrase, Table, Tone, estimated, row
+from specmeter.text import estimated as told
+
+if TYPE_CHECKING:
+    from specmeter.advise.certify import Certification, Certified, Held
+    from specmeter.show.words import Words
+
+_NUMBERS = ("off", "best_fixed", "over_off", "over_best", "over_oracle", "of_oracle")
+TONES: dict[str, Tone] = {"never-below": "good", "not-shown": "doubtful", "fails": "bad", "invalid": "bad"}
+
+
+def names_of(found: Certification) -> Names:
+    """The names of its arms."""
+    return Names(found.arms)
+
+
+def sentence(controller: Certified, words: Words, names: Names) -> str:
+    """The ruling: never below, the best fixed length, the oracle; no more than the intervals hold."""
+    whole = "; ".join(_parts(controller, words)) if words.language == "en" else "；".join(_parts(controller, words))
+    return words("certify.said", name=names.in_full(controller.arm_id, words), ruling=whole)
+
+
+def _parts(controller: Certified, words: Words) -> Iterator[str]:
+    if controller.worst is None or not controller.rows:
+        yield words("certify.invalid")
+        return
+    worst = told(controller.worst, 2)
+    if controller.worst_kind != ALL:
+        worst = words("certify.on", number=worst, kind=controller.worst_kind)
+    yield words(f"certify.{controller.ruling}", floor=f"{FLOOR:.2f}", worst=worst)
+    whole = controller.rows[-1]
+    if whole.over_best is not None:
+        yield words("certify.best", number=told(whole.over_best, 2))
+    if whole.over_oracle is not None:
+        yield words("certify.oracle", number=told(whole.over_oracle, 2))
+
+
+def table(controller: Certified, found: Certification) -> Table:
+    """One row per kind of text, all kinds together last."""
+    gammas = {arm.id: arm.gamma for arm in found.arms}
+    rows = [
+        row(
+            Phrase("certify.all") if it.kind == ALL else it.kind,
+            Cell("-") if it.off is None else Cell(f"{it.off.point:.1f}", it.off.point),
+            _best(it, gammas),
+            estimated(it.over_off, 2),
+            estimated(it.over_best, 2),
+            estimated(it.over_oracle, 2),
+            estimated(it.share, 0, scale=100),
+            verdict=controller.verdict,
+        )
+        for it in controller.rows
+    ]
+    return Table("certify", (Column("kind"), *(Column(key, "number") for key in _NUMBERS)), rows)
+
+
+def _best(held: Held, gammas: dict[str, int | None]) -> Cell:
+    if held.best is None or held.best_over_off is None:
+        return Cell("-")
+    count = gammas[held.best]
+    values: dict[str, object] = {"count": count, "number": f"{held.best_over_off.point:.2f}"}
+    return Cell(Phrase("certify.length.one" if count == 1 else "certify.length", values), held.best_over_off.point)

@@ -1,0 +1,236 @@
+"""The course of an advice, on the mock engine: virtual time, planted faults, real run folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from specmeter.advise.advice import Advice, Asked
+from specmeter.advise.course import Silent, advise, choose_folder
+from specmeter.advise.files import read_advice
+from specmeter.errors import EngineError, StoreError, UsageError
+from specmeter.experiments.file import load
+from specmeter.store import RunStore
+from specmeter.store.places import find_advice, find_advices, find_run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from specmeter.experiments.file import LoadedExperiment
+    from specmeter.record import Arm, Request
+
+ASKED = Asked(target="mock:dense", drafts=("mock:small",), settings=("engine.kind=mock",), budget_s=900)
+KINDS = ("fact", "code")
+
+
+def grid_of(
+    *, target: str = "mock:dense", gamma: Sequence[int] = (1, 4, 16), kinds: Sequence[str] = KINDS, **mock: Any
+) -> LoadedExperiment:
+    """A small grid on the mock engine, nearly without noise."""
+    return load(
+        {
+            "targets": {"t": target},
+            "drafts": {"small": "mock:small"},
+            "arms": [{"draft": "small", "gamma": list(gamma)}],
+            "workloads": [{"source": "bench", "kinds": list(kinds), "per_kind": 4}],
+            "design": {"blocks": 1, "probe": "off"},
+            "generation": {"max_tokens": 48},
+            "engine": {"kind": "mock", "mock": {"noise": 0.004, **mock}},
+        }
+    )
+
+
+@dataclass
+class Heard(Silent):
+    """Keeps what was told; interrupts at a request, counted over all stages."""
+
+    interrupt_at: int | None = None
+    requests: int = 0
+    answers: list[Advice] = field(default_factory=list[Advice])
+    stages: list[tuple[str, tuple[str, ...]]] = field(default_factory=list[tuple[str, tuple[str, ...]]])
+    notes: list[str] = field(default_factory=list[str])
+
+    def request_done(self, request: Request) -> None:  # noqa: ARG002
+        self.requests += 1
+        if self.requests == self.interrupt_at:
+            raise KeyboardInterrupt
+
+    def stage_starting(self, stage: str, arms: Mapping[str, Arm], left_s: float) -> None:
+        assert left_s >= 0
+        self.stages.append((stage, tuple(arms)))
+
+    def told(self, advice: Advice) -> None:
+        self.answers.append(advice)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Advice, Path, Heard]:
+    """An advice from beginning to end."""
+    folder, heard = tmp_path_factory.mktemp("advice") / "a", Heard()
+    return advise(ASKED, grid_of(), folder, heard), folder, heard
+
+
+def test_the_fastest_arm_is_confirmed_on_other_prompts(whole: tuple[Advice, Path, Heard]) -> None:
+    advice, folder, _ = whole
+    assert (advice.decision, advice.basis, advice.verdict, advice.finished) == ("speculate", "confirmed", "valid", True)
+    assert advice.arm is not None
+    assert advice.arm.gamma == 4  # 2.2x, the others 1.6x: tau of alpha 0.8 over (33 + 4 (n + 1) + 0.8 n) / 37
+    assert advice.speedup is not None
+    assert advice.speedup.low is not None
+    assert advice.speedup.low > 1.5
+    assert advice.held_out
+    with RunStore.open(folder / "screen") as screen, RunStore.open(folder / "confirm") as confirm:
+        searched, others = ({prompt.id for prompt in store.prompts()} for store in (screen, confirm))
+    assert searched
+    assert not searched & others
+    assert read_advice(folder) == advice
+
+
+def test_every_arm_has_a_fate_with_what_was_measured(whole: tuple[Advice, Path, Heard]) -> None:
+    advice, _, _ = whole
+    fates = {fate.arm_id: fate for fate in advice.fates}
+    assert fates.keys() == {arm.id for arm in advice.arms if arm.speculates}
+    assert advice.fates[0].code == "winner"
+    assert advice.fates[0].confirmed == advice.speedup
+    for fate in advice.fates[1:]:
+        if fate.stage == "race":
+            assert fate.code in ("slower", "equivalent", "open")
+            assert fate.raced is not None
+
+
+def test_each_stage_is_a_run_folder_that_says_what_it_is(whole: tuple[Advice, Path, Heard]) -> None:
+    advice, folder, _ = whole
+    assert [stage.stage for stage in advice.stages] == ["screen", "race", "confirm"]
+    for stage in advice.stages:
+        with RunStore.open(folder / stage.folder, readonly=True) as store:
+            assert store.state().state == "complete"
+            checks = {finding.check: finding.severity for finding in store.findings()}
+        assert stage.verdict == "valid"
+        assert stage.certificate_sha256
+        assert checks.get("stopped-when-decided") == ("note" if stage.stage == "race" else None)
+        assert "experiment-differs" not in checks
+    assert advice.seconds == pytest.approx(sum(stage.seconds for stage in advice.stages))
+
+
+def test_answers_come_early_and_get_better(whole: tuple[Advice, Path, Heard]) -> None:
+    _, _, heard = whole
+    assert [answer.basis for answer in heard.answers][:1] == ["predicted"]
+    assert heard.answers[-1].basis == "confirmed"
+    assert not any(answer.finished for answer in heard.answers[:-1])
+    raced = [arms for stage, arms in heard.stages if stage == "race"]
+    assert all(len(later) <= len(earlier) for earlier, later in pairwise(raced))
+    assert all("t/none" in arms for arms in raced)
+
+
+def test_where_nothing_helps_the_answer_is_off(tmp_path: Path) -> None:
+    drafts = {"small": {"token_ms": 30.0, "other_acceptance": [0.4], "load_ms": 50, "size_bytes": 2_000_000}}
+    advice = advise(ASKED, grid_of(drafts=drafts), tmp_path / "a", Silent())
+    assert (advice.decision, advice.arm, advice.finished) == ("off", None, True)
+    assert advice.basis == "confirmed"
+    assert advice.speedup_of is not None
+    assert advice.speedup is not None
+    assert advice.speedup.point < 1
+
+
+@pytest.mark.parametrize("at", [3, 14, 60, 10_000])
+def test_interrupted_anywhere_it_goes_on_to_the_same_answer(
+    at: int, tmp_path: Path, whole: tuple[Advice, Path, Heard]
+) -> None:
+    expected, folder = whole[0], tmp_path / "a"
+    at = min(at, whole[2].requests - 2)
+    first = advise(ASKED, grid_of(), folder, Heard(interrupt_at=at))
+    assert (first.finished, first.why_undecided) == (False, "interrupted")
+    assert read_advice(folder) == first
+    kept = sum(stage.sessions for stage in first.stages)
+    again = Heard()
+    other_grid = grid_of(gamma=(2, 3))  # found meanwhile: what was begun goes on
+    advice = advise(ASKED, other_grid, folder, again)
+    assert advice.finished
+    assert (advice.decision, advice.arm) == (expected.decision, expected.arm)
+    assert kept >= 1
+    # Nothing that was on disk was measured again.
+    assert again.requests <= whole[2].requests - at + 1
+
+
+def test_the_budget_is_refused_where_it_cannot_be_enough_and_kept_where_it_can(tmp_path: Path) -> None:
+    small = ASKED.model_copy(update={"budget_s": 20.0})
+    with pytest.raises(UsageError, match=r"budget of 20 s is too small.*need about") as error:
+        advise(small, grid_of(), tmp_path / "a", Silent())
+    assert "--budget" in error.value.fix
+    # The same question with more time goes on there, and what was measured counts.
+    advice = advise(ASKED, grid_of(), tmp_path / "a", Silent())
+    assert advice.decision == "speculate"
+    tight = ASKED.model_copy(update={"budget_s": 150.0})
+    advice = advise(tight, grid_of(), tmp_path / "b", Silent())
+    assert advice.finished
+    assert advice.seconds < 1.3 * tight.budget_s
+    assert {fate.code for fate in advice.fates} & {"no-room", "open", "winner"}
+
+
+def test_an_arm_that_does_not_start_fails_alone(tmp_path: Path) -> None:
+    faults = [{"kind": "start-fails", "arm": "*/g4"}]
+    advice = advise(ASKED, grid_of(gamma=(1, 2, 4), faults=faults), tmp_path / "a", Silent())
+    failed = [fate for fate in advice.fates if fate.code == "failed"]
+    assert [fate.arm_id for fate in failed] == ["t/draft-simple/small/g4"]
+    assert "did not start" in failed[0].why
+    assert advice.decision == "speculate"
+    assert advice.arm is not None
+    assert advice.arm.gamma == 2
+
+
+def test_plain_decoding_that_fails_ends_it(tmp_path: Path) -> None:
+    faults = [{"kind": "dies", "arm": "*/none"}]
+    with pytest.raises(EngineError, match="plain decoding failed"):
+        advise(ASKED, grid_of(faults=faults), tmp_path / "a", Silent())
+
+
+def test_an_invalid_confirmation_advises_nothing(tmp_path: Path) -> None:
+    faults = [{"kind": "acceptance-stuck", "arm": "*/small/*"}]
+    advice = advise(ASKED, grid_of(faults=faults), tmp_path / "a", Silent())
+    assert (advice.decision, advice.why_undecided, advice.verdict) == ("undecided", "invalid", "invalid")
+
+
+def test_kinds_of_text_that_differ_get_answers_of_their_own(tmp_path: Path) -> None:
+    rates = {"code": [0.95], "fact": [0.05]}
+    drafts = {
+        "small": {"token_ms": 6.0, "acceptance": rates, "other_acceptance": [0.5], "load_ms": 50, "size_bytes": 1000}
+    }
+    advice = advise(ASKED, grid_of(drafts=drafts, gamma=(2, 6)), tmp_path / "a", Silent())
+    found = {it.kind: it.decision for it in advice.by_kind}
+    assert found == {"code": "speculate", "fact": "off"}
+
+
+def test_a_single_prompt_of_a_kind_is_confirmed_on_itself_and_said(tmp_path: Path) -> None:
+    grid = load(grid_of().experiment.model_dump(mode="json", exclude_unset=True), ["workloads.0.per_kind=1"])
+    advice = advise(ASKED, grid, tmp_path / "a", Silent())
+    assert not advice.held_out
+    assert advice.decision == "speculate"
+
+
+def test_the_folder_of_a_question_is_found_again(tmp_path: Path, whole: tuple[Advice, Path, Heard]) -> None:
+    runs = tmp_path / "runs"
+    folder, resumed = choose_folder(ASKED, runs=runs)
+    assert not resumed
+    assert folder.name.startswith("advise-dense-")
+    advise(ASKED, grid_of(), folder, Heard(interrupt_at=3))
+    more = ASKED.model_copy(update={"budget_s": 5000.0})
+    assert choose_folder(more, runs=runs) == (folder, True)
+    assert choose_folder(ASKED, runs=runs, new=True)[1] is False
+    other = ASKED.model_copy(update={"goal": "latency"})
+    assert choose_folder(other, runs=runs)[1] is False
+    with pytest.raises(StoreError, match="another question"):
+        choose_folder(other, out=folder)
+    assert choose_folder(ASKED, out=folder) == (folder, True)
+    assert find_advices(runs) == [folder]
+    assert find_advice("latest", runs) == find_advice(folder.name, runs) == folder
+    with pytest.raises(StoreError, match="not the folder of an advice"):
+        find_advice(str(whole[1] / "race"))
+    assert find_run(str(whole[1] / "race")) == whole[1] / "race"

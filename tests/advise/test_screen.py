@@ -1,0 +1,163 @@
+"""The grid and the screen: on the mock engine, whose truth is known, and on a real pair of bench models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specmeter.advise.advice import Asked
+from specmeter.advise.grid import changed, grid
+from specmeter.advise.screen import HAIR, Choice, Outlook, choose, explore, look, pilots, simplicity
+from specmeter.laboratory.run import Prepared, prepare, run
+from specmeter.numbers.estimates import of_draws
+from specmeter.record import Arm, EngineSettings
+from specmeter.store import RunStore
+from test_measure import Silent
+
+MOCK = (
+    "engine.kind=mock",
+    "generation.max_tokens=64",
+    "workloads=[{source: studies, per_kind: 2, kinds: [code, edit]}]",
+)
+
+
+def screened(whole: Prepared, folder: Path) -> tuple[Outlook, ...]:
+    """What the screen's run and a look at it say."""
+    wanted = {arm.id for arm in whole.work.arms.values() if arm.role == "baseline"} | set(pilots(whole))
+    measured = prepare(whole.loaded, leave_out=[arm_id for arm_id in whole.work.arms if arm_id not in wanted])
+    run(measured, folder, Silent())
+    with RunStore.open(folder) as store:
+        explore(whole, store, host=None if whole.work.simulated else whole.host, allowance_s=60.0)
+    with RunStore.open(folder, readonly=True) as store:
+        return look(whole, store)
+
+
+def outlook(arm_id: str, point: float, noise: float = 0.01, draft: str | None = "d", **fields: Any) -> Outlook:
+    """One whose draws are its own."""
+    rng = np.random.default_rng(sum(arm_id.encode()))
+    draws = point * np.exp(noise * rng.standard_normal(2000))
+    draws[0] = point
+    arm = Arm(id=arm_id, target="t", draft=draft, methods=("draft-simple",), engine=EngineSettings(), **fields)
+    return Outlook(arm, of_draws(draws, "x", level=0.95), {}, "", draws)
+
+
+def codes(choice: Choice) -> dict[str, str]:
+    return {fate.arm_id: fate.code for fate in choice.fates}
+
+
+def test_a_grid_of_hundreds_and_only_what_the_engine_knows() -> None:
+    arms = grid(Asked(target="bench:dense"), ["bench:draft-small", "bench:draft-large"]).experiment.expand()
+    ids = [arm.id for arm in arms]
+    assert len(arms) >= 200
+    assert len(set(ids)) == len(ids)
+    assert [arm.id for arm in arms if arm.role == "baseline"] == ["dense/none"]
+    assert {arm.draft for arm in arms} == {None, "draft-small", "draft-large"}
+    assert "dense/draft-simple/draft-small/g8/min2/p0.5" in ids
+    lengths = grid(Asked(target="mock:dense", settings=MOCK), ["mock:small"]).experiment.expand()
+    assert not any(arm.p_min or arm.gamma_min for arm in lengths), "its drafts cannot be replayed"
+    alone = grid(Asked(target="bench:dense")).experiment.expand()
+    assert all(arm.draft is None for arm in alone)
+
+
+def test_a_grid_takes_prompts_settings_and_files(tmp_path: Path) -> None:
+    prompts = tmp_path / "mine.jsonl"
+    prompts.write_text('{"text": "one"}\n', encoding="utf-8")
+    asked = Asked(target="bench:dense", prompts=(str(prompts),), settings=("engine.threads=2",), max_tokens=33)
+    loaded = grid(asked)
+    assert [spec.source for spec in loaded.experiment.workloads] == ["file"]
+    assert (loaded.experiment.engine.threads, loaded.experiment.generation.max_tokens) == (2, 33)
+    assert changed(loaded, "design.blocks=7").experiment.design.blocks == 7
+    file = tmp_path / "mine.yaml"
+    file.write_text("target: mock:dense\ndraft: mock:small\narms: [{gamma: [2, 4]}]\nengine: {kind: mock}\n", "utf-8")
+    mine = grid(Asked(target="", from_file=str(file)), ["mock:other"])
+    assert [arm.gamma for arm in mine.experiment.expand()] == [None, 2, 4]
+
+
+def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
+    whole = prepare(grid(Asked(target="mock:dense", settings=MOCK), ["mock:small"]))
+    found = screened(whole, tmp_path / "run")
+    assert all(it.predicted is not None for it in found)
+    assert set(found[0].by_kind) == {"code", "edit"}
+    chosen = choose(found)
+    assert 1 <= len(chosen.kept) <= 5
+    assert len(chosen.kept) + len(chosen.fates) == len(found) == len(whole.work.arms) - 1
+    # The truth: every arm measured, on a machine without noise.
+    truth = tmp_path / "truth"
+    run(prepare(changed(whole.loaded, "engine.mock.noise=0")), truth, Silent())
+    with RunStore.open(truth, readonly=True) as store:
+        times: dict[str, float] = {}
+        for request in store.requests():
+            assert request.reply is not None
+            times[request.arm_id] = times.get(request.arm_id, 0.0) + request.reply.timings.predicted_ms
+    plain = times["dense/none"]
+    for it in found:
+        assert it.point == pytest.approx(plain / times[it.arm.id], rel=0.08), it.arm.id
+    best = min(times, key=lambda arm_id: times[arm_id])
+    assert min(times[arm_id] for arm_id in chosen.kept) <= (1 + 2 * HAIR) * times[best]
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        slower = {it.arm.id: it.point for it in look(whole, store, goal="latency")}
+    assert all(1 < slower[it.arm.id] < it.point for it in found[:5]), "the prompt takes as long as before"
+
+
+def test_what_is_left_out_and_why() -> None:
+    leader, near, far = outlook("g4", 2.0, gamma=4), outlook("g5", 1.99, gamma=5), outlook("g16", 1.5, gamma=16)
+    other, loser = outlook("n", 1.97, draft=None), outlook("bad", 0.8, gamma=1)
+    blind = Outlook(loser.arm.model_copy(update={"id": "blind"}), None, {}, "nothing is known", None)
+    chosen = choose([leader, near, other, far, loser, blind])
+    assert chosen.kept == ("g4", "n", "blind")
+    assert codes(chosen) == {"g5": "as-good", "g16": "cannot-win", "bad": "cannot-gain"}
+    by_id = {fate.arm_id: fate for fate in chosen.fates}
+    assert by_id["g5"].than == by_id["g16"].than == "g4"
+    ratio = by_id["g16"].ratio
+    assert ratio is not None
+    assert ratio.high is not None
+    assert ratio.high < 1
+    assert codes(choose([leader, near, other, far, loser, blind], most=2))["blind"] == "no-room"
+
+
+def test_the_simplest_of_neighbours_leads_and_nothing_that_may_win_is_called_a_loser() -> None:
+    doubting = outlook("g6/p0.5", 2.01, gamma=6, p_min=0.5)
+    plain = outlook("g4", 2.0, gamma=4)
+    assert simplicity(plain.arm) < simplicity(doubting.arm)
+    assert choose([doubting, plain]).kept == ("g4",)
+    spread = [outlook(f"g{gamma}", 2.0 - 0.03 * gamma, noise=0.2, gamma=gamma) for gamma in range(1, 10)]
+    chosen = choose(spread)
+    assert len(chosen.kept) == 5
+    assert set(codes(chosen).values()) == {"no-room"}
+
+
+def test_nothing_is_raced_where_nothing_gains() -> None:
+    chosen = choose([outlook("g1", 0.9, gamma=1), outlook("g2", 0.8, gamma=2)])
+    assert chosen.kept == ()
+    assert codes(chosen) == {"g1": "cannot-gain", "g2": "cannot-gain"}
+    assert choose([]) == Choice((), ())
+
+
+def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path) -> None:
+    settings = (
+        "generation.max_tokens=32",
+        "engine.threads=1",
+        "engine.context=1024",
+        "workloads=[{source: bench, per_kind: 1, kinds: [code, edit]}]",
+        "arms=[{gamma: [1, 4, 8]}, {gamma: 8, p_min: 0.5, gamma_min: 2}, "
+        "{method: [ngram-simple, ngram-map-k], ngram_n: 2, gamma: [2, 4]}]",
+    )
+    whole = prepare(grid(Asked(target="bench:dense", settings=settings), ["bench:draft-small"]))
+    assert pilots(whole) == ()
+    found = screened(whole, tmp_path / "run")
+    assert len(found) == 8
+    assert all(it.predicted is not None and "replayed on the text of dense/none" in it.basis for it in found)
+    run(whole, tmp_path / "truth", Silent())
+    with RunStore.open(tmp_path / "truth", readonly=True) as store:
+        emitted: dict[str, list[int]] = {}
+        for request in store.requests():
+            assert request.reply is not None
+            timings = request.reply.timings
+            both = emitted.setdefault(request.arm_id, [0, 0])
+            both[0] += timings.predicted_n - 1
+            both[1] += timings.predicted_n - 1 - (timings.draft_n_accepted or 0)
+    for it in found:
+        assert it.tau == pytest.approx(emitted[it.arm.id][0] / emitted[it.arm.id][1]), it.arm.id
