@@ -1,4 +1,4 @@
-"""Figures of an advice: each compared arm as predicted, raced and confirmed, and the grid as a matrix of predictions."""
+"""Figures of an advice: each compared arm as predicted, raced and confirmed; the grid as a matrix of predictions."""
 
 from __future__ import annotations
 

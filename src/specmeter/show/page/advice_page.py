@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.advise.elsewhere import MEASURED, PROGRAMS
 from specmeter.show import advice_sentence as said
 from specmeter.show.advice_figures import advice_figures
 from specmeter.show.advice_tables import compared, grid
@@ -34,7 +35,8 @@ def advice_page(
     """The page. `reports`: name of a stage's folder -> its report, relative to the page."""
     names = said.names_of(advice)
     figures = advice_figures(advice, names)
-    commands = [(program, shareable(command)) for program, command in said.commands(advice).items()]
+    lines = said.commands(advice)
+    elsewhere = {program for program in lines if program in PROGRAMS and program != MEASURED}
     notes = list(said.notes(advice, folder, names))
     return render(
         "advice.html",
@@ -49,8 +51,7 @@ def advice_page(
         reason=said.reason(advice),
         counts=said.counts(advice),
         about=said.about_numbers(advice),
-        commands=commands,
-        measured=said.MEASURED,
+        commands=[(program, program in elsewhere, shareable(line)) for program, line in lines.items()],
         notes=notes[:MOST_NOTES],
         compared=compared(advice, names),
         grid=grid(advice, names),

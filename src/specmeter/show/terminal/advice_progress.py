@@ -85,6 +85,8 @@ class AdviceProgress:
 
     def told(self, advice: Advice) -> None:
         """The best so far: the first answer stays on the screen, later ones where they differ."""
+        if advice.speedup is None:
+            return
         names = said.names_of(advice)
         answer = said.headline(advice, names).told(_ENGLISH)
         if answer == self._answer:
