@@ -62,7 +62,7 @@ def advised(advice: Advice, names: Names) -> Figure | None:
         line = charts.interval_rule(x, y, look["color"])
         line["encoding"]["yOffset"] = beside
         dots = charts.points({"x": x, "y": y, "yOffset": beside, **look, "tooltip": tips})
-        return {"height": {"step": 46}, "layer": [charts.band(palette, MARGIN), charts.one_line(palette), line, *dots]}
+        return {"height": {"step": 17}, "layer": [charts.band(palette, MARGIN), charts.one_line(palette), line, *dots]}
 
     return single("advised", data, draw)
 
