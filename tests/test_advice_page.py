@@ -63,7 +63,9 @@ def test_figures_hold_every_stage_and_the_whole_grid() -> None:
 
 def test_a_grid_of_any_size_fits_on_the_page() -> None:
     arms = [drafts(gamma, f"d{which}") for which in range(60) for gamma in range(1, 30)]
-    fates = tuple(Fate(arm_id=arm.id, predicted=est(1 + arm.gamma / 100), code="open", stage="screen") for arm in arms)
+    fates = tuple(
+        Fate(arm_id=arm.id, predicted=est(1 + (arm.gamma or 0) / 100), code="open", stage="screen") for arm in arms
+    )
     advice = confirmed(arms=tuple(arms), fates=fates)
     panel = advice_figures(advice, names_of(advice))["grid"].panels[0]
     assert len({it["row_en"] for it in panel.data}) <= 30

@@ -66,6 +66,11 @@ def printed(
             "predicted-open",
             "dense: open: 1.02x [0.93, 1.12] predicted for the best, small draft, 4 tokens; nothing compared yet",
         ),
+        (
+            "not-confirmed",
+            "dense: undecided (not confirmed); the best so far: small draft, 4 tokens, 1.03x [0.94, 1.13], measured on "
+            "4 other prompts in 4 blocks",
+        ),
         ("at-once", "dense: undecided (interrupted); no configuration was compared yet"),
         ("predicted", "dense: probably small draft, 4 tokens: 1.95x [1.77, 2.15] predicted, nothing compared yet"),
         (

@@ -129,14 +129,16 @@ def _rests(advice: Advice) -> Phrase:
     stage = stage_of(advice)
     if advice.basis == "predicted":
         return Phrase("advised.rests.predicted")
+    unsettled = is_open(advice) or (advice.again is not None and advice.again.holds != "holds")
+    basis = "measured" if advice.basis == "confirmed" and unsettled else advice.basis
     if stage is None or not stage.blocks or (advice.basis == "confirmed" and not stage.prompts):
-        return Phrase(f"advised.rests.{advice.basis}_short")
+        return Phrase(f"advised.rests.{basis}_short")
     other = "other" if advice.held_out else "same"
     said: dict[str, object] = {
         "prompts": _counted(f"prompts.{other}", stage.prompts),
         "blocks": _counted("blocks", stage.blocks),
     }
-    return Phrase(f"advised.rests.{advice.basis}", said)
+    return Phrase(f"advised.rests.{basis}", said)
 
 
 def _counted(name: str, count: int) -> Phrase:
@@ -309,8 +311,7 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
         yield Note(Phrase("advised.note.same_prompts"), "doubtful")
     missed = sum(fate.code == "no-room" for fate in advice.fates)
     if missed:
-        said: dict[str, object] = {"count": missed, "budget": _budget(advice)}
-        yield Note(Phrase("advised.note.no_room.one" if missed == 1 else "advised.note.no_room", said), "doubtful")
+        yield Note(_counted("note.no_room", missed))
     for fate in advice.fates:
         if fate.code == "failed" and fate.why:
             yield Note(Phrase("advised.note.failed", {"method": names[fate.arm_id], "why": fate.why}), "doubtful")
