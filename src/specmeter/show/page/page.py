@@ -85,10 +85,10 @@ def run_page(
         sections=[*sections, *(["downloads"] if downloads else [])],
         simulated=any(model.simulated for model in run.models),
         bench=any(model.origin == "bench" for model in run.models),
-        started=None if run.state.started_at is None else _moment(run.state.started_at),
-        checked=None if run.certificate is None else _moment(run.certificate.checked_at),
+        started=None if run.state.started_at is None else moment(run.state.started_at),
+        checked=None if run.certificate is None else moment(run.certificate.checked_at),
         anchors=_first_of_check(document),
-        machine=_machine,
+        machine=machine,
         called=called,
         run_folder=run.folder.resolve().name,
         index=index,
@@ -359,8 +359,12 @@ def shareable(argv: Sequence[str]) -> str:
     return " ".join(f"~/{pasted([word[2:]])}" if word[:2] == "~/" and word[2:] else pasted([word]) for word in told)
 
 
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+def moment(seconds: float) -> str:
+    """`2026-11-22 10:15 UTC`; a time that there is not stays a number."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g}"
 
 
 def _first_of_check(document: Document) -> set[int]:
@@ -371,7 +375,8 @@ def _first_of_check(document: Document) -> set[int]:
     return set(places.values())
 
 
-def _machine(host: Host) -> list[tuple[str, str | None]]:
+def machine(host: Host) -> list[tuple[str, str | None]]:
+    """(fact, what it is) of a machine."""
     gpus = [f"{gpu.name} ({size(gpu.memory_bytes)})" if gpu.memory_bytes else gpu.name for gpu in host.gpus]
     return [
         ("cpu", host.cpu),
