@@ -31,6 +31,7 @@ MAKERS = [
     SOURCE / "advise" / "oracle.py",
     SOURCE / "analysis" / "consumption.py",
     SOURCE / "analysis" / "prediction" / "forecast.py",
+    SOURCE / "laboratory" / "evidence.py",
     SOURCE / "laboratory" / "scout.py",
     SOURCE / "profile" / "arms.py",
     SOURCE / "record" / "traits.py",
