@@ -18,7 +18,7 @@ from specmeter.analysis.prediction import DRAWS
 from specmeter.analysis.prediction.costs import Costs, Table, by_bytes, footprint_of, probed, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps, counted
 from specmeter.analysis.prediction.forecast import Forecaster, synthetic
-from specmeter.analysis.prediction.lookups import follow_map
+from specmeter.analysis.prediction.lookups import Asked, NgramMap, follow
 from specmeter.analysis.prediction.outcomes import accuracy
 from specmeter.analysis.prediction.sources import catalogued, doubling
 from specmeter.analysis.prediction.speedup import predict, surface
@@ -669,7 +669,9 @@ def test_a_map_of_ngrams_drafts_what_followed_and_less_after_a_rejection() -> No
     """2 3 come back: all but one token of a draft are right, the next one is as short, and then there is none."""
     prompt = [9, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
     text = [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 20, 2, 3, 30, 2, 3, 31, 32]
-    rounds = list(follow_map(prompt, text, 2, 3, Limits(max_tokens=len(text))))
+    limits = Limits(max_tokens=len(text))
+    warm_up = Asked(range(100, 100 + len(prompt)), range(200, 200 + len(text)), limits)
+    _, rounds = follow(NgramMap(2, 3), [warm_up, Asked(prompt, text, limits)])
     assert sum(1 + it.accepted for it in rounds) == len(text) - 1
     assert [it for it in rounds if it.drafted] == [Round(3, 2), Round(2, 0)]
     assert not any(it.drafted for it in rounds[:9]), "the prompt is not looked up again"
@@ -677,7 +679,7 @@ def test_a_map_of_ngrams_drafts_what_followed_and_less_after_a_rejection() -> No
 
 def test_a_draft_never_reaches_beyond_what_may_be_generated() -> None:
     prompt, text = [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5]
-    rounds = list(follow_map(prompt, text, 2, 4, Limits(max_tokens=5)))
+    (rounds,) = follow(NgramMap(2, 4), [Asked(prompt, text, Limits(max_tokens=5))])
     at = 1
     for it in rounds:
         assert it.drafted <= max(0, 5 - at - 1)

@@ -32,6 +32,7 @@ from specmeter.record import (
     RequestEnergy,
     Session,
     Telemetry,
+    WarmUp,
 )
 
 if TYPE_CHECKING:
@@ -261,8 +262,7 @@ class _Bench:
             self.store.add_session(record)
             try:
                 self._refuse_too_long(session, arm)
-                warmup_ms, forwards = self._warm_up(session, arm, first)
-                record = record.model_copy(update={"warmup_ms": warmup_ms, "prompt_forwards": forwards})
+                record = record.model_copy(update=self._warm_up(session, arm, cell, first))
                 if not self.work.simulated:
                     stack.enter_context(TelemetrySampler(samples.put, pids=facts.pids))
                 yield session, samples
@@ -305,16 +305,17 @@ class _Bench:
             self.store.add_prompt_tokens(made)
             self.lengths |= {(it.target, it.prompt_id): len(it.token_ids) for it in made}
 
-    def _warm_up(self, session: EngineSession, arm: Arm, first: Prompt) -> tuple[float, int | None]:
+    def _warm_up(self, session: EngineSession, arm: Arm, cell: Turn, first: Prompt) -> dict[str, object]:
         """Excluded requests: one of full shape, and one token alone to see how many forwards a prompt takes.
 
-        Returns their wall time in ms, and that number of forwards where the engine counts them. The words of the
+        Returns what the session's record says of them: their wall time in ms, that number of forwards where the engine
+        counts them, and of a baseline's first session the tokens. The words of the
         prompt come in reverse order: the shape is the same, but no n-gram table learns from the warm-up what the
         measured request is about to say.
         """
         kind = self.work.experiment.design.warmup
         if kind == "none":
-            return 0.0, None
+            return {}
         started = self.engine.clock()
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
@@ -322,10 +323,16 @@ class _Bench:
         changed = {"id": "warm-up", "text": _reversed_words(first.text), "before": before, "max_tokens": None}
         prompt = first.model_copy(update=changed)
         prompt = self._with_room(session, arm, prompt, tokens, self.lengths.get((arm.target, first.id), 0))
-        session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
+        reply = session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
         single = session.generate(prompt, generation.model_copy(update={"max_tokens": 1}))
         forwards = single.counters.get("n_decode_total")
-        return (self.engine.clock() - started) * 1000, None if forwards is None else round(forwards)
+        told: dict[str, object] = {
+            "warmup_ms": (self.engine.clock() - started) * 1000,
+            "prompt_forwards": None if forwards is None else round(forwards),
+        }
+        if arm.role == "baseline" and cell.invocation == cell.block == 0 and "tokens" in self.work.traits.tells:
+            told["warmup"] = WarmUp(prompt=session.prompt_tokens(prompt), text=reply.token_ids)
+        return told
 
     def _with_room(self, session: EngineSession, arm: Arm, prompt: Prompt, tokens: int, length: int) -> Prompt:
         """The warm-up, cut where it would not fit: reversed words may be more tokens than a prompt of `length`."""

@@ -19,7 +19,7 @@ from test_measure import Silent
 
 MOCK = (
     "engine.kind=mock",
-    "generation.max_tokens=64",
+    "generation.max_tokens=200",
     "workloads=[{source: studies, per_kind: 2, kinds: [code, edit]}]",
 )
 
@@ -94,7 +94,9 @@ def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
             times[request.arm_id] = times.get(request.arm_id, 0.0) + request.reply.timings.predicted_ms
     plain = times["dense/none"]
     for it in found:
-        assert it.point == pytest.approx(plain / times[it.arm.id], rel=0.08), it.arm.id
+        # Lookups follow from a pilot of 16 tokens; what they drafted there is a sample of what others draft.
+        near = 0.1 if it.arm.draft is None else 0.08
+        assert it.point == pytest.approx(plain / times[it.arm.id], rel=near), it.arm.id
     best = min(times, key=lambda arm_id: times[arm_id])
     assert min(times[arm_id] for arm_id in chosen.kept) <= (1 + 2 * HAIR) * times[best]
     with RunStore.open(tmp_path / "run", readonly=True) as store:
@@ -142,13 +144,14 @@ def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path) -> Non
         "engine.threads=1",
         "engine.context=1024",
         "workloads=[{source: bench, per_kind: 1, kinds: [code, edit]}]",
-        "arms=[{gamma: [1, 4, 8]}, {gamma: 8, p_min: 0.5, gamma_min: 2}, "
-        "{method: [ngram-simple, ngram-map-k], ngram_n: 2, gamma: [2, 4]}]",
+        "arms=[{gamma: 4}, {gamma: 8, p_min: 0.5, gamma_min: 2}, {method: ngram-simple, ngram_n: 2, gamma: 4}, "
+        "{method: [ngram-map-k, ngram-map-k4v], ngram_n: 2, gamma: 4}, {method: ngram-cache, gamma: 8}, "
+        "{method: ngram-mod, ngram_n: 4, gamma: 8, gamma_min: 2}]",
     )
     whole = prepare(grid(Asked(target="bench:dense", settings=settings), ["bench:draft-small"]))
     assert pilots(whole) == ()
     found = screened(whole, tmp_path / "run")
-    assert len(found) == 8
+    assert len(found) == 7
     assert all(it.predicted is not None and "replayed on the text of dense/none" in it.basis for it in found)
     run(whole, tmp_path / "truth", Silent())
     with RunStore.open(tmp_path / "truth", readonly=True) as store:

@@ -30,8 +30,10 @@ LOOKED_UP = (2, 3, 4, 6, 8)
 """Tokens of an n-gram."""
 CONTINUED = (2, 3, 4, 6, 8, 12, 16, 24)
 """Tokens that are drafted after one."""
-PILOTED = {"ngram-map-k4v": 3, "ngram-mod": 12}
-"""The same of methods whose drafts cannot be replayed: each length would have to be measured."""
+HASHED = (6, 8, 12, 16)
+"""The same of `ngram-mod`, which looks up a hash: of few tokens it finds much that does not fit."""
+HITS = (1, 2)
+"""How often `ngram-map-k4v` must have seen an n-gram."""
 PER_KIND = 2
 """Prompts of each kind where none are named: one to search by and one to confirm with."""
 MAX_TOKENS = 96
@@ -96,8 +98,11 @@ def _by_lookup(method: MethodTraits, traits: EngineTraits) -> Iterator[dict[str,
         yield {"method": name, "gamma": NGRAM_CACHE_GAMMA}
     elif traits.drafting is None:
         yield {"method": name, "gamma": list(LENGTHS)}
-    elif name in PILOTED:
-        yield {"method": name, "ngram_n": PILOTED[name], "gamma": list(CONTINUED)}
+    elif name == "ngram-mod":
+        longer = [gamma for gamma in CONTINUED if gamma > LEAST]
+        yield {"method": name, "ngram_n": list(HASHED), "gamma": longer, "gamma_min": LEAST}
+    elif name == "ngram-map-k4v":
+        yield {"method": name, "ngram_n": list(LOOKED_UP), "gamma": list(CONTINUED), "ngram_min_hits": list(HITS)}
     else:
         for n in LOOKED_UP:
             # `ngram-simple` throws away what is shorter than what it looked up.

@@ -113,9 +113,9 @@ class _Racing:
 
 
 def next_block(experiment: Experiment, arms: Sequence[Arm], block: int) -> tuple[Turn, ...]:
-    """The cells of a further block of these arms, in the row of a square of their own."""
-    design = experiment.design
-    turns = schedule.plan([arm.id for arm in arms], block + 1, 1, design.order, design.seed)
+    """The cells of a further block of these arms, in the row of their own square that begins with plain decoding."""
+    design, first = experiment.design, [arm.id for arm in arms if arm.role == "baseline"]
+    turns = schedule.plan([arm.id for arm in arms], block + 1, 1, design.order, design.seed, first=first)
     return tuple(turn for turn in turns if turn.block == block)
 
 

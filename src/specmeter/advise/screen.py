@@ -156,11 +156,16 @@ class _Seen:
                 if request.reply is not None and whole.work.arms[request.arm_id].role == "baseline":
                     timings = request.reply.timings
                     self._prompt_shares[request.arm_id, request.prompt_id] = (timings.prompt_ms, timings.predicted_ms)
-        self._drafting = {
+        self._measured = {session.arm_id for session in store.sessions()}
+        self._drafting: dict[tuple[str, str | None], float] = {
             (it.baseline_id, it.draft): fmean((one.drafting_ms or 0.0) / one.plain_ms for one in it.rounds)
             for it in store.probes()
             if it.rounds and it.draft is not None
         }
+
+    def is_sample(self, arm: Arm, acceptance: Acceptance) -> bool:
+        """Whether it was counted of another arm on the same prompts, and is only a sample of what this one does."""
+        return isinstance(acceptance, Counted) and not acceptance.replayed and arm.id not in self._measured
 
     def whole_time(self, arm: Arm, draws: Floats, prompts: frozenset[str] | None) -> Floats:
         """The speedup of whole answers, where that is the goal; a draft model reads the prompt as well."""
@@ -181,7 +186,9 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _Seen) -> Outlook:
     by_kind: dict[str, Estimate] = {}
     try:
         known = forecaster.sources(arm)
-        draw = _Draw(arm, known)
+        if isinstance(known, str):
+            return Outlook(arm, None, {}, known, None)
+        draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance))
         draws, tau = draw.speedups(known.acceptance)
         for kind, prompts in seen.kinds.items():
             if (own := _on(prompts, known.acceptance)) is not None:
@@ -205,18 +212,40 @@ def _on(prompts: frozenset[str], acceptance: Acceptance) -> Counted | None:
 class _Draw:
     """An arm's costs, drawn jointly with those of all arms of the same baseline and drafter."""
 
-    def __init__(self, arm: Arm, known: Sources) -> None:
+    def __init__(self, arm: Arm, known: Sources, *, sample: bool) -> None:
         shared = np.random.default_rng([SEED, crc32(f"{arm.baseline_id} {arm.draft}".encode())])
         self._gamma = arm.gamma or 1
         self._table = draw_costs(known.costs, self._gamma, by_model=arm.draft is not None, rng=shared)
         self._own = np.random.default_rng([SEED, crc32(arm.id.encode())])
         self._apart = np.exp(ARM * self._own.standard_normal(DRAWS))
         self._apart[0] = 1.0
+        self._sample = sample
 
     def speedups(self, acceptance: Acceptance) -> tuple[Floats, float]:
         """(draws, tokens per step). Raises `UsageError` where no step is known."""
-        draws, tau = draw_speedup(acceptance, self._table, self._gamma, rng=self._own)
+        if self._sample and isinstance(acceptance, Counted):
+            draws, tau = self._over_prompts(acceptance)
+        else:
+            draws, tau = draw_speedup(acceptance, self._table, self._gamma, rng=self._own)
         return draws * self._apart, tau
+
+    def _over_prompts(self, counted: Counted) -> tuple[Floats, float]:
+        """Of texts that are as long at every draft length, prompt by prompt: those that draft well have fewer steps the
+        longer drafts are, so steps of all prompts together say nothing about another length. Prompts are drawn with
+        replacement."""
+        each = [
+            draw_speedup(replace(counted, prompts={name: steps}), self._table, self._gamma, rng=self._own)
+            for name, steps in counted.prompts.items()
+        ]
+        tokens = np.array(
+            [sum((accepted + 1) * n for (_, _, accepted), n in steps.items()) for steps in counted.prompts.values()],
+            dtype=np.float64,
+        )
+        chosen = self._own.multinomial(len(each), np.full(len(each), 1 / len(each)), size=DRAWS).astype(np.float64)
+        chosen[0] = 1.0
+        emitted = chosen * tokens
+        draws = emitted.sum(axis=1) / (emitted / np.stack([speedups for speedups, _ in each], axis=1)).sum(axis=1)
+        return draws, float(tokens.sum() / (tokens / np.array([tau for _, tau in each])).sum())
 
 
 # --- choosing --------------------------------------------------------------------------------------------------------
@@ -273,7 +302,7 @@ def _leader(outlooks: Sequence[Outlook]) -> Outlook | None:
 
 def _in_turn(alive: Sequence[Outlook], leader: Outlook | None) -> Iterator[Outlook]:
     """The leader, the best of each drafter, and all others, each by what is expected."""
-    if leader not in alive:
+    if leader is None or all(it is not leader for it in alive):
         return
     first: dict[str | None, Outlook] = {leader.arm.draft: leader}
     for it in alive:

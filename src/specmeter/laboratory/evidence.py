@@ -12,8 +12,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.prediction.drafts import Counted
-from specmeter.analysis.prediction.lookups import follow_map
+from specmeter.analysis.prediction.lookups import Asked, follow, table_of
 from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
+from specmeter.experiments.schedule import item_order
 from specmeter.probe.steps import plain_ms
 from specmeter.profile.arms import drafts_of, key_of, limits_of, wanted_key, why_not
 from specmeter.profile.make import Passage, digest
@@ -22,18 +23,19 @@ from specmeter.record import Arm, EngineSettings, EngineTraits, Generation, Requ
 from specmeter.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from specmeter.analysis.prediction.lookups import Table
     from specmeter.measure import Work
     from specmeter.profile.arms import ProfileKey
-    from specmeter.profile.replay import Round
+    from specmeter.profile.replay import Limits, Round
     from specmeter.record import MatchProfile
     from specmeter.store import RunReader
 
 
 def why_not_replayed(arm: Arm, traits: EngineTraits, generation: Generation) -> str | None:
     """Why an arm's steps cannot be known from its baseline's texts; None where they can."""
-    if traits.drafting is not None and arm.methods == ("ngram-map-k",) and arm.ngram_n is not None:
+    if traits.drafting == "llama-server" and table_of(arm) is not None:
         return None
     if (reason := why_not(arm, traits=traits, generation=generation)) is not None:
         return reason
@@ -74,28 +76,32 @@ class Evidence:
             return reason
         texts, unread = self._texts.get(arm.baseline_id or "", {}), 0
         wanted = {prompt.id: prompt.max_tokens or generation.max_tokens for prompt in self._work.prompts[arm.id]}
-        found = Counted()
-        for prompt_id, max_tokens in wanted.items():
-            text, tokens = text_of(texts.get(prompt_id)), self._tokens(arm.target, prompt_id)
-            if not text or not tokens:
-                continue
-            try:
-                rounds = self._follow(arm, tokens, text, max_tokens)
-            except UnreplayableError as error:
-                return error.message
-            if rounds is None:
-                unread += 1
-            else:
-                found.add(prompt_id, Counter((arm.gamma or 1, it.drafted, it.accepted) for it in rounds))
+        known = {
+            prompt_id: (tokens, text)
+            for prompt_id in wanted
+            if (text := text_of(texts.get(prompt_id))) and (tokens := self._tokens(arm.target, prompt_id))
+        }
+        found = Counted(replayed=True)
+        table = table_of(arm)
+        try:
+            for prompt_id, (tokens, text) in known.items() if table is None else ():
+                rounds = self._follow(arm, tokens, text, wanted[prompt_id])
+                if rounds is None:
+                    unread += 1
+                else:
+                    found.add(prompt_id, _steps(arm, rounds))
+        except UnreplayableError as error:
+            return error.message
+        if table is not None:
+            for prompt_id, rounds in self._follow_session(arm, table, known, wanted):
+                found.add(prompt_id, _steps(arm, rounds))
         missing = len(wanted) - len(found.prompts)
+        if not found.prompts and unread:
+            return "its draft has not read the texts"
         if not found.prompts:
-            return (
-                "its draft has not read the texts"
-                if unread
-                else "its baseline has not generated text for its prompts yet"
-            )
+            return "its baseline has not generated text for its prompts yet"
         less = f", {missing} without a text" if missing else ""
-        how = ", each as after a prompt of its length" if arm.methods == ("ngram-map-k",) else ""
+        how = "" if table is None else ", each after the one before it"
         found.basis = f"replayed on the text of {arm.baseline_id} ({counted(len(found.prompts), 'prompt')}{less}{how})"
         return found
 
@@ -111,21 +117,48 @@ class Evidence:
     def _follow(self, arm: Arm, prompt: Sequence[int], text: Sequence[int], max_tokens: int) -> Sequence[Round] | None:
         """An arm's steps on one text; None where its draft did not read it. Raises `UnreplayableError`."""
         traits, resolved = self._work.traits, self._resolved(arm)
-        header = self._work.models[arm.target].header
-        limits = limits_of(
-            resolved,
-            traits=traits,
-            max_tokens=max_tokens,
-            prompt_tokens=len(prompt),
-            recurrent=header is not None and header.recurrent,
-        )
-        if arm.methods == ("ngram-map-k",):
-            return list(follow_map(prompt, text, arm.ngram_n or 1, arm.gamma or 1, limits))
+        limits = self._limits(arm, prompt, max_tokens)
         profile = self._read.get(self._profile_key(arm, prompt, text)) if arm.draft is not None else None
         if arm.draft is not None and profile is None:
             return None
         rounds = replay(drafts_of(arm, resolved, traits=traits, profile=profile, prompt=prompt, text=text), limits)
         return _without_replays(rounds) if limits.replays else rounds
+
+    def _follow_session(
+        self,
+        arm: Arm,
+        table: Table,
+        known: Mapping[str, tuple[Sequence[int], Sequence[int]]],
+        wanted: Mapping[str, int],
+    ) -> Iterator[tuple[str, Sequence[Round]]]:
+        """An arm's steps on the texts of its first session, in their order, after its warm-ups."""
+        names = list(known)
+        names = [names[index] for index in item_order(names, 0, 0, self._work.experiment.design.seed)]
+        asked: list[Asked] = []
+        for prompt, text in self._warmed_up(arm):
+            asked.append(Asked(prompt, text, self._limits(arm, prompt, len(text))))
+        before = len(asked)
+        asked += [Asked(*known[name], self._limits(arm, known[name][0], wanted[name])) for name in names]
+        for name, rounds in zip(names, list(follow(table, asked))[before:], strict=True):
+            yield name, _without_replays(rounds) if asked[0].limits.replays else rounds
+
+    def _warmed_up(self, arm: Arm) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        """(prompt, text) of each request before the first one that is measured."""
+        for session in self._record.sessions():
+            if session.arm_id == arm.baseline_id and session.warmup is not None:
+                yield session.warmup.prompt, session.warmup.text
+                yield session.warmup.prompt, session.warmup.text[:1]
+                return
+
+    def _limits(self, arm: Arm, prompt: Sequence[int], max_tokens: int) -> Limits:
+        header = self._work.models[arm.target].header
+        return limits_of(
+            self._resolved(arm),
+            traits=self._work.traits,
+            max_tokens=max_tokens,
+            prompt_tokens=len(prompt),
+            recurrent=header is not None and header.recurrent,
+        )
 
     @property
     def _read(self) -> dict[ProfileKey, MatchProfile]:
@@ -186,6 +219,10 @@ def text_of(request: Request | None) -> tuple[int, ...]:
     """Token ids that were generated; none where some are not known, or there is nothing to follow."""
     text = request.reply.token_ids if request is not None and request.reply is not None else ()
     return () if len(text) < 2 or UNKNOWN_TOKEN in text else text
+
+
+def _steps(arm: Arm, rounds: Sequence[Round]) -> Counter[tuple[int, int, int]]:
+    return Counter((arm.gamma or 1, it.drafted, it.accepted) for it in rounds)
 
 
 def _without_replays(rounds: Sequence[Round]) -> list[Round]:

@@ -97,10 +97,6 @@ class Scout(Evidence):
                 if key not in self._probes and (key not in found or (found[key].gamma or 0) < arm.gamma):
                     found[key] = arm
         ways = list(found.values())
-        # A recurrent target pays for each rejection, so that steps which reject all say little about others.
-        header = self._work.models[self._work.arms[baseline_id].target].header
-        if header is not None and header.recurrent:
-            ways = []
         started_at = self._engine.clock()
         rounds: list[list[StepRound]] = []
         prompts = self._affordable(baseline_id, ways)
@@ -121,8 +117,9 @@ class Scout(Evidence):
 
     @property
     def _too_long(self) -> str:
-        allowed = "a tenth of the run's time" if self._allowance_s is None else f"{self._allowance_s:.0f} s"
-        return f"a probe would take more than {allowed}"
+        if self._allowance_s is None:
+            return "a probe would take more than a tenth of the run's time"
+        return "a probe would take more time than it may"
 
     def _probe(
         self,

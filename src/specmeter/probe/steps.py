@@ -7,6 +7,9 @@ towards the end of the text: gamma, gamma, ..., gamma - 1, ..., 2, 1. One sessio
 length cost, as its log times them; whatever a step holds beside forwards (catching up, sampling, the server's own work)
 is in it.
 
+A recurrent target cannot forget what it rejects: each such step is followed by a forward that restores a checkpoint and
+replays, which emits a token more. Its time is kept as that of a step without a draft.
+
 What counts is the ratio to the plain session of the round. Both meet the same minute of the machine and the same depth
 of context, and their order is turned around from round to round.
 """
@@ -156,13 +159,14 @@ def plain_ms(reply: Reply) -> float:
 
 
 def step_times(reply: Reply) -> Iterator[tuple[int, float]]:
-    """(tokens drafted, ms) of each step that followed another one.
+    """(tokens drafted, ms) of each step that followed another one; nothing drafted: a replay after a rejection.
 
     A step without a draft leaves no line in a server's log, so the time until the next line holds it as well; by the
     drafts' lengths, which fall by one from step to step at the end of a text, such gaps are seen there, and a median
     takes care of those before.
     """
     for before, after in pairwise(reply.steps):
-        gap = 1 < before.drafted < after.drafted or before.drafted - after.drafted > 1
-        if after.drafted > 0 and not gap and after.at_ms > before.at_ms:
+        gap = 1 < before.drafted < after.drafted or (before.drafted - after.drafted > 1 and not before.restored)
+        replay = before.restored and after.drafted == 0
+        if (replay or after.drafted > 0) and not gap and after.at_ms > before.at_ms:
             yield after.drafted, after.at_ms - before.at_ms

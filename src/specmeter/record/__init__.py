@@ -39,7 +39,7 @@ from specmeter.record.derived import (
 from specmeter.record.identity import Condition, DraftPair, EngineIdentity, ModelHeader, ModelIdentity
 from specmeter.record.judged import Certificate, CheckOutcome, Finding, Severity, Standing, Unchecked, Verdict
 from specmeter.record.machine import Gpu, GpuSample, Host, PowerMeter, RequestEnergy, Telemetry
-from specmeter.record.measured import DeviceUse, Drafting, Reply, Request, Session, Step, Timings
+from specmeter.record.measured import DeviceUse, Drafting, Reply, Request, Session, Step, Timings, WarmUp
 from specmeter.record.traits import PARAMETERS, PLAIN, TRUTHS, EngineTraits, MethodName, MethodTraits, Truth
 
 __all__ = [
@@ -100,5 +100,6 @@ __all__ = [
     "Unchecked",
     "UnionPoint",
     "Verdict",
+    "WarmUp",
     "network_of",
 ]

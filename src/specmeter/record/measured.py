@@ -19,6 +19,15 @@ class DeviceUse(Record):
     compute_buffer_bytes: int = 0
 
 
+class WarmUp(Record):
+    """What a session generated before anything was measured, as token ids."""
+
+    prompt: tuple[int, ...]
+    """Its prompt, the template's tokens included."""
+    text: tuple[int, ...]
+    """What was generated; the same prompt was then read once more for a single token."""
+
+
 class Session(Record):
     """One engine process: an arm in a block."""
 
@@ -60,6 +69,8 @@ class Session(Record):
     """(offloaded, of how many) for the draft."""
     prompt_forwards: int | None = None
     """Target forwards that a prompt alone takes, calibrated for the conservation law."""
+    warmup: WarmUp | None = None
+    """The warm-up of a baseline's first session, from which lookups in a session like it go on; None for others."""
 
 
 class Step(Record):

@@ -206,18 +206,22 @@ def _drafting(forwards: Floats) -> Floats:
 # --- stepped ---------------------------------------------------------------------------------------------------------
 
 
-def stepped(probe: StepProbe, plain_ms: float | None = None, *, stops_early: bool = False) -> Costs:
+def stepped(
+    probe: StepProbe, plain_ms: float | None = None, *, stops_early: bool = False, recurrent: bool = False
+) -> Costs:
     """Costs from steps that were measured in the run itself.
 
     `plain_ms` is a plain token of the baseline, measured in the same minutes; it counts like one more plain session.
     `stops_early`: drafts end where the draft model doubts, so that a draft shorter than the longest cost a token more.
-    Raises `UsageError` for a probe without a round.
+    A `recurrent` target restores and replays after a rejection; the probe's steps without a draft are such replays, of
+    two tokens. Raises `UsageError` for a probe without a round.
     """
     if not probe.rounds:
         raise UsageError(f"there is no probe: {probe.failure}", fix="measure it again")
     known, points = _step_points(probe, plain_ms)
     drafting = [it.drafting_ms / it.plain_ms for it in probe.rounds if it.drafting_ms is not None]
     per_token = median(drafting) if drafting and probe.draft is not None else 0.0
+    replays = [it.step_ms[0] / it.plain_ms for it in probe.rounds if 0 in it.step_ms]
 
     def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
         rounds = len(probe.rounds)
@@ -232,12 +236,18 @@ def stepped(probe: StepProbe, plain_ms: float | None = None, *, stops_early: boo
         slower = _spread(level, draws, rng)[:, np.newaxis] * np.ones(longest + 1)
         slower[:, 0] = 1.0  # a step without a draft is what the baseline does
         slower *= _spread(LATER, draws, rng)[:, np.newaxis]
+        verify = slower * (whole - draft)
+        restore = np.zeros(draws)
+        if recurrent:
+            # What a replay takes beyond its forward; the forward over two tokens is that of a step with one draft.
+            known_restore = median(replays) * slower[:, 1] - verify[:, 1] if replays else None
+            restore = _range(0.0, 1.0, draws, rng) if known_restore is None else known_restore
         return Table(
-            verify=slower * (whole - draft),
+            verify=verify,
             draft=slower * draft,
             rest=np.zeros(draws),
-            restore=np.zeros(draws),
-            recurrent=False,
+            restore=restore,
+            recurrent=recurrent,
             measured=int(known[-1]),
         )
 

@@ -186,6 +186,8 @@ class Counted:
     basis: str = "measured"
     other_prompts: int | None = None
     """Of so many other prompts of the kind is predicted; None: of the very same ones, whose texts are known."""
+    replayed: bool = False
+    """Not counted but followed on the texts: exactly what the arm would do."""
 
     def add(self, prompt_id: str, steps: Mapping[tuple[int, int, int], int]) -> None:
         """Steps of one more request on a prompt."""

@@ -135,7 +135,9 @@ class Forecaster:
         probe = self.scout.price(arm) if arm.id not in self._named and _modelled(arm) else None
         if probe is not None and probe.rounds:
             plain_ms = self.scout.plain_ms(probe.baseline_id)
-            self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early)
+            header = self._models[arm.target].header
+            recurrent = header is not None and header.recurrent
+            self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early, recurrent=recurrent)
         elif probe is not None:
             self._unprobed[arm.id] = probe.failure
         if not arm.synthetic_rates:
@@ -147,9 +149,11 @@ class Forecaster:
 
     def predict(self, arm: Arm, now: float) -> Prediction:
         """What is expected of an arm at `now`, by the clock of the engine; never raises for what is not known."""
+        by_model = arm.draft is not None
         try:
             known = self.sources(arm)
-            by_model = arm.draft is not None
+            if isinstance(known, str):
+                return _nothing(arm, now, known)
             (found,) = predict(known.acceptance, known.costs, [arm.gamma or 1], by_model=by_model).by_gamma
         except SpecmeterError as error:
             return _nothing(arm, now, error.message)
@@ -162,15 +166,14 @@ class Forecaster:
             inputs=inputs(found),
         )
 
-    def sources(self, arm: Arm) -> Sources:
-        """The best that is known at this moment. Raises `UsageError` where that is nothing."""
+    def sources(self, arm: Arm) -> Sources | str:
+        """The best that is known at this moment, or why nothing is. Raises `UsageError` for a policy that was not seen
+        at work."""
         costs = self._costs[arm.id]
         if isinstance(costs, str):
-            raise UsageError(costs, fix="measure it")
+            return costs
         if arm.gamma is None:
-            raise UsageError(
-                "gamma is left to the engine, whose default is not known before it runs", fix="name a gamma"
-            )
+            return "gamma is left to the engine, whose default is not known before it runs"
         acceptance, basis = self._acceptance(arm)
         unprobed = f" (no probe in this run: {why})" if (why := self._unprobed.get(arm.id)) else ""
         return Sources(costs, acceptance, costs.basis + unprobed, basis)
