@@ -307,7 +307,7 @@ def _smooth(known: Floats, points: Floats, noise: float, draws: int, rng: Genera
     Logarithms of costs are taken for a curve whose second differences are about `ROUGH`, seen through `noise`: a
     Gaussian with precision seen / noise^2 + D'D / ROUGH^2 (Whittaker 1923; Eilers 2003, doi:10.1021/ac034173t).
     """
-    lengths = np.arange(known[0], known[-1] + 1)
+    lengths: Floats = np.arange(int(known[0]), int(known[-1]) + 1).astype(np.float64)
     place = (known - known[0]).astype(np.int64)
     seen = np.zeros(len(lengths))
     seen[place] = 1 / noise**2
