@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from models.gguf_files import write_gguf
+from specmeter.advise import candidates as module
 from specmeter.advise.advice import Asked
 from specmeter.advise.candidates import Candidates, find_candidates, threads_to_try
 from specmeter.errors import ModelError, UsageError
@@ -148,7 +149,7 @@ def test_what_does_not_fit_into_memory_is_told_with_what_it_needs(
     needed = find_candidates(asked(target), found=[]).needed_bytes
     assert needed is not None
     free = needed - 1
-    monkeypatch.setattr("specmeter.advise.candidates.memory_free_bytes", lambda: free)
+    monkeypatch.setattr(module, "memory_free_bytes", lambda: free)
     candidates = find_candidates(asked(target), found=[])
     assert candidates.drafts == ()
     assert "target and draft need" in reasons(candidates)[small.name]

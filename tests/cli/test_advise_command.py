@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from models.gguf_files import write_gguf
+from specmeter.advise import candidates
 from specmeter.cli import invoke
 from specmeter.models import bench
 from specmeter.text import seconds_of
@@ -20,8 +21,8 @@ from specmeter.workloads.spec import ALL_KINDS
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, a home without models, and a machine with little memory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("specmeter.advise.candidates.memory_free_bytes", lambda: 4 * 10**9)
-    monkeypatch.setattr("specmeter.advise.candidates.found_models", list)
+    monkeypatch.setattr(candidates, "memory_free_bytes", lambda: 4 * 10**9)
+    monkeypatch.setattr(candidates, "found_models", list)
     return tmp_path
 
 
@@ -145,3 +146,48 @@ def test_the_help_names_every_kind_and_program(capsys: pytest.CaptureFixture[str
     shown = "".join(capsys.readouterr().out.split())  # lines are broken within names
     assert all(kind in shown for kind in ALL_KINDS)
     assert all(program in shown for program in PROGRAMS)
+
+
+QUICK = ("advise", "mock:dense", "--draft", "mock:small", "--kind", "fact", "--kind", "code", "-n", "16")
+
+
+def test_an_advice_is_given_written_for_another_program_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*QUICK, "--for", "vllm"]) == 0
+    shown = capsys.readouterr()
+    assert "dense: speculate with small draft" in shown.out
+    assert "vllm serve TARGET --speculative-config" in shown.out
+    assert "TARGET and DRAFT stand for the same models" in shown.err
+    (first,) = Path("specmeter-runs").iterdir()
+    assert invoke(["advise", "--again", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["again"]["holds"] == "holds"
+    assert invoke(["advise", "--again"]) == 0  # of the advice, not of its confirmation
+    assert f"{first} again" in capsys.readouterr().err
+    assert invoke(["advise", "--again", str(first), "--out", "there"]) == 0
+    assert Path("there/advice.json").is_file()
+
+
+def test_an_interrupted_advice_says_the_best_so_far_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same command; what stops it is a fault of the engine's, which a later version of it does not have."""
+    stopped = (*QUICK, "--set", "engine.mock={faults: [{kind: interrupt, call: 9}]}")
+    assert invoke(list(stopped)) == 130
+    assert "interrupted" in capsys.readouterr().out
+    assert invoke(list(stopped)) in (0, 130)
+    assert "going on in" in capsys.readouterr().err
+    assert len(list(Path("specmeter-runs").iterdir())) == 1
+
+
+def test_a_budget_too_small_says_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*QUICK, "--budget", "1s"]) == 2
+    error = capsys.readouterr().err
+    assert "the budget of 1 s is too small" in error
+    assert "give --budget" in error
+    assert invoke([*QUICK, "--budget", "10m"]) == 0
+    assert "going on in" in capsys.readouterr().err
+
+
+def test_again_without_an_older_advice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["advise", "--again"]) == 2
+    assert "holds no finished advice" in capsys.readouterr().err
+    assert invoke(["advise", "--again", "nowhere"]) == 2
+    assert "nowhere" in capsys.readouterr().err

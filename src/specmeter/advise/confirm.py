@@ -74,7 +74,7 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
         return
     of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
     found = measured(ledger, "confirm", arm, of_kind)
-    decision, why = decide(found, off_raced=off_raced, decided=first is None or first.decided)
+    decision, why = decide(found, off_raced=off_raced, decided=first is None or first.settled)
     if decision == "undecided" and first is not None and (second := _second(ledger, first, arm)) is not None:
         ledger.observer.note("the winner of the race was not confirmed; the next one is tried")
         other = measured(ledger, "confirm-2", second, {})
@@ -90,8 +90,11 @@ def decide(found: Confirmed, *, off_raced: bool, decided: bool) -> tuple[Decisio
         case "invalid":
             return "undecided", "invalid"
         case "gains":
-            # Not faster by 2 % in the race, and faster in the confirmation: they disagree.
-            return ("undecided", "not-confirmed") if off_raced and decided else ("speculate", "")
+            if not (off_raced and decided):
+                return "speculate", ""
+            # The race has shown that it is not faster by 2 %: of more than that, the two disagree.
+            small = found.speedup is not None and found.speedup.point < 1 + MARGIN
+            return ("off", "") if small else ("undecided", "not-confirmed")
         case "none" | "open" if not decided:
             return "undecided", "budget"
         case "none":

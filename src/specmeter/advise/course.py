@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Silent", "advise", "choose_folder"]
 
+MOST_RACED = 3
+"""Arms beside plain decoding, and one more where there are several kinds of text: most time of a race goes into arms
+within a hair of one another."""
+
 
 def advise(
     asked: Asked,
@@ -93,7 +97,8 @@ def screen(ledger: Ledger) -> None:
         return
     with RunStore.open(ledger.folder / "screen", readonly=True) as store:
         outlooks = look(whole, store, goal=ledger.advice.asked.goal)
-    choice = choose(outlooks)
+    kinds = {kind for it in outlooks for kind in it.by_kind}
+    choice = choose(outlooks, most=MOST_RACED + (len(kinds) > 1))
     known = {it.arm.id: it for it in outlooks}
     kept = [
         Fate(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from specmeter.advise.advice import Fate
@@ -231,7 +232,14 @@ class Ledger:
 
 
 def cell_s(store: RunReader, arm_id: str) -> float:
-    """Seconds of a session of an arm, the mean of those that came to their end; of all arms where it had none."""
-    lengths = [(it.arm_id, it.ended_at - it.started_at) for it in store.sessions() if it.ended_at is not None]
-    found = [seconds for arm, seconds in lengths if arm == arm_id] or [seconds for _, seconds in lengths]
-    return sum(found) / len(found) if found else 0.0
+    """Seconds that a session of an arm takes, by the median of what its sessions and requests took: one that was held
+    up does not count. Of all arms where it had none."""
+    sessions, rows = list(store.sessions()), [row for row in store.rows() if row.wall_ms is not None]
+    own = [it for it in sessions if it.arm_id == arm_id] or sessions
+    answered = [row for row in rows if row.arm_id == arm_id] or rows
+    if not own or not answered:
+        return 0.0
+    requests = len({row.prompt_id for row in answered})
+    return (
+        median(it.ready_ms + it.warmup_ms for it in own) + requests * median(row.wall_ms or 0.0 for row in answered)
+    ) / 1000

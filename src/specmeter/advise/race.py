@@ -1,7 +1,7 @@
 """The race: blocks of the arms that are still alive, until one is left, or there is no more time.
 
-Plain decoding is in every block, since speedups are over it, even when it is out. An arm stays while any question needs
-it. The confirmation's share of the budget is not touched.
+An arm stays while any question needs it; plain decoding, too, is left out once it is shown to be slower, since the
+confirmation measures it again. The confirmation's share of the budget is not touched.
 """
 
 from __future__ import annotations
@@ -78,11 +78,10 @@ class _Racing:
         ledger, answered = self.ledger, self.told(store)
         block = max(row.block for row in store.rows()) + 1
         experiment = self._experiment()
-        if all(it.decided for it in answered) or block >= experiment.design.blocks:
+        if all(it.settled for it in answered) or block >= experiment.design.blocks:
             return None
-        alive = list(dict.fromkeys(arm for it in answered if not it.decided for arm in it.alive))
-        wanted = {*ledger.with_baselines(alive), *alive}
-        arms = [arm for arm in store.arms() if arm.id in wanted]
+        alive = {arm for it in answered if not it.settled for arm in it.alive}
+        arms = [arm for arm in store.arms() if arm.id in alive]
         if sum(cell_s(store, arm.id) for arm in arms) + reserved_s(ledger) > ledger.left():
             return None
         ledger.observer.stage_starting("race", {arm.id: arm for arm in arms}, ledger.left())
@@ -114,9 +113,9 @@ class _Racing:
 
 
 def next_block(experiment: Experiment, arms: Sequence[Arm], block: int) -> tuple[Turn, ...]:
-    """The cells of a further block of these arms, in the row of a square of their own."""
-    design = experiment.design
-    turns = schedule.plan([arm.id for arm in arms], block + 1, 1, design.order, design.seed)
+    """The cells of a further block of these arms, in the row of their own square that begins with plain decoding."""
+    design, first = experiment.design, [arm.id for arm in arms if arm.role == "baseline"]
+    turns = schedule.plan([arm.id for arm in arms], block + 1, 1, design.order, design.seed, first=first)
     return tuple(turn for turn in turns if turn.block == block)
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MARGIN = 0.02
+NOTHING = 0.005
+"""Speed that is not worth a block."""
 ERROR = 0.05
 
 
@@ -66,7 +68,15 @@ class Answered:
 
     @property
     def decided(self) -> bool:
+        """Whether one arm is left."""
         return self.standing.state != "open"
+
+    @property
+    def settled(self) -> bool:
+        """Whether further blocks are not worth their time: one arm is left, or nothing that matters can be lost by
+        taking the leader, of which it is known whether it drafts."""
+        at_stake, known = self.standing.at_stake, self.standing.faster_than_plain or self.standing.leader == 0
+        return self.decided or (known and at_stake is not None and at_stake < NOTHING)
 
 
 def questions_of(kept: Sequence[str], baseline: str, by_kind: Mapping[str, Mapping[str, float]]) -> list[Question]:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from specmeter.advise.candidates import Candidates
     from specmeter.experiments.file import LoadedExperiment
 
-LATEST = "latest"
-
 
 class _Budget(click.ParamType[float]):
     """A duration, seconds."""
@@ -107,7 +105,7 @@ class _Advise(Command):
 @click.option(
     "--again",
     is_flag=False,
-    flag_value=LATEST,
+    flag_value="",
     metavar="[ADVICE]",
     help="Does an older advice still hold on this machine and build? Its folder; without one, the latest.",
 )
@@ -232,16 +230,14 @@ def _advise(
 def _again(before: str, program: str, out: Path | None, *, offline: bool, details: bool, as_json: bool) -> int:
     from specmeter.advise.again import again
     from specmeter.advise.files import read_advice
+    from specmeter.advise.folder import choose_again
     from specmeter.cli.run import stop_like_ctrl_c
     from specmeter.show.terminal.advice_progress import AdviceProgress
     from specmeter.show.terminal.console import errors
-    from specmeter.store.places import find_advice, new_folder
 
-    folder = find_advice(before)
-    asked = read_advice(folder).asked
-    screen = errors()
-    into = out if out is not None else new_folder(f"again-{folder.name}")
-    screen.say(f"measuring {folder} again into {into}", wrap=False)
+    folder, into, resumed = choose_again(before or None, out=out)
+    screen, asked = errors(), read_advice(folder).asked
+    screen.say(f"{folder} again, {'going on in' if resumed else 'measuring into'} {into}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
     with observer.shown():
@@ -257,8 +253,8 @@ def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: 
     from specmeter.show.terminal.console import errors
 
     notes: tuple[str, ...] = ()
-    if program != MEASURED and MEASURED in found.commands:
-        elsewhere = written_for(program, found.arm, found.commands[MEASURED])
+    if program != MEASURED and found.decision != "undecided":
+        elsewhere = written_for(program, found.arm, found.commands.get(MEASURED, ()))
         notes = elsewhere.notes
         if elsewhere.line:
             found = found.model_copy(update={"commands": {**found.commands, program: elsewhere.line}})

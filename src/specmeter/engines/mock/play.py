@@ -54,6 +54,7 @@ class Player:
         """One generation; `bent` is the fault that falsifies it, `repeat` counts generations for this prompt."""
         tokens, stop_reason = self._answer(prompt, generation, bent)
         pace = self._pace(prompt, block, repeat)
+        stalled_at = self._stalled_at(prompt, block, repeat, len(tokens))
         prompt_n = _prompt_tokens(prompt)
         prompt_ms = pace * self.prompt_ms(prompt)
         tape = _Tape(prompt_ms, arrivals=[prompt_ms])
@@ -62,6 +63,9 @@ class Player:
         while len(tape.arrivals) < len(tokens):
             draft = self._draft(prompt.kind, dice, at=len(tape.arrivals), length=len(tokens))
             rejected = draft.accepted < draft.drafted
+            if stalled_at is not None and len(tape.arrivals) >= stalled_at:
+                tape.decode_ms += self._spec.stall_ms
+                stalled_at = None
             if bent == "decode-failed" and len(tape.steps) % 2 == 1:
                 # A forward that fails returns at once: that is what makes such runs look fast.
                 self._log("failed to decode, ret = -1")
@@ -165,6 +169,11 @@ class Player:
         """How much longer than by the cost model this generation takes."""
         rng = random.Random(f"{self._spec.seed}/noise/{self._arm.id}/{block}/{prompt.id}/{repeat}")
         return rng.lognormvariate(0.0, self._spec.noise) * (1 + self._spec.block_drift) ** block
+
+    def _stalled_at(self, prompt: Prompt, block: int, repeat: int, length: int) -> int | None:
+        """Before which token this generation is held up, if it is."""
+        rng = random.Random(f"{self._spec.seed}/stall/{self._arm.id}/{block}/{prompt.id}/{repeat}")
+        return rng.randrange(1, max(2, length)) if rng.random() < self._spec.stalls else None
 
     def _rng(self, what: str, prompt: Prompt, generation: Generation) -> random.Random:
         """Chance that is the same for every arm and block; at temperature 0 whatever the seed of the generation."""

@@ -130,6 +130,10 @@ class MockSpec(Record):
     """Standard deviation of the logarithm of a request's duration."""
     block_drift: Annotated[float, Field(gt=-1, le=10)] = 0.0
     """Each block is this much slower than the one before (0.02: 2 %)."""
+    stalls: Rate = 0.0
+    """Share of the requests that are held up once, in the middle of the text."""
+    stall_ms: Ms = 500.0
+    """For how long."""
     request_overhead_ms: Ms = 1.0
     """Wall time of a request beyond prompt and decoding."""
     seed: int = 1

@@ -1,0 +1,375 @@
+"""How often advice is wrong, on synthetic machines whose truth is known, and what else the same time would have found.
+
+    uv run --group benchmarks python benchmarks/advise_simulated.py [--machines 1000] [--race 5] [--no-optuna]
+
+A machine is a mock engine: a dense, MoE or recurrent target, two drafts and n-grams, each with costs and acceptance of
+its own; on every third one nothing helps. Texts, drafts and the time of every generation are the mock's own, with its
+noise (1 to 8 % for a cell of six prompts), drift from block to block (-3 to 3 %) and stalls (up to 5 % of requests,
+0.2 to 2 s). The truth is the same without these. The grid has 22 arms: plain decoding, two drafts at eight lengths,
+n-grams at five.
+
+Advice: plain decoding once on six prompts; a prediction for each arm, off by 3 % for its drafter and by 2 % for itself
+(`--screen-error`); what can still win by that is raced (`numbers.elimination.judge`), until it is decided, or no more
+than half a percent is at stake, or after eight blocks; the leader is confirmed on four other prompts in three blocks or
+more, by Student's interval. Everything is paid for in virtual time, loading included; the probe costs as much as a
+session.
+
+At equal time, with cells as noisy: a fixed grid (plain decoding, then arms from the usual lengths to the odd ones, once
+each; the fastest wins), and Optuna's TPE sampler over method, draft and length, one session a trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmeter.analysis.stalls import excesses, limit
+from specmeter.engines import Launch
+from specmeter.engines.mock import MockEngine, MockSpec
+from specmeter.engines.mock.spec import Drafter, TargetModel, mock_model
+from specmeter.numbers.elimination import blocks_to_confirm, judge
+from specmeter.numbers.margin import MARGIN
+from specmeter.numbers.stats import t_interval
+from specmeter.record import Arm, EngineSettings, Generation, Prompt
+
+Floats = NDArray[np.float64]
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+GAMMA = (1, 2, 3, 4, 6, 8, 12, 16)
+LOOKUP_GAMMA = (2, 4, 8, 12, 16)
+USUAL = (4, 8, 2, 3, 6, 1, 12, 16)
+"""Lengths in the order of the fixed grid."""
+PROMPTS = tuple(
+    Prompt(id=f"p{i}", workload="w", kind="text", text=(text := f"Prompt number {i}. " * 4), sha256=digest(text))
+    for i in range(10)
+)
+SEARCH, OTHER = PROMPTS[:6], PROMPTS[6:]
+GENERATION = Generation(max_tokens=96, temperature=0)
+TOLERATED = math.log(1.05)
+"""A gain that may be missed where plain decoding is advised without proof that it is within the margin of all."""
+ENOUGH = 0.005
+"""What may be at stake where a race ends undecided."""
+
+
+def arm(method: str, draft: str | None = None, gamma: int | None = None) -> Arm:
+    name = "/".join(str(part) for part in (method, draft, gamma) if part is not None)
+    role = "baseline" if method == "none" else "speculative"
+    return Arm(
+        id=name, target="t", draft=draft, methods=(method,), gamma=gamma, engine=EngineSettings(context=4096), role=role
+    )
+
+
+ARMS = (
+    arm("none"),
+    *(arm("ngram-simple", gamma=g) for g in LOOKUP_GAMMA),
+    *(arm("draft-simple", draft, g) for draft in ("small", "large") for g in GAMMA),
+)
+"""The grid, from the simplest on."""
+FIXED = (0, *sorted(range(1, len(ARMS)), key=lambda it: USUAL.index(ARMS[it].gamma or 0)))
+
+
+@dataclass
+class Machine:
+    """A target with two drafts and n-grams, and how restless it is."""
+
+    spec: MockSpec
+    folder: Path
+    seconds: float = 0.0
+    """Virtual time spent so far."""
+    _engines: dict[str, MockEngine] = field(default_factory=dict)
+
+    def requests(self, which: int, prompts: tuple[Prompt, ...], stage: str) -> list[tuple[int, float]]:
+        """(tokens after the first, ms) of every request of one session; its time is added. Each stage counts its blocks
+        by itself."""
+        engine = self._engines.setdefault(stage, MockEngine(self.spec))
+        before, played = engine.now_ms, self._session(engine, which, prompts)
+        self.seconds += (engine.now_ms - before) / 1000
+        return played
+
+    def cell(self, which: int, prompts: tuple[Prompt, ...], stage: str) -> float:
+        """Log rate of one session."""
+        return pooled(self.requests(which, prompts, stage))
+
+    @cached_property
+    def truth(self) -> Floats:
+        """Log rate of each arm over all prompts, without noise."""
+        return self._exact(PROMPTS)
+
+    @cached_property
+    def searched(self) -> Floats:
+        """The same on the prompts that are searched by."""
+        return self._exact(SEARCH)
+
+    @cached_property
+    def grid_seconds(self) -> float:
+        """What the exhaustive grid takes: all prompts, five blocks."""
+        engine = MockEngine(self._quiet)
+        for which in range(len(ARMS)):
+            self._session(engine, which, PROMPTS)
+        return 5 * engine.now_ms / 1000
+
+    @cached_property
+    def _quiet(self) -> MockSpec:
+        return self.spec.model_copy(update={"noise": 0.0, "block_drift": 0.0, "stalls": 0.0})
+
+    def _exact(self, prompts: tuple[Prompt, ...]) -> Floats:
+        engine = MockEngine(self._quiet)
+        return np.array([pooled(self._session(engine, which, prompts)) for which in range(len(ARMS))])
+
+    def _session(self, engine: MockEngine, which: int, prompts: tuple[Prompt, ...]) -> list[tuple[int, float]]:
+        it = ARMS[which]
+        launch = Launch(
+            arm=it,
+            target=mock_model("t", "mock:t", self.spec),
+            draft=mock_model(it.draft, f"mock:{it.draft}", self.spec) if it.draft else None,
+            log_path=self.folder / "log",
+            start_timeout_s=60,
+            idle_timeout_s=60,
+        )
+        with engine.start(launch) as session:
+            timings = [session.generate(prompt, GENERATION).timings for prompt in prompts]
+        return [(it.predicted_n - 1, it.predicted_ms) for it in timings]
+
+
+def pooled(requests: Sequence[tuple[int, float]]) -> float:
+    """Log of tokens per ms."""
+    return math.log(sum(tokens for tokens, _ in requests) / sum(ms for _, ms in requests))
+
+
+Cells = list[dict[int, list[tuple[int, float]]]]
+"""Block by block: arm -> its requests."""
+
+
+def log_rates(blocks: Cells, arms: Sequence[int]) -> Floats:
+    """Blocks x arms, nan where an arm was not measured; without blocks in which a request stalled, unless half did."""
+    noisy: set[int] = set()
+    for arm in arms:
+        there = [number for number, block in enumerate(blocks) if arm in block]
+        times = np.array([[math.log(ms / tokens) for tokens, ms in blocks[number][arm]] for number in there]).T
+        if len(there) > 1:
+            excess = excesses(times)
+            known = np.where(np.isfinite(excess), excess, 0.0)
+            noisy |= {there[column] for column in np.flatnonzero((known > limit(excess)).any(axis=0))}
+    if 2 * len(noisy) >= len(blocks):
+        noisy = set()
+    kept = [block for number, block in enumerate(blocks) if number not in noisy]
+    return np.array([[pooled(block[arm]) if arm in block else np.nan for arm in arms] for block in kept])
+
+
+def drawn(rng: np.random.Generator, folder: Path) -> Machine:
+    """Any machine."""
+
+    def acceptance(best: float) -> tuple[float, ...]:
+        return tuple(float(best * fade**place) for fade in [rng.uniform(0.85, 1.0)] for place in range(8))
+
+    base = float(np.exp(rng.uniform(math.log(3), math.log(80))))
+    shape = rng.choice(["dense", "moe", "recurrent"], p=[0.5, 0.35, 0.15])
+    load = float(rng.uniform(300, 2000))
+    if shape == "moe":
+        experts, top_k = int(rng.choice([8, 32, 64, 128])), int(rng.choice([2, 4, 8]))
+        target = TargetModel(
+            base_ms=0.3 * base,
+            token_ms=base * rng.uniform(0.01, 0.1),
+            experts=max(experts, top_k),
+            top_k=top_k,
+            expert_ms=0.6 * base / top_k,
+            load_ms=load,
+        )
+    else:
+        restore = base * rng.uniform(0.1, 0.6) if shape == "recurrent" else 0.0
+        target = TargetModel(base_ms=base, token_ms=base * rng.uniform(0.01, 0.35), restore_ms=restore, load_ms=load)
+    small, large = sorted(rng.uniform(0.2, 0.97, 2))
+    drafts = {
+        "small": Drafter(token_ms=base * rng.uniform(0.01, 0.15), other_acceptance=acceptance(small), load_ms=50),
+        "large": Drafter(token_ms=base * rng.uniform(0.08, 0.5), other_acceptance=acceptance(large), load_ms=200),
+    }
+    ngram = Drafter(
+        token_ms=0.001, other_acceptance=acceptance(rng.uniform(0.2, 0.9)), other_hits=float(rng.uniform(0.0, 0.6) ** 2)
+    )
+    spec = MockSpec(
+        targets={"t": target},
+        drafts=drafts,
+        ngram=ngram,
+        noise=math.sqrt(len(SEARCH)) * float(rng.uniform(0.01, 0.08)),
+        block_drift=float(rng.uniform(-0.03, 0.03)),
+        stalls=float(rng.uniform(0, 0.05)),
+        stall_ms=float(rng.uniform(200, 2000)),
+        seed=int(rng.integers(1 << 31)),
+    )
+    return Machine(spec, folder)
+
+
+def machine(rng: np.random.Generator, folder: Path, *, helps: bool) -> Machine:
+    """One on which something helps, or on which nothing does."""
+    while True:
+        found = drawn(rng, folder)
+        if (found.truth[1:].max() > found.truth[0]) == helps:
+            return found
+
+
+@dataclass(frozen=True)
+class Advised:
+    """What was advised, and what it took."""
+
+    decision: str
+    arm: int
+    """0 for plain decoding; where nothing is decided the arm that leads."""
+    seconds: float
+    raced: tuple[int, ...] = ()
+    state: str = "open"
+    """Of the race: `winner`, `equivalent`, or open, also where too little was at stake to go on."""
+    blocks: int = 0
+
+
+def advise(it: Machine, rng: np.random.Generator, most: int, errors: tuple[float, float], blocks_of: int) -> Advised:
+    """The course, with a screen that errs as stated."""
+    it.cell(0, SEARCH, "screen")
+    it.seconds *= 2  # the probe
+    of_drafter = {name: rng.normal(0, errors[0]) for name in ("none", "small", "large", None)}
+    predicted = it.searched - it.searched[0]
+    predicted = predicted + np.array([of_drafter[a.draft] + rng.normal(0, errors[1]) for a in ARMS])
+    predicted[0] = 0.0
+    doubt = 2 * math.hypot(*errors)
+    best = predicted[1:].max()
+    order = [int(a) for a in np.argsort(-predicted) if a and predicted[a] + doubt > max(0.0, best - doubt)]
+    raced = sorted([0, *order[:most]])
+    leader, off_shown, faster, blocks = 0, len(raced) == 1, False, 0
+    ratio, state = None, "open"
+    if len(raced) > 1:
+        rows: Cells = []
+        alive = raced
+        while True:
+            rows.append({which: it.requests(which, SEARCH, "race") for which in alive})
+            found = judge(log_rates(rows, raced), simplicity=range(len(raced)), most_blocks=blocks_of)
+            alive = sorted(raced[place] for place in found.alive)
+            enough = found.at_stake is not None and found.at_stake < ENOUGH
+            if (
+                found.state != "open"
+                or len(rows) == blocks_of
+                or (enough and (found.faster_than_plain or not found.leader))
+            ):
+                break
+        state = found.state
+        leader, faster, blocks = raced[found.leader], found.faster_than_plain, len(rows)
+        off_shown = leader == 0 and found.state != "open"
+        other = max(found.ratios, key=lambda place: found.ratios[place].point)
+        ratio = found.ratios[found.leader if leader else other]
+        challenger = leader or raced[other]
+    else:
+        challenger = int(np.argmax(predicted[1:])) + 1
+    count = 3 if ratio is None or faster else max(3, min(blocks_of, blocks_to_confirm(ratio)))
+    confirmed = [{which: it.requests(which, OTHER, "confirm") for which in (0, challenger)} for _ in range(count)]
+    gains = np.diff(log_rates(confirmed, (0, challenger)))[:, 0]
+    mean, low, high = (float(end) for end in t_interval(gains))
+    if leader and low > 0:
+        decision = "speculate"
+    elif low <= 0 and (off_shown or (mean < MARGIN and high < TOLERATED)):
+        decision = "off"
+        leader = 0
+    else:
+        decision = "undecided"
+    return Advised(decision, leader, it.seconds, tuple(raced), state, blocks)
+
+
+def fixed_grid(it: Machine, seconds: float) -> int:
+    """The fastest of as many arms as the time allows, each measured once."""
+    it.seconds, rates = 0.0, dict[int, float]()
+    for which in FIXED:
+        rates[which] = it.cell(which, SEARCH, "grid")
+        if it.seconds >= seconds:
+            break
+    return max(rates, key=lambda which: rates[which])
+
+
+def tuned(it: Machine, seconds: float, seed: int) -> int:
+    """Optuna's best trial after that time."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    it.seconds = 0.0
+    while it.seconds < seconds:
+        trial = study.ask()
+        method = trial.suggest_categorical("method", ["none", "ngram", "small", "large"])
+        lengths = LOOKUP_GAMMA if method == "ngram" else GAMMA
+        place = trial.suggest_int(f"length-{method}", 0, len(lengths) - 1) if method != "none" else 0
+        draft = method if method in ("small", "large") else None
+        which = 0
+        if method != "none":
+            which = next(n for n, a in enumerate(ARMS) if n and a.draft == draft and a.gamma == lengths[place])
+        trial.set_user_attr("which", which)
+        study.tell(trial, it.cell(which, SEARCH, "tuner"))
+    return int(study.best_trial.user_attrs["which"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machines", type=int, default=1000)
+    parser.add_argument("--race", type=int, default=3, help="most arms that are raced beside plain decoding")
+    parser.add_argument("--blocks", type=int, default=8, help="most blocks of the race")
+    parser.add_argument("--screen-error", type=float, nargs=2, default=(0.03, 0.02), metavar=("DRAFTER", "ARM"))
+    parser.add_argument("--optuna", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    found: dict[bool, list[tuple[Advised, Machine, dict[str, float]]]] = {True: [], False: []}
+    with tempfile.TemporaryDirectory() as scratch:
+        for number in range(args.machines):
+            rng = np.random.default_rng([args.seed, number])
+            helps = number % 3 != 0
+            it = machine(rng, Path(scratch), helps=helps)
+            advised = advise(it, rng, args.race, tuple(args.screen_error), args.blocks)
+            best = float(it.truth.max())
+            losses = {"advice": best - float(it.truth[advised.arm])}
+            losses["grid once"] = best - float(it.truth[fixed_grid(it, advised.seconds)])
+            if args.optuna:
+                losses["Optuna"] = best - float(it.truth[tuned(it, advised.seconds, number)])
+            found[helps].append((advised, it, losses))
+    print_results(found)
+
+
+def print_results(found: dict[bool, list[tuple[Advised, Machine, dict[str, float]]]]) -> None:
+    for helps, rows in found.items():
+        print(f"\n{len(rows)} machines on which {'something helps' if helps else 'nothing helps'}")
+        decisions = [advised.decision for advised, _, _ in rows]
+        print("  " + ", ".join(f"{word} {decisions.count(word)}" for word in ("speculate", "off", "undecided")))
+        decided = [(a, m) for a, m, _ in rows if a.decision != "undecided"]
+        rash = sum(a.decision == "speculate" and m.truth[a.arm] <= m.truth[0] for a, m in decided)
+        for what, some in (
+            ("decided", decided),
+            ("decided by the race", [(a, m) for a, m in decided if a.state != "open"]),
+            ("decided without it", [(a, m) for a, m in decided if len(a.raced) == 1]),
+            ("speculate, best arm not told from others", [(a, m) for a, m in decided if a.arm and a.state == "open"]),
+        ):
+            lost = [(a, m) for a, m in some if m.truth.max() - m.truth[a.arm] > math.log1p(MARGIN)]
+            there = sum(m.searched.max() - m.searched[a.arm] > math.log1p(MARGIN) for a, m in some)
+            missed = sum(max(m.truth[which] for which in a.raced) < m.truth.max() - math.log1p(MARGIN) for a, m in lost)
+            print(
+                f"  {what}: {len(some)}, of these more than 2 % below the best {len(lost)} "
+                f"({len(lost) / max(1, len(some)):.1%}), {missed} by the screen; on the prompts searched by {there}"
+            )
+        print(f"  'speculate' though plain decoding is as fast or faster: {rash} ({rash / len(rows):.1%} of all)")
+        shares = np.array([a.seconds / m.grid_seconds for a, m, _ in rows])
+        print(f"  share of the grid's time: median {np.median(shares):.1%}, 90 % below {np.quantile(shares, 0.9):.1%}")
+        for name in rows[0][2]:
+            losses = 1 - np.exp(-np.array([loss[name] for _, _, loss in rows]))
+            print(
+                f"  regret, {name:9}: mean {losses.mean():.2%}, nine of ten below {np.quantile(losses, 0.9):.1%}, "
+                f"worst {losses.max():.0%}, above 2 % in {np.mean(losses > 0.0196):.0%}"
+            )
+
+
+if __name__ == "__main__":
+    main()
