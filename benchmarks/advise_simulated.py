@@ -106,28 +106,24 @@ class Machine:
     @cached_property
     def truth(self) -> Floats:
         """Log rate of each arm over all prompts, without noise."""
-        return self._exact(PROMPTS)
+        return np.array([pooled(requests) for requests in self._exact[0]])
 
     @cached_property
     def searched(self) -> Floats:
         """The same on the prompts that are searched by."""
-        return self._exact(SEARCH)
+        return np.array([pooled(requests[: len(SEARCH)]) for requests in self._exact[0]])
 
-    @cached_property
+    @property
     def grid_seconds(self) -> float:
         """What the exhaustive grid takes: all prompts, five blocks."""
-        engine = MockEngine(self._quiet)
-        for which in range(len(ARMS)):
-            self._session(engine, which, PROMPTS)
-        return 5 * engine.now_ms / 1000
+        return 5 * self._exact[1]
 
     @cached_property
-    def _quiet(self) -> MockSpec:
-        return self.spec.model_copy(update={"noise": 0.0, "block_drift": 0.0, "stalls": 0.0})
-
-    def _exact(self, prompts: tuple[Prompt, ...]) -> Floats:
-        engine = MockEngine(self._quiet)
-        return np.array([pooled(self._session(engine, which, prompts)) for which in range(len(ARMS))])
+    def _exact(self) -> tuple[list[list[tuple[int, float]]], float]:
+        """(requests of every arm, seconds of all sessions) without noise."""
+        engine = MockEngine(self.spec.model_copy(update={"noise": 0.0, "block_drift": 0.0, "stalls": 0.0}))
+        requests = [self._session(engine, which, PROMPTS) for which in range(len(ARMS))]
+        return requests, engine.now_ms / 1000
 
     def _session(self, engine: MockEngine, which: int, prompts: tuple[Prompt, ...]) -> list[tuple[int, float]]:
         it = ARMS[which]

@@ -117,6 +117,21 @@ def test_acceptance_repeats_and_noise_does_not(tmp_path: Path):
     assert times[1] == pytest.approx(1.1 * times[0])
 
 
+def test_a_stall_delays_the_rest_of_a_text_and_changes_nothing_else(tmp_path: Path):
+    quiet = generate(MockSpec(noise=0), SIMPLE, tmp_path)
+    stalled = generate(MockSpec(noise=0, stalls=1, stall_ms=700), SIMPLE, tmp_path)
+    assert stalled.token_ids == quiet.token_ids
+    assert stalled.timings.predicted_ms == pytest.approx(quiet.timings.predicted_ms + 700)
+    delays = {round(late - at) for late, at in zip(stalled.arrival_ms, quiet.arrival_ms, strict=True)}
+    assert delays == {0, 700}
+    engine = MockEngine(MockSpec(noise=0, stalls=0.5))
+    times: list[float] = []
+    for _ in range(20):
+        with start(engine, SIMPLE, tmp_path) as session:
+            times.append(session.generate(CODE, LONG).timings.predicted_ms)
+    assert len({round(time, 3) for time in times}) == 2
+
+
 def test_p_min_drafts_less_and_is_right_more_often(tmp_path: Path):
     plain = generate(QUIET, SIMPLE, tmp_path).timings
     picky = generate(QUIET, SIMPLE.model_copy(update={"p_min": 0.7}), tmp_path).timings
