@@ -62,7 +62,7 @@ def outline(*argv: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]
         (["bench:dense", "-c", "10000000"], "weights and KV cache need"),
         (["--from", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
         (["bench:dense", "--from", "mine.yaml"], "TARGET: mine.yaml says that itself"),
-        (["--again", "--wide"], "nothing else goes with it"),
+        (["--again", "--kind", "code"], "nothing else goes with it"),
         (["encoder.gguf"], "not a causal language model"),
         (["bench:dense", "--dry-run", "--out", "."], "--dry-run writes nothing"),
     ],
@@ -168,7 +168,7 @@ def test_an_advice_is_given_written_for_another_program_and_asked_again(capsys: 
 
 
 def test_an_interrupted_advice_says_the_best_so_far_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same command; what stops it is a fault of the engine's, which a later version of it does not have."""
+    """What stops it is a fault of the engine, at the tenth request of each start."""
     stopped = (*QUICK, "--set", "engine.mock={faults: [{kind: interrupt, call: 9}]}")
     assert invoke(list(stopped)) == 130
     assert "interrupted" in capsys.readouterr().out
