@@ -180,11 +180,12 @@ def _studies(studies: Sequence[StudyDocument], place: Path, languages: Sequence[
 
 
 def _advice(folder: Path, languages: Sequence[Language]) -> _Shown:
+    from specmeter.advise.examination import examined
     from specmeter.advise.files import read_advice
     from specmeter.show.page.advice_files import PAGE_NAME, write_advice_page, write_advice_tables
     from specmeter.show.page.advice_page import all_figures
 
-    advice = read_advice(folder)
+    advice = examined(read_advice(folder), folder)
     return _Shown(
         lambda: all_figures(advice),
         lambda to: write_advice_tables(advice, to, languages),

@@ -52,6 +52,7 @@ def command(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: 
 
 
 def _advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
+    from specmeter.advise.examination import examined
     from specmeter.advise.files import read_advice
     from specmeter.errors import UsageError
     from specmeter.show.terminal.advice import print_advice
@@ -61,6 +62,6 @@ def _advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> i
             f"{folder}: is an advice, which has no --by-kind, --by-prompt or --positions",
             fix=f"show one of its runs: `specmeter show {folder / 'confirm'} --by-kind`",
         )
-    advice = read_advice(folder)
+    advice = examined(read_advice(folder), folder)
     print_advice(advice, folder, as_json=as_json, everything=everything)
     return 1 if advice.verdict == "invalid" else 0

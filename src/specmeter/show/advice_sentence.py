@@ -11,6 +11,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from specmeter.advise.confirm import SECOND
 from specmeter.advise.elsewhere import MEASURED, PROGRAMS, written_for
 from specmeter.engines import Launch
 from specmeter.engines.kinds import serving_command
@@ -59,7 +60,8 @@ def stage_of(advice: Advice) -> StageRun | None:
 
 def stage_of_basis(advice: Advice, basis: str) -> StageRun | None:
     """The stage that predicted, raced or confirmed, as it was carried out last."""
-    return next((it for it in reversed(advice.stages) if it.stage == _STAGES[basis]), None)
+    named = advice.confirmation if basis == "confirmed" else ""
+    return next((it for it in reversed(advice.stages) if it.stage == _STAGES[basis] and named in ("", it.folder)), None)
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
@@ -76,6 +78,8 @@ def headline(advice: Advice, names: Names) -> Phrase:
         return _again(advice, said)
     if is_open(advice):
         said["why"] = _why_undecided(advice)
+        if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
+            return Phrase("advised.undecided_slower", said)
         return Phrase("advised.undecided" if has_number else "advised.undecided_none", said)
     if advice.basis == "predicted" and has_number:
         return Phrase(f"advised.predicted.{advice.decision}", said)
@@ -286,7 +290,7 @@ def about_numbers(advice: Advice) -> list[Phrase]:
 
 def _intervals(advice: Advice) -> Phrase:
     if any(fate.confirmed is not None for fate in advice.fates):
-        return Phrase("advised.intervals")
+        return Phrase("advised.intervals" if any(fate.raced for fate in advice.fates) else "advised.intervals.alone")
     raced = any(is_compared(fate) for fate in advice.fates)
     return Phrase("advised.intervals.raced" if raced else "advised.intervals.predicted")
 
@@ -299,7 +303,9 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
     models = [it for it in (advice.target, advice.draft) if it is not None]
     if any(model.simulated for model in models):
         yield Note(Phrase("advised.note.simulated"), "strong")
-    if advice.verdict in ("invalid", "suspect"):
+    if advice.why_undecided == "changed":
+        yield Note(Phrase("advised.note.changed_since"), "bad")
+    elif advice.verdict in ("invalid", "suspect"):
         place: dict[str, object] = {"folder": _stage_folder(advice, folder)}
         yield Note(Phrase(f"advised.note.{advice.verdict}", place), TONES[advice.verdict])
     if advice.again is not None:
@@ -309,6 +315,8 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
         yield Note(Phrase("advised.note.unfinished"), "doubtful")
     if advice.basis == "confirmed" and not advice.held_out:
         yield Note(Phrase("advised.note.same_prompts"), "doubtful")
+    if advice.basis == "confirmed" and advice.confirmation == SECOND:
+        yield Note(Phrase("advised.note.second"))
     missed = sum(fate.code == "no-room" for fate in advice.fates)
     if missed:
         yield Note(_counted("note.no_room", missed))
