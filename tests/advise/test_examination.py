@@ -92,7 +92,7 @@ def test_a_second_arm_is_tried_where_the_winner_is_not_confirmed(
         return
     assert (advice.decision, advice.confirmation) == ("speculate", "confirm-2")
     assert advice.speedup is not None
-    assert "simultaneous" in advice.speedup.method or "2" in advice.speedup.method
+    assert "together with 1 more" in advice.speedup.method
     stage = stage_of(advice)
     assert stage is not None
     assert stage.folder == "confirm-2"

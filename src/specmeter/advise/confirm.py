@@ -128,7 +128,7 @@ def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str]) ->
     arms = list(dict.fromkeys([arm, *of_kind.values()]))
     raced = ledger.fate(arm).raced
     least = least_units(1)
-    wanted = least if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS))
+    wanted = MOST_BLOCKS if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS))
     room = int(ledger.left() / (CONFIRMATION * ledger.plain_cell_s * (len(arms) + 1)))
     plan = Plan(
         "confirm",
