@@ -35,7 +35,7 @@ HASHED = (6, 8, 12, 16)
 HITS = (1, 2)
 """How often `ngram-map-k4v` must have seen an n-gram."""
 PER_KIND = {1: 6, 2: 4}
-"""Prompts of each kind where so many kinds are asked for, half to search by and half to confirm with; of more kinds 2."""
+"""Kinds that are asked for -> prompts of each, half to search by and half to confirm with; of more kinds 2."""
 MAX_TOKENS = 96
 """Generated for each prompt, unless something else is asked for."""
 _FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
