@@ -45,6 +45,13 @@ def test_the_page_says_what_to_paste_and_leads_to_its_stages() -> None:
     assert "specmeter advise --again advise-dense" in page
 
 
+def test_a_page_names_no_folder_above_its_own(tmp_path: Path) -> None:
+    for name in ("suspect", "invalid"):
+        page = advice_page(ALL[name], tmp_path / "advise-dense")
+        assert "advise-dense/confirm" in page
+        assert str(tmp_path) not in page
+
+
 def test_figures_hold_every_stage_and_the_whole_grid() -> None:
     found = charts(advice_page(confirmed(), FOLDER))
     compared, grid = found["advised"]["data"], found["grid"]["data"]

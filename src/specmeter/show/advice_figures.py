@@ -95,13 +95,15 @@ def grid(advice: Advice) -> Figure | None:
             (f"fate_{one.language}", "column.fate"),
         )
         at = {"x": x, "y": y, "tooltip": tips}
+        column = f"width / {len(lengths)}"  # on a telephone colours and tooltips have to do; the table has the numbers
+        size = {"expr": f"{column} < 26 ? 0 : {column} < 46 ? 9 : 12"}
         frame: Spec = {"type": "rect", "fill": None, "stroke": palette.ink, "strokeWidth": 2}
         return {
             "height": {"step": 32},
             "layer": [
                 heated(palette, at),
                 {"transform": [{"filter": "datum.compared"}], "mark": frame, "encoding": {"x": x, "y": y}},
-                {"mark": {"type": "text", "fontSize": 12}, "encoding": {**at, "text": {"field": "cell"}}},
+                {"mark": {"type": "text", "fontSize": size}, "encoding": {**at, "text": {"field": "cell"}}},
             ],
         }
 

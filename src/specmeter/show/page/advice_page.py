@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.advise.elsewhere import MEASURED, PROGRAMS
@@ -16,8 +17,6 @@ from specmeter.store.environment import private
 from specmeter.text import duration, printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from specmeter.advise.advice import Advice
     from specmeter.show.figure import Figure
 
@@ -37,6 +36,7 @@ def advice_page(
     figures = advice_figures(advice, names)
     lines = said.commands(advice)
     elsewhere = {program for program in lines if program in PROGRAMS and program != MEASURED}
+    folder = Path(folder.resolve().name)  # others may see the page
     notes = list(said.notes(advice, folder, names))
     return render(
         "advice.html",
@@ -62,7 +62,7 @@ def advice_page(
         asked=moment(advice.made_at),
         machine=machine,
         models=[(it.name, private(it.reference), it.sha256) for it in (advice.target, advice.draft) if it is not None],
-        folder=folder.resolve().name,
+        folder=str(folder),
     )
 
 
