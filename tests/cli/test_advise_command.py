@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from models.gguf_files import write_gguf
 from specmeter.advise import candidates
 from specmeter.cli import invoke
+from specmeter.cli.advise import command
 from specmeter.models import bench
 from specmeter.text import seconds_of
 from specmeter.workloads.spec import ALL_KINDS
@@ -151,12 +153,11 @@ def test_the_help_names_every_kind_and_program(capsys: pytest.CaptureFixture[str
 QUICK = ("advise", "mock:dense", "--draft", "mock:small", "--kind", "fact", "--kind", "code", "-n", "16")
 
 
-def test_an_advice_is_given_written_for_another_program_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_advice_is_given_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke([*QUICK, "--for", "vllm"]) == 0
     shown = capsys.readouterr()
     assert "dense: speculate with small draft" in shown.out
-    assert "vllm serve TARGET --speculative-config" in shown.out
-    assert "TARGET and DRAFT stand for the same models" in shown.err
+    assert "vllm: the engine that measured does not say how it is served" in shown.err
     (first,) = Path("specmeter-runs").iterdir()
     assert invoke(["advise", "--again", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
@@ -191,3 +192,14 @@ def test_again_without_an_older_advice_is_refused(capsys: pytest.CaptureFixture[
     assert "holds no finished advice" in capsys.readouterr().err
     assert invoke(["advise", "--again", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_how_to_are_ones_and_its_dry_run_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/advise.md").read_text(encoding="utf-8")
+    lines = [shlex.split(it) for it in re.findall(r"^uv run specmeter (advise .*)$", page, re.MULTILINE)]
+    assert len(lines) >= 8
+    for _, *words in lines:
+        command.make_context("advise", words)
+    (dry,) = (it for it in lines if "--dry-run" in it)
+    assert invoke(dry) == 0
+    assert "configurations and none" in capsys.readouterr().out

@@ -60,7 +60,7 @@ def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Els
         return Elsewhere(measured, ())
     if arm is not None and len(arm.methods) > 1 and program != "llama-cli":
         return Elsewhere((), (f"{program} drafts in one way at a time, not by {' + '.join(arm.methods)}",))
-    if not measured and program in _FROM_MEASURED:
+    if not measured:
         return Elsewhere((), ("the engine that measured does not say how it is served",))
     line = _WRITERS[program](arm, measured)
     if line is None:
@@ -181,8 +181,6 @@ _WRITERS: Mapping[str, Writer] = {
     "mlx-lm": _mlx,
     "lm-studio": _lm_studio,
 }
-_FROM_MEASURED = frozenset({"llama-cli", "koboldcpp"})
-"""Programs whose lines name the files and settings of llama-server's."""
 _ALL = frozenset({"p_min", "gamma_min", "ngram_n", "ngram_min_hits"})
 _HONOURED: Mapping[str, frozenset[str]] = {
     "llama-cli": _ALL,
