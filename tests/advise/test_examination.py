@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_a_stage_that_is_gone(folder: Path) -> None:
 def test_a_second_arm_is_tried_where_the_winner_is_not_confirmed(
     second: Ruling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rulings = [cast("Ruling", "open"), second]
+    rulings: list[Ruling] = ["open", second]
 
     def ruled(*_: object) -> Ruling:
         return rulings.pop(0) if len(rulings) > 1 else rulings[0]
