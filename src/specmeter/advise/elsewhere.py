@@ -64,7 +64,7 @@ def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Els
         return Elsewhere((), ("the engine that measured does not say how it is served",))
     line = _WRITERS[program](arm, measured)
     if line is None:
-        method = "plain decoding" if arm is None else arm.methods[0]
+        method = "plain decoding" if arm is None else " + ".join(arm.methods)
         return Elsewhere((), (f"{program} has nothing like {method}, as far as its documentation says",))
     notes: list[str] = []
     if _TARGET in " ".join(line):
