@@ -36,7 +36,8 @@ FIRST, SECOND = "confirm", "confirm-2"
 """Names of the confirmations' run folders."""
 Shown = Literal["priced", "raced", "settled", "open"]
 """What is known of the arms that are not confirmed. `priced`: predicted not to gain. `raced`: shown to be slower, or
-within 2 %. `settled`: some are neither, and little is expected to be lost by leaving them. `open`: none of these."""
+within 2 %. `settled`: some are neither, and little is expected to be lost by leaving them, or none of them gains 2 % by
+its own interval. `open`: none of these."""
 Ruling = Literal["gains", "none", "open", "invalid"]
 """`gains`: faster than plain decoding; `none`: not faster by 2 % or more; `open`: neither is shown."""
 
@@ -82,7 +83,15 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
         return
     of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
     found = measured(ledger, FIRST, arm, of_kind)
-    shown: Shown = "priced" if first is None else "raced" if first.decided else "settled" if first.settled else "open"
+    shown: Shown = (
+        "priced"
+        if first is None
+        else "raced"
+        if first.decided
+        else "settled"
+        if first.settled or none_gains(first)
+        else "open"
+    )
     if first is None and any(it.code in ("open", "no-room") for it in ledger.advice.fates if it.arm_id != arm):
         shown = "open"  # others might win, and nothing was raced
     decision, why = decide(found, off_raced=off_raced, shown=shown)
@@ -93,6 +102,13 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
         if other.ruling == "gains":
             found, decision, why, of_kind = other, "speculate", "", {}
     _finish(ledger, decision, found, why, of_kind)
+
+
+def none_gains(first: Answered) -> bool:
+    """Whether each arm that is left was raced with an interval that ends below a gain of 2 %. To say so of all of them,
+    the own interval of each is enough (intersection-union test, see `analysis.answer`); no race was ended by it."""
+    ratios = [first.standing.ratios.get(number) for number in first.standing.alive if number]
+    return all(it is not None and ends(it)[1] <= 1 + MARGIN for it in ratios)
 
 
 def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision, str]:
