@@ -83,18 +83,7 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
         return
     of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
     found = measured(ledger, FIRST, arm, of_kind)
-    shown: Shown = (
-        "priced"
-        if first is None
-        else "raced"
-        if first.decided
-        else "settled"
-        if first.settled or none_gains(first)
-        else "open"
-    )
-    if first is None and any(it.code in ("open", "no-room") for it in ledger.advice.fates if it.arm_id != arm):
-        shown = "open"  # others might win, and nothing was raced
-    decision, why = decide(found, off_raced=off_raced, shown=shown)
+    decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
     tried_again = found.ruling in ("none", "open") and first is not None and decision == "undecided"
     if tried_again and (second := _second(ledger, first, arm)) is not None:
         ledger.observer.note("the winner of the race was not confirmed; the next one is tried")
@@ -102,6 +91,16 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
         if other.ruling == "gains":
             found, decision, why, of_kind = other, "speculate", "", {}
     _finish(ledger, decision, found, why, of_kind)
+
+
+def shown_of(ledger: Ledger, first: Answered | None, arm: str) -> Shown:
+    """What is known of the arms that are not confirmed."""
+    if first is None:
+        others = [it for it in ledger.advice.fates if it.arm_id != arm]
+        return "open" if any(it.code in ("open", "no-room") for it in others) else "priced"
+    if first.decided:
+        return "raced"
+    return "settled" if first.settled or none_gains(first) else "open"
 
 
 def none_gains(first: Answered) -> bool:
