@@ -214,6 +214,8 @@ ALL: dict[str, Advice] = {
     "at-once": undecided("interrupted", arm=None, speedup=None, fates=(), stages=(), basis="predicted", verdict=None),
     "predicted": predicted(),
     "predicted-off": predicted(decision="off", arm=None, speedup=est(0.9), speedup_of=BEST.id),
+    "predicted-open": predicted(decision="undecided", speedup=est(1.02, 0.1)),
+    "stopped": predicted(why_undecided="interrupted"),
     "by-kind": per_kind(),
     **{f"again-{holds}": repeated(holds) for holds in ("holds", "does-not-hold", "cannot-tell")},
     "again-off": repeated("holds", decision="off", arm=None, speedup=est(0.93), speedup_of=BEST.id),

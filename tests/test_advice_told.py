@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from advices import ALL, BEST, FATES, GRID, NGRAM, PLAIN, confirmed, est, off, repeated, undecided
+from advices import ALL, BEST, FATES, GRID, HOSTILE, NGRAM, PLAIN, confirmed, est, off, repeated, undecided
 from specmeter.advise.advice import Advice, Fate, StageRun
 from specmeter.advise.files import read_advice, write_advice
 from specmeter.errors import EngineError, UsageError
@@ -55,8 +55,21 @@ def printed(
         ("nothing", "dense: off: there is nothing to speculate with"),
         (
             "budget",
-            "dense: undecided (the budget is spent); the best so far, small draft, 4 tokens, runs at "
-            "1.03x [0.94, 1.13], raced in 4 blocks, not confirmed",
+            "dense: undecided (the budget is spent); the best so far: small draft, 4 tokens, 1.03x [0.94, 1.13], "
+            "raced in 4 blocks, not confirmed",
+        ),
+        (
+            "stopped",
+            "dense: undecided (interrupted); the best so far: small draft, 4 tokens, 1.95x [1.77, 2.15], predicted",
+        ),
+        (
+            "predicted-open",
+            "dense: open: 1.02x [0.93, 1.12] predicted for the best, small draft, 4 tokens; nothing compared yet",
+        ),
+        (
+            "not-confirmed",
+            "dense: undecided (not confirmed); the best so far: small draft, 4 tokens, 1.03x [0.94, 1.13], measured on "
+            "4 other prompts in 4 blocks",
         ),
         ("at-once", "dense: undecided (interrupted); no configuration was compared yet"),
         ("predicted", "dense: probably small draft, 4 tokens: 1.95x [1.77, 2.15] predicted, nothing compared yet"),
@@ -151,7 +164,16 @@ def test_what_other_programs_are_given_was_not_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = printed(ALL["elsewhere"], capsys, monkeypatch)
-    assert "  llama-server\nfor vllm (not measured there):\n  vllm serve x\n" in text
+    assert "  llama-server\nfor vllm (not measured there):\n  vllm serve TARGET --speculative-config " in text
+    assert "x" not in said.commands(ALL["elsewhere"])["vllm"]  # written anew, whatever the record says
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [{HOSTILE: (HOSTILE,)}, {"rm": ("rm", "-r", "/")}, {"llama-server": ("sh", "-c", "x")}, {"vllm": ("x",)}],
+)
+def test_a_strangers_commands_are_not_shown(commands: dict[str, tuple[str, ...]]) -> None:
+    assert said.commands(confirmed(commands=commands)) == {}
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -250,8 +272,8 @@ def test_progress_off_a_terminal_is_lines() -> None:
         "race: compares 2 configurations with plain decoding; 9 min 10 s left",
         "race: small draft, 4 tokens: 1 request; 9 min 10 s left",
         "warning: small draft, 4 tokens: the server \ufffd[2J went away",
-        "so far: dense: undecided (the budget is spent); the best so far, small draft, 4 tokens, runs at "
-        "1.03x [0.94, 1.13], raced in 4 blocks, not confirmed",
+        "so far: dense: undecided (the budget is spent); the best so far: small draft, 4 tokens, 1.03x [0.94, 1.13], "
+        "raced in 4 blocks, not confirmed",
         "measured again: block 2, since it stalled",
     ]
 

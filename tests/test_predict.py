@@ -685,3 +685,26 @@ def test_a_draft_never_reaches_beyond_what_may_be_generated() -> None:
         assert it.drafted <= max(0, 5 - at - 1)
         at += it.accepted + 1
     assert at == 5
+
+
+def test_costs_that_noise_made_rough_are_smoothed_and_their_intervals_grow() -> None:
+    """A line seen through 15 % of noise, one time for each length, as beside other work."""
+    plain, lengths = 10.0, np.arange(1, 17)
+    true = plain * (1.2 + 0.2 * lengths)
+    noise = np.exp(0.15 * np.random.default_rng(3).standard_normal(len(lengths)))
+
+    def table(ms: Sequence[float]) -> Table:
+        times = dict(zip(lengths.tolist(), ms, strict=True))
+        rough = step_probe(plain).model_copy(
+            update={"rounds": (StepRound(plain_ms=plain, step_ms=times, drafting_ms=1.0),)}
+        )
+        return stepped(rough).draw(16, DRAWS, rng(), True)
+
+    calm, rough = table(true.tolist()), table((true * noise).tolist())
+    whole = (calm.verify + calm.draft)[0, 1:]
+    assert whole == pytest.approx(true / plain)
+    seen = (rough.verify + rough.draft)[:, 1:]
+    assert np.abs(np.log(seen[0] * plain / true)).mean() < 0.7 * np.abs(np.log(noise)).mean()
+    low, high = np.quantile(seen, [0.025, 0.975], axis=0)
+    assert ((low <= true / plain) & (true / plain <= high)).mean() > 0.8
+    assert np.std(np.log(seen[:, 7])) > 2 * np.std(np.log((calm.verify + calm.draft)[:, 8]))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from models.gguf_files import write_gguf
+from specmeter.advise import candidates as module
 from specmeter.advise.advice import Asked
-from specmeter.advise.candidates import Candidates, find_candidates, threads_to_try
+from specmeter.advise.candidates import Candidates, find_candidates
 from specmeter.errors import ModelError, UsageError
 from specmeter.models import bench
 from specmeter.models.found import FoundModel
@@ -148,7 +149,7 @@ def test_what_does_not_fit_into_memory_is_told_with_what_it_needs(
     needed = find_candidates(asked(target), found=[]).needed_bytes
     assert needed is not None
     free = needed - 1
-    monkeypatch.setattr("specmeter.advise.candidates.memory_free_bytes", lambda: free)
+    monkeypatch.setattr(module, "memory_free_bytes", lambda: free)
     candidates = find_candidates(asked(target), found=[])
     assert candidates.drafts == ()
     assert "target and draft need" in reasons(candidates)[small.name]
@@ -162,10 +163,6 @@ def test_simulated_models_are_taken_as_they_are_named() -> None:
     assert find_candidates(mock).references == ("mock:small",)
     with pytest.raises(ModelError, match="mock:tiny"):
         find_candidates(asked("mock:dense", "mock:tiny", settings=("engine.kind=mock",)))
-
-
-def test_threads_are_distinct_and_at_least_one() -> None:
-    assert [threads_to_try(cores) for cores in (1, 2, 3, 8)] == [(1,), (2, 1), (3, 2, 1), (8, 7, 4)]
 
 
 def test_an_experiment_says_itself_what_is_tried(tmp_path: Path) -> None:

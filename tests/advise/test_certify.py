@@ -17,27 +17,29 @@ from specmeter.numbers.estimates import from_log, least_of
 from specmeter.numbers.stats import geometric_speedup
 from specmeter.record import Estimate
 from specmeter.show.certification import names_of, sentence
+from specmeter.show.page.document import read_document
+from specmeter.show.page.page import run_page
 from specmeter.show.words import words
 
 MOCK: dict[str, Any] = {
     "name": "mocked",
     "target": "mock:dense",
     "draft": "mock:small",
-    "arms": [{"gamma": 4, "policy": "utility"}],
+    "arms": [{"gamma": 2, "policy": "utility"}],
     "workloads": [{"source": "bench", "kinds": ["fact", "edit"], "per_kind": 1}],
-    "design": {"blocks": 4},
+    "design": {"blocks": 3},
     "engine": {"kind": "mock"},
-    "generation": {"max_tokens": 64},
+    "generation": {"max_tokens": 32},
 }
 REAL: dict[str, Any] = {
     "name": "real",
     "target": "bench:dense",
     "draft": "bench:draft-small",
-    "arms": [{"gamma": 3, "policy": "entropy"}],
+    "arms": [{"gamma": 2, "policy": "entropy"}],
     "workloads": [{"source": "bench", "kinds": ["code", "fact"], "per_kind": 1}],
-    "design": {"blocks": 2, "warmup": "short", "probe": "off"},
+    "design": {"blocks": 2, "warmup": "none", "probe": "off"},
     "engine": {"kind": "libllama", "context": 512, "threads": 1},
-    "generation": {"max_tokens": 40},
+    "generation": {"max_tokens": 32},
 }
 
 
@@ -111,17 +113,23 @@ def test_a_controller_is_ruled_on_by_kind_and_as_a_whole(tmp_path: Path, capsys:
     assert found.complete
     assert [it.kind for it in controller.rows] == ["edit", "fact", "all"]
     assert controller.ruling == "never-below"
-    assert "never below 0.98 of plain decoding (lowest: 2." in told(found, controller)
+    assert "never below 0.98 of plain decoding (lowest: 1." in told(found, controller)
     assert "no oracle: the engine was simulated" in said
     assert "best fixed" in said
     whole = controller.rows[-1]
-    assert set(whole.over_each) == {f"dense/draft-simple/small/g{gamma}" for gamma in (1, 2, 3, 4)}
-    assert whole.best == "dense/draft-simple/small/g4"
+    assert set(whole.over_each) == {f"dense/draft-simple/small/g{gamma}" for gamma in (1, 2)}
+    assert whole.best == "dense/draft-simple/small/g2"
     assert whole.over_best is not None
     assert whole.over_best.point == min(it.point for it in whole.over_each.values())
     assert whole.over_best.low == min(it.low or 0 for it in whole.over_each.values())
     assert whole.oracle is None
     assert whole.share is None
+
+    page = run_page(read_document(tmp_path / "run"))
+    assert 'id="controllers"' in page
+    assert "never below 0.98 of plain decoding (lowest: 1." in page
+    assert "从不低于普通解码的 0.98 倍" in page
+    assert "没有理想上限：<bdi>引擎是模拟的</bdi>" in page
 
     assert invoke(["certify", str(tmp_path / "run"), "--json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)
@@ -152,18 +160,18 @@ def test_false_numbers_rule_nothing(tmp_path: Path) -> None:
 
 
 def test_a_false_fixed_length_is_left_out(tmp_path: Path) -> None:
-    faults = [{"kind": "decode-failed", "arm": "*/g4"}]
+    faults = [{"kind": "decode-failed", "arm": "*/g2"}]
     found = certified(tmp_path, MOCK, engine={"kind": "mock", "mock": {"faults": faults}})
     (controller,) = found.controllers
-    assert controller.left_out == ("dense/draft-simple/small/g4",)
-    assert controller.rows[-1].best == "dense/draft-simple/small/g3"
+    assert controller.left_out == ("dense/draft-simple/small/g2",)
+    assert controller.rows[-1].best == "dense/draft-simple/small/g1"
 
 
 def test_an_interrupted_certification_goes_on_by_the_same_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    stop = {"kind": "mock", "mock": {"faults": [{"kind": "interrupt", "call": 50}]}}
+    stop = {"kind": "mock", "mock": {"faults": [{"kind": "interrupt", "call": 26}]}}
     assert invoke(["certify", written(tmp_path, MOCK, engine=stop)]) == 130
     assert "the same command resumes" in capsys.readouterr().err
     assert invoke(["certify", "mine.yaml"]) == 0
@@ -192,9 +200,9 @@ def test_the_oracle_is_above_every_fixed_length(tmp_path: Path, capsys: pytest.C
     found = certified(tmp_path, REAL)
     (controller,) = found.controllers
     assert controller.no_oracle == ""
-    assert controller.longest == 3
+    assert controller.longest == 2
     assert "of the oracle" in told(found, controller)
-    assert "oracle: the best of 0 to 3 tokens" in capsys.readouterr().out
+    assert "oracle: the best of 0 to 2 tokens" in capsys.readouterr().out
     for held in controller.rows:
         assert held.oracle is not None
         assert held.over_oracle is not None

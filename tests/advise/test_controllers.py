@@ -26,10 +26,10 @@ def test_plain_decoding_and_fixed_lengths_stand_beside_each_controller() -> None
     grown = with_fixed_lengths(loaded({"gamma": 6, "policy": "utility"}, {"gamma": 2, "p_min": 0.5}, {"gamma": 3}))
     assert grown.experiment.name == "certify-dense"
     assert ids(grown) == ["none", "g6/utility", "g2/p0.5", "g3", "g1", "g2", "g4", "g6"]
-    arms = grown.experiment.expand()
-    controllers = [arm for arm in arms if is_controller(arm, grown.experiment)]
+    arms = {arm.id: arm for arm in grown.experiment.expand()}
+    controllers = [arm for arm in arms.values() if is_controller(arm, arms)]
     assert [arm.gamma for arm in controllers] == [6, 2]
-    assert [[it.gamma for it in fixed_lengths(arm, arms, grown.experiment)] for arm in controllers] == [
+    assert [[it.gamma for it in fixed_lengths(arm, arms)] for arm in controllers] == [
         [1, 2, 3, 4, 6],
         [1, 2, 3, 4, 6],
     ]
@@ -59,9 +59,9 @@ def test_other_drafts_and_settings_have_fixed_lengths_of_their_own() -> None:
         {"gamma": 2, "policy": "utility", "engine": {"threads": 3}},
     )
     grown = with_fixed_lengths(loaded(*lines)).experiment
-    arms = grown.expand()
-    for arm in (it for it in arms if it.policy):
-        fixed = fixed_lengths(arm, arms, grown)
+    arms = {arm.id: arm for arm in grown.expand()}
+    for arm in (it for it in arms.values() if it.policy):
+        fixed = fixed_lengths(arm, arms)
         assert [it.gamma for it in fixed] == [1, 2]
         assert all((it.methods, it.engine) == (arm.methods, arm.engine) for it in fixed)
         assert {it.baseline_id for it in fixed} == {arm.baseline_id}
@@ -70,12 +70,12 @@ def test_other_drafts_and_settings_have_fixed_lengths_of_their_own() -> None:
 def test_an_engines_flags_are_the_controller_and_nothing_else_has_them() -> None:
     flags = {"gamma": 2, "engine": {"extra_flags": ["--spec-autotune"]}}
     grown = with_fixed_lengths(loaded(flags, {"gamma": 2, "p_min": 0.5})).experiment
-    arms = grown.expand()
-    assert [arm.id for arm in arms if arm.engine.extra_flags] == [
+    arms = {arm.id: arm for arm in grown.expand()}
+    assert [arm.id for arm in arms.values() if arm.engine.extra_flags] == [
         "dense/draft-simple/small/g2/extra_flags=--spec-autotune"
     ]
-    assert {arm.baseline_id for arm in arms if arm.speculates} == {"dense/off"}
-    assert [len(fixed_lengths(arm, arms, grown)) for arm in arms if is_controller(arm, grown)] == [2, 2]
+    assert {arm.baseline_id for arm in arms.values() if arm.speculates} == {"dense/off"}
+    assert [len(fixed_lengths(arm, arms)) for arm in arms.values() if is_controller(arm, arms)] == [2, 2]
 
 
 def test_what_cannot_be_certified_is_refused() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
 from models.gguf_files import write_gguf
+from specmeter.advise import candidates
 from specmeter.cli import invoke
+from specmeter.cli.advise import command
 from specmeter.models import bench
 from specmeter.text import seconds_of
 from specmeter.workloads.spec import ALL_KINDS
@@ -20,8 +23,8 @@ from specmeter.workloads.spec import ALL_KINDS
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, a home without models, and a machine with little memory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("specmeter.advise.candidates.memory_free_bytes", lambda: 4 * 10**9)
-    monkeypatch.setattr("specmeter.advise.candidates.found_models", list)
+    monkeypatch.setattr(candidates, "memory_free_bytes", lambda: 4 * 10**9)
+    monkeypatch.setattr(candidates, "found_models", list)
     return tmp_path
 
 
@@ -61,7 +64,7 @@ def outline(*argv: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]
         (["bench:dense", "-c", "10000000"], "weights and KV cache need"),
         (["--from", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
         (["bench:dense", "--from", "mine.yaml"], "TARGET: mine.yaml says that itself"),
-        (["--again", "--wide"], "nothing else goes with it"),
+        (["--again", "--kind", "code"], "nothing else goes with it"),
         (["encoder.gguf"], "not a causal language model"),
         (["bench:dense", "--dry-run", "--out", "."], "--dry-run writes nothing"),
     ],
@@ -145,3 +148,58 @@ def test_the_help_names_every_kind_and_program(capsys: pytest.CaptureFixture[str
     shown = "".join(capsys.readouterr().out.split())  # lines are broken within names
     assert all(kind in shown for kind in ALL_KINDS)
     assert all(program in shown for program in PROGRAMS)
+
+
+QUICK = ("advise", "mock:dense", "--draft", "mock:small", "--kind", "fact", "--kind", "code", "-n", "16")
+
+
+def test_an_advice_is_given_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*QUICK, "--for", "vllm"]) == 0
+    shown = capsys.readouterr()
+    assert "dense: speculate with small draft" in shown.out
+    assert "vllm: the engine that measured does not say how it is served" in shown.err
+    (first,) = Path("specmeter-runs").iterdir()
+    assert invoke(["advise", "--again", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["again"]["holds"] == "holds"
+    assert invoke(["advise", "--again"]) == 0  # of the advice, not of its confirmation
+    assert f"{first} again" in capsys.readouterr().err
+    assert invoke(["advise", "--again", str(first), "--out", "there"]) == 0
+    assert Path("there/advice.json").is_file()
+
+
+def test_an_interrupted_advice_says_the_best_so_far_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """What stops it is a fault of the engine, at the tenth request of each start."""
+    stopped = (*QUICK, "--set", "engine.mock={faults: [{kind: interrupt, call: 9}]}")
+    assert invoke(list(stopped)) == 130
+    assert "interrupted" in capsys.readouterr().out
+    assert invoke(list(stopped)) in (0, 130)
+    assert "going on in" in capsys.readouterr().err
+    assert len(list(Path("specmeter-runs").iterdir())) == 1
+
+
+def test_a_budget_too_small_says_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*QUICK, "--budget", "1s"]) == 2
+    error = capsys.readouterr().err
+    assert "the budget of 1 s is too small" in error
+    assert "give --budget" in error
+    assert invoke([*QUICK, "--budget", "10m"]) == 0
+    assert "going on in" in capsys.readouterr().err
+
+
+def test_again_without_an_older_advice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["advise", "--again"]) == 2
+    assert "holds no finished advice" in capsys.readouterr().err
+    assert invoke(["advise", "--again", "nowhere"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_how_to_are_ones_and_its_dry_run_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/advise.md").read_text(encoding="utf-8")
+    lines = [shlex.split(it) for it in re.findall(r"^uv run specmeter (advise .*)$", page, re.MULTILINE)]
+    assert len(lines) >= 8
+    for _, *words in lines:
+        command.make_context("advise", words)
+    (dry,) = (it for it in lines if "--dry-run" in it)
+    assert invoke(dry) == 0
+    assert "configurations and none" in capsys.readouterr().out

@@ -107,3 +107,17 @@ def test_a_long_text_takes_no_time() -> None:
     """Thousands of tokens and 32 lengths: each place is looked at once."""
     lengths = match_lengths("0" + "1110" * 2000)
     assert len(best_walk(lengths, Costs(1 + 0.05 * np.arange(33.0))).rounds) == 2000
+
+
+def test_between_measured_lengths_costs_have_the_shape_of_a_probe() -> None:
+    """Four rows may be cheaper than three; a probe of another hour is a factor away."""
+    lengths = [
+        match_lengths("".join(np.random.default_rng(seed).choice(["0", "1"], 60, p=[0.3, 0.7]))) for seed in (1, 2)
+    ]
+    true = Costs(np.array([1.0, 1.1, 1.6, 1.3, 1.9, 1.7, 2.3, 2.0, 2.6]))
+    walks = [fixed_walk(text, gamma, longest=8) for gamma in (2, 4, 8) for text in lengths]
+    measured = [walk.cost(true) for walk in walks]
+    by_shape = fit_costs(walks, measured, (2, 4, 8), [1.0, *(1.2 * true.step[1:])])
+    assert by_shape.costs.step[2:] == pytest.approx(true.step[2:], rel=0.02)
+    on_lines = fit_costs(walks, measured, (2, 4, 8))
+    assert on_lines.costs.step[3] > 1.5

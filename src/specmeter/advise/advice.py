@@ -149,7 +149,10 @@ class Advice(Record):
     verdict: Verdict | None
     """Of the stage that `basis` names; None for a prediction."""
     why_undecided: str = ""
-    """A code: `interrupted`, `budget`, `not-confirmed`, `too-noisy`, `invalid`; empty otherwise."""
+    """A code: `interrupted`, `budget`, `not-confirmed`, `too-noisy`, `invalid`; empty otherwise. `changed` is only said
+    by who reads it: it is not what was measured."""
+    confirmation: Annotated[str, Field(pattern=r"^(confirm(-2)?)?$")] = ""
+    """Folder of the confirmation that the answer is of; `confirm-2` is that of the second arm that was tried."""
     target: ModelIdentity | None = None
     draft: ModelIdentity | None = None
     engine: EngineIdentity | None = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from specmeter.advise.advice import Advice, Again, Changed
 from specmeter.advise.confirm import Confirmed, confirmed
+from specmeter.advise.examination import examined
 from specmeter.advise.files import read_advice
 from specmeter.advise.folder import GRID_NAME, beginning
 from specmeter.advise.ledger import Ledger
@@ -49,9 +50,14 @@ def again(
     Ctrl-C ends it like `advise`. Raises `UsageError` for an advice that was not finished, `ModelError` where its models
     are gone, `StoreError`, and `EngineError` where nothing can be measured.
     """
-    old = read_advice(before)
+    old = examined(read_advice(before), before)
     arm = old.arm.id if old.arm is not None else old.speedup_of
-    confirmation = next((it for it in reversed(old.stages) if it.stage == "confirm"), None)
+    confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
+    if old.why_undecided == "changed":
+        raise UsageError(
+            f"{before}: is not what was measured: its numbers are not those of its confirmation, or that was changed",
+            fix="ask anew; `specmeter check` names what was changed in a stage's folder",
+        )
     if not old.finished or arm is None or confirmation is None or old.decision == "undecided":
         raise UsageError(
             f"{before}: this advice decided nothing that could hold again",
@@ -76,10 +82,10 @@ def again(
         )
     try:
         ledger.carry_out(plan, thorough=True)
-        found = confirmed(folder / NAME, arm, old.asked.goal)
+        found = confirmed(folder, NAME, arm, old.asked.goal)
         _finish(ledger, old, found)
     except KeyboardInterrupt:
-        ledger.tell(finished=False, why_undecided="interrupted")
+        ledger.interrupted()
     return ledger.advice
 
 
@@ -126,6 +132,7 @@ def _finish(ledger: Ledger, old: Advice, found: Confirmed) -> None:
         found.speedup,
         found.verdict,
         tau=found.tau,
+        confirmation=NAME,
         finished=True,
         why_undecided=found.why_open if decision == "undecided" else "",
         again=Again(

@@ -1,4 +1,4 @@
-"""What can be tried on a target: draft models that can work, methods that need none, and numbers of threads.
+"""What can be tried on a target: draft models that can work, and methods that need none.
 
 Drafts are those that were named; where none is, those found beside the target and in the folders of other programs. Of
 a found file the header is read, of at most `MOST_READ` files, those with names like the target's first. What is not
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,8 +69,6 @@ class Candidates:
     """Ways to draft from the text itself, which need no model."""
     heads: tuple[MethodName, ...] = ()
     """Ways to draft by layers of the target's own."""
-    threads: tuple[int, ...] = field(default_factory=lambda: threads_to_try(1))
-    """For a wide grid: physical cores, one less, half."""
     left_out: tuple[LeftOutDraft, ...] = ()
     looked: bool = True
     """False: drafts are looked for once the target is here."""
@@ -104,7 +102,7 @@ def find_candidates(
     of which none can work; `UsageError` for a target that does not fit into memory, `ExperimentError` for settings.
     """
     if asked.from_file is not None:
-        return Candidates(threads=threads_to_try(_physical_cores()))
+        return Candidates()
     experiment = load({"target": asked.target, "arms": [{"method": LOOKUP}]}, asked.settings).experiment
     kind = kind_of(experiment.engine.kind)
     lookups = tuple(it.name for it in kind.traits.methods if it.drafter == "lookup")
@@ -114,7 +112,7 @@ def find_candidates(
                 own = own_options(experiment.engine.kind, experiment.engine.own_options)
                 kind.model(own, name_of(reference), reference)
         drafts = tuple(CandidateDraft(it, "draft-simple", None, named=True) for it in asked.drafts)
-        return Candidates(drafts, lookups, threads=threads_to_try(_physical_cores()))
+        return Candidates(drafts, lookups)
     search = _Search(asked.target, kind.traits, experiment.engine.context, offline, fetch, progress)
     named = [it for reference in dict.fromkeys(asked.drafts) if (it := search.named(reference)) is not None]
     if asked.drafts and not named:
@@ -130,24 +128,12 @@ def find_candidates(
         drafts=drafts,
         lookups=lookups,
         heads=search.heads,
-        threads=threads_to_try(_physical_cores()),
         left_out=tuple(search.left_out),
         looked=not asked.find_drafts or search.can_look,
         target_bytes=search.size_bytes,
         needed_bytes=search.needed_bytes(drafts),
         free_bytes=search.free_bytes,
     )
-
-
-def threads_to_try(cores: int) -> tuple[int, ...]:
-    """As many as there are physical cores, one less, and half."""
-    return tuple(dict.fromkeys(it for it in (cores, cores - 1, cores // 2) if it >= 1))
-
-
-def _physical_cores() -> int:
-    from specmeter.engines.llama_cpp.start import default_threads
-
-    return default_threads()
 
 
 class _Search:

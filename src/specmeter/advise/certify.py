@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -30,7 +31,6 @@ from specmeter.analysis.meetings import meet
 from specmeter.analysis.reading import read_run
 from specmeter.analysis.request_table import RequestTable
 from specmeter.errors import UsageError
-from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.numbers.estimates import bare, between, least_of
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Arm, Estimate, Record
@@ -103,6 +103,8 @@ class Certified(Record):
     """Why there is no oracle; empty where there is one."""
     longest: int = 0
     """Longest draft that the oracle may choose."""
+    probed: bool = False
+    """Whether the oracle's costs between the fixed lengths have the shape of a step probe; else straight lines."""
     unexplained: float | None = None
     """Standard deviation of the logarithm by which the time of one text differs from what the costs say."""
 
@@ -128,31 +130,40 @@ def certify(folder: Path) -> Certification:
     """Rule on every controller of a run, finished or not, by what it holds. Raises `StoreError`, and `UsageError` where
     no arm is a controller, or nothing to hold it against was measured."""
     report = read_run(folder)
-    with RunStore.open(folder, readonly=True) as store:
-        experiment = Experiment.model_validate_json(store.experiment_json, context=ON_RECORD)
+    found = certification_of(report)
+    if found is None:
+        raise UsageError(
+            f"{folder}: no arm of this run is a controller",
+            fix="name an experiment whose arms have a `policy`, a `p_min`, or flags of their own",
+        )
+    if not found.controllers:
+        raise UsageError(
+            f"{folder}: controllers, plain decoding and fixed lengths share no prompt that was measured",
+            fix="measure them with `specmeter certify EXPERIMENT`, or let the run finish",
+        )
+    return found
+
+
+def certification_of(report: RunReport) -> Certification | None:
+    """The rulings on the controllers of a run, of those that met a fixed length; None where no arm is a controller.
+    Raises `StoreError`."""
+    arms = {arm.id: arm for arm in report.arms}
+    controllers = [arm for arm in report.arms if is_controller(arm, arms)]
+    if not controllers:
+        return None
+    with RunStore.open(report.folder, readonly=True) as store:
         ids = {arm.id: number for number, arm in enumerate(report.arms)}
         table = RequestTable(store.rows(), ids)
-        controllers = [arm for arm in report.arms if is_controller(arm, experiment)]
-        if not controllers:
-            raise UsageError(
-                f"{folder}: no arm of this run is a controller",
-                fix="name an experiment whose arms have a `policy`, a `p_min`, or flags of their own",
-            )
         found: list[Certified] = []
         for arm in controllers:
-            fixed = fixed_lengths(arm, report.arms, experiment)
+            fixed = fixed_lengths(arm, arms)
             usable = [it for it in fixed if it.id not in report.invalid and len(_decoded(table, ids[it.id]))]
             sides = _Sides(table, ids, arm, tuple(usable))
-            prompts = sides.prompts
-            if not len(prompts):
-                raise UsageError(
-                    f"{folder}: {arm.id}, plain decoding and a fixed length share no prompt that was measured",
-                    fix="measure them with `specmeter certify EXPERIMENT`, or let the run finish",
-                )
-            oracle = oracle_times(store, experiment, table, ids, prompts, arm, usable)
-            found.append(_certified(report, sides, fixed, oracle))
+            if len(sides.prompts) and sides.ratio(arm.id, sides.off, ALL) is not None:
+                oracle = oracle_times(store, table, ids, sides.prompts, arm, usable)
+                found.append(_certified(report, sides, fixed, oracle))
     return Certification(
-        folder=str(folder),
+        folder=str(report.folder),
         name=report.name,
         complete=report.state.state == "complete",
         arms=report.arms,
@@ -176,7 +187,7 @@ class _Sides:
     def off(self) -> str:
         return self.controller.baseline_id or ""
 
-    @property
+    @cached_property
     def prompts(self) -> Ints:
         """Numbers of the prompts."""
         if not self.fixed:
@@ -233,6 +244,7 @@ def _certified(report: RunReport, sides: _Sides, fixed: Sequence[Arm], oracle: O
         left_out=tuple(it.id for it in fixed if it not in sides.fixed),
         no_oracle=oracle if isinstance(oracle, str) else "",
         longest=0 if isinstance(oracle, str) else oracle.longest,
+        probed=not isinstance(oracle, str) and oracle.probed,
         unexplained=None if isinstance(oracle, str) else math.sqrt(oracle.variance),
     )
 

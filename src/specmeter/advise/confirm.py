@@ -1,8 +1,9 @@
 """The confirmation: what was chosen, and plain decoding, in fresh sessions, in as many blocks as were fixed beforehand.
 
 Nothing was chosen by these measurements, so a single interval of 95 % says how much an arm gains: where plain decoding
-is as fast, it lies above 1 in one confirmation of forty. A second arm is tried only where the race, too, had shown
-plain decoding to be slower. Its own checks decide whether it counts.
+is as fast, it lies above 1 in one confirmation of forty. A second arm is tried only where the race had shown that very
+arm to be faster than plain decoding, and its interval is then one of two (97.5 %). Its own checks decide whether a
+confirmation counts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary, KindSummary
     from specmeter.record import Arm, Estimate, Verdict
 
+FIRST, SECOND = "confirm", "confirm-2"
+"""Names of the confirmations' run folders."""
+Shown = Literal["priced", "raced", "settled", "open"]
+"""What is known of the arms that are not confirmed. `priced`: predicted not to gain. `raced`: shown to be slower, or
+within 2 %. `settled`: some are neither, and little is expected to be lost by leaving them, or none of them gains 2 % by
+its own interval. `open`: none of these."""
 Ruling = Literal["gains", "none", "open", "invalid"]
 """`gains`: faster than plain decoding; `none`: not faster by 2 % or more; `open`: neither is shown."""
 
@@ -48,6 +55,8 @@ class Confirmed:
     tau: Estimate | None
     verdict: Verdict | None
     ruling: Ruling
+    place: str
+    """Name of the run folder that says so."""
 
     @property
     def why_open(self) -> str:
@@ -73,43 +82,60 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
         ledger.answer("undecided", "raced" if raced else "predicted", None, None, finished=True)
         return
     of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
-    found = measured(ledger, "confirm", arm, of_kind)
-    decision, why = decide(found, off_raced=off_raced, decided=first is None or first.settled)
-    if decision == "undecided" and first is not None and (second := _second(ledger, first, arm)) is not None:
+    found = measured(ledger, FIRST, arm, of_kind)
+    decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
+    tried_again = found.ruling in ("none", "open") and first is not None and decision == "undecided"
+    if tried_again and (second := _second(ledger, first, arm)) is not None:
         ledger.observer.note("the winner of the race was not confirmed; the next one is tried")
-        other = measured(ledger, "confirm-2", second, {})
+        other = measured(ledger, SECOND, second, {})
         if other.ruling == "gains":
             found, decision, why, of_kind = other, "speculate", "", {}
     _finish(ledger, decision, found, why, of_kind)
 
 
-def decide(found: Confirmed, *, off_raced: bool, decided: bool) -> tuple[Decision, str]:
-    """(decision, why it is open) by the confirmation of an arm. `off_raced`: plain decoding was ahead in the race, and
-    the arm is the best other one. `decided`: the race, where there was one, left one arm alone."""
+def shown_of(ledger: Ledger, first: Answered | None, arm: str) -> Shown:
+    """What is known of the arms that are not confirmed."""
+    if first is None:
+        others = [it for it in ledger.advice.fates if it.arm_id != arm]
+        return "open" if any(it.code in ("open", "no-room") for it in others) else "priced"
+    if first.decided:
+        return "raced"
+    return "settled" if first.settled or none_gains(first) else "open"
+
+
+def none_gains(first: Answered) -> bool:
+    """Whether each arm that is left was raced with an interval that ends below a gain of 2 %. To say so of all of them,
+    the own interval of each is enough (intersection-union test, see `analysis.answer`); no race was ended by it."""
+    ratios = [first.standing.ratios.get(number) for number in first.standing.alive if number]
+    return all(it is not None and ends(it)[1] <= 1 + MARGIN for it in ratios)
+
+
+def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision, str]:
+    """(decision, why it is open) by the confirmation of an arm, and what is shown of the others. `off_raced`: plain
+    decoding was ahead in the race, and the arm is the best other one."""
+    small = found.speedup is not None and found.speedup.point < 1 + MARGIN
     match found.ruling:
         case "invalid":
             return "undecided", "invalid"
         case "gains":
-            if not (off_raced and decided):
+            if not (off_raced and shown == "raced"):
                 return "speculate", ""
             # The race has shown that it is not faster by 2 %: of more than that, the two disagree.
-            small = found.speedup is not None and found.speedup.point < 1 + MARGIN
             return ("off", "") if small else ("undecided", "not-confirmed")
-        case "none" | "open" if not decided:
-            return "undecided", "budget"
         case "none":
-            return "off", ""
+            return ("undecided", "budget") if shown == "open" else ("off", "")
         case "open":
-            return ("off", "") if off_raced else ("undecided", found.why_open)
+            # The race is the proof then, and the confirmation does not speak against it.
+            return ("off", "") if off_raced and shown == "raced" and small else ("undecided", found.why_open)
 
 
 def _second(ledger: Ledger, first: Answered, arm: str) -> str | None:
-    """An arm to be tried after the winner; only where the race itself has shown that plain decoding is slower."""
-    ratios = {first.arms[number]: it.point for number, it in first.standing.ratios.items()}
-    rivals = [it for it in first.arms if it not in (arm, ledger.baseline.id) and ratios.get(it, 0.0) > 1]
+    """An arm to be tried after the winner: one that the race itself has shown to be faster than plain decoding."""
+    ratios = {first.arms[number]: it for number, it in first.standing.ratios.items()}
+    rivals = {it: ratio.point for it, ratio in ratios.items() if it != arm and ends(ratio)[0] > 1}
     if not first.standing.faster_than_plain or not rivals or ledger.left() < reserved_s(ledger):
         return None
-    return max(rivals, key=ratios.__getitem__)
+    return max(rivals, key=rivals.__getitem__)
 
 
 def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str]) -> Confirmed:
@@ -117,7 +143,7 @@ def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str]) ->
     arms = list(dict.fromkeys([arm, *of_kind.values()]))
     raced = ledger.fate(arm).raced
     least = least_units(1)
-    wanted = least if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS))
+    wanted = MOST_BLOCKS if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS))
     room = int(ledger.left() / (CONFIRMATION * ledger.plain_cell_s * (len(arms) + 1)))
     plan = Plan(
         "confirm",
@@ -132,7 +158,7 @@ def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str]) ->
         ),
     )
     ledger.carry_out(plan, thorough=True)
-    found = {it: confirmed(ledger.folder / name, it, ledger.advice.asked.goal) for it in arms}
+    found = {it: confirmed(ledger.folder, name, it, ledger.advice.asked.goal) for it in arms}
     ledger.set_fates(
         [
             it.model_copy(update={"confirmed": found[it.arm_id].speedup}) if it.arm_id in found else it
@@ -143,7 +169,7 @@ def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str]) ->
 
 
 def _finish(ledger: Ledger, decision: Decision, found: Confirmed, why: str, of_kind: Mapping[str, str]) -> None:
-    arm, place = found.arm_id, ledger.folder / ledger.advice.stages[-1].folder
+    arm, place = found.arm_id, ledger.folder / found.place
     won = decision == "speculate"
     fates = [
         it.model_copy(update={"code": "winner"})
@@ -164,15 +190,18 @@ def _finish(ledger: Ledger, decision: Decision, found: Confirmed, why: str, of_k
         by_kind=by_kind(place, arm, of_kind, ledger.advice.asked.goal),
         finished=True,
         why_undecided=why,
+        confirmation=found.place,
     )
 
 
-def confirmed(folder: Path, arm_id: str, goal: Goal) -> Confirmed:
-    """What a run folder says of one arm over its baseline. Raises `StoreError`."""
-    report = read_run(folder)
+def confirmed(folder: Path, place: str, arm_id: str, goal: Goal) -> Confirmed:
+    """What the confirmation `place` in an advice's folder says of one arm over its baseline. Raises `StoreError`."""
+    report = read_run(folder / place)
     found, verdict = _of(report, arm_id), report.headline(arm_id)
     speedup = None if found is None else speedup_of(found, goal)
-    return Confirmed(arm_id, speedup, None if found is None else found.tau, verdict, _ruling(speedup, verdict))
+    if speedup is not None and speedup.low is not None and place == SECOND:
+        speedup = simultaneous(speedup, 2)
+    return Confirmed(arm_id, speedup, None if found is None else found.tau, verdict, _ruling(speedup, verdict), place)
 
 
 def by_kind(folder: Path, advised: str, of_kind: Mapping[str, str], goal: Goal) -> tuple[OfKind, ...]:

@@ -7,7 +7,7 @@ by which a server adapts its drafts. Its flags are the controller: fixed lengths
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,33 +34,39 @@ _OWN = ("name", "policy", "p_min", "gamma_min")
 _LONGEST_NAME = 64
 
 
-def is_controller(arm: Arm, experiment: Experiment) -> bool:
-    """Whether something decides in this arm how long each draft is."""
+def is_controller(arm: Arm, arms: Mapping[str, Arm]) -> bool:
+    """Whether something decides in this arm how long each draft is; `arms` are those of its run, by id."""
     if arm.role != "speculative" or not arm.speculates or arm.synthetic_rates:
         return False
-    return bool(arm.policy or arm.p_min or arm.engine.extra_flags != experiment.engine.extra_flags)
+    return bool(arm.policy or arm.p_min or arm.engine.extra_flags != _plain_flags(arm, arms))
 
 
-def fixed_lengths(controller: Arm, arms: Sequence[Arm], experiment: Experiment) -> tuple[Arm, ...]:
+def fixed_lengths(controller: Arm, arms: Mapping[str, Arm]) -> tuple[Arm, ...]:
     """The arms that draft as a controller does, but always the same number of tokens; the shortest first."""
-    key = _drafts_like(controller, experiment)
+    key = _drafts_like(controller, arms)
     found = [
         arm
-        for arm in arms
+        for arm in arms.values()
         if arm.role == "speculative"
         and arm.gamma is not None
         and not arm.gamma_min
-        and not is_controller(arm, experiment)
-        and _drafts_like(arm, experiment) == key
+        and not is_controller(arm, arms)
+        and _drafts_like(arm, arms) == key
     ]
     return tuple(sorted(found, key=lambda arm: arm.gamma or 0))
 
 
-def _drafts_like(arm: Arm, experiment: Experiment) -> Arm:
+def _drafts_like(arm: Arm, arms: Mapping[str, Arm]) -> Arm:
     """What an arm and the fixed lengths that it is held against have in common."""
-    settings = arm.engine.model_copy(update={"extra_flags": experiment.engine.extra_flags})
+    settings = arm.engine.model_copy(update={"extra_flags": _plain_flags(arm, arms)})
     own = {"id": "", "gamma": None, "gamma_min": None, "p_min": None, "policy": None, "engine": settings}
     return arm.model_copy(update=own)
+
+
+def _plain_flags(arm: Arm, arms: Mapping[str, Arm]) -> tuple[str, ...]:
+    """The flags of its baseline: all others are its own."""
+    baseline = arms.get(arm.baseline_id or "")
+    return arm.engine.extra_flags if baseline is None else baseline.engine.extra_flags
 
 
 def with_fixed_lengths(loaded: LoadedExperiment, gammas: Sequence[int] = GAMMAS) -> LoadedExperiment:

@@ -71,7 +71,7 @@ def advise(
         raced = race(ledger)
         confirm(ledger, raced)
     except KeyboardInterrupt:
-        ledger.tell(finished=False, why_undecided="interrupted")
+        ledger.interrupted()
     return ledger.advice
 
 

@@ -36,7 +36,7 @@ class Elsewhere:
     """A choice as another program is told it."""
 
     line: tuple[str, ...]
-    """Words of the command; empty where the program cannot do it."""
+    """Words of the command; empty where the program cannot do it. It was not measured there, and is told as such."""
     notes: tuple[str, ...]
     """What has to be known about it."""
 
@@ -60,11 +60,13 @@ def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Els
         return Elsewhere(measured, ())
     if arm is not None and len(arm.methods) > 1 and program != "llama-cli":
         return Elsewhere((), (f"{program} drafts in one way at a time, not by {' + '.join(arm.methods)}",))
+    if not measured:
+        return Elsewhere((), ("the engine that measured does not say how it is served",))
     line = _WRITERS[program](arm, measured)
     if line is None:
-        method = "plain decoding" if arm is None else arm.methods[0]
+        method = "plain decoding" if arm is None else " + ".join(arm.methods)
         return Elsewhere((), (f"{program} has nothing like {method}, as far as its documentation says",))
-    notes = [f"not measured in {program}: a place to start, to be measured there"]
+    notes: list[str] = []
     if _TARGET in " ".join(line):
         notes.append(f"{_TARGET} and {_DRAFT} stand for the same models in its own format")
     if arm is not None and (lost := [name for name in _lost(arm) if name not in _HONOURED[program]]):

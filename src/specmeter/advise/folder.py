@@ -12,7 +12,7 @@ from specmeter.advise.files import read_advice, write_advice
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.defaults import name_of
 from specmeter.files import write_inside
-from specmeter.store.places import ADVICE_NAME, RUNS_FOLDER, find_advices, new_folder
+from specmeter.store.places import ADVICE_NAME, RUNS_FOLDER, find_advice, find_advices, new_folder
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import LeftOutDraft
@@ -40,13 +40,39 @@ def choose_folder(
             )
         return out, True
     for folder in () if new else reversed(find_advices(runs, name)):
-        try:
-            before = read_advice(folder)
-        except UsageError:
-            continue
-        if not before.finished and before.again_of is None and _same(before.asked, asked):
+        before = _readable(folder)
+        if before is not None and not before.finished and before.again_of is None and _same(before.asked, asked):
             return folder, True
     return new_folder(name, runs), False
+
+
+def choose_again(
+    before: str | None = None, *, out: Path | None = None, runs: Path = RUNS_FOLDER
+) -> tuple[Path, Path, bool]:
+    """(folder of an advice, folder to confirm it in anew, whether that was begun): the advice that is named, or the
+    latest that was finished; an unfinished confirmation of it is gone on with. Raises `StoreError` where there is none.
+    """
+    advices = {it: advice for it in find_advices(runs) if (advice := _readable(it)) is not None}
+    if before is not None:
+        older = find_advice(before, runs)
+    else:
+        older = next((it for it in reversed(advices) if advices[it].finished and advices[it].again_of is None), None)
+        if older is None:
+            raise StoreError(f"{runs}: holds no finished advice", fix="ask for one with `specmeter advise TARGET.gguf`")
+    if out is not None:
+        return older, out, (out / ADVICE_NAME).is_file()
+    name = f"again-{older.name}"
+    for folder in reversed(find_advices(runs, name)):
+        if folder in advices and not advices[folder].finished:
+            return older, folder, True
+    return older, new_folder(name, runs), False
+
+
+def _readable(folder: Path) -> Advice | None:
+    try:
+        return read_advice(folder)
+    except UsageError:
+        return None
 
 
 def _same(one: Asked, other: Asked) -> bool:

@@ -34,8 +34,8 @@ HASHED = (6, 8, 12, 16)
 """The same of `ngram-mod`, which looks up a hash: of few tokens it finds much that does not fit."""
 HITS = (1, 2)
 """How often `ngram-map-k4v` must have seen an n-gram."""
-PER_KIND = 2
-"""Prompts of each kind where none are named: one to search by and one to confirm with."""
+PER_KIND = {1: 6, 2: 4}
+"""Kinds that are asked for -> prompts of each, half to search by and half to confirm with; of more kinds 2."""
 MAX_TOKENS = 96
 """Generated for each prompt, unless something else is asked for."""
 _FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
@@ -60,7 +60,7 @@ def grid(asked: Asked, drafts: Sequence[str] = ()) -> LoadedExperiment:
     else:
         kinds = {"kinds": list(asked.kinds)} if asked.kinds else {}
         source = "bench" if asked.target.startswith("bench:") else "studies"
-        keys["workloads"] = [{"source": source, "per_kind": PER_KIND, **kinds}]
+        keys["workloads"] = [{"source": source, "per_kind": PER_KIND.get(len(asked.kinds), 2), **kinds}]
     plain = load({**keys, "arms": [{"method": "none"}]}, settings).experiment
     traits = kind_of(plain.engine.kind).traits
     return load({**keys, "arms": list(_arms(traits, has_drafts=bool(drafts)))}, settings)

@@ -204,7 +204,7 @@ class Ledger:
             speedup_of=arm_id if arm is None else None,
             verdict=verdict,
             draft=None if arm is None else self.whole.work.models.get(arm.draft or ""),
-            commands=self._commands(arm or self.baseline),
+            commands=self._commands(self.baseline if arm is None or _is_slower(decision, speedup) else arm),
             **{**usual, **more},
         )
 
@@ -214,6 +214,12 @@ class Ledger:
         self._book()
         write_advice(self.advice, self.folder)
         self.observer.told(self.advice)
+
+    def interrupted(self) -> None:
+        """Tell the best so far, which decides nothing."""
+        advice = self.advice
+        best = advice.arm or self.arms.get(advice.speedup_of or "")
+        self.tell(arm=best, speedup_of=None, decision="undecided", finished=False, why_undecided="interrupted")
 
     def _change(self, **changes: Any) -> None:
         self.advice = self.advice.model_copy(update=changes)
@@ -229,6 +235,11 @@ class Ledger:
     @property
     def _first_stage(self) -> str:
         return self.advice.stages[0].folder if self.advice.stages else self._timer.name if self._timer else ""
+
+
+def _is_slower(decision: Decision, speedup: Estimate | None) -> bool:
+    """Whether plain decoding is the better guess: nothing is decided, and the best arm so far is slower."""
+    return decision == "undecided" and speedup is not None and speedup.point <= 1
 
 
 def cell_s(store: RunReader, arm_id: str) -> float:

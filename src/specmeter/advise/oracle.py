@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations, with_doubt
 from specmeter.profile.arms import key_of, limits_of, wanted_key, why_not
 from specmeter.profile.figures import match_lengths
@@ -24,9 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from specmeter.analysis.request_table import RequestTable
-    from specmeter.experiments.experiment import Experiment
     from specmeter.profile.replay import Limits
-    from specmeter.record import Arm, Estimate
+    from specmeter.record import Arm, Estimate, Generation
     from specmeter.store import RunReader
 
     Floats = NDArray[np.float64]
@@ -39,6 +40,8 @@ class OracleTimes:
 
     longest: int
     """Longest draft that the oracle may choose."""
+    probed: bool
+    """Whether costs between the measured lengths have the shape of a step probe; else they lie on straight lines."""
     variance: float
     """Of the logarithm by which the time of one text differs from what the costs say."""
     df: int
@@ -78,7 +81,6 @@ class OracleTimes:
 
 def oracle_times(
     store: RunReader,
-    experiment: Experiment,
     table: RequestTable,
     numbers: Mapping[str, int],
     prompts: Ints,
@@ -88,20 +90,22 @@ def oracle_times(
     """The oracle beside a controller and its `fixed` lengths, on these prompts of the table; or why there is none, in
     words for a sentence. `numbers` are those of the arms. Raises `StoreError`."""
     traits = store.traits()
-    if (reason := why_not(fixed[0], traits=traits, generation=experiment.generation)) is not None:
+    generation = Experiment.model_validate_json(store.experiment_json, context=ON_RECORD).generation
+    if (reason := why_not(fixed[0], traits=traits, generation=generation)) is not None:
         return reason
     if controller.methods != ("draft-simple",):
         return "drafts do not come from a draft model alone"
-    if experiment.generation.temperature > 0:
+    if generation.temperature > 0:
         return "texts are sampled and differ from block to block"
     off = controller.baseline_id or ""
-    read = _read(store, experiment, [off, *(arm.id for arm in fixed), controller.id], fixed[0])
+    read = _read(store, generation, [off, *(arm.id for arm in fixed), controller.id], fixed[0])
     lengths = [read.get(table.prompts[int(prompt)]) for prompt in prompts]
     known = [it for it in lengths if it is not None]
     if len(known) < len(lengths):
-        said = store.profiled()
-        why = f" ({said.reason})" if said is not None and said.reason else ""
-        return f"the draft has not read {len(lengths) - len(known)} of {len(lengths)} texts{why}"
+        said, missing = store.profiled(), len(lengths) - len(known)
+        if said is not None and said.reason:
+            return f"the draft has not read {missing} of {len(lengths)} texts: {said.reason}"
+        return f"the draft has not read {missing} of {len(lengths)} texts"
     sides = [off, controller.id, *(arm.id for arm in fixed)]
     cells, ms = _whole_blocks(table, [numbers[it] for it in sides], prompts, [len(text) for text, _ in known])
     if not cells:
@@ -111,18 +115,21 @@ def oracle_times(
     relative = fixed_ms / (plain_ms / tokens)
     gammas = [arm.gamma or 1 for arm in fixed]
     walks = [fixed_walk(text, gamma, limits, longest=max(gammas)) for gamma in gammas for text, limits in known]
+    shape = _shape(store, fixed[0], max(gammas))
     try:
         typical = np.exp(np.log(relative).mean(axis=1))
-        whole = fit_costs(walks, typical.ravel().tolist(), gammas)
-        of_blocks = [fit_costs(walks, relative[:, block].ravel().tolist(), gammas) for block in range(len(cells))]
-    except UsageError as error:
-        return error.message
+        whole = fit_costs(walks, typical.ravel().tolist(), gammas, shape)
+        each = (relative[:, block].ravel().tolist() for block in range(len(cells)))
+        of_blocks = [fit_costs(walks, times, gammas, shape) for times in each]
+    except UsageError:
+        return "too little was measured to learn what steps cost"
     best = [best_walk(text, whole.costs, limits) for text, limits in known]
     paid = np.array([[walk.cost(fit.costs) for walk in best] for fit in of_blocks])
     kinds = np.zeros(len(table.prompts), dtype=np.int64)
     kinds[table.prompt] = table.kind
     return OracleTimes(
         longest=max(gammas),
+        probed=shape is not None,
         variance=whole.variance,
         df=max(1, len(walks) - whole.unknowns),
         cells=tuple(table.cells[cell] for cell in cells),
@@ -135,11 +142,11 @@ def oracle_times(
 
 
 def _read(
-    store: RunReader, experiment: Experiment, arm_ids: Sequence[str], like: Arm
+    store: RunReader, generation: Generation, arm_ids: Sequence[str], like: Arm
 ) -> dict[str, tuple[list[int], Limits]]:
     """Prompt -> (tokens that agree from every place of its text, what ends drafts there), as far as the draft has read
     a text of one of these arms, the first arm's first. `like` drafts as they all do."""
-    traits, generation = store.traits(), experiment.generation
+    traits = store.traits()
     profiles = {key_of(profile): profile for profile in store.profiles()}
     models = {model.name: model for model in store.models()}
     header = models[like.target].header
@@ -164,6 +171,21 @@ def _read(
             )
             found[prompt_id] = (rank, match_lengths(profile.matches), limits)
     return {prompt_id: (lengths, limits) for prompt_id, (_, lengths, limits) in found.items()}
+
+
+def _shape(store: RunReader, like: Arm, longest: int) -> list[float] | None:
+    """What steps of 0 .. `longest` drafts cost over a plain token, by the run's own probe; None without one.
+
+    Rounds beside a busy machine serve where there are no others: a session has steps of all lengths, and only their
+    proportions count.
+    """
+    for probe in store.probes():
+        if (probe.baseline_id, probe.draft, probe.engine) != (like.baseline_id, like.draft, like.engine):
+            continue
+        rounds = [it for it in (probe.rounds or probe.left_out) if set(range(1, longest + 1)) <= it.step_ms.keys()]
+        if rounds:
+            return [1.0, *(median(it.step_ms[d] / it.plain_ms for it in rounds) for d in range(1, longest + 1))]
+    return None
 
 
 def _texts(store: RunReader, arm_ids: Sequence[str]) -> Iterator[tuple[str, str, tuple[int, ...]]]:

@@ -140,13 +140,11 @@ def _with_room(ledger: Ledger, kept: Sequence[str]) -> tuple[list[str], int]:
         if blocks >= USUAL_BLOCKS or (count == 1 and blocks >= LEAST_BLOCKS):
             break
         count -= 1
-    if not count:
-        return [], 0
-    out = set(kept[count:])
+    out = set(kept[max(count, 1) :])  # the first one can be confirmed without a race
     ledger.set_fates(
         [it.model_copy(update={"code": "no-room"}) if it.arm_id in out else it for it in ledger.advice.fates]
     )
-    return list(kept[:count]), min(blocks, MOST_BLOCKS)
+    return list(kept[:count]), min(blocks, MOST_BLOCKS) if count else 0
 
 
 def _questions(ledger: Ledger, store: RunReader) -> list[Question]:

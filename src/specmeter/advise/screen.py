@@ -27,7 +27,7 @@ from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import Forecaster, drafting
 from specmeter.analysis.prediction.speedup import draw_costs, draw_speedup
 from specmeter.errors import SpecmeterError
-from specmeter.laboratory.evidence import Evidence, why_not_replayed
+from specmeter.laboratory.evidence import Evidence, probe_key, why_not_replayed
 from specmeter.laboratory.scout import Scout
 from specmeter.numbers.estimates import of_draws
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.analysis.prediction.forecast import Sources
     from specmeter.laboratory.run import Prepared
-    from specmeter.record import Arm, Estimate, Host
+    from specmeter.record import Arm, Estimate, Host, StepProbe
     from specmeter.store import RunReader, RunStore
     from specmeter.theory.arguments import Floats
 
@@ -47,6 +47,8 @@ LONGEST_PRICED = 16
 ARM = 0.015
 """Standard deviation of the logarithm by which an arm differs from its prediction beside what arms of one drafter
 share."""
+DISTURBED = 0.05
+"""The same where the probe of steps was taken beside other programs."""
 HAIR = 0.01
 """Neighbours predicted to be no further apart are as good as one another."""
 KINDS = 0.03
@@ -132,12 +134,21 @@ def look(whole: Prepared, store: RunReader, *, goal: Goal = "throughput") -> tup
         whole.identity,
         prompts={arm_id: frozenset(it.id for it in prompts) for arm_id, prompts in work.prompts.items()},
     )
-    evidence = Evidence(work, store)
-    forecaster.scout = evidence
+    forecaster.scout = _Evidence(work, store)
     forecaster.saw(store.requests())
     seen = _Seen(whole, store, goal)
     found = [_outlook(arm, forecaster, seen) for arm in work.arms.values() if arm.role == "speculative"]
     return tuple(sorted(found, key=lambda it: it.point, reverse=True))
+
+
+class _Evidence(Evidence):
+    """A screen goes on with what it has: rounds beside other programs say more than none, if less than calm ones."""
+
+    def price(self, arm: Arm) -> StepProbe | None:
+        probe = super().price(arm)
+        if probe is None or probe.rounds or not probe.left_out:
+            return probe
+        return probe.model_copy(update={"rounds": probe.left_out})
 
 
 class _Seen:
@@ -156,6 +167,9 @@ class _Seen:
                 if request.reply is not None and whole.work.arms[request.arm_id].role == "baseline":
                     timings = request.reply.timings
                     self._prompt_shares[request.arm_id, request.prompt_id] = (timings.prompt_ms, timings.predicted_ms)
+        self._disturbed = {
+            probe_key(it.baseline_id, it.draft, it.engine) for it in store.probes() if it.left_out and not it.rounds
+        }
         self._measured = {session.arm_id for session in store.sessions()}
         self._drafting: dict[tuple[str, str | None], float] = {
             (it.baseline_id, it.draft): fmean((one.drafting_ms or 0.0) / one.plain_ms for one in it.rounds)
@@ -166,6 +180,10 @@ class _Seen:
     def is_sample(self, arm: Arm, acceptance: Acceptance) -> bool:
         """Whether it was counted of another arm on the same prompts, and is only a sample of what this one does."""
         return isinstance(acceptance, Counted) and not acceptance.replayed and arm.id not in self._measured
+
+    def is_disturbed(self, arm: Arm) -> bool:
+        """Whether its costs were only measured beside other programs."""
+        return probe_key(arm.baseline_id or "", arm.draft, arm.engine) in self._disturbed
 
     def whole_time(self, arm: Arm, draws: Floats, prompts: frozenset[str] | None) -> Floats:
         """The speedup of whole answers, where that is the goal; a draft model reads the prompt as well."""
@@ -188,7 +206,8 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _Seen) -> Outlook:
         known = forecaster.sources(arm)
         if isinstance(known, str):
             return Outlook(arm, None, {}, known, None)
-        draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance))
+        disturbed = seen.is_disturbed(arm)
+        draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance), apart=DISTURBED if disturbed else ARM)
         draws, tau = draw.speedups(known.acceptance)
         for kind, prompts in seen.kinds.items():
             if (own := _on(prompts, known.acceptance)) is not None:
@@ -197,7 +216,7 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _Seen) -> Outlook:
     except SpecmeterError as error:
         return Outlook(arm, None, {}, error.message, None)
     draws = seen.whole_time(arm, draws, None)
-    basis = f"{known.acceptance_basis}; {known.cost_basis}"
+    basis = f"{known.acceptance_basis}; {known.cost_basis}" + (", beside other programs" if disturbed else "")
     return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
 
 
@@ -212,12 +231,12 @@ def _on(prompts: frozenset[str], acceptance: Acceptance) -> Counted | None:
 class _Draw:
     """An arm's costs, drawn jointly with those of all arms of the same baseline and drafter."""
 
-    def __init__(self, arm: Arm, known: Sources, *, sample: bool) -> None:
+    def __init__(self, arm: Arm, known: Sources, *, sample: bool, apart: float) -> None:
         shared = np.random.default_rng([SEED, crc32(f"{arm.baseline_id} {arm.draft}".encode())])
         self._gamma = arm.gamma or 1
         self._table = draw_costs(known.costs, self._gamma, by_model=arm.draft is not None, rng=shared)
         self._own = np.random.default_rng([SEED, crc32(arm.id.encode())])
-        self._apart = np.exp(ARM * self._own.standard_normal(DRAWS))
+        self._apart = np.exp(apart * self._own.standard_normal(DRAWS))
         self._apart[0] = 1.0
         self._sample = sample
 

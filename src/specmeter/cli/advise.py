@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from specmeter.advise.candidates import Candidates
     from specmeter.experiments.file import LoadedExperiment
 
-LATEST = "latest"
-
 
 class _Budget(click.ParamType[float]):
     """A duration, seconds."""
@@ -107,11 +105,10 @@ class _Advise(Command):
 @click.option(
     "--again",
     is_flag=False,
-    flag_value=LATEST,
+    flag_value="",
     metavar="[ADVICE]",
     help="Does an older advice still hold on this machine and build? Its folder; without one, the latest.",
 )
-@click.option("--wide", is_flag=True, help="Try threads, flash attention and types of the KV cache as well.")
 @setting_options(repeats=False)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change any other value; repeatable.")
 @click.option(
@@ -136,7 +133,6 @@ def command(
     program: str,
     from_file: str | None,
     again: str | None,
-    wide: bool,
     overrides: tuple[str, ...],
     out: Path | None,
     dry_run: bool,
@@ -173,7 +169,7 @@ def command(
 
     check_program(program)
     if again is not None:
-        given = [target, model, drafts, find, prompts, kinds, from_file, wide, overrides, dry_run, *settings.values()]
+        given = [target, model, drafts, find, prompts, kinds, from_file, overrides, dry_run, *settings.values()]
         if any(it not in (None, (), False) for it in given):
             raise UsageError(
                 "--again: asks what that advice asked, and nothing else goes with it", fix="leave the other options out"
@@ -190,7 +186,6 @@ def command(
         budget,
         goal,
         from_file,
-        wide,
         (*set_by(settings), *overrides),
     )
     if target is not None and model is not None:
@@ -232,16 +227,14 @@ def _advise(
 def _again(before: str, program: str, out: Path | None, *, offline: bool, details: bool, as_json: bool) -> int:
     from specmeter.advise.again import again
     from specmeter.advise.files import read_advice
+    from specmeter.advise.folder import choose_again
     from specmeter.cli.run import stop_like_ctrl_c
     from specmeter.show.terminal.advice_progress import AdviceProgress
     from specmeter.show.terminal.console import errors
-    from specmeter.store.places import find_advice, new_folder
 
-    folder = find_advice(before)
-    asked = read_advice(folder).asked
-    screen = errors()
-    into = out if out is not None else new_folder(f"again-{folder.name}")
-    screen.say(f"measuring {folder} again into {into}", wrap=False)
+    folder, into, resumed = choose_again(before or None, out=out)
+    screen, asked = errors(), read_advice(folder).asked
+    screen.say(f"{folder} again, {'going on in' if resumed else 'measuring into'} {into}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
     with observer.shown():
@@ -257,8 +250,8 @@ def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: 
     from specmeter.show.terminal.console import errors
 
     notes: tuple[str, ...] = ()
-    if program != MEASURED and MEASURED in found.commands:
-        elsewhere = written_for(program, found.arm, found.commands[MEASURED])
+    if program != MEASURED and found.decision != "undecided":
+        elsewhere = written_for(program, found.arm, found.commands.get(MEASURED, ()))
         notes = elsewhere.notes
         if elsewhere.line:
             found = found.model_copy(update={"commands": {**found.commands, program: elsewhere.line}})
@@ -307,7 +300,6 @@ def _asked(
     budget_s: float,
     goal: Goal,
     from_file: str | None,
-    wide: bool,
     changes: tuple[str, ...],
 ) -> Asked:
     """The question, with absolute paths. Raises `UsageError` for what does not go together."""
@@ -323,7 +315,6 @@ def _asked(
             "--find": find is not None,
             "--prompts": prompts,
             "--kind": kinds,
-            "--wide": wide,
         }
         if named := [option for option, value in options.items() if value]:
             raise UsageError(
@@ -353,7 +344,6 @@ def _asked(
         from_file=from_file if from_file is None or from_file in bundled() else str(Path(from_file).absolute()),
         budget_s=budget_s,
         goal=goal,
-        wide=wide,
         settings=changes,
     )
 

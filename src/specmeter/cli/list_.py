@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from specmeter.show.table import Tone
 
 _ENDLESS = 10_000
@@ -17,7 +19,7 @@ _ENDLESS = 10_000
 @click.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(as_json: bool) -> None:
-    """List the bundled experiments with their variants, and the runs under specmeter-runs/.
+    """List the bundled experiments with their variants, and the runs and advices under specmeter-runs/.
 
     \b
     Examples:
@@ -29,7 +31,7 @@ def command(as_json: bool) -> None:
     from specmeter.show.table import Cell, Row, Table, row, text
     from specmeter.show.terminal.console import output, say_json
     from specmeter.store import RunStore
-    from specmeter.store.places import find_runs
+    from specmeter.store.places import find_advices, find_runs
 
     experiments = bundled()
     runs: list[dict[str, str | int]] = []
@@ -50,11 +52,13 @@ def command(as_json: bool) -> None:
                 "started": started.isoformat(timespec="seconds") if started else "",
             }
         )
+    advices = [_advice(folder) for folder in find_advices()]
     if as_json:
         told = {
             "experiments": {name: experiment.description for name, experiment in experiments.items()},
             "variants": {name: experiment.variants for name, experiment in experiments.items()},
             "runs": runs,
+            "advices": advices,
         }
         say_json(told)
         return
@@ -67,6 +71,11 @@ def command(as_json: bool) -> None:
     screen = output()
     screen.table(Table("bundled", text("name", "what it is"), rows, "bundled experiments"), caption=True, heads=False)
     screen.line()
+    if advices:
+        told_of = [row(it["folder"], it["state"], it["started"], it.get("headline") or it["problem"]) for it in advices]
+        columns = text("folder", "state", "started", "answer")
+        output(_ENDLESS).table(Table("advices", columns, told_of, "advices"), caption=True)
+        screen.line()
     if not runs:
         screen.say("no runs yet; start with `specmeter run demo`")
         return
@@ -81,3 +90,22 @@ def command(as_json: bool) -> None:
     ]
     columns = text("folder", "state", "requests", "started")
     output(_ENDLESS).table(Table("runs", columns, listed, "runs"), caption=True)
+
+
+def _advice(folder: Path) -> dict[str, str]:
+    """An advice in a line, or what is wrong with its folder."""
+    from specmeter.advise.files import read_advice
+    from specmeter.errors import UsageError
+    from specmeter.show.advice_sentence import day, headline, names_of
+    from specmeter.show.words import words
+
+    try:
+        advice = read_advice(folder)
+    except UsageError as error:
+        return {"folder": str(folder), "state": "unreadable", "started": "", "problem": error.message}
+    return {
+        "folder": str(folder),
+        "state": "complete" if advice.finished else "unfinished",
+        "started": day(advice.made_at),
+        "headline": headline(advice, names_of(advice)).told(words("en")),
+    }

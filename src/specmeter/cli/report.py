@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from specmeter.errors import UsageError
 
-    from specmeter.show.page.document import Document
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from specmeter.show.figure import Figure
     from specmeter.show.page.study_document import StudyDocument
     from specmeter.show.words import Language
 
@@ -76,8 +79,8 @@ def command(
 ) -> None:
     """Write the results of RUN as one HTML page that opens offline, or as figures and tables for a paper.
 
-    RUN is a run folder or a study folder, the name of one under specmeter-runs/, or `latest` (the default: the latest
-    run). The page loads nothing from elsewhere. Figures need `pip install 'specmeter[figures]'`.
+    RUN is a run folder, a study folder or that of an advice, the name of one under specmeter-runs/, or `latest` (the
+    default: the latest run). The page loads nothing from elsewhere. Figures need `pip install 'specmeter[figures]'`.
 
     With --published, the page shows the numbers a document printed: which are impossible or implausible, what they say
     about each claim, and the document's tables and figures drawn from them.
@@ -94,9 +97,7 @@ def command(
     \b
     Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
     """
-    from specmeter.errors import UsageError
-    from specmeter.show.page.files import write_figures, write_page, write_study_page, write_study_tables, write_tables
-    from specmeter.show.page.page import document_figures
+    from specmeter.show.page.files import write_figures
     from specmeter.show.terminal.console import output
     from specmeter.show.words import LANGUAGES
 
@@ -109,46 +110,93 @@ def command(
         _list_published()
         return
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else LANGUAGES
-    document, studies, page = _read(run or "latest", published, probe)
+    shown = _published(published, probe, languages) if published else _named(run or "latest", probe, languages)
     written: list[Path] = []
     if figures is not None:
-        drawn = document_figures(document).values() if document else [it for study in studies for it in study.figures]
         asked = [part.strip() for part in formats.split(",")]
-        written += write_figures(drawn, figures, asked, width, languages)
+        written += write_figures(list(shown.figures()), figures, asked, width, languages)
     if tables is not None:
-        written += (
-            write_tables(document, tables, languages) if document else write_study_tables(studies, tables, languages)
-        )
+        written += shown.tables(tables)
     if figures is None and tables is None:
-        path, inside = out or page, out is None and published is None
-        written.append(
-            write_page(document, path, languages, inside=inside)
-            if document
-            else write_study_page(studies, path, languages, inside=inside)
-        )
+        written += shown.page(out or shown.place, out is None and published is None)
     output().say_all(map(str, written), wrap=False)
     if open_ and written:
         click.launch(written[0].resolve().as_uri())
 
 
-def _read(run: str, published: str | None, probe: Path | None) -> tuple[Document | None, Sequence[StudyDocument], Path]:
-    """(the run, or None; the studies where there is none; where the page goes unless another place is named)."""
-    from specmeter.errors import UsageError
+@dataclass(frozen=True)
+class _Shown:
+    """What can be written of something."""
+
+    figures: Callable[[], Iterable[Figure]]
+    tables: Callable[[Path], list[Path]]
+    page: Callable[[Path, bool], list[Path]]
+    """Given its place and whether that is inside the folder that it is of; the page first."""
+    place: Path
+    """Where the page goes unless another place is named."""
+
+
+def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> _Shown:
     from specmeter.show.page.document import read_document
-    from specmeter.show.page.study_document import published_documents, read_study
-    from specmeter.store.places import find_run, is_study
+    from specmeter.show.page.files import write_page, write_tables
+    from specmeter.show.page.page import document_figures
+    from specmeter.show.page.study_document import read_study
+    from specmeter.store.places import find_run, is_advice, is_study
     from specmeter.store.run import REPORT_NAME
     from specmeter.studies.folder import StudyFolder
 
-    folder = None if published else find_run(run)
-    if folder is not None and not is_study(folder):
-        return read_document(folder, probe=probe), (), folder / REPORT_NAME
+    folder = find_run(run)
+    if is_advice(folder):
+        _refuse_probe(probe, "an advice")
+        return _advice(folder, languages)
+    if is_study(folder):
+        _refuse_probe(probe, "a study")
+        return _studies((read_study(StudyFolder(folder)),), folder / REPORT_NAME, languages)
+    document = read_document(folder, probe=probe)
+    return _Shown(
+        lambda: document_figures(document).values(),
+        lambda to: write_tables(document, to, languages),
+        lambda path, inside: [write_page(document, path, languages, inside=inside)],
+        folder / REPORT_NAME,
+    )
+
+
+def _published(name: str, probe: Path | None, languages: Sequence[Language]) -> _Shown:
+    from specmeter.show.page.study_document import published_documents
+
+    _refuse_probe(probe, "a study")
+    return _studies(published_documents(name), Path(f"{name}-published.html"), languages)
+
+
+def _studies(studies: Sequence[StudyDocument], place: Path, languages: Sequence[Language]) -> _Shown:
+    from specmeter.show.page.files import write_study_page, write_study_tables
+
+    return _Shown(
+        lambda: [it for study in studies for it in study.figures],
+        lambda to: write_study_tables(studies, to, languages),
+        lambda path, inside: [write_study_page(studies, path, languages, inside=inside)],
+        place,
+    )
+
+
+def _advice(folder: Path, languages: Sequence[Language]) -> _Shown:
+    from specmeter.advise.examination import examined
+    from specmeter.advise.files import read_advice
+    from specmeter.show.page.advice_files import PAGE_NAME, write_advice_page, write_advice_tables
+    from specmeter.show.page.advice_page import all_figures
+
+    advice = examined(read_advice(folder), folder)
+    return _Shown(
+        lambda: all_figures(advice),
+        lambda to: write_advice_tables(advice, to, languages),
+        lambda path, inside: write_advice_page(advice, folder, path, languages, inside=inside),
+        folder / PAGE_NAME,
+    )
+
+
+def _refuse_probe(probe: Path | None, other: str) -> None:
     if probe is not None:
-        raise UsageError(f"--probe {probe}: belongs to a run, not to a study", fix="leave it out, or name a run")
-    if folder is not None:
-        return None, (read_study(StudyFolder(folder)),), folder / REPORT_NAME
-    assert published is not None
-    return None, published_documents(published), Path(f"{published}-published.html")
+        raise UsageError(f"--probe {probe}: belongs to a run, not to {other}", fix="leave it out, or name a run")
 
 
 def _list_published() -> None:

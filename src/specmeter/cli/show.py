@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command(name="show")
@@ -15,8 +20,8 @@ import click
 def command(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: bool, as_json: bool) -> int:
     """Show the results of RUN: the answer, rates, speedups with their intervals, and acceptance.
 
-    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished run is shown
-    as far as it has come.
+    RUN is a run folder, or the folder of an advice, the name of one under specmeter-runs/, or `latest` (the default:
+    the latest run). What is unfinished is shown as far as it has come.
 
     \b
     Examples:
@@ -30,10 +35,13 @@ def command(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: 
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run.
     """
     from specmeter.show.terminal.run import print_run
-    from specmeter.store.places import find_run
+    from specmeter.store.places import find_run, is_advice
 
+    folder = find_run(run)
+    if is_advice(folder):
+        return _advice(folder, everything=details, as_json=as_json, others=by_kind or by_prompt or positions)
     verdict = print_run(
-        find_run(run),
+        folder,
         as_json=as_json,
         everything=details,
         by_kind=by_kind,
@@ -41,3 +49,19 @@ def command(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: 
         with_positions=positions,
     )
     return 1 if verdict == "invalid" else 0
+
+
+def _advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
+    from specmeter.advise.examination import examined
+    from specmeter.advise.files import read_advice
+    from specmeter.errors import UsageError
+    from specmeter.show.terminal.advice import print_advice
+
+    if others:
+        raise UsageError(
+            f"{folder}: is an advice, which has no --by-kind, --by-prompt or --positions",
+            fix=f"show one of its runs: `specmeter show {folder / 'confirm'} --by-kind`",
+        )
+    advice = examined(read_advice(folder), folder)
+    print_advice(advice, folder, as_json=as_json, everything=everything)
+    return 1 if advice.verdict == "invalid" else 0

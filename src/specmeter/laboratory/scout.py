@@ -106,7 +106,7 @@ class Scout(Evidence):
                 with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
                     for it in self._rounds(baseline_id, ways, prompts, Path(folder)):
                         rounds.append(it)  # noqa: PERF402  # what was measured before an engine fails is kept
-                failure = "" if rounds else self._too_long
+                failure = "" if rounds else "a probe would take more than a tenth of the run's time"
         except (EngineError, ExperimentError) as error:
             failure = error.message
         ended_at = self._engine.clock()
@@ -114,12 +114,6 @@ class Scout(Evidence):
             self._probe(baseline_id, arm, prompts, [it[index] for it in rounds], failure, started_at, ended_at)
             for index, arm in enumerate(ways)
         ]
-
-    @property
-    def _too_long(self) -> str:
-        if self._allowance_s is None:
-            return "a probe would take more than a tenth of the run's time"
-        return "a probe would take more time than it may"
 
     def _probe(
         self,
@@ -212,12 +206,14 @@ class Scout(Evidence):
         return (loading + (prompts + 1) * reading + prompts * steps * plain_ms) * (1 + len(ways)) / 1000
 
     def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> list[Prompt]:
-        """The baseline's shortest prompt of each kind, as many as a round has the time for; none where it has not."""
+        """The baseline's shortest prompt of each kind, as many as a round has the time for; none where it has not, but
+        one where there is an allowance: that is there to be used."""
         kinds: dict[str, Prompt] = {}
         for prompt in sorted(self._work.prompts[baseline_id], key=lambda it: len(it.text)):
             kinds.setdefault(prompt.kind, prompt)
         prompts, left = list(kinds.values())[:_PROMPTS], self._allowance(baseline_id)
-        while prompts and ways and self._expected(baseline_id, ways, len(prompts)) > left:
+        least = 0 if self._allowance_s is None else 1
+        while len(prompts) > least and ways and self._expected(baseline_id, ways, len(prompts)) > left:
             prompts.pop()
         return prompts
 

@@ -101,8 +101,8 @@ def other_than_language_model(metadata: Metadata) -> str | None:
     kind = "mmproj" if metadata.architecture == "clip" else metadata.text("general.type")
     if kind in _NOT_MODELS:
         return _NOT_MODELS[kind]
-    if metadata.architecture in _NOT_CAUSAL:
-        return _NOT_CAUSAL[metadata.architecture]
+    if (other := _NOT_CAUSAL.get(metadata.architecture or "")) is not None:
+        return other
     if metadata.flag(".attention.causal") is False:
         return "a model without causal attention"
     if metadata.integer(".pooling_type"):

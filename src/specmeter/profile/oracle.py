@@ -13,8 +13,10 @@ D tokens can pay less at these costs.
 
 What steps cost is learnt from fixed lengths that were measured beside plain decoding (`fit_costs`): the replay says how
 many steps of each length a fixed length took on each text, the clock says what they took together, and c and r are the
-non-negative least squares solution, c on straight lines between the measured lengths and c(0) = 1 by definition. So
-whatever a step holds beside forwards is in its cost, as it is when drafts are accepted, in the same minutes.
+non-negative least squares solution, with c(0) = 1 by definition. So whatever a step holds beside forwards is in its
+cost, as it is when drafts are accepted, in the same minutes. Between the measured lengths c follows the shape of a step
+probe, where there is one: kernels are made for some numbers of rows, and four may be cheaper than three. What lies on
+straight lines there is c over that shape, else c itself.
 """
 
 from __future__ import annotations
@@ -139,11 +141,14 @@ class Fit:
         return float(self.residuals @ self.residuals) / max(1, len(self.residuals) - self.unknowns)
 
 
-def fit_costs(walks: Sequence[Walk], measured: Sequence[float], gammas: Sequence[int]) -> Fit:
+def fit_costs(
+    walks: Sequence[Walk], measured: Sequence[float], gammas: Sequence[int], shape: Sequence[float] | None = None
+) -> Fit:
     """c, and r where there are replays, from what `walks` of fixed lengths `gammas` took: `measured`, in plain tokens.
 
-    r is a straight line in the tokens accepted. Relative errors are made small, so long texts count no more than
-    short ones. Raises `UsageError` where there are fewer walks than unknowns.
+    `shape` is c(d) for d = 0 .. D up to a factor that changes slowly with d. r is a straight line in the tokens
+    accepted. Relative errors are made small, so long texts count no more than short ones. Raises `UsageError` where
+    there are fewer walks than unknowns.
     """
     from scipy.optimize import nnls  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
@@ -151,6 +156,8 @@ def fit_costs(walks: Sequence[Walk], measured: Sequence[float], gammas: Sequence
     length = len(walks[0].drafted) if walks else 0
     steps = np.arange(length, dtype=np.float64)
     weights = np.stack([np.interp(steps, knots, unit) for unit in np.eye(len(knots))], axis=1)
+    if shape is not None:
+        weights = weights * np.array(shape)[:, np.newaxis]
     counts = np.array([walk.drafted for walk in walks]).reshape(len(walks), length)
     replays = np.array([walk.again for walk in walks]).reshape(len(walks), length)
     times = np.array(measured, dtype=np.float64)

@@ -151,7 +151,7 @@ class Arm(Record):
     """Readable and unique within the experiment, for example `moe/draft-simple/small/g8`."""
     target: str
     """Name of the target in the experiment."""
-    methods: tuple[MethodName, ...] = (PLAIN,)
+    methods: Annotated[tuple[MethodName, ...], Field(min_length=1)] = (PLAIN,)
     """One method, or several combined where the engine allows that."""
     draft: str | None = None
     """Name of the draft model in the experiment."""

@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from specmeter.advise.confirm import SECOND
+from specmeter.advise.elsewhere import MEASURED, PROGRAMS, written_for
+from specmeter.engines import Launch
+from specmeter.engines.kinds import serving_command
 from specmeter.numbers.margin import MARGIN
 from specmeter.show.names import Names
 from specmeter.show.table import TONES, Phrase, Tone
@@ -18,7 +23,6 @@ from specmeter.text import brackets, duration, estimated, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from specmeter.advise.advice import Advice, Fate, OfKind, StageRun
     from specmeter.record import Estimate
@@ -27,8 +31,6 @@ _STAGES = {"predicted": "screen", "raced": "race", "confirmed": "confirm"}
 """Stage that measured what an answer rests on."""
 _LEFT_OUT = ("cannot-gain", "cannot-win", "as-good", "no-room", "failed", "open")
 """Fates of arms that were not raced, in the order in which they are told."""
-MEASURED = "llama-server"
-"""Program whose command lines were measured; those of others were not run."""
 _SHORT = 6
 """Configurations that are told without a race, the most promising first."""
 
@@ -53,8 +55,13 @@ def target_of(advice: Advice) -> str:
 
 def stage_of(advice: Advice) -> StageRun | None:
     """The stage that the answer rests on, as it was carried out last."""
-    wanted = _STAGES[advice.basis]
-    return next((it for it in reversed(advice.stages) if it.stage == wanted), None)
+    return stage_of_basis(advice, advice.basis)
+
+
+def stage_of_basis(advice: Advice, basis: str) -> StageRun | None:
+    """The stage that predicted, raced or confirmed, as it was carried out last."""
+    named = advice.confirmation if basis == "confirmed" else ""
+    return next((it for it in reversed(advice.stages) if it.stage == _STAGES[basis] and named in ("", it.folder)), None)
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
@@ -69,14 +76,24 @@ def headline(advice: Advice, names: Names) -> Phrase:
     has_number = len(said) > 1
     if advice.again is not None:
         return _again(advice, said)
-    if advice.decision == "undecided" and (advice.basis != "predicted" or advice.why_undecided):
+    if is_open(advice):
         said["why"] = _why_undecided(advice)
+        if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
+            return Phrase("advised.undecided_slower", said)
         return Phrase("advised.undecided" if has_number else "advised.undecided_none", said)
     if advice.basis == "predicted" and has_number:
-        return Phrase(f"advised.predicted.{'off' if advice.decision == 'off' else 'speculate'}", said)
+        return Phrase(f"advised.predicted.{advice.decision}", said)
     if advice.decision == "off":
         return Phrase("advised.off" if has_number else "advised.off_none", said)
     return Phrase("advised.speculate", said) if has_number else _nothing(advice, said)
+
+
+def is_open(advice: Advice) -> bool:
+    """Whether it is told as undecided: it is, or it was interrupted before anything was confirmed. What the screen
+    alone predicts is told as such."""
+    stopped = advice.why_undecided == "interrupted" and advice.basis != "confirmed"
+    waits = advice.basis == "predicted" and not advice.why_undecided and advice.speedup is not None
+    return stopped or (advice.decision == "undecided" and not waits)
 
 
 def best_of(advice: Advice) -> str | None:
@@ -116,14 +133,16 @@ def _rests(advice: Advice) -> Phrase:
     stage = stage_of(advice)
     if advice.basis == "predicted":
         return Phrase("advised.rests.predicted")
+    unsettled = is_open(advice) or (advice.again is not None and advice.again.holds != "holds")
+    basis = "measured" if advice.basis == "confirmed" and unsettled else advice.basis
     if stage is None or not stage.blocks or (advice.basis == "confirmed" and not stage.prompts):
-        return Phrase(f"advised.rests.{advice.basis}_short")
+        return Phrase(f"advised.rests.{basis}_short")
     other = "other" if advice.held_out else "same"
     said: dict[str, object] = {
         "prompts": _counted(f"prompts.{other}", stage.prompts),
         "blocks": _counted("blocks", stage.blocks),
     }
-    return Phrase(f"advised.rests.{advice.basis}", said)
+    return Phrase(f"advised.rests.{basis}", said)
 
 
 def _counted(name: str, count: int) -> Phrase:
@@ -149,16 +168,36 @@ def _of_kind(it: OfKind, names: Names) -> Phrase:
 
 
 def commands(advice: Advice) -> dict[str, tuple[str, ...]]:
-    """Program -> its command line to paste; none where the numbers are false."""
-    if advice.verdict == "invalid":
+    """Program -> its command line to paste; none where the numbers are false.
+
+    The record may be a stranger's, and whoever reads it may paste. So the line that was measured starts the program of
+    the engine, and those for other programs are written anew.
+    """
+    own = next((it for it in advice.commands if _is_measured(advice, it)), None)
+    if own is None or advice.verdict == "invalid":
         return {}
-    return {program: command for program, command in advice.commands.items() if command}
+    lines = {own: advice.commands[own]}
+    for program in PROGRAMS if own == MEASURED else ():
+        if program in advice.commands and program not in lines:
+            lines[program] = written_for(program, advice.arm, lines[own]).line
+    return {program: line for program, line in lines.items() if line}
+
+
+def _is_measured(advice: Advice, program: str) -> bool:
+    """Whether a line is that of the engine that measured: another author's engine says so only where it measured."""
+    if advice.commands[program][:1] != (program,):
+        return False
+    arm = advice.arm or advice.baseline
+    if program == MEASURED or arm is None or advice.target is None or advice.engine is None:
+        return program == MEASURED
+    line = serving_command(advice.engine.kind, Launch(arm, advice.target, advice.draft, Path()), ())
+    return line is not None and line[0] == program
 
 
 def would_decide(advice: Advice, folder: Path) -> Phrase | None:
     """What would decide an undecided advice."""
     name = f"advised.decide.{advice.why_undecided or 'unfinished'}"
-    if advice.decision != "undecided" or name not in TEXT:
+    if not is_open(advice) or name not in TEXT:
         return None
     return Phrase(name, {"budget": _budget(advice), "folder": _stage_folder(advice, folder)})
 
@@ -239,7 +278,8 @@ def fate_in_short(fate: Fate, advice: Advice) -> Phrase:
 def _winner(advice: Advice) -> str:
     if advice.decision == "off":
         return "winner_off"
-    return "winner" if advice.decision == "speculate" and advice.basis != "predicted" else "winner_so_far"
+    settled = advice.decision == "speculate" and advice.basis == "confirmed" and not is_open(advice)
+    return "winner" if settled else "winner_so_far"
 
 
 def about_numbers(advice: Advice) -> list[Phrase]:
@@ -250,7 +290,7 @@ def about_numbers(advice: Advice) -> list[Phrase]:
 
 def _intervals(advice: Advice) -> Phrase:
     if any(fate.confirmed is not None for fate in advice.fates):
-        return Phrase("advised.intervals")
+        return Phrase("advised.intervals" if any(fate.raced for fate in advice.fates) else "advised.intervals.alone")
     raced = any(is_compared(fate) for fate in advice.fates)
     return Phrase("advised.intervals.raced" if raced else "advised.intervals.predicted")
 
@@ -263,20 +303,23 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
     models = [it for it in (advice.target, advice.draft) if it is not None]
     if any(model.simulated for model in models):
         yield Note(Phrase("advised.note.simulated"), "strong")
-    if advice.verdict in ("invalid", "suspect"):
+    if advice.why_undecided == "changed":
+        yield Note(Phrase("advised.note.changed_since"), "bad")
+    elif advice.verdict in ("invalid", "suspect"):
         place: dict[str, object] = {"folder": _stage_folder(advice, folder)}
         yield Note(Phrase(f"advised.note.{advice.verdict}", place), TONES[advice.verdict])
     if advice.again is not None:
         changes = [Note(_changed(it.what, it.before, it.now), "doubtful") for it in advice.again.changed]
         yield from changes or [Note(Phrase("advised.note.unchanged"))]
-    if not advice.finished and advice.decision != "undecided":
+    if not advice.finished and not is_open(advice):
         yield Note(Phrase("advised.note.unfinished"), "doubtful")
     if advice.basis == "confirmed" and not advice.held_out:
         yield Note(Phrase("advised.note.same_prompts"), "doubtful")
+    if advice.basis == "confirmed" and advice.confirmation == SECOND:
+        yield Note(Phrase("advised.note.second"))
     missed = sum(fate.code == "no-room" for fate in advice.fates)
     if missed:
-        said: dict[str, object] = {"count": missed, "budget": _budget(advice)}
-        yield Note(Phrase("advised.note.no_room.one" if missed == 1 else "advised.note.no_room", said), "doubtful")
+        yield Note(_counted("note.no_room", missed))
     for fate in advice.fates:
         if fate.code == "failed" and fate.why:
             yield Note(Phrase("advised.note.failed", {"method": names[fate.arm_id], "why": fate.why}), "doubtful")
@@ -292,7 +335,7 @@ def _changed(what: str, before: str, now: str) -> Phrase:
 
 def what_next(advice: Advice) -> Phrase | None:
     """When to measure again; nothing while it is not decided, which says itself what to do."""
-    if advice.decision == "undecided" or not advice.finished:
+    if is_open(advice) or not advice.finished:
         return None
     stale = advice.again is not None and advice.again.holds == "does-not-hold"
     return Phrase("advised.renew" if stale else "advised.measure_again")

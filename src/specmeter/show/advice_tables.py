@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
     from specmeter.show.names import Names
 
-_HEADINGS = {"predicted": "expected", "raced": "raced", "confirmed": "confirmed"}
+HEADINGS = {"predicted": "expected", "raced": "raced", "confirmed": "confirmed"}
 """Field of a fate -> the column that shows it."""
 
 
 def compared(advice: Advice, names: Names) -> Table:
     """The short table: predicted, raced and confirmed speedups of what was compared, and its fate in a word."""
     fates = shown_fates(advice)
-    stages = [stage for stage in _HEADINGS if any(getattr(fate, stage) is not None for fate in fates)]
+    stages = [stage for stage in HEADINGS if any(getattr(fate, stage) is not None for fate in fates)]
     rows = [
         row(
             Cell(names[fate.arm_id], id=fate.arm_id),
@@ -34,16 +34,16 @@ def compared(advice: Advice, names: Names) -> Table:
         plain = Cell(names[advice.baseline.id], id=advice.baseline.id)
         told = Phrase("advised.short.winner" if advice.basis != "predicted" else "advised.short.winner_so_far")
         rows.insert(0, row(plain, *empty, told, tone="strong"))
-    columns = (Column("arm"), *(Column(_HEADINGS[stage], "number", narrow="point") for stage in stages), Column("fate"))
+    columns = (Column("arm"), *(Column(HEADINGS[stage], "number", narrow="point") for stage in stages), Column("fate"))
     return Table("advised", columns, rows)
 
 
 def grid(advice: Advice, names: Names) -> Table:
     """Every arm with its prediction, what it was measured at, and its fate with the numbers behind it."""
-    stages = [stage for stage in _HEADINGS if any(getattr(fate, stage) is not None for fate in advice.fates)]
+    stages = [stage for stage in HEADINGS if any(getattr(fate, stage) is not None for fate in advice.fates)]
     columns = (
         Column("arm"),
-        *(Column(_HEADINGS[stage], "number", narrow="point" if stage == "predicted" else "drop") for stage in stages),
+        *(Column(HEADINGS[stage], "number", narrow="point" if stage == "predicted" else "drop") for stage in stages),
         Column("fate"),
     )
     return Table("grid", columns, [_of(fate, advice, names, stages) for fate in advice.fates])

@@ -9,6 +9,7 @@ from specmeter.advise.certify import ALL, FLOOR
 from specmeter.show.names import Names
 from specmeter.show.table import Cell, Column, Phrase, Table, Tone, estimated, row
 from specmeter.text import estimated as told
+from specmeter.text import percent
 
 if TYPE_CHECKING:
     from specmeter.advise.certify import Certification, Certified, Held
@@ -25,8 +26,10 @@ def names_of(found: Certification) -> Names:
 
 def sentence(controller: Certified, words: Words, names: Names) -> str:
     """The ruling: never below, the best fixed length, the oracle; no more than the intervals hold."""
-    whole = "; ".join(_parts(controller, words)) if words.language == "en" else "；".join(_parts(controller, words))
-    return words("certify.said", name=names.in_full(controller.arm_id, words), ruling=whole)
+    ruling, *others = _parts(controller, words)
+    for other in others:
+        ruling = words("certify.also", one=ruling, other=other)
+    return words("certify.said", name=names.in_full(controller.arm_id, words), ruling=ruling)
 
 
 def _parts(controller: Certified, words: Words) -> Iterator[str]:
@@ -69,3 +72,15 @@ def _best(held: Held, gammas: dict[str, int | None]) -> Cell:
     count = gammas[held.best]
     values: dict[str, object] = {"count": count, "number": f"{held.best_over_off.point:.2f}"}
     return Cell(Phrase("certify.length.one" if count == 1 else "certify.length", values), held.best_over_off.point)
+
+
+def notes(controller: Certified) -> Iterator[Phrase]:
+    """What must be known beside the table: what the oracle is, or why there is none, and what was left out."""
+    if controller.no_oracle:
+        yield Phrase("certify.no_oracle", {"why": controller.no_oracle})
+    elif controller.unexplained is not None and controller.rows:
+        within = percent(controller.unexplained, 1)
+        key = "certify.is_oracle" if controller.probed else "certify.is_oracle.lines"
+        yield Phrase(key, {"longest": controller.longest, "within": within})
+    if left := len(controller.left_out):
+        yield Phrase("certify.left_out.one" if left == 1 else "certify.left_out", {"count": left})

@@ -18,6 +18,8 @@ from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from specmeter.record import Estimate
     from specmeter.show.page.document import Document
     from specmeter.show.style import Palette
@@ -83,10 +85,35 @@ def _colour(speedup: Estimate | None) -> Datum:
     """The class of a speedup, and the text of its cell: with an arrow where its interval lies on one side of 1."""
     if speedup is None:
         return {"heat": None, "cell": None}
-    steps = sum(abs(log(speedup.point)) >= log(step) for step in _STEPS)
     arrow = "▲ " if above(speedup, 1) else "▼ " if below(speedup, 1) else ""
-    place = len(HEAT) // 2 + (steps if speedup.point > 1 else -steps)
-    return {"heat": str(place), "cell": f"{arrow}{speedup.point:.2f}×"}
+    return {"heat": heat(speedup.point), "cell": f"{arrow}{speedup.point:.2f}×"}
+
+
+def heat(speedup: float) -> str:
+    """The class of a speedup: its place among the colours from loss to gain."""
+    steps = sum(abs(log(speedup)) >= log(step) for step in _STEPS)
+    return str(len(HEAT) // 2 + (steps if speedup > 1 else -steps))
+
+
+def by_length(lengths: Sequence[int], one: Words) -> Spec:
+    """Encoding of draft lengths, a column each."""
+    return {
+        "field": "gamma",
+        "type": "ordinal",
+        "scale": {"domain": list(lengths)},
+        "title": one("axis.gamma"),
+        "axis": {"labelAngle": 0, "domain": False, "ticks": False},
+    }
+
+
+def heated(palette: Palette, at: Spec) -> Spec:
+    """A layer of cells, coloured by their class."""
+    scale = {"domain": [str(place) for place in range(len(HEAT))], "range": list(palette.heat)}
+    return {
+        "transform": [{"filter": "isValid(datum.heat)"}],
+        "mark": {"type": "rect", "stroke": palette.paper, "strokeWidth": 2},
+        "encoding": {**at, "color": {"field": "heat", "type": "nominal", "scale": scale, "legend": None}},
+    }
 
 
 def _drawing(cells: list[Datum], target: str) -> Draw:
@@ -94,20 +121,8 @@ def _drawing(cells: list[Datum], target: str) -> Draw:
 
     def draw(one: Words, palette: Palette) -> Spec:
         row = f"row_{one.language}"
-        x: Spec = {
-            "field": "gamma",
-            "type": "ordinal",
-            "scale": {"domain": lengths},
-            "title": one("axis.gamma"),
-            "axis": {"labelAngle": 0, "domain": False, "ticks": False},
-        }
+        x = by_length(lengths, one)
         y = rows(cells, row)
-        colour: Spec = {
-            "field": "heat",
-            "type": "nominal",
-            "scale": {"domain": [str(place) for place in range(len(HEAT))], "range": list(palette.heat)},
-            "legend": None,
-        }
         tips = [
             *tooltip(one, (f"named_{one.language}", "column.arm")),
             *tooltip(one, *((("kind", "column.kind"),) if any("kind" in cell for cell in cells) else ())),
@@ -118,11 +133,7 @@ def _drawing(cells: list[Datum], target: str) -> Draw:
             "title": {"text": target, "anchor": "start", "fontSize": 13, "color": palette.ink, "font": palette.font},
             "height": {"step": 34},
             "layer": [
-                {
-                    "transform": [{"filter": "isValid(datum.heat)"}],
-                    "mark": {"type": "rect", "stroke": palette.paper, "strokeWidth": 2},
-                    "encoding": {**at, "color": colour},
-                },
+                heated(palette, at),
                 *(_stroke(x, y, palette, verdict, up=up) for verdict, up in _STRUCK),
                 {
                     "transform": [{"filter": "isValid(datum.cell)"}],

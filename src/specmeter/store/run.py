@@ -69,6 +69,7 @@ REPORT_NAME = "report.html"
 LOGS_NAME = "logs"
 _OURS = {LOCK_NAME, EXPERIMENT_NAME, LOGS_NAME, *DATABASE_FILES}
 _CHANGES_SHOWN = 10
+_STAGES_NAMED = 4
 _FINDINGS_SHOWN = 1_000
 """More findings than these are left out of certificate.json; the database and exports have all of them."""
 
@@ -144,7 +145,10 @@ class RunStore(RunReader):
             raise StoreError(f"{folder}: {problem}", fix="name a folder made by `specmeter run`")
         path = folder / DATABASE_NAME
         if not path.is_file() and not is_link(path):
-            raise StoreError(f"{folder}: is not a run folder (no {DATABASE_NAME})", fix="name the folder that has it")
+            fix = "name the folder that has it"
+            if stages := sorted(it.parent.name for it in folder.glob(f"*/{DATABASE_NAME}"))[:_STAGES_NAMED]:
+                fix = f"name one of the runs in it: {', '.join(str(folder / it) for it in stages)}"
+            raise StoreError(f"{folder}: is not a run folder (no {DATABASE_NAME})", fix=fix)
         if not is_run(folder):
             raise StoreError(
                 f"{folder}: the run was stopped before it began", fix="start it again with `specmeter run`"

@@ -1,12 +1,16 @@
 """An engine as another author would write it: a small real one, whose target says a word again and again.
 
-It repeats the last word of the prompt, one token per character and a millisecond per forward. The method `parrot`
-drafts what came `stride` tokens ago. `toy` counts what it does; `shy` does the same and tells nothing of it.
+It repeats the last word of the prompt, one token per character. The method `parrot` drafts what came `stride` tokens
+ago. `toy` counts what it does; `shy` does the same and tells nothing of it.
+
+Its clock is one of its own: a forward takes a millisecond, a tenth more for each token drafted, and by chance up to 5 %
+more. By the machine's clock a millisecond of sleep takes ten while others work, and the speed-up would be theirs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 import time
 from itertools import count
 from pathlib import Path
@@ -29,7 +33,7 @@ from specmeter.record import (
     Timings,
 )
 
-STEP_S = 0.001
+FORWARD_MS, DRAFTED_MS, CHANCE = 1.0, 0.1, 0.05
 
 
 class Options(Record):
@@ -90,26 +94,22 @@ class ToySession(EngineSession):
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
         if not self.alive:
             raise EngineDiedError("the toy has ended", fix="start it again")
-        started = time.perf_counter()
         wanted, room = prompt.max_tokens or generation.max_tokens, self.arm.engine.context
         if len(utf8(prompt.text).decode()) + wanted > room:
             raise EngineProtocolError(f"there is room for {room} tokens", fix="raise engine.context")
         said = self._says(prompt, wanted)
-        time.sleep(STEP_S)
-        prompt_ms = 1e3 * (time.perf_counter() - started)
+        now = prompt_ms = _forward(0)
         arrivals, steps, done = [prompt_ms], list[Step](), 1
         while done < len(said):
-            time.sleep(STEP_S)
             gamma = min(self.arm.gamma or 4, len(said) - done - 1) if self.arm.speculates else 0
             drafted = [said[at - self.options.stride] for at in range(done, done + gamma) if at >= self.options.stride]
             accepted = 0
             while accepted < len(drafted) and drafted[accepted] == said[done + accepted]:
                 accepted += 1
-            now = 1e3 * (time.perf_counter() - started)
+            now += _forward(len(drafted))
             steps.append(Step(drafted=len(drafted), accepted=accepted, at_ms=now))
             arrivals += [now] * (accepted + 1)
             done += accepted + 1
-        wall_ms = 1e3 * (time.perf_counter() - started)
         counted = "drafts" in self.tells
         return Reply(
             text="".join(map(chr, said)),
@@ -119,12 +119,12 @@ class ToySession(EngineSession):
                 prompt_n=len(prompt.text),
                 prompt_ms=prompt_ms,
                 predicted_n=len(said),
-                predicted_ms=wall_ms - prompt_ms,
+                predicted_ms=now - prompt_ms,
                 draft_n=sum(step.drafted for step in steps) if counted else None,
                 draft_n_accepted=sum(step.accepted for step in steps) if counted else None,
             ),
             counters={"n_decode_total": len(steps) + 1} if "forwards" in self.tells else {},
-            wall_ms=wall_ms,
+            wall_ms=now,
             ttft_ms=prompt_ms if "arrivals" in self.tells else None,
             arrival_ms=tuple(arrivals) if "arrivals" in self.tells else (),
             steps=tuple(steps) if "steps" in self.tells else (),
@@ -168,6 +168,13 @@ class ToySession(EngineSession):
     def close(self) -> None:
         self.alive = False
         self.waiting.clear()
+
+
+def _forward(drafted: int) -> float:
+    """Its ms; no less time passes."""
+    ms = (FORWARD_MS + DRAFTED_MS * drafted) * random.uniform(1, 1 + CHANCE)
+    time.sleep(ms / 1e3)
+    return ms
 
 
 def model(options: Options, name: str, reference: str) -> ModelIdentity:  # noqa: ARG001

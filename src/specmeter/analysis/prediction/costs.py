@@ -57,6 +57,13 @@ STEPS = 0.02
 memory lies otherwise, the machine drifts. Seen in sessions of an MoE with gamma 1, 4 and 16, plain and drafting."""
 STEP = 0.01
 """The same of one length of draft in one session, beside that."""
+ROUGH = 0.03
+"""The same of how costs of three lengths in a row depart from a line. Rougher ones are noise: beside other work there
+is more than `STEP` of it, above all where a length was timed once."""
+CALM = 2 * STEP
+"""Costs with less noise than this are taken as they are."""
+_FEW = 5
+"""Of fewer lengths it cannot be told what is noise."""
 LATER = 0.018
 """The same of a measured speedup, over some blocks of both its arms: two means of about three sessions each."""
 UNKNOWN = 0.05
@@ -219,16 +226,23 @@ def stepped(
     if not probe.rounds:
         raise UsageError(f"there is no probe: {probe.failure}", fix="measure it again")
     known, points = _step_points(probe, plain_ms)
+    noise = _noise(known, points)
     drafting = [it.drafting_ms / it.plain_ms for it in probe.rounds if it.drafting_ms is not None]
     per_token = median(drafting) if drafting and probe.draft is not None else 0.0
     replays = [it.step_ms[0] / it.plain_ms for it in probe.rounds if 0 in it.step_ms]
 
     def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
         rounds = len(probe.rounds)
-        each = np.exp(_normal(STEP / math.sqrt(rounds), draws, len(known), rng)) * points
-        level = STEPS * math.sqrt(1 / rounds + 1 / (rounds + (plain_ms is not None)))
+        lengths = known
+        if noise > STEP:
+            lengths, each = _smooth(known, points, noise / math.sqrt(rounds), draws, rng)
+        else:
+            each = np.exp(_normal(STEP / math.sqrt(rounds), draws, len(known), rng)) * points
+        # What disturbs some steps disturbs their neighbours in time as well.
+        session = math.hypot(STEPS, math.sqrt(max(0.0, noise**2 - STEP**2)) / 2)
+        level = session * math.sqrt(1 / rounds + 1 / (rounds + (plain_ms is not None)))
         d = np.arange(longest + 1, dtype=np.float64)
-        whole = _along(np.concatenate([[0.0], known]), np.concatenate([np.ones((draws, 1)), each], axis=1), d)
+        whole = _along(np.concatenate([[0.0], lengths]), np.concatenate([np.ones((draws, 1)), each], axis=1), d)
         draft = np.where(d > 0, d * per_token if by_model else 0.0, 0.0) * np.ones((draws, 1))
         if stops_early:
             draft[:, :longest] += per_token
@@ -268,6 +282,42 @@ def _step_points(probe: StepProbe, plain_ms: float | None) -> tuple[Floats, Floa
     known = sorted(ratios)
     points = [math.exp(median(ratios[drafted]) + level - anchor) for drafted in known]
     return np.array(known, dtype=np.float64), np.array(points)
+
+
+def _noise(known: Floats, points: Floats) -> float:
+    """Standard deviation of the logarithm of single points, by how far they lie from the line between their neighbours.
+
+    The median of such departures leaves out the few places where a curve really bends: kernels that take several rows.
+    `STEP` where there is hardly any, or too little to tell it by.
+    """
+    if len(known) < _FEW:
+        return STEP
+    logs = np.log(points)
+    before, here, after = known[:-2], known[1:-1], known[2:]
+    share = (here - before) / (after - before)
+    apart = logs[1:-1] - (logs[:-2] * (1 - share) + logs[2:] * share)
+    # Of independent noise the departure has the variance 1 + (1 - share)^2 + share^2.
+    found = float(np.median(np.abs(apart) / np.sqrt(1 + (1 - share) ** 2 + share**2))) / 0.6745
+    return STEP if found <= CALM else found
+
+
+def _smooth(known: Floats, points: Floats, noise: float, draws: int, rng: Generator) -> tuple[Floats, Floats]:
+    """(every length from the first to the last known one, costs drawn for each); the first row is the mean.
+
+    Logarithms of costs are taken for a curve whose second differences are about `ROUGH`, seen through `noise`: a
+    Gaussian with precision seen / noise^2 + D'D / ROUGH^2 (Whittaker 1923; Eilers 2003, doi:10.1021/ac034173t).
+    """
+    lengths: Floats = np.arange(int(known[0]), int(known[-1]) + 1).astype(np.float64)
+    place = (known - known[0]).astype(np.int64)
+    seen = np.zeros(len(lengths))
+    seen[place] = 1 / noise**2
+    logs = np.zeros(len(lengths))
+    logs[place] = np.log(points)
+    bends = np.diff(np.eye(len(lengths)), n=2, axis=0) / ROUGH
+    covariance = np.linalg.inv(np.diag(seen) + bends.T @ bends)
+    mean = covariance @ (seen * logs)
+    spread = np.linalg.cholesky(covariance) @ _normal(1.0, draws, len(lengths), rng).T
+    return lengths, np.exp(mean + spread.T)
 
 
 def _normal(deviation: float, draws: int, columns: int, rng: Generator) -> Floats:

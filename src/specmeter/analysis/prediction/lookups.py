@@ -343,7 +343,7 @@ class NgramCache:
             if not counts:
                 continue
             seen = sum(counts.values())
-            best = max(reversed(counts), key=lambda token: counts[token])
+            best = max(reversed(counts), key=counts.__getitem__)
             if seen >= _SAMPLES[n - 1] and 100 * counts[best] >= _PERCENT[n - 1] * seen:
                 return best
         return None

@@ -26,7 +26,7 @@ from specmeter.show.page.page import run_page, study_page
 from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.show.words import words
 from specmeter.store.guarded import is_run
-from specmeter.store.places import is_study
+from specmeter.store.places import is_advice, is_study
 from specmeter.store.seal import sealed
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _HEAD_BYTES = 2**14
 def refuse_others(path: Path) -> None:
     """Raise `UsageError` where a page would replace anything but a page of specmeter, or be taken for a file of a run.
 
-    In the folder of a run or study a new page needs a name that none of its other files can have.
+    In the folder of a run, study or advice a new page needs a name that none of its other files can have.
     """
     fix = "name a new file, or a page that specmeter wrote"
     try:
@@ -71,7 +71,7 @@ def refuse_others(path: Path) -> None:
                 raise UsageError(f"{path}: is there already, and is not a page that specmeter wrote", fix=fix)
     except FileNotFoundError:
         place = path.resolve()
-        if place.suffix.lower() != ".html" and any(is_run(it) or is_study(it) for it in place.parents):
+        if place.suffix.lower() != ".html" and any(is_run(it) or is_study(it) or is_advice(it) for it in place.parents):
             raise UsageError(
                 f"{path}: this folder holds a run, where only pages are written", fix="end the name in .html"
             ) from None
@@ -146,7 +146,7 @@ def write_tables(document: Document, folder: Path, languages: Sequence[Language]
     written: list[Path] = []
     for make in (results, kinds, prompts, parts, predictions, checks, models):
         table = make(document)
-        written += _write_table(table, "summary" if table.name == "results" else table.name, folder, languages)
+        written += write_table(table, "summary" if table.name == "results" else table.name, folder, languages)
     if document.study is not None:
         written += _write_tables_of(document.study, folder, languages)
     formats = ["jsonl", *(["parquet"] if importlib.util.find_spec("pyarrow") else [])]
@@ -170,7 +170,7 @@ def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languag
     for document in documents:
         written += _write_tables_of(document, folder, languages)
         for table in (document.configurations, document.models):
-            written += _write_table(table, f"{document.prefix}{table.name.replace('_', '-')}", folder, languages)
+            written += write_table(table, f"{document.prefix}{table.name.replace('_', '-')}", folder, languages)
         if rows := document.findings.data.results:
             written.append(folder / f"{document.prefix}results.jsonl")
             write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows), inside=True)
@@ -178,13 +178,13 @@ def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languag
 
 
 def _write_tables_of(document: StudyDocument, folder: Path, languages: Sequence[Language]) -> list[Path]:
-    written = _write_table(document.claims, f"{document.prefix}claims", folder, languages)
+    written = write_table(document.claims, f"{document.prefix}claims", folder, languages)
     for table in document.tables:
-        written += _write_table(table, table.name, folder, languages)
+        written += write_table(table, table.name, folder, languages)
     return written
 
 
-def _write_table(table: Table, name: str, folder: Path, languages: Sequence[Language]) -> list[Path]:
+def write_table(table: Table, name: str, folder: Path, languages: Sequence[Language]) -> list[Path]:
     """A table in every form and language, CSV once; a table without rows is not written."""
     written: list[Path] = []
     for language in languages if table.rows else ():

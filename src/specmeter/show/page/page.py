@@ -18,7 +18,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__
-from specmeter.show import run_tables
+from specmeter.show import certification, run_tables
 from specmeter.show.figure import Figure, specification
 from specmeter.show.run_arms import choices
 from specmeter.show.run_figures import run_figures
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+    from specmeter.advise.certify import Certified
     from specmeter.analysis.answer import Answer
     from specmeter.record import Host
     from specmeter.show.names import Names
@@ -59,7 +60,13 @@ def run_page(
         name in figures for name in ("parts", "positions", "accepted", "lookahead", "cost", "union")
     )
     study = ["study"] if document.study else []
-    sections = [*study, "comparison", *(["why"] if why else []), "prompts", "validity", "environment", "repeat"]
+    certified = document.certification.controllers if document.certification else ()
+    sections = [*study, "comparison", *(["controllers"] if certified else []), *(["why"] if why else [])]
+
+    def ruling_of(one: Certified, language: Words) -> str:
+        return certification.sentence(one, language, document.names)
+
+    sections += ["prompts", "validity", "environment", "repeat"]
     return render(
         "run.html",
         languages,
@@ -70,15 +77,18 @@ def run_page(
         document=document,
         tables=run_tables.all_tables(document),
         heads=_heads(run.answers),
+        certified=certified,
+        certification=certification,
+        ruling_of=ruling_of,
         lines=_lines(document),
         filters=choices(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
         simulated=any(model.simulated for model in run.models),
         bench=any(model.origin == "bench" for model in run.models),
-        started=None if run.state.started_at is None else _moment(run.state.started_at),
-        checked=None if run.certificate is None else _moment(run.certificate.checked_at),
+        started=None if run.state.started_at is None else moment(run.state.started_at),
+        checked=None if run.certificate is None else moment(run.certificate.checked_at),
         anchors=_first_of_check(document),
-        machine=_machine,
+        machine=machine,
         called=called,
         run_folder=run.folder.resolve().name,
         index=index,
@@ -349,8 +359,12 @@ def shareable(argv: Sequence[str]) -> str:
     return " ".join(f"~/{pasted([word[2:]])}" if word[:2] == "~/" and word[2:] else pasted([word]) for word in told)
 
 
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+def moment(seconds: float) -> str:
+    """`2026-11-22 10:15 UTC`; a time that there is not stays a number."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g}"
 
 
 def _first_of_check(document: Document) -> set[int]:
@@ -361,7 +375,8 @@ def _first_of_check(document: Document) -> set[int]:
     return set(places.values())
 
 
-def _machine(host: Host) -> list[tuple[str, str | None]]:
+def machine(host: Host) -> list[tuple[str, str | None]]:
+    """(fact, what it is) of a machine."""
     gpus = [f"{gpu.name} ({size(gpu.memory_bytes)})" if gpu.memory_bytes else gpu.name for gpu in host.gpus]
     return [
         ("cpu", host.cpu),

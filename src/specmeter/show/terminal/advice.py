@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from specmeter.advise.elsewhere import MEASURED, PROGRAMS
 from specmeter.show import advice_sentence as said
 from specmeter.show.advice_tables import compared, grid
 from specmeter.show.table import TONES, Phrase, Tone
@@ -63,7 +64,7 @@ def _print_answer(screen: Screen, advice: Advice, folder: Path, names: Names) ->
         if phrase is not None:
             _say(screen, phrase)
     for program, command in said.commands(advice).items():
-        if program != said.MEASURED:
+        if program in PROGRAMS and program != MEASURED:
             _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
         screen.say(f"  {pasted(command)}", wrap=False)
 

@@ -85,6 +85,8 @@ class AdviceProgress:
 
     def told(self, advice: Advice) -> None:
         """The best so far: the first answer stays on the screen, later ones where they differ."""
+        if advice.speedup is None:
+            return
         names = said.names_of(advice)
         answer = said.headline(advice, names).told(_ENGLISH)
         if answer == self._answer:
@@ -114,7 +116,8 @@ class AdviceProgress:
         self._requests -= 1
         reached = decode_rate(request.reply.timings) if request.reply else None
         told = f", {rate(reached)}" if reached else ""
-        self._now = f"{self._called(request.arm_id)}: {counted(max(0, self._requests), 'request')} to go{told}"
+        left = f"{counted(self._requests, 'request')} to go" if self._requests > 0 else "done"
+        self._now = f"{self._called(request.arm_id)}: {left}{told}"
 
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """See `measure.Observer`."""

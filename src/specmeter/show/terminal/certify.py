@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.show.certification import TONES, names_of, sentence, table
+from specmeter.show.certification import TONES, names_of, notes, sentence, table
 from specmeter.show.table import TONES as VERDICTS
 from specmeter.show.terminal.console import output, say_json
 from specmeter.show.words import words
-from specmeter.text import counted, percent
 
 if TYPE_CHECKING:
     from specmeter.advise.certify import Certification
@@ -35,24 +34,7 @@ def _print(found: Certification) -> None:
         screen.line()
         if controller.rows:
             screen.table(table(controller, found))
-            screen.line()
-    screen.say_all(_explained(found), tone="faint")
+        screen.say_all((phrase.told(english) for phrase in notes(controller)), tone="faint")
+        screen.line()
+    screen.say(english("certify.intervals"), tone="faint")
     screen.say(f"run folder: {found.folder}", wrap=False)
-
-
-def _explained(found: Certification) -> Iterator[str]:
-    yield (
-        "[low, high]: 95% intervals over blocks of the same prompts; those of the lowest and of the best fixed length "
-        "hold whichever kind or length it is"
-    )
-    oracles = [it for it in found.controllers if it.longest and it.unexplained is not None]
-    if oracles:
-        longest, most = max(it.longest for it in oracles), max(it.unexplained or 0.0 for it in oracles)
-        yield (
-            f"oracle: the best of 0 to {longest} tokens at every step, at the costs of this run, which explain the "
-            f"time of a text to within {percent(most, 1)}"
-        )
-    for why in dict.fromkeys(it.no_oracle for it in found.controllers if it.no_oracle):
-        yield words("en")("certify.no_oracle", why=why)
-    if missing := {arm_id for it in found.controllers for arm_id in it.left_out}:
-        yield f"left out: {counted(len(missing), 'fixed length')} without usable numbers"

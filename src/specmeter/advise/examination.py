@@ -1,0 +1,69 @@
+"""Whether an advice is what was measured: its answer is computed once more from its confirmation.
+
+The record lies beside the run folders that it is made of, and either may be changed afterwards. Stages that are not
+what was certified, and an answer that its confirmation does not give, make it invalid to every reader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.advise.confirm import confirmed
+from specmeter.analysis.reading import read_run
+from specmeter.errors import SpecmeterError
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Advice
+    from specmeter.record import Estimate
+
+CHANGED = "data-changed"
+"""The check that finds a run folder changed."""
+
+
+def examined(advice: Advice, folder: Path) -> Advice:
+    """The advice of a folder; undecided and invalid where it is not what was measured."""
+    if any(differences(advice, folder)):
+        return advice.model_copy(update={"decision": "undecided", "verdict": "invalid", "why_undecided": "changed"})
+    return advice
+
+
+def differences(advice: Advice, folder: Path) -> Iterator[str]:
+    """What is not as it was measured, one by one."""
+    for stage in advice.stages:
+        try:
+            report = read_run(folder / stage.folder)
+        except SpecmeterError as error:
+            yield f"{stage.folder}: {error.message}"
+            continue
+        known = stage.certificate_sha256
+        if known is not None and any(it.check == CHANGED and it.severity == "invalid" for it in report.findings):
+            yield f"{stage.folder}: is not what was certified"
+    if advice.basis != "confirmed" or not advice.finished:
+        return
+    arm = advice.arm.id if advice.arm is not None else advice.speedup_of
+    if arm is None:
+        return
+    if not any(it.folder == advice.confirmation for it in advice.stages):
+        yield "there is no confirmation"
+        return
+    try:
+        found = confirmed(folder, advice.confirmation, arm, advice.asked.goal)
+    except SpecmeterError as error:
+        yield f"{advice.confirmation}: {error.message}"
+        return
+    if not (_same(found.speedup, advice.speedup) and _same(found.tau, advice.tau)):
+        yield "the speedup is not that of the confirmation"
+    if found.verdict != advice.verdict:
+        yield "the verdict is not that of the confirmation"
+    if advice.decision == "speculate" and found.ruling != "gains":
+        yield "the confirmation does not show a gain"
+
+
+def _same(one: Estimate | None, other: Estimate | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    pairs = ((one.point, other.point), (one.low, other.low), (one.high, other.high))
+    return all(a is b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-6)) for a, b in pairs)

@@ -1,0 +1,141 @@
+"""An advice as a page, as files, and in the commands that show runs; its folder may be a stranger's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from advices import ALL, BEST, FATES, HOSTILE, confirmed, drafts, est
+from specmeter.advise.advice import Fate
+from specmeter.advise.files import write_advice
+from specmeter.cli import invoke
+from specmeter.show.advice_figures import advice_figures
+from specmeter.show.advice_sentence import names_of
+from specmeter.show.page.advice_page import advice_page
+
+FOLDER = Path("specmeter-runs/advise-dense")
+
+
+def charts(page: str) -> dict[str, dict[str, list[dict[str, object]]]]:
+    found = re.search(r'id="charts-data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_page_of_every_advice_holds_nothing_of_its_own_that_acts(name: str) -> None:
+    page = advice_page(ALL[name], FOLDER)
+    shown = page[page.index("<body>") : page.index('<script type="application/json"')]
+    assert "<script" not in shown
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    assert 'data-lang="zh"' in shown
+    assert not re.search(r"\{\w+\}", shown)
+
+
+def test_the_page_says_what_to_paste_and_leads_to_its_stages() -> None:
+    page = advice_page(confirmed(), FOLDER, ["en"], reports={"race": "race/report.html"})
+    assert "llama-server -m &#39;/models/my dense.gguf&#39; -md /models/small.gguf" in page
+    assert '<a href="race/report.html">' in page
+    assert 'class="headline speculate"' in page
+    assert "specmeter advise --again advise-dense" in page
+
+
+def test_a_page_names_no_folder_above_its_own(tmp_path: Path) -> None:
+    for name in ("suspect", "invalid"):
+        page = advice_page(ALL[name], tmp_path / "advise-dense")
+        assert "advise-dense/confirm" in page
+        assert str(tmp_path) not in page
+
+
+def test_figures_hold_every_stage_and_the_whole_grid() -> None:
+    found = charts(advice_page(confirmed(), FOLDER))
+    compared, grid = found["advised"]["data"], found["grid"]["data"]
+    assert [it["stage_en"] for it in compared if it["named_en"] == "small draft, 4 tokens"] == [
+        "predicted",
+        "raced",
+        "confirmed",
+    ]
+    assert len([it for it in compared if it["verdict"] == "unchecked"]) == 3  # what was only predicted
+    whole = [it for it in grid if "·" not in str(it["row_en"])]
+    assert len(whole) == len(FATES)
+    assert {it["cell"] for it in whole if it["compared"]} == {"★ 1.95×", "1.93×", "1.88×"}
+    assert {it["cell"] for it in whole} >= {"? 1.40×", "✕", "0.90×"}
+    assert {it["row_zh"] for it in grid} >= {"small 草稿", "code · small 草稿"}
+
+
+def test_a_grid_of_any_size_fits_on_the_page() -> None:
+    arms = [drafts(gamma, f"d{which}") for which in range(60) for gamma in range(1, 30)]
+    fates = tuple(
+        Fate(arm_id=arm.id, predicted=est(1 + (arm.gamma or 0) / 100), code="open", stage="screen") for arm in arms
+    )
+    advice = confirmed(arms=tuple(arms), fates=fates)
+    panel = advice_figures(advice, names_of(advice))["grid"].panels[0]
+    assert len({it["row_en"] for it in panel.data}) <= 30
+    assert len({it["gamma"] for it in panel.data}) <= 16
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An advice among the runs, without the runs of its stages."""
+    monkeypatch.chdir(tmp_path)
+    place = Path("specmeter-runs/advise-dense")
+    place.mkdir(parents=True)
+    write_advice(confirmed(), place)
+    return place
+
+
+def test_show_and_list_know_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["show", folder.name]) == 0
+    assert capsys.readouterr().out.startswith("dense: speculate with small draft, 4 tokens: 1.92x")
+    assert invoke(["show", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["arm"]["id"] == BEST.id
+    assert invoke(["show", str(folder), "--by-kind"]) == 2
+    assert "specmeter show specmeter-runs/advise-dense/confirm --by-kind" in capsys.readouterr().err
+    write_advice(ALL["invalid"], folder)
+    assert invoke(["show", str(folder)]) == 1
+    damaged = folder.parent / "advise-other"
+    damaged.mkdir()
+    (damaged / "advice.json").write_text("{}", encoding="utf-8")
+    assert invoke(["list", "--json"]) == 0
+    out = capsys.readouterr().out
+    listed = json.loads(out[out.index("{") :])["advices"]
+    assert {it["state"] for it in listed} == {"complete", "unreadable"}
+    assert invoke(["list"]) == 0
+    assert "dense: undecided (its numbers are invalid)" in capsys.readouterr().out
+
+
+def test_report_writes_its_page_figures_and_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["report", folder.name, "--lang", "zh"]) == 0
+    assert capsys.readouterr().out.strip() == str(folder / "advice.html")
+    assert "使用 " in (folder / "advice.html").read_text(encoding="utf-8")
+    assert invoke(["report", str(folder), "--tables", "tables", "--lang", "en"]) == 0
+    assert {path.name for path in Path("tables").iterdir()} == {
+        f"{name}.{ending}" for name in ("advised", "grid") for ending in ("md", "csv", "tex")
+    }
+    assert invoke(["report", str(folder), "--out", str(folder / "advice.json")]) == 2
+    assert invoke(["report", str(folder), "--probe", __file__]) == 2
+    capsys.readouterr()
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs links")
+def test_nothing_is_written_through_a_strangers_link(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "run.sqlite").write_bytes(b"x")
+    (folder / "race").symlink_to(other, target_is_directory=True)
+    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
+    (folder / "advice.html").symlink_to(tmp_path / "mine.txt")
+    assert invoke(["report", str(folder)]) == 0
+    assert sorted(path.name for path in other.iterdir()) == ["run.sqlite"]
+    assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
+
+
+def test_names_of_strangers_are_text_on_the_page() -> None:
+    page = advice_page(ALL["hostile"], FOLDER)
+    assert "&lt;script&gt;" in page
+    assert HOSTILE not in page
