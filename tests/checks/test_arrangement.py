@@ -58,6 +58,7 @@ def test_ids_and_parts() -> None:
         "order-confounded",
         "within-run-only",
         "incomplete-matrix",
+        "stopped-when-decided",
         "bimodal",
         "pooled-vs-mean",
     ]

@@ -171,7 +171,6 @@ def test_addresses_that_are_none(address: str) -> None:
         ({"methods": ("draft-simple",)}, "needs a draft model"),
         ({"methods": ("none", "ngram-mod")}, "switches off all other methods"),
         ({"methods": ("ngram-mod", "ngram-mod")}, "twice"),
-        ({"methods": ()}, "empty"),
         ({"methods": ("ngram-cache",), "gamma": 4}, "ngram-cache always drafts up to 8"),
         ({"methods": ("none",), "gamma": 4}, "gamma has no effect"),
         ({"methods": ("ngram-simple",), "p_min": 0.5}, "p_min has no effect"),

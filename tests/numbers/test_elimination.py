@@ -85,7 +85,7 @@ def test_an_arm_that_is_behind_is_out_once_it_cannot_be_ahead_by_more_than_the_m
 
 
 def test_steps_within_the_margin_do_not_add_up_to_more_than_it():
-    """0.6 is within 2 % of 0.615, and that of 0.63: but nobody may go from 0.63 down to 0.6."""
+    """0.6 is within 2 % of 0.615, and that of 0.63: but no arm may lead from 0.63 down to 0.6."""
     truth = [0.0, 0.6, 0.615, 0.63]
     found = race(rates(truth, 0.0005, 6))
     assert max(truth) - truth[found.leader] < math.log(1.02)

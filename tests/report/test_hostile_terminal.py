@@ -124,7 +124,10 @@ def test_commands_print_by_the_screen_alone() -> None:
         for folder in ("cli", "show/terminal")
         for path in (source / folder).glob("*.py")
         if (name := path.relative_to(source).as_posix()) not in left and printing.search(path.read_text("utf-8"))
-    } == {"show/terminal/progress.py"}, "which draws tables of a run on its way, on a screen that cleans them"
+    } == {
+        "show/terminal/progress.py",
+        "show/terminal/advice_progress.py",
+    }, "which draw tables of a run on its way, on a screen that cleans them"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

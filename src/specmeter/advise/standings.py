@@ -4,7 +4,7 @@ After every block `numbers.elimination` looks at all of them. Kinds of text for 
 be best are questions of their own, raced in the same requests; the error is shared among them.
 
 A block in which other programs were busy, or a request stalled, says little about any of its arms: it is left out as a
-whole, whoever it favoured, and a further one is measured.
+whole, whichever arm it favoured, and a further one is measured.
 """
 
 from __future__ import annotations

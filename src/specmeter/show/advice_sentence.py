@@ -170,7 +170,7 @@ def _of_kind(it: OfKind, names: Names) -> Phrase:
 def commands(advice: Advice) -> dict[str, tuple[str, ...]]:
     """Program -> its command line to paste; none where the numbers are false.
 
-    The record may be a stranger's, and whoever reads it may paste. So the line that was measured starts the program of
+    The record may be a stranger's, and its reader may paste. So the line that was measured starts the program of
     the engine, and those for other programs are written anew.
     """
     own = next((it for it in advice.commands if _is_measured(advice, it)), None)
@@ -317,6 +317,9 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
         yield Note(Phrase("advised.note.same_prompts"), "doubtful")
     if advice.basis == "confirmed" and advice.confirmation == SECOND:
         yield Note(Phrase("advised.note.second"))
+    alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
+    if alike and advice.decision == "speculate" and advice.finished:
+        yield Note(_counted("note.not_told_apart", alike))
     missed = sum(fate.code == "no-room" for fate in advice.fates)
     if missed:
         yield Note(_counted("note.no_room", missed))

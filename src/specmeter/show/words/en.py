@@ -191,6 +191,8 @@ TEXT: dict[str, str] = {
     "advised.note.invalid": "invalid: `specmeter check {folder}` says why; do not use these numbers",
     "advised.note.changed_since": "invalid: the advice is not what its runs say, or these were changed since; do not use these numbers",
     "advised.note.second": "the winner of the race was not confirmed: this is the second one that was tried, and its interval allows for that",
+    "advised.note.not_told_apart": "{count} configurations were not told apart from it in the race: one of them may be a little faster",
+    "advised.note.not_told_apart.one": "1 configuration was not told apart from it in the race, and may be a little faster",
     "advised.note.suspect": "suspect: the numbers may not mean what they say; `specmeter check {folder}` says why",
     "advised.note.same_prompts": "confirmed on the prompts that it was chosen by: with two or more of a kind, half are kept for the confirmation",
     "advised.note.unfinished": "unfinished: the same command goes on",

@@ -191,6 +191,8 @@ TEXT: dict[str, str] = {
     "advised.note.invalid": "无效：原因见 `specmeter check {folder}`；请勿使用这些数字",
     "advised.note.changed_since": "无效：该建议与其运行结果不符，或运行结果在此后被改动；请勿使用这些数字",
     "advised.note.second": "竞速的胜者未得到确认：这是第二个尝试的配置，其区间已考虑这一点",
+    "advised.note.not_told_apart": "竞速未能将 {count} 个配置与它区分开：其中可能有略快的",
+    "advised.note.not_told_apart.one": "竞速未能将 1 个配置与它区分开，它可能略快",
     "advised.note.suspect": "存疑：这些数字可能名不副实；原因见 `specmeter check {folder}`",
     "advised.note.same_prompts": "确认所用的提示词与选择时相同：同一类有两条以上提示词时，会留出一半用于确认",
     "advised.note.unfinished": "未完成：同一命令会继续",
