@@ -249,7 +249,7 @@ def advise(
     )
     folder, _ = course.choose_folder(asked, out=None if out is None else Path(_path("out", out)), new=new)
     candidates = find_candidates(asked, offline=offline)
-    tried = grid(asked, candidates.references)
+    tried = grid(asked, candidates.references, candidates.heads)
 
     class Told(Silent):
         def told(self, advice: Advice) -> None:

@@ -271,7 +271,7 @@ def _grid(asked: Asked, candidates: Candidates) -> LoadedExperiment:
     from specmeter import workloads
     from specmeter.advise.grid import grid
 
-    loaded = grid(asked, candidates.references)
+    loaded = grid(asked, candidates.references, candidates.heads)
     workloads.count(loaded.experiment.workloads, base_dir=loaded.base_dir)
     return loaded
 
