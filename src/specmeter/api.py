@@ -215,7 +215,8 @@ def advise(
     `drafts` are models to try; others are looked for on this machine where none is named, or where `find_drafts`. It is
     measured on `prompts` (files), on the `kinds` of text that come with specmeter, or, with `from_file`, on the prompts
     of an experiment, whose arms are tried then. `goal` is `throughput` (tokens per second) or `latency` (time of the
-    whole answer, prompt included). `progress` is called with the best advice so far: the first one is predicted.
+    whole answer, prompt included). With `wide`, threads, flash attention and types of the KV cache are tried first.
+    `progress` is called with the best advice so far: the first one is predicted.
 
     Ctrl-C returns the best advice so far (`finished` is False); the same call goes on. Raises `UsageError` for a budget
     that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
@@ -233,6 +234,8 @@ def advise(
     _need(progress is None or callable(progress), "progress", progress, "a function of an advice")
     if not target and from_file is None:
         raise UsageError("advise: nothing is named", fix="name a target, or an experiment (from_file)")
+    if wide and from_file is not None:
+        raise UsageError("wide: the experiment says its settings itself", fix="leave wide or from_file out")
     named = tuple(_reference(it) for it in _several("drafts", drafts, str, Path))
     asked = Asked(
         target=_reference(target) if target else "",
@@ -249,7 +252,7 @@ def advise(
     )
     folder, _ = course.choose_folder(asked, out=None if out is None else Path(_path("out", out)), new=new)
     candidates = find_candidates(asked, offline=offline)
-    tried = grid(asked, candidates.references)
+    tried = grid(asked, candidates.references, candidates.heads)
 
     class Told(Silent):
         def told(self, advice: Advice) -> None:

@@ -104,6 +104,22 @@ def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
     assert all(1 < slower[it.arm.id] < it.point for it in found[:5]), "the prompt takes as long as before"
 
 
+def test_the_targets_own_head_is_seen_at_every_length_before_it_is_left_out(tmp_path: Path) -> None:
+    whole = prepare(grid(Asked(target="mock:dense", settings=MOCK), heads=["draft-mtp"]))
+    heads = [f"dense/draft-mtp/g{gamma}" for gamma in (1, 2, 3, 4)]
+    assert [arm_id for arm_id in pilots(whole) if "mtp" in arm_id] == heads
+    found = {it.arm.id: it for it in screened(whole, tmp_path / "run")}
+    for arm_id in heads:
+        assert found[arm_id].predicted is not None
+        assert found[arm_id].basis == "measured in the screen, in one session on 4 prompts"
+        assert set(found[arm_id].by_kind) == {"code", "edit"}
+    best = max(heads, key=lambda arm_id: found[arm_id].point)
+    assert 1.2 < found[best].point < 4
+    assert found[best].tau == pytest.approx(2.5, abs=0.8)
+    assert set(choose(list(found.values())).kept) & set(heads)
+    assert not any("mtp" in arm.id for arm in grid(Asked(target="mock:dense", settings=MOCK)).experiment.expand())
+
+
 def test_what_is_left_out_and_why() -> None:
     leader, near, far = outlook("g4", 2.0, gamma=4), outlook("g5", 1.99, gamma=5), outlook("g16", 1.5, gamma=16)
     other, loser = outlook("n", 1.97, draft=None), outlook("bad", 0.8, gamma=1)

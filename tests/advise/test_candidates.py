@@ -70,6 +70,14 @@ def test_drafts_beside_the_target_and_elsewhere_are_found_and_the_others_are_tol
     assert candidates.needed_bytes > target.stat().st_size + large.stat().st_size
 
 
+def test_a_head_of_the_targets_own_is_named_where_its_header_has_one(tmp_path: Path) -> None:
+    keys = {"block_count": 3, "context_length": 4096, "embedding_length": 64, "attention.head_count": 4}
+    plain = write_gguf(tmp_path / "plain.gguf", "qwen3", keys=keys)
+    own = write_gguf(tmp_path / "own.gguf", "qwen3", keys={**keys, "nextn_predict_layers": 1})
+    assert find_candidates(asked(plain, find=False)).heads == ()
+    assert find_candidates(asked(own, find=False)).heads == ("draft-mtp",)
+
+
 def test_of_many_drafts_a_few_of_different_size_are_tried(tmp_path: Path) -> None:
     target = put("dense", tmp_path / "target.gguf")
     sizes = {

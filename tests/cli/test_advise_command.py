@@ -64,6 +64,8 @@ def outline(*argv: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]
         (["bench:dense", "-c", "10000000"], "weights and KV cache need"),
         (["--from", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
         (["bench:dense", "--from", "mine.yaml"], "TARGET: mine.yaml says that itself"),
+        (["--from", "mine.yaml", "--wide"], "--wide: mine.yaml says that itself"),
+        (["--again", "--wide"], "nothing else goes with it"),
         (["--again", "--kind", "code"], "nothing else goes with it"),
         (["encoder.gguf"], "not a causal language model"),
         (["bench:dense", "--dry-run", "--out", "."], "--dry-run writes nothing"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -10,7 +10,7 @@ from specmeter.record import Arm, EngineIdentity, Estimate, Host, ModelIdentity,
 from specmeter.verdicts import Verdict
 
 Goal = Literal["throughput", "latency"]
-Stage = Literal["screen", "race", "confirm"]
+Stage = Literal["settings", "screen", "race", "confirm"]
 Decision = Literal["speculate", "off", "undecided"]
 Basis = Literal["predicted", "raced", "confirmed"]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
@@ -92,6 +92,28 @@ class OfKind(Record):
     speedup: Estimate | None
 
 
+SettingName = Literal["threads", "flash_attention", "kv_type_k", "kv_type_v"]
+SETTING_NAMES: tuple[SettingName, ...] = get_args(SettingName)
+
+
+class TriedSettings(Record):
+    """Settings of the engine that were tried in place of its default."""
+
+    engine: dict[SettingName, int | str]
+    """What differs from the default."""
+    speedup: Estimate | None = None
+    """Rate over that of the default, of plain decoding or of a draft, whichever was ahead."""
+    blocks: int = 0
+    code: Literal["chosen", "not-faster", "failed"]
+    """`chosen`: in force for all that was measured later, plain decoding included."""
+    why: str = ""
+
+    @property
+    def changes_text(self) -> bool:
+        """Whether outputs may differ from those of the default beyond rounding: numbers of the cache are coarser."""
+        return any(name.startswith("kv_type") for name in self.engine)
+
+
 class StageRun(Record):
     """A stage that was carried out, or begun."""
 
@@ -166,6 +188,8 @@ class Advice(Record):
     """The arms of the grid, which `fates` name, and plain decoding: how each drafts and how long."""
     fates: tuple[Fate, ...] = ()
     """Every arm of the grid, the one advised first."""
+    settings: tuple[TriedSettings, ...] = ()
+    """Settings of the engine that were tried, where it was asked to."""
     left_out: tuple[LeftOutDraft, ...] = ()
     stages: tuple[StageRun, ...] = ()
     seconds: Seconds = 0.0

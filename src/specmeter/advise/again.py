@@ -110,6 +110,7 @@ def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> 
         arm=None,
         speedup=None,
         verdict=None,
+        settings=old.settings,
         fates=tuple(it.model_copy(update={"confirmed": None}) for it in fates),
         again_of=certificate,
     )

@@ -125,7 +125,7 @@ def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision
         case "none":
             return ("undecided", "budget") if shown == "open" else ("off", "")
         case "open":
-            # The race is the proof then, and the confirmation does not speak against it.
+            # The race is the proof then, and the confirmation does not contradict it.
             return ("off", "") if off_raced and shown == "raced" and small else ("undecided", found.why_open)
 
 

@@ -3,7 +3,8 @@
 specmeter-runs/advise-dense-20261121-201500/
     advice.json     what was asked, what became of every arm, and what is advised: written anew after every block
     grid.yaml       the experiment whose arms are the grid
-    screen/         ordinary run folders
+    settings/       ordinary run folders; this one where settings of the engine are tried as well
+    screen/
     race/
     confirm/
 
@@ -23,6 +24,7 @@ from specmeter.advise.ledger import Ledger, cell_s
 from specmeter.advise.observer import Silent
 from specmeter.advise.race import race
 from specmeter.advise.screen import choose, explore, look, pilots
+from specmeter.advise.settings import settle, to_try
 from specmeter.advise.stage import Plan
 from specmeter.advise.standings import failed_arms
 from specmeter.analysis.answer import least_units
@@ -65,8 +67,13 @@ def advise(
     advice = begun(asked, grid, folder, left_out)
     if advice.finished:
         return advice
-    ledger = Ledger(advice, folder, observer, offline=offline, progress=progress)
+    wide = asked.wide and not advice.settings
+    changes = to_try(folder) if wide else ()
+    ledger = Ledger(advice, folder, observer, changes=changes, offline=offline, progress=progress)
     try:
+        if wide:
+            settle(ledger)
+            ledger = Ledger(ledger.advice, folder, observer, offline=offline, progress=progress)
         screen(ledger)
         raced = race(ledger)
         confirm(ledger, raced)

@@ -34,6 +34,8 @@ HASHED = (6, 8, 12, 16)
 """The same of `ngram-mod`, which looks up a hash: of few tokens it finds much that does not fit."""
 HITS = (1, 2)
 """How often `ngram-map-k4v` must have seen an n-gram."""
+HEAD_LENGTHS = (1, 2, 3, 4)
+"""Tokens that the target's own head drafts."""
 PER_KIND = {1: 6, 2: 4}
 """Kinds that are asked for -> prompts of each, half to search by and half to confirm with; of more kinds 2."""
 MAX_TOKENS = 96
@@ -41,8 +43,9 @@ MAX_TOKENS = 96
 _FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
 
 
-def grid(asked: Asked, drafts: Sequence[str] = ()) -> LoadedExperiment:
-    """The arms for a question; `drafts` are references of models that can draft for its target.
+def grid(asked: Asked, drafts: Sequence[str] = (), heads: Sequence[str] = ()) -> LoadedExperiment:
+    """The arms for a question; `drafts` are references of models that can draft for its target, `heads` methods by
+    which it drafts for itself.
 
     Of `from_file` the arms are that file's, and so is everything else that `settings` do not change. Raises
     `ExperimentError`.
@@ -63,7 +66,7 @@ def grid(asked: Asked, drafts: Sequence[str] = ()) -> LoadedExperiment:
         keys["workloads"] = [{"source": source, "per_kind": PER_KIND.get(len(asked.kinds), 2), **kinds}]
     plain = load({**keys, "arms": [{"method": "none"}]}, settings).experiment
     traits = kind_of(plain.engine.kind).traits
-    return load({**keys, "arms": list(_arms(traits, has_drafts=bool(drafts)))}, settings)
+    return load({**keys, "arms": list(_arms(traits, heads, has_drafts=bool(drafts)))}, settings)
 
 
 def changed(loaded: LoadedExperiment, *settings: str) -> LoadedExperiment:
@@ -72,13 +75,15 @@ def changed(loaded: LoadedExperiment, *settings: str) -> LoadedExperiment:
     return replace(found, variants=loaded.variants)
 
 
-def _arms(traits: EngineTraits, *, has_drafts: bool) -> Iterator[dict[str, Any]]:
+def _arms(traits: EngineTraits, heads: Sequence[str], *, has_drafts: bool) -> Iterator[dict[str, Any]]:
     """Lines of arms, as an experiment has them."""
     for method in traits.methods:
         if method.drafter == "model" and has_drafts:
             yield from _by_model(method, traits)
         elif method.drafter == "lookup":
             yield from _by_lookup(method, traits)
+        elif method.name in heads:
+            yield {"method": method.name, "gamma": list(HEAD_LENGTHS)}
 
 
 def _by_model(method: MethodTraits, traits: EngineTraits) -> Iterator[dict[str, Any]]:

@@ -59,17 +59,21 @@ class Ledger:
         folder: Path,
         observer: Observer,
         *,
+        changes: Sequence[str] = (),
         offline: bool = False,
         progress: ModelProgress | None = None,
     ) -> None:
-        """Bring the models here. Raises `ExperimentError`, `ModelError` or `EngineError`."""
+        """Bring the models here, for the grid with the settings that were chosen for it, and `changes`.
+
+        Raises `ExperimentError`, `ModelError` or `EngineError`.
+        """
         self.folder = folder
         self.observer = observer
         self._timer: _Timer | None = None
         asked = advice.asked
         base_dir = Path(asked.from_file).parent if asked.from_file else Path.cwd()
         loaded = replace(load(str(folder / GRID_NAME)), base_dir=base_dir)
-        found = prepare(loaded, offline=offline, progress=progress)
+        found = prepare(changed(loaded, *in_force(advice), *changes), offline=offline, progress=progress)
         baseline = next((arm for arm in found.work.arms.values() if arm.role == "baseline"), None)
         if baseline is None:
             raise UsageError("advise: no arm is plain decoding", fix="add one with `method: none`")
@@ -234,7 +238,14 @@ class Ledger:
 
     @property
     def _first_stage(self) -> str:
-        return self.advice.stages[0].folder if self.advice.stages else self._timer.name if self._timer else ""
+        begun = (it.folder for it in self.advice.stages if it.stage != "settings")
+        return next(begun, self._timer.name if self._timer else "")
+
+
+def in_force(advice: Advice) -> tuple[str, ...]:
+    """Settings of the engine that an advice has chosen, as `--set` takes them."""
+    chosen = (it.engine for it in advice.settings if it.code == "chosen")
+    return tuple(f"engine.{name}={json.dumps(value)}" for engine in chosen for name, value in engine.items())
 
 
 def _is_slower(decision: Decision, speedup: Estimate | None) -> bool:

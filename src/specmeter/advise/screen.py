@@ -2,7 +2,8 @@
 
 Texts are those of the baseline, so an arm's drafts on them are known by replay, exactly; what its steps cost comes from
 a short probe of whole steps (`laboratory.scout`). What cannot be replayed follows from a *pilot*: one arm of its kind,
-measured in the same block, whose counted steps are cut to the other lengths.
+measured in the same block, whose counted steps are cut to the other lengths. Where nothing is known of what drafts
+cost (the target's own head), every length is a pilot, and what it was seen to gain is its prediction.
 
 Every prediction is a set of draws. Arms of one drafter share those of its costs, so how they compare is known better
 than how each compares with plain decoding; `ARM` is what they do not share, and what no input explains.
@@ -24,12 +25,13 @@ import numpy as np
 from specmeter.advise.advice import Fate
 from specmeter.analysis.prediction import DRAWS, LEVEL, SEED
 from specmeter.analysis.prediction.drafts import Counted
-from specmeter.analysis.prediction.forecast import Forecaster, drafting
+from specmeter.analysis.prediction.forecast import Forecaster, drafting, modelled
 from specmeter.analysis.prediction.speedup import draw_costs, draw_speedup
 from specmeter.errors import SpecmeterError
 from specmeter.laboratory.evidence import Evidence, probe_key, why_not_replayed
 from specmeter.laboratory.scout import Scout
 from specmeter.numbers.estimates import of_draws
+from specmeter.text import counted
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal
@@ -49,6 +51,8 @@ ARM = 0.015
 share."""
 DISTURBED = 0.05
 """The same where the probe of steps was taken beside other programs."""
+ONE_SESSION = 0.05
+"""Standard deviation of the logarithm of a speedup that was seen in a single session of each."""
 HAIR = 0.01
 """Neighbours predicted to be no further apart are as good as one another."""
 KINDS = 0.03
@@ -93,13 +97,14 @@ class Choice:
 
 
 def pilots(whole: Prepared) -> tuple[str, ...]:
-    """Arms to measure beside the baselines, one of each way of drafting that cannot be replayed: the longest."""
+    """Arms to measure beside the baselines, one of each way of drafting that cannot be replayed: the longest; where the
+    target drafts for itself, at a cost that is not known, all lengths."""
     work = whole.work
     longest: dict[tuple[object, ...], Arm] = {}
     for arm in work.arms.values():
         if not arm.speculates or why_not_replayed(arm, work.traits, work.experiment.generation) is None:
             continue
-        way = (drafting(arm), arm.baseline_id)
+        way = (drafting(arm), arm.baseline_id, None if arm.draft is not None or modelled(arm) else arm.gamma)
         if way not in longest or (longest[way].gamma or 0) < (arm.gamma or 0):
             longest[way] = arm
     return tuple(arm.id for arm in longest.values())
@@ -162,6 +167,16 @@ class _Seen:
             for kind in dict.fromkeys(prompts.values()):
                 self.kinds[kind] = frozenset(name for name, of in prompts.items() if of == kind)
         self._prompt_shares: dict[tuple[str, str], tuple[float, float]] = {}
+        self._times: dict[str, dict[str, tuple[float, int, int]]] = {}
+        """Arm -> prompt -> (milliseconds per token, tokens after the first, steps) as it was measured."""
+        for request in store.requests():
+            if request.reply is None or request.reply.timings.predicted_n < 2:
+                continue
+            timings = request.reply.timings
+            count = timings.predicted_n - 1
+            ms = timings.predicted_ms / count if goal == "throughput" else timings.prompt_ms + timings.predicted_ms
+            own = self._times.setdefault(request.arm_id, {})
+            own[request.prompt_id] = (ms, count, count - (timings.draft_n_accepted or 0))
         if goal == "latency":
             for request in store.requests():
                 if request.reply is not None and whole.work.arms[request.arm_id].role == "baseline":
@@ -185,6 +200,33 @@ class _Seen:
         """Whether its costs were only measured beside other programs."""
         return probe_key(arm.baseline_id or "", arm.draft, arm.engine) in self._disturbed
 
+    def gain(self, arm: Arm) -> Outlook | None:
+        """What an arm was seen to gain over its baseline in the screen's block; None where it was not measured."""
+        plain, own = self._times.get(arm.baseline_id or "", {}), self._times.get(arm.id, {})
+        both = [name for name in own if name in plain]
+        if not both:
+            return None
+        rng = np.random.default_rng([SEED, crc32(arm.id.encode())])
+        apart = np.exp(ONE_SESSION * rng.standard_normal(DRAWS))
+        apart[0] = 1.0
+
+        def draws_on(names: Sequence[str]) -> Floats:
+            """Of prompts drawn with replacement."""
+            chosen = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=DRAWS).astype(np.float64)
+            chosen[0] = 1.0
+            before, now = (np.array([it[name][0] for name in names]) for it in (plain, own))
+            return apart * (chosen @ before) / (chosen @ now)
+
+        draws = draws_on(both)
+        by_kind = {
+            kind: of_draws(draws_on(mine), "x", level=LEVEL)
+            for kind, prompts in self.kinds.items()
+            if (mine := [name for name in both if name in prompts])
+        }
+        basis = f"measured in the screen, in one session on {counted(len(both), 'prompt')}"
+        tau = sum(own[name][1] for name in both) / max(1, sum(own[name][2] for name in both))
+        return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
+
     def whole_time(self, arm: Arm, draws: Floats, prompts: frozenset[str] | None) -> Floats:
         """The speedup of whole answers, where that is the goal; a draft model reads the prompt as well."""
         times = [
@@ -205,7 +247,7 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _Seen) -> Outlook:
     try:
         known = forecaster.sources(arm)
         if isinstance(known, str):
-            return Outlook(arm, None, {}, known, None)
+            return seen.gain(arm) or Outlook(arm, None, {}, known, None)
         disturbed = seen.is_disturbed(arm)
         draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance), apart=DISTURBED if disturbed else ARM)
         draws, tau = draw.speedups(known.acceptance)
@@ -323,11 +365,17 @@ def _in_turn(alive: Sequence[Outlook], leader: Outlook | None) -> Iterator[Outlo
     """The leader, the best of each drafter, and all others, each by what is expected."""
     if leader is None or all(it is not leader for it in alive):
         return
-    first: dict[str | None, Outlook] = {leader.arm.draft: leader}
+    first: dict[str | None, Outlook] = {_drafter(leader.arm): leader}
     for it in alive:
-        first.setdefault(it.arm.draft, it)
+        first.setdefault(_drafter(it.arm), it)
     yield from first.values()
     yield from (it for it in alive if all(it is not other for other in first.values()))
+
+
+def _drafter(arm: Arm) -> str | None:
+    """A draft model, or the method by which the target drafts for itself; None: lookups."""
+    own = next((method for method in arm.methods if not method.startswith("ngram")), None)
+    return arm.draft or own
 
 
 def _within_a_hair(one: Outlook, other: Outlook) -> bool:

@@ -109,6 +109,7 @@ class _Advise(Command):
     metavar="[ADVICE]",
     help="Does an older advice still hold on this machine and build? Its folder; without one, the latest.",
 )
+@click.option("--wide", is_flag=True, help="Try threads, flash attention and types of the KV cache first.")
 @setting_options(repeats=False)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change any other value; repeatable.")
 @click.option(
@@ -133,6 +134,7 @@ def command(
     program: str,
     from_file: str | None,
     again: str | None,
+    wide: bool,
     overrides: tuple[str, ...],
     out: Path | None,
     dry_run: bool,
@@ -169,7 +171,7 @@ def command(
 
     check_program(program)
     if again is not None:
-        given = [target, model, drafts, find, prompts, kinds, from_file, overrides, dry_run, *settings.values()]
+        given = [target, model, drafts, find, prompts, kinds, from_file, wide, overrides, dry_run, *settings.values()]
         if any(it not in (None, (), False) for it in given):
             raise UsageError(
                 "--again: asks what that advice asked, and nothing else goes with it", fix="leave the other options out"
@@ -186,6 +188,7 @@ def command(
         budget,
         goal,
         from_file,
+        wide,
         (*set_by(settings), *overrides),
     )
     if target is not None and model is not None:
@@ -271,7 +274,7 @@ def _grid(asked: Asked, candidates: Candidates) -> LoadedExperiment:
     from specmeter import workloads
     from specmeter.advise.grid import grid
 
-    loaded = grid(asked, candidates.references)
+    loaded = grid(asked, candidates.references, candidates.heads)
     workloads.count(loaded.experiment.workloads, base_dir=loaded.base_dir)
     return loaded
 
@@ -300,6 +303,7 @@ def _asked(
     budget_s: float,
     goal: Goal,
     from_file: str | None,
+    wide: bool,
     changes: tuple[str, ...],
 ) -> Asked:
     """The question, with absolute paths. Raises `UsageError` for what does not go together."""
@@ -315,6 +319,7 @@ def _asked(
             "--find": find is not None,
             "--prompts": prompts,
             "--kind": kinds,
+            "--wide": wide,
         }
         if named := [option for option, value in options.items() if value]:
             raise UsageError(
@@ -344,6 +349,7 @@ def _asked(
         from_file=from_file if from_file is None or from_file in bundled() else str(Path(from_file).absolute()),
         budget_s=budget_s,
         goal=goal,
+        wide=wide,
         settings=changes,
     )
 

@@ -24,7 +24,7 @@ from specmeter.text import brackets, duration, estimated, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from specmeter.advise.advice import Advice, Fate, OfKind, StageRun
+    from specmeter.advise.advice import Advice, Fate, OfKind, StageRun, TriedSettings
     from specmeter.record import Estimate
 
 _STAGES = {"predicted": "screen", "raced": "race", "confirmed": "confirm"}
@@ -320,6 +320,7 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
     alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
     if alike and advice.decision == "speculate" and advice.finished:
         yield Note(_counted("note.not_told_apart", alike))
+    yield from _settings(advice)
     missed = sum(fate.code == "no-room" for fate in advice.fates)
     if missed:
         yield Note(_counted("note.no_room", missed))
@@ -330,6 +331,23 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
         yield Note(Phrase("advised.note.left_out", {"draft": it.reference, "why": it.why}))
     if any(model.origin == "bench" for model in models):
         yield Note(Phrase("advised.note.bench"), "faint")
+
+
+def _settings(advice: Advice) -> Iterator[Note]:
+    """What came of trying settings of the engine."""
+    chosen = next((it for it in advice.settings if it.code == "chosen"), None)
+    if chosen is not None and chosen.speedup is not None:
+        said: dict[str, object] = {"settings": _setting(chosen), "speedup": ratio(chosen.speedup)}
+        yield Note(Phrase("advised.note.settings", said))
+        if chosen.changes_text:
+            yield Note(Phrase("advised.note.kv_types"), "doubtful")
+    elif advice.settings:
+        tried = "; ".join(map(_setting, advice.settings))
+        yield Note(Phrase("advised.note.settings_kept", {"settings": tried}))
+
+
+def _setting(tried: TriedSettings) -> str:
+    return ", ".join(f"{name}={value}" for name, value in tried.engine.items())
 
 
 def _changed(what: str, before: str, now: str) -> Phrase:

@@ -132,7 +132,7 @@ class Forecaster:
         if self.scout is None or arm.gamma is None:
             return
         early = arm.p_min is not None and arm.p_min > 0
-        probe = self.scout.price(arm) if arm.id not in self._named and _modelled(arm) else None
+        probe = self.scout.price(arm) if arm.id not in self._named and modelled(arm) else None
         if probe is not None and probe.rounds:
             plain_ms = self.scout.plain_ms(probe.baseline_id)
             header = self._models[arm.target].header
@@ -219,7 +219,7 @@ class Forecaster:
     ) -> Costs | str:
         """Costs, or why there are none."""
         target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
-        if not _modelled(arm):
+        if not modelled(arm):
             return f"the cost of drafting by {'+'.join(arm.methods)} is not modelled"
         for name, probe in named:
             if fits(probe, target, draft):
@@ -291,7 +291,7 @@ def inputs(found: AtGamma) -> dict[str, bool | int | float | str | None]:
     }
 
 
-def _modelled(arm: Arm) -> bool:
+def modelled(arm: Arm) -> bool:
     """Whether it is known how the arm's drafts are made."""
     return all(method in ("draft-simple", "none") or method.startswith("ngram") for method in arm.methods)
 

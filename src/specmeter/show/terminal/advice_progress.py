@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _ENGLISH = words("en")
 _DOES = {
+    "settings": "settings: tries threads, flash attention and types of the KV cache",
     "screen": "screen: generates texts by plain decoding, and predicts every configuration on them",
     "race": "race: compares {arms}",
     "confirm": "confirmation: measures {arms} anew, on other prompts where there are some",
