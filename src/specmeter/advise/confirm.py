@@ -84,8 +84,10 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
     of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
     found = measured(ledger, FIRST, arm, of_kind)
     decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
-    tried_again = found.ruling in ("none", "open") and first is not None and decision == "undecided"
-    if tried_again and (second := _second(ledger, first, arm)) is not None:
+    second = None
+    if first is not None and decision == "undecided" and found.ruling in ("none", "open"):
+        second = _second(ledger, first, arm)
+    if second is not None:
         ledger.observer.note("the winner of the race was not confirmed; the next one is tried")
         other = measured(ledger, SECOND, second, {})
         if other.ruling == "gains":

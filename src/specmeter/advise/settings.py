@@ -71,10 +71,13 @@ def alternatives(
 ) -> Iterator[dict[str, int | str]]:
     """Settings to try, each on its own: of those the engine knows, what was not given."""
     if "threads" in known and given.threads is None:
-        yield from ({"threads": count} for count in dict.fromkeys((cores - 1, cores // 2)) if 1 <= count < cores)
+        for count in dict.fromkeys((cores - 1, cores // 2)):
+            if 1 <= count < cores:
+                yield {"threads": count}
     open_attention = "flash_attention" in known and given.flash_attention in (None, "auto")
     if open_attention:
-        yield from ({"flash_attention": it} for it in ("on", "off"))
+        yield {"flash_attention": "on"}
+        yield {"flash_attention": "off"}
     has_types = {"kv_type_k", "kv_type_v"} <= set(known) and KV_TYPE in kv_types
     if has_types and given.kv_type_k is None and given.kv_type_v is None and given.flash_attention != "off":
         # llama.cpp reads a quantized V cache by flash attention only.
