@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.fixture
+def believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An advice that was made up has no confirmation that could give its answer; what is done then has its own tests."""
+
+    def nothing(*_: object) -> Iterator[str]:
+        return iter(())
+
+    monkeypatch.setattr("specmeter.advise.examination.differences", nothing)
+
+
+@pytest.mark.usefixtures("believed")
 def test_show_and_list_know_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["show", folder.name]) == 0
     assert capsys.readouterr().out.startswith("dense: speculate with small draft, 4 tokens: 1.92x")
@@ -109,6 +121,7 @@ def test_show_and_list_know_it(folder: Path, capsys: pytest.CaptureFixture[str])
     assert "dense: undecided (its numbers are invalid)" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("believed")
 def test_report_writes_its_page_figures_and_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["report", folder.name, "--lang", "zh"]) == 0
     assert capsys.readouterr().out.strip() == str(folder / "advice.html")
