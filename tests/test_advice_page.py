@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from advices import ALL, BEST, FATES, HOSTILE, confirmed, drafts, est
+from specmeter.advise import examination
 from specmeter.advise.advice import Fate
 from specmeter.advise.files import write_advice
 from specmeter.cli import invoke
@@ -97,7 +98,7 @@ def believed(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: object) -> Iterator[str]:
         return iter(())
 
-    monkeypatch.setattr("specmeter.advise.examination.differences", nothing)
+    monkeypatch.setattr(examination, "differences", nothing)
 
 
 @pytest.mark.usefixtures("believed")
