@@ -93,7 +93,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An advice that was made up has no confirmation that could give its answer; what is done then has its own tests."""
+    """A made-up advice has no confirmation that could give its answer; `test_examination` has what is done then."""
 
     def nothing(*_: object) -> Iterator[str]:
         return iter(())
