@@ -17,6 +17,7 @@ from specmeter.advise.folder import GRID_NAME, beginning
 from specmeter.advise.ledger import Ledger
 from specmeter.advise.stage import Plan
 from specmeter.analysis.answer import least_units
+from specmeter.analysis.reading import read_run
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load, parse
 from specmeter.store import RunStore
@@ -82,7 +83,7 @@ def again(
         )
     try:
         ledger.carry_out(plan, thorough=True)
-        found = confirmed(folder, NAME, arm, old.asked.goal)
+        found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal)
         _finish(ledger, old, found)
     except KeyboardInterrupt:
         ledger.interrupted()

@@ -160,7 +160,8 @@ def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str]) ->
         ),
     )
     ledger.carry_out(plan, thorough=True)
-    found = {it: confirmed(ledger.folder, name, it, ledger.advice.asked.goal) for it in arms}
+    report = read_run(ledger.folder / name)
+    found = {it: confirmed(report, name, it, ledger.advice.asked.goal) for it in arms}
     ledger.set_fates(
         [
             it.model_copy(update={"confirmed": found[it.arm_id].speedup}) if it.arm_id in found else it
@@ -196,9 +197,8 @@ def _finish(ledger: Ledger, decision: Decision, found: Confirmed, why: str, of_k
     )
 
 
-def confirmed(folder: Path, place: str, arm_id: str, goal: Goal) -> Confirmed:
-    """What the confirmation `place` in an advice's folder says of one arm over its baseline. Raises `StoreError`."""
-    report = read_run(folder / place)
+def confirmed(report: RunReport, place: str, arm_id: str, goal: Goal) -> Confirmed:
+    """What the run of a confirmation says of one arm over its baseline; `place` is the name of its folder."""
     found, verdict = _of(report, arm_id), report.headline(arm_id)
     speedup = None if found is None else speedup_of(found, goal)
     if speedup is not None and speedup.low is not None and place == SECOND:

@@ -17,6 +17,7 @@ from specmeter.errors import SpecmeterError
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice
+    from specmeter.analysis.reading import RunReport
     from specmeter.record import Estimate
 
 CHANGED = "data-changed"
@@ -32,9 +33,10 @@ def examined(advice: Advice, folder: Path) -> Advice:
 
 def differences(advice: Advice, folder: Path) -> Iterator[str]:
     """What is not as it was measured, one by one."""
+    reports: dict[str, RunReport] = {}
     for stage in advice.stages:
         try:
-            report = read_run(folder / stage.folder)
+            report = reports[stage.folder] = read_run(folder / stage.folder)
         except SpecmeterError as error:
             yield f"{stage.folder}: {error.message}"
             continue
@@ -46,14 +48,10 @@ def differences(advice: Advice, folder: Path) -> Iterator[str]:
     arm = advice.arm.id if advice.arm is not None else advice.speedup_of
     if arm is None:
         return
-    if not any(it.folder == advice.confirmation for it in advice.stages):
+    if (report := reports.get(advice.confirmation)) is None:
         yield "there is no confirmation"
         return
-    try:
-        found = confirmed(folder, advice.confirmation, arm, advice.asked.goal)
-    except SpecmeterError as error:
-        yield f"{advice.confirmation}: {error.message}"
-        return
+    found = confirmed(report, advice.confirmation, arm, advice.asked.goal)
     if not (_same(found.speedup, advice.speedup) and _same(found.tau, advice.tau)):
         yield "the speedup is not that of the confirmation"
     if found.verdict != advice.verdict:

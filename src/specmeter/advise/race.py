@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from specmeter.advise.ledger import Ledger, cell_s
@@ -77,7 +78,7 @@ class _Racing:
         """What is measured next; None where all is decided, or there is no more room."""
         ledger, answered = self.ledger, self.told(store)
         block = max(row.block for row in store.rows()) + 1
-        experiment = self._experiment()
+        experiment = self._experiment
         if all(it.settled for it in answered) or block >= experiment.design.blocks:
             return None
         alive = {arm for it in answered if not it.settled for arm in it.alive}
@@ -95,12 +96,13 @@ class _Racing:
             why = failed[ledger.baseline.id].splitlines()[0]
             raise EngineError(f"plain decoding failed in the race: {why}", fix=f"see the logs in {store.folder}")
         questions = _questions(ledger, store)
-        answered = standings(store, questions, self._experiment(), ledger.advice.asked.goal, self._noisy(store))
+        answered = standings(store, questions, self._experiment, ledger.advice.asked.goal, self._noisy(store))
         ledger.set_fates([_raced(it, answered[0], store, failed) for it in ledger.advice.fates])
         if ledger.advice.basis != "confirmed":
             _tell(ledger, answered[0])
         return answered
 
+    @cached_property
     def _experiment(self) -> Experiment:
         return prepared_for(self.ledger.whole, self.plan, self.ledger.folder).work.experiment
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,7 @@ class _Trial:
 
     def after_block(self, store: RunStore) -> Sequence[Turn] | None:
         """A further block of those that may be the fastest; None where that is decided, or there is no more room."""
-        ledger, experiment = self.ledger, self._experiment()
+        ledger, experiment = self.ledger, self._experiment
         failed = failed_arms(store.rows())
         if (why := failed.get(ledger.baseline.id)) is not None:
             raise EngineError(
@@ -169,7 +170,7 @@ class _Trial:
             others = [it for it in drafting if it != default]
             questions += [Question("", (default, *others)), Question("", (*questions[0].arms, default, *others))]
         noisy = noisy_blocks(store, None if ledger.whole.work.simulated else ledger.whole.host)
-        answered = standings(store, questions, self._experiment(), ledger.advice.asked.goal, noisy)
+        answered = standings(store, questions, self._experiment, ledger.advice.asked.goal, noisy)
         ahead: Arm = self.ledger.arms[answered[-1].leader]
         return answered[1] if ahead.speculates else answered[0]
 
@@ -178,5 +179,6 @@ class _Trial:
         usual, mine = self.ledger.baseline.engine, self.ledger.arms[arm_id].engine
         return {name: getattr(mine, name) for name in SETTING_NAMES if getattr(mine, name) != getattr(usual, name)}
 
+    @cached_property
     def _experiment(self) -> Experiment:
         return prepared_for(self.ledger.whole, self.plan, self.ledger.folder).work.experiment

@@ -82,10 +82,8 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
     """Raise `ExperimentError` when llama.cpp could not honour every field of `arm`."""
     where = f"arm {arm.id}"
     methods = set(arm.methods)
-    if len(methods) != len(arm.methods) or not methods:
-        raise ExperimentError(
-            f"{where}: methods {list(arm.methods)}: empty, or one is named twice", fix="name each once"
-        )
+    if len(methods) != len(arm.methods):
+        raise ExperimentError(f"{where}: methods {list(arm.methods)}: one is named twice", fix="name each once")
     if "none" in methods and len(methods) > 1:
         raise ExperimentError(f"{where}: `none` switches off all other methods", fix="leave `none` out")
     if "ngram-cache" in methods and arm.gamma not in (None, NGRAM_CACHE_GAMMA):
