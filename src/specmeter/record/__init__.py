@@ -13,6 +13,7 @@ from specmeter.record.asked import (
     FlashAttention,
     Generation,
     KvType,
+    Load,
     Message,
     Network,
     PolicyName,
@@ -38,6 +39,7 @@ from specmeter.record.derived import (
 )
 from specmeter.record.identity import Condition, DraftPair, EngineIdentity, ModelHeader, ModelIdentity
 from specmeter.record.judged import Certificate, CheckOutcome, Finding, Severity, Standing, Unchecked, Verdict
+from specmeter.record.load import BatchPoint, LoadCell, Sending
 from specmeter.record.machine import Gpu, GpuSample, Host, PowerMeter, RequestEnergy, Telemetry
 from specmeter.record.measured import DeviceUse, Drafting, Reply, Request, Session, Step, Timings, WarmUp
 from specmeter.record.traits import PARAMETERS, PLAIN, TRUTHS, EngineTraits, MethodName, MethodTraits, Truth
@@ -48,6 +50,7 @@ __all__ = [
     "TRUTHS",
     "Address",
     "Arm",
+    "BatchPoint",
     "Certificate",
     "CheckOutcome",
     "Condition",
@@ -66,6 +69,8 @@ __all__ = [
     "GpuSample",
     "Host",
     "KvType",
+    "Load",
+    "LoadCell",
     "Margin",
     "MatchProfile",
     "Message",
@@ -87,6 +92,7 @@ __all__ = [
     "Request",
     "RequestEnergy",
     "RuleName",
+    "Sending",
     "Session",
     "Severity",
     "Standing",

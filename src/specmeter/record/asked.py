@@ -7,7 +7,14 @@ import json
 import re
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from specmeter.record.base import Record
 from specmeter.record.traits import PLAIN, MethodName
@@ -144,6 +151,25 @@ class Generation(Record):
     """Continue after an end-of-sequence token, so that every arm generates the same number of tokens."""
 
 
+class Load(Record):
+    """How many requests an arm is given at once, and how much text stands before each."""
+
+    clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Closed loop: so many clients, each of which sends its next request when its last one has ended."""
+    rate: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    """Open loop: requests per second, which arrive by a seeded Poisson process whether or not others have ended."""
+    depth: Annotated[int, Field(ge=0, le=16_777_216)] = 0
+    """Tokens of other text before each prompt, so that decoding begins that deep in the context."""
+    requests: Annotated[int, Field(ge=1, le=1_000_000)]
+    """Requests of a cell, those that warm up and drain it included."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Load:
+        if (self.clients is None) == (self.rate is None):
+            raise ValueError("a load has either clients or a rate")
+        return self
+
+
 class Arm(Record):
     """One configuration under comparison: a target, how it is drafted for, and the engine's settings."""
 
@@ -182,6 +208,8 @@ class Arm(Record):
     """The arm this one is compared with; None for a baseline."""
     workloads: tuple[str, ...] = ()
     """Names of the workloads this arm runs; empty: all of them."""
+    load: Annotated[Load | None, Field(exclude_if=lambda value: value is None)] = None
+    """Requests at once; None: one after the other."""
 
     @property
     def speculates(self) -> bool:
@@ -219,6 +247,8 @@ class Prompt(Record):
     """Overrides the experiment's `generation.max_tokens` for this item."""
     random_tokens: bool = False
     """Made of random tokens: good for timing dense models, meaningless for acceptance."""
+    of: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
+    """The prompt that this one repeats, or puts other text before, for a load; None for a prompt of its own."""
 
     @model_serializer(mode="wrap")
     def _without_what_was_not_said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
