@@ -190,6 +190,7 @@ TEXT: dict[str, str] = {
     "advised.note.simulated": "simulated: the engine was a mock, nothing was measured",
     "advised.note.invalid": "invalid: `specmeter check {folder}` says why; do not use these numbers",
     "advised.note.changed_since": "invalid: the advice is not what its runs say, or these were changed since; do not use these numbers",
+    "advised.note.longer": "the first confirmation left it open: this is the second one, in more blocks, and its interval allows for that",
     "advised.note.second": "the winner of the race was not confirmed: this is the second one that was tried, and its interval allows for that",
     "advised.note.not_told_apart": "{count} configurations were not told apart from it in the race: one of them may be a little faster",
     "advised.note.not_told_apart.one": "1 configuration was not told apart from it in the race, and may be a little faster",

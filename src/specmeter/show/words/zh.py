@@ -190,6 +190,7 @@ TEXT: dict[str, str] = {
     "advised.note.simulated": "模拟结果：引擎是模拟器，这里没有任何实际测量",
     "advised.note.invalid": "无效：原因见 `specmeter check {folder}`；请勿使用这些数字",
     "advised.note.changed_since": "无效：该建议与其运行结果不符，或运行结果在此后被改动；请勿使用这些数字",
+    "advised.note.longer": "第一次确认未有定论：这是第二次确认，区组更多，其区间已考虑这一点",
     "advised.note.second": "竞速的胜者未得到确认：这是第二个尝试的配置，其区间已考虑这一点",
     "advised.note.not_told_apart": "竞速未能将 {count} 个配置与它区分开：其中可能有略快的",
     "advised.note.not_told_apart.one": "竞速未能将 1 个配置与它区分开，它可能略快",
