@@ -10,9 +10,9 @@ n-grams at five.
 
 Advice: plain decoding once on six prompts; a prediction for each arm, off by 3 % for its drafter and by 2 % for itself
 (`--screen-error`); what can still win by that is raced (`numbers.elimination.judge`), until it is decided, or no more
-than half a percent is at stake, or after eight blocks; the leader is confirmed on four other prompts in three blocks or
-more, by Student's interval. Everything is paid for in virtual time, loading included; the probe costs as much as a
-session.
+than half a percent is at stake, or after 16 blocks; the leader is confirmed on four other prompts in three blocks or
+more, by Student's interval, and what that leaves open once more, in more blocks. Everything is paid for in virtual
+time, loading included; the probe costs as much as a session.
 
 At equal time, with cells as noisy: a fixed grid (plain decoding, then arms from the usual lengths to the odd ones, once
 each; the fastest wins), and Optuna's TPE sampler over method, draft and length, one session a trial.
@@ -36,9 +36,10 @@ from specmeter.analysis.stalls import excesses, limit
 from specmeter.engines import Launch
 from specmeter.engines.mock import MockEngine, MockSpec
 from specmeter.engines.mock.spec import Drafter, TargetModel, mock_model
-from specmeter.numbers.elimination import blocks_to_confirm, judge
+from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide, judge
+from specmeter.numbers.estimates import bare
 from specmeter.numbers.margin import MARGIN
-from specmeter.numbers.stats import t_interval
+from specmeter.numbers.stats import STUDENT, t_interval
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
 
 Floats = NDArray[np.float64]
@@ -272,11 +273,16 @@ def advise(it: Machine, rng: np.random.Generator, most: int, errors: tuple[float
         challenger = leader or raced[other]
     else:
         challenger = int(np.argmax(predicted[1:])) + 1
-    count = 3 if ratio is None or faster else max(3, min(blocks_of, blocks_to_confirm(ratio)))
-    confirmed = [{which: it.requests(which, OTHER, "confirm") for which in (0, challenger)} for _ in range(count)]
-    gains = np.diff(log_rates(confirmed, (0, challenger)))[:, 0]
-    mean, low, high = (float(end) for end in t_interval(gains))
-    if leader and low > 0:
+    count = 3 if ratio is None or faster else max(3, min(6, blocks_to_confirm(ratio)))
+    mean, low, high = confirmed(it, challenger, count, 0.95)
+    if low <= 0 and high > MARGIN and not (off_shown and mean < MARGIN):
+        found = bare(math.exp(mean), "x", STUDENT).model_copy(
+            update={"low": math.exp(low), "high": math.exp(high), "n": count}
+        )
+        again = min(24, max(2 * count, blocks_to_decide(found, most=24)))
+        mean, low, high = confirmed(it, challenger, again, 0.975)
+    if low > 0 and (leader or not off_shown):
+        leader = challenger
         decision = "speculate"
     elif low <= 0 and (off_shown or (mean < MARGIN and high < TOLERATED)):
         decision = "off"
@@ -284,6 +290,13 @@ def advise(it: Machine, rng: np.random.Generator, most: int, errors: tuple[float
     else:
         decision = "undecided"
     return Advised(decision, leader, it.seconds, tuple(raced), state, at_stake, blocks)
+
+
+def confirmed(it: Machine, challenger: int, blocks: int, level: float) -> tuple[float, float, float]:
+    """(mean, low, high) of the log speedup on the other prompts."""
+    cells = [{which: it.requests(which, OTHER, "confirm") for which in (0, challenger)} for _ in range(blocks)]
+    mean, low, high = t_interval(np.diff(log_rates(cells, (0, challenger)))[:, 0], level=level)
+    return float(mean), float(low), float(high)
 
 
 def fixed_grid(it: Machine, seconds: float) -> int:
@@ -321,7 +334,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machines", type=int, default=1000)
     parser.add_argument("--race", type=int, default=3, help="most arms that are raced beside plain decoding")
-    parser.add_argument("--blocks", type=int, default=8, help="most blocks of the race")
+    parser.add_argument("--blocks", type=int, default=16, help="most blocks of the race")
     parser.add_argument("--screen-error", type=float, nargs=2, default=(0.03, 0.02), metavar=("DRAFTER", "ARM"))
     parser.add_argument("--optuna", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--seed", type=int, default=1)

@@ -74,16 +74,37 @@ def test_a_stage_that_is_gone(folder: Path) -> None:
     assert examined(read_advice(folder), folder).why_undecided == "changed"
 
 
+def rule_in_turn(monkeypatch: pytest.MonkeyPatch, *rulings: Ruling) -> None:
+    """What each confirmation shows; the last one repeats."""
+    left = list(rulings)
+    monkeypatch.setattr(confirmation, "_ruling", lambda *_: left.pop(0) if len(left) > 1 else left[0])
+
+
+@pytest.mark.parametrize(
+    ("second", "decision", "why"),
+    [("gains", "speculate", ""), ("none", "off", ""), ("open", "undecided", "not-confirmed")],
+)
+def test_what_a_confirmation_leaves_open_is_measured_once_more(
+    second: Ruling, decision: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule_in_turn(monkeypatch, "open", second)
+    folder = tmp_path / "a"
+    advice = advise(ASKED, grid_of(gamma=(3, 4, 5, 6)), folder, Silent())
+    assert [it.folder for it in advice.stages] == ["screen", "race", "confirm", "confirm-longer"]
+    assert (advice.decision, advice.why_undecided, advice.confirmation) == (decision, why, "confirm-longer")
+    assert advice.speedup is not None
+    assert "together with 1 more" in advice.speedup.method
+    blocks = {it.folder: it.blocks for it in advice.stages}
+    assert blocks["confirm-longer"] > blocks["confirm"]
+    assert advise(ASKED, grid_of(gamma=(3, 4, 5, 6)), folder, Silent()) == advice
+
+
 @pytest.mark.parametrize("second", ["gains", "open"])
 def test_a_second_arm_is_tried_where_the_winner_is_not_confirmed(
     second: Ruling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rulings: list[Ruling] = ["open", second]
-
-    def ruled(*_: object) -> Ruling:
-        return rulings.pop(0) if len(rulings) > 1 else rulings[0]
-
-    monkeypatch.setattr(confirmation, "_ruling", ruled)
+    rule_in_turn(monkeypatch, "open", second)
+    monkeypatch.setattr(confirmation, "_longer", lambda *_: 0)
     folder = tmp_path / "a"
     advice = advise(ASKED, grid_of(gamma=(3, 4, 5, 6)), folder, Silent())
     assert [it.folder for it in advice.stages] == ["screen", "race", "confirm", "confirm-2"]

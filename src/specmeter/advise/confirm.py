@@ -1,9 +1,10 @@
 """The confirmation: what was chosen, and plain decoding, in fresh sessions, in as many blocks as were fixed beforehand.
 
 Nothing was chosen by these measurements, so a single interval of 95 % says how much an arm gains: where plain decoding
-is as fast, it lies above 1 in one confirmation of forty. A second arm is tried only where the race had shown that very
-arm to be faster than plain decoding, and its interval is then one of two (97.5 %). Its own checks decide whether a
-confirmation counts.
+is as fast, it lies above 1 in one confirmation of forty. What it leaves open is measured once more, from the beginning,
+in as many more blocks as that needs and the budget allows. Where it shows that the winner does not gain, a second arm
+is tried, if the race had shown that very arm to be faster than plain decoding. Either way the interval of the second
+confirmation is one of two (97.5 %). Its own checks decide whether a confirmation counts.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from specmeter.advise.race import CONFIRMATION, best_other, reserved_s
 from specmeter.advise.stage import Plan
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
-from specmeter.numbers.elimination import blocks_to_confirm
+from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import simultaneous
+from specmeter.store import RunStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary, KindSummary
     from specmeter.record import Arm, Estimate, Verdict
 
-FIRST, SECOND = "confirm", "confirm-2"
-"""Names of the confirmations' run folders."""
+FIRST, SECOND, LONGER = "confirm", "confirm-2", "confirm-longer"
+"""Names of the confirmations' run folders: of the arm that was chosen, of another one, of the same once more."""
 Shown = Literal["priced", "raced", "settled", "open"]
 """What is known of the arms that are not confirmed. `priced`: predicted not to gain. `raced`: shown to be slower, or
 within 2 %. `settled`: some are neither, and little is expected to be lost by leaving them, or none of them gains 2 % by
@@ -42,6 +44,7 @@ Ruling = Literal["gains", "none", "open", "invalid"]
 """`gains`: faster than plain decoding; `none`: not faster by 2 % or more; `open`: neither is shown."""
 
 MOST_BLOCKS = 6
+MOST_BLOCKS_LONGER = 24
 NOISY = 1.25
 """An interval that leaves things open, and whose upper end is this many times its lower end, is noise."""
 
@@ -84,15 +87,37 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
     of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
     found = measured(ledger, FIRST, arm, of_kind)
     decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
-    second = None
-    if first is not None and decision == "undecided" and found.ruling in ("none", "open"):
+    if decision == "undecided" and found.ruling == "open" and (blocks := _longer(ledger, found, of_kind)):
+        ledger.observer.note("the confirmation leaves it open; it is measured once more, in more blocks")
+        found = measured(ledger, LONGER, arm, of_kind, blocks=blocks)
+        decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
+    elif first is not None and decision == "undecided" and found.ruling in ("none", "open"):
         second = _second(ledger, first, arm)
-    if second is not None:
-        ledger.observer.note("the winner of the race was not confirmed; the next one is tried")
-        other = measured(ledger, SECOND, second, {})
-        if other.ruling == "gains":
-            found, decision, why, of_kind = other, "speculate", "", {}
+        if second is not None:
+            ledger.observer.note("the winner of the race was not confirmed; the next one is tried")
+            other = measured(ledger, SECOND, second, {})
+            if other.ruling == "gains":
+                found, decision, why, of_kind = other, "speculate", "", {}
+    if why == "budget" and _room(ledger, 2) >= least_units(1):
+        why = "not-told-apart"
     _finish(ledger, decision, found, why, of_kind)
+
+
+def _longer(ledger: Ledger, found: Confirmed, of_kind: Mapping[str, str]) -> int:
+    """Blocks in which the same arms would probably be decided, twice as many as there were at least; 0 where there is
+    no room for more than there were."""
+    if RunStore.exists(ledger.folder / LONGER):
+        return MOST_BLOCKS_LONGER  # it goes on as it was begun
+    if RunStore.exists(ledger.folder / SECOND) or found.speedup is None:
+        return 0
+    wanted = max(2 * found.speedup.n, blocks_to_decide(found.speedup, most=MOST_BLOCKS_LONGER))
+    blocks = min(wanted, _room(ledger, 2 + sum(it != found.arm_id for it in set(of_kind.values()))))
+    return blocks if blocks > found.speedup.n else 0
+
+
+def _room(ledger: Ledger, arms: int) -> int:
+    """Blocks of so many arms, plain decoding among them, for which there is time."""
+    return int(ledger.left() / (CONFIRMATION * ledger.plain_cell_s * arms))
 
 
 def shown_of(ledger: Ledger, first: Answered | None, arm: str) -> Shown:
@@ -115,7 +140,7 @@ def none_gains(first: Answered) -> bool:
 def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision, str]:
     """(decision, why it is open) by the confirmation of an arm, and what is shown of the others. `off_raced`: plain
     decoding was ahead in the race, and the arm is the best other one."""
-    small = found.speedup is not None and found.speedup.point < 1 + MARGIN
+    small = is_small(found)
     match found.ruling:
         case "invalid":
             return "undecided", "invalid"
@@ -131,6 +156,11 @@ def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision
             return ("off", "") if off_raced and shown == "raced" and small else ("undecided", found.why_open)
 
 
+def is_small(found: Confirmed) -> bool:
+    """Whether the gain of an arm, as far as it goes, is within the margin."""
+    return found.speedup is not None and found.speedup.point < 1 + MARGIN
+
+
 def _second(ledger: Ledger, first: Answered, arm: str) -> str | None:
     """An arm to be tried after the winner: one that the race itself has shown to be faster than plain decoding."""
     ratios = {first.arms[number]: it for number, it in first.standing.ratios.items()}
@@ -140,13 +170,14 @@ def _second(ledger: Ledger, first: Answered, arm: str) -> str | None:
     return max(rivals, key=rivals.__getitem__)
 
 
-def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str]) -> Confirmed:
-    """Measure an arm, and those for single kinds of text, in a number of blocks that is fixed now."""
+def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str], *, blocks: int = 0) -> Confirmed:
+    """Measure an arm, and those for single kinds of text, in a number of blocks that is fixed now: `blocks`, or as many
+    as what was raced lets expect."""
     arms = list(dict.fromkeys([arm, *of_kind.values()]))
     raced = ledger.fate(arm).raced
     least = least_units(1)
-    wanted = MOST_BLOCKS if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS))
-    room = int(ledger.left() / (CONFIRMATION * ledger.plain_cell_s * (len(arms) + 1)))
+    wanted = blocks or (MOST_BLOCKS if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS)))
+    room = _room(ledger, len(arms) + 1)
     plan = Plan(
         "confirm",
         name,
@@ -201,7 +232,7 @@ def confirmed(report: RunReport, place: str, arm_id: str, goal: Goal) -> Confirm
     """What the run of a confirmation says of one arm over its baseline; `place` is the name of its folder."""
     found, verdict = _of(report, arm_id), report.headline(arm_id)
     speedup = None if found is None else speedup_of(found, goal)
-    if speedup is not None and speedup.low is not None and place == SECOND:
+    if speedup is not None and speedup.low is not None and place != FIRST:
         speedup = simultaneous(speedup, 2)
     return Confirmed(arm_id, speedup, None if found is None else found.tau, verdict, _ruling(speedup, verdict), place)
 

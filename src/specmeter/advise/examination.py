@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter.advise.confirm import confirmed
+from specmeter.advise.confirm import confirmed, is_small
 from specmeter.analysis.reading import read_run
 from specmeter.errors import SpecmeterError
 
@@ -58,6 +58,8 @@ def differences(advice: Advice, folder: Path) -> Iterator[str]:
         yield "the verdict is not that of the confirmation"
     if advice.decision == "speculate" and found.ruling != "gains":
         yield "the confirmation does not show a gain"
+    if advice.decision == "off" and found.ruling == "gains" and not is_small(found):
+        yield "the confirmation shows a gain"
 
 
 def _same(one: Estimate | None, other: Estimate | None) -> bool:

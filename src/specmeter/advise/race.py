@@ -31,7 +31,7 @@ LEAST_BLOCKS = 2
 """Blocks below which a race decides nothing."""
 USUAL_BLOCKS = 3
 """Room that each arm which is raced should have."""
-MOST_BLOCKS = 8
+MOST_BLOCKS = 16
 CONFIRMATION = 1.3
 """A session of the confirmation takes this much longer: its warm-up is whole."""
 

@@ -165,13 +165,29 @@ def blocks_to_confirm(ratio: Estimate, *, most: int = 10) -> int:
     ratio of an arm that was chosen for it is a little too good, and the next s may be larger. `most` where nothing is
     enough.
     """
+    return _enough(ratio, abs(math.log(ratio.point)) / 2, most)
+
+
+def blocks_to_decide(ratio: Estimate, *, margin: float = MARGIN, most: int) -> int:
+    """Blocks with which the interval of a ratio that lies near 1 would probably say one of two things: that it is above
+    1, or that it is below 1 + `margin`.
+
+    As `blocks_to_confirm`, for an interval that is one of two (Bonferroni), whose half is the ratio's own distance from
+    the nearer end of what it should say, or half the margin where that is more.
+    """
+    log, wide = math.log(ratio.point), math.log1p(margin)
+    return _enough(ratio, max(log, wide - log, wide / 2) / 2, most, among=2)
+
+
+def _enough(ratio: Estimate, wanted: float, most: int, *, among: int = 1) -> int:
+    """The smallest n, 3 or more, with t(n - 1) * s / sqrt(n) at most `wanted`, s as behind `ratio`."""
     half = log_half(ratio)
     if half is None or half == 0:
         return most
     df = ratio.n - 1 if ratio.df is None else ratio.df
     spread = half / t_critical(df, ratio.level) * math.sqrt(ratio.n)
-    wanted = abs(math.log(ratio.point)) / 2
-    enough = (n for n in range(3, most) if t_critical(n - 1, ratio.level) * spread / math.sqrt(n) <= wanted)
+    level = 1 - (1 - ratio.level) / among
+    enough = (n for n in range(3, most) if t_critical(n - 1, level) * spread / math.sqrt(n) <= wanted)
     return next(enough, most)
 
 

@@ -11,7 +11,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.advise.confirm import SECOND
+from specmeter.advise.confirm import LONGER, SECOND
 from specmeter.advise.elsewhere import MEASURED, PROGRAMS, written_for
 from specmeter.engines import Launch
 from specmeter.engines.kinds import serving_command
@@ -317,6 +317,8 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
         yield Note(Phrase("advised.note.same_prompts"), "doubtful")
     if advice.basis == "confirmed" and advice.confirmation == SECOND:
         yield Note(Phrase("advised.note.second"))
+    if advice.basis == "confirmed" and advice.confirmation == LONGER:
+        yield Note(Phrase("advised.note.longer"))
     alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
     if alike and advice.decision == "speculate" and advice.finished:
         yield Note(_counted("note.not_told_apart", alike))
