@@ -68,10 +68,13 @@ class Names:
         """An arm's name in words."""
         return told(self[arm_id], words)
 
+    def alone(self, arm_id: str) -> Name:
+        """An arm's name without its load, for what is told of one load: `small draft, 4 tokens`."""
+        return self._without_load.get(arm_id) or label(arm_id)
+
     def without_load(self, arm_id: str, words: Words) -> str:
-        """The same without the load, for what is told of one load: `small draft, 4 tokens`."""
-        name = self._without_load.get(arm_id)
-        return self.told(arm_id, words) if name is None else told(name, words)
+        """The same in words."""
+        return told(self.alone(arm_id), words)
 
     def in_full(self, arm_id: str, words: Words) -> str:
         """The same with its target, where there is more than one: `moe: small draft, 4 tokens`."""

@@ -84,11 +84,10 @@ class Crossover(Record):
 
 def way(arm: Arm) -> str:
     """What an arm's id is without its load: the same for the arms that differ in their clients alone."""
-    load = arm.load
-    if load is None:
+    if arm.load is None:
         return arm.id
-    own = {f"c{load.clients}", f"r{load.rate or 0:g}", f"d{load.depth}"}
-    return "/".join(part for part in arm.id.split("/") if part not in own)
+    before, _, behind = arm.id.rpartition(f"/{arm.load.label}")
+    return before + behind
 
 
 def crossovers(summary: RunSummary, arms: Sequence[Arm], cells: LoadTable) -> tuple[Crossover, ...]:

@@ -1,0 +1,64 @@
+"""The screen of a run under load: up to how many clients speculation pays, speedups by load, and what clients saw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specmeter.show.load_sentence import crossover_sentence
+from specmeter.show.load_tables import left_out, load_overview, loaded, speedups_by_load, targets_of
+from specmeter.show.sentence import sentence
+from specmeter.show.words import words
+from specmeter.text import percent
+
+if TYPE_CHECKING:
+    from specmeter.analysis.reading import RunReport
+    from specmeter.show.names import Names
+    from specmeter.show.terminal.console import Screen
+
+_ENGLISH = words("en")
+
+
+def print_load(screen: Screen, report: RunReport) -> None:
+    """What is told of the arms under load: nothing where there are none."""
+    if not any(it.throughput is not None for _, it in loaded(report)):
+        return
+    for target in targets_of(report):
+        screen.table(speedups_by_load(report, target))
+        screen.line()
+    screen.table(load_overview(report))
+    screen.say_all(_explained(report), tone="faint")
+    screen.say_all((f"- {line}" for line in left_out(report)), tone="doubtful")
+
+
+def print_crossovers(screen: Screen, report: RunReport, names: Names) -> None:
+    """For each target up to how many clients speculation pays, or where nothing crosses, the answer at each load."""
+    simulated = "; simulated" if any(model.simulated for model in report.models) else ""
+    checked = "" if report.certificate is not None else "; not checked"
+    told = {(it.target, it.depth) for it in report.crossovers}
+    seen: set[tuple[str, int]] = set()
+    for found in report.crossovers:
+        if (found.target, found.depth) not in seen:
+            seen.add((found.target, found.depth))
+            screen.say((crossover_sentence(found, _ENGLISH, names) + simulated + checked, "strong"))
+    for answer in report.answers:
+        load = answer.load
+        target = answer.baseline_id.partition("/")[0]
+        if load is not None and (load.clients is None or (target, load.depth) not in told):
+            screen.say((sentence(answer, _ENGLISH, names) + simulated + checked, "strong"))
+
+
+def _explained(report: RunReport) -> list[str]:
+    """What the numbers are of."""
+    found = [it for _, it in loaded(report)]
+    shares = [it.window_share for it in found if it.window_share is not None]
+    lines = ["speedup: total tokens per second over plain decoding at the same load, prompts included"]
+    if any(it.load.clients is None for it in found):
+        lines.append("speedup at a rate: time per output token of plain decoding over that of the configuration")
+    lines.append("ttft: time to first token, tpot: time per output token, ms; p95 of 20 requests or more")
+    if any(it.goodput is not None for it in found):
+        lines.append("good/s: requests per second that keep to the slo")
+    if shares:
+        least, most = percent(min(shares)), percent(max(shares))
+        span = least if least == most else f"{least} to {most}"
+        lines.append(f"all of it in the steady window, {span} of a cell's time; ramp and drain are left out")
+    return lines
