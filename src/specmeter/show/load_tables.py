@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.load.crossover import way
 from specmeter.show.names import Names, load_name
-from specmeter.show.table import Cell, Column, Row, Table, estimated, numbers, told
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, numbers, told
 from specmeter.show.words import words
-from specmeter.text import percent
+from specmeter.text import percent, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,8 @@ def loaded(report: RunReport) -> list[tuple[ArmSummary, LoadSummary]]:
 def loads_of(report: RunReport, target: str) -> list[Load]:
     """The loads of a target, in their order."""
     arms = {arm.id: arm for arm in report.arms}
-    found = {it.load for arm, it in loaded(report) if arms[arm.arm_id].target == target}
-    return sorted(found, key=lambda it: (it.depth, it.clients is None, it.clients or 0, it.rate or 0.0))
+    found = {it.load.label: it.load for arm, it in loaded(report) if arms[arm.arm_id].target == target}
+    return sorted(found.values(), key=lambda it: (it.depth, it.clients is None, it.clients or 0, it.rate or 0.0))
 
 
 def targets_of(report: RunReport) -> list[str]:
@@ -42,11 +42,11 @@ def speedups_by_load(report: RunReport, target: str) -> Table:
     arms = {arm.id: arm for arm in report.arms}
     names, english = Names(report.arms), words("en")
     loads = loads_of(report, target)
-    rows: dict[str, dict[Load, ArmSummary]] = {}
+    rows: dict[str, dict[str, ArmSummary]] = {}
     for arm, it in loaded(report):
         asked = arms[arm.arm_id]
         if asked.target == target:
-            rows.setdefault(way(asked), {})[it.load] = arm
+            rows.setdefault(way(asked), {})[it.load.label] = arm
     shown: list[Row] = []
     for of in rows.values():
         first = next(iter(of.values()))
@@ -55,7 +55,7 @@ def speedups_by_load(report: RunReport, target: str) -> Table:
             name += f" [cost probe: {first.cost_probe}]"
         if first.role == "baseline":
             name += ", tok/s"
-        cells = (_of_load(report, of.get(load)) for load in loads)
+        cells = (_of_load(report, of.get(load.label)) for load in loads)
         shown.append(Row((Cell(name), *cells)))
     columns = [
         Column(named, "number", named, narrow="point")
@@ -89,6 +89,7 @@ def load_table(report: RunReport) -> Table:
         *((Column("target"),) if several else ()),
         Column("load"),
         Column("arm"),
+        Column("speedup", "number"),
         Column("throughput", "number", narrow="point"),
         Column("decode_throughput", "number", narrow="drop"),
         Column("per_client", "number", narrow="point"),
@@ -98,7 +99,11 @@ def load_table(report: RunReport) -> Table:
         *(Column(f"tpot_{it}", "number", narrow="point") for it in ("p50", "p95", *(("p99",) if far else ()))),
         *((Column("goodput", "number", narrow="point"),) if good else ()),
         *((Column("busy_slots", "number", narrow="point"),) if busy else ()),
+        Column("acceptance", "number"),
+        Column("tau", "number"),
         Column("window_share", "number", narrow="drop"),
+        Column("cells", "number"),
+        Column("verdict"),
     )
     rows: list[Row] = []
     for target in targets_of(report):
@@ -112,6 +117,7 @@ def load_table(report: RunReport) -> Table:
                     *((Cell(target),) if several else ()),
                     Cell(load_name(load)),
                     Cell(names.alone(arm.arm_id), id=arm.arm_id),
+                    Cell(Phrase("cell.baseline")) if arm.role == "baseline" else _speedup(report, arm),
                     estimated(it.throughput, 1, struck=struck),
                     estimated(it.decode_throughput, 1, struck=struck),
                     estimated(it.per_client, 1, struck=struck),
@@ -119,10 +125,20 @@ def load_table(report: RunReport) -> Table:
                     *_latency(it.tpot, 1, far=far, struck=struck),
                     *((estimated(it.goodput, 2, struck=struck),) if good else ()),
                     *((estimated(it.busy_slots, 2, struck=struck),) if busy else ()),
-                    Cell("-" if it.window_share is None else percent(it.window_share)),
+                    estimated(arm.acceptance, 1, scale=100, struck=struck),
+                    estimated(arm.tau, 2, struck=struck),
+                    Cell("-" if it.window_share is None else percent(it.window_share), it.window_share),
+                    counted(it.cells),
+                    Cell(Phrase(f"verdict.{verdict or 'unchecked'}")),
                 )
-                rows.append(Row(cells, verdict))
+                rows.append(Row(cells, verdict, filed={"target": printable(target)}))
     return Table("load", columns, rows)
+
+
+def _speedup(report: RunReport, arm: ArmSummary) -> Cell:
+    """A speedup; struck out where it was measured and is false."""
+    withheld = report.withheld.get(arm.arm_id)
+    return estimated(withheld, 2, struck=True) if withheld else estimated(arm.speedup, 2)
 
 
 def load_overview(report: RunReport) -> Table:
@@ -164,6 +180,12 @@ def load_overview(report: RunReport) -> Table:
 def _latency(found: LatencySummary | None, digits: int, *, far: bool, struck: bool) -> tuple[Cell, ...]:
     values: Sequence[Estimate | None] = (None,) * 4 if found is None else (found.mean, found.p50, found.p95, found.p99)
     return tuple(estimated(it, digits, struck=struck) for it in (values if far else values[:3]))
+
+
+def window_span(report: RunReport) -> tuple[str, str] | None:
+    """The least and the largest share of an arm's cells that lies in their steady windows."""
+    shares = [it.window_share for _, it in loaded(report) if it.window_share is not None]
+    return (percent(min(shares)), percent(max(shares))) if shares else None
 
 
 def left_out(report: RunReport) -> list[str]:

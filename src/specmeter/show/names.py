@@ -110,9 +110,9 @@ def method(arm: Arm) -> Name:
 
 def _named(arms: Sequence[Arm]) -> dict[str, Name]:
     """Names of all arms of one target, by id, without their loads: those of one load are told from each other."""
-    at_load: dict[Load | None, list[Arm]] = {}
+    at_load: dict[str, list[Arm]] = {}
     for arm in arms:
-        at_load.setdefault(arm.load, []).append(arm)
+        at_load.setdefault(arm.load.label if arm.load else "", []).append(arm)
     return {arm_id: name for among in at_load.values() for arm_id, name in _named_at_load(among).items()}
 
 

@@ -69,6 +69,12 @@ def sentence(answer: Answer, words: Words, names: Names = NAMELESS) -> str:
     return words("answer.not_shown", **said, advice=_advice(answer, words))
 
 
+def at_load(answer: Answer, load: Load, words: Words) -> str:
+    """`dense at 4 clients`."""
+    said = told(load_name(load), words)
+    return answer.baseline_id.partition("/")[0] + words("answer.at", load=said, where="")
+
+
 def _at_load(answer: Answer, load: Load, words: Words, names: Names) -> str:
     """Like `dense at 4 clients: 1.18x the tokens per second of plain decoding with small draft, 4 tokens (...)`."""
     where = words("answer.where", kind=answer.kind) if answer.kind else ""
@@ -76,9 +82,9 @@ def _at_load(answer: Answer, load: Load, words: Words, names: Names) -> str:
     ratio = f"{answer.speedup.point:.2f}"
     return words(
         "answer.idle" if answer.arm_id in answer.idle else f"answer.load.{answer.decision}",
-        target=answer.baseline_id.partition("/")[0],
-        at=(at := words("answer.at", load=told(load_name(load), words), where=where)),
-        where=at,
+        target=at_load(answer, load, words),
+        at=where,
+        where=where,
         method=names.without_load(answer.arm_id, words),
         speedup=words("answer.of_rate" if load.clients is None else "answer.of_clients", speedup=ratio),
         rests=_rests(answer, words),

@@ -39,12 +39,14 @@ def measured_cells(store: RunReader) -> Iterator[MeasuredCell]:
 
 def slo_of(experiment_json: str) -> Slo | None:
     """What a good answer keeps to, as the experiment has it; None where it asks for nothing."""
-    asked: Any = (json.loads(experiment_json).get("load") or {}).get("slo") or {}
+    experiment = cast("dict[str, Any]", json.loads(experiment_json))
+    load = cast("dict[str, Any]", experiment.get("load") or {})
+    asked = cast("dict[str, float | None]", load.get("slo") or {})
     found = Slo(asked.get("ttft_ms"), asked.get("tpot_ms"))
     return None if found == Slo() else found
 
 
 def _sent(store: RunReader, rows: Iterator[tuple[Any, ...]]) -> Iterator[Sent]:
     for _, *key, client, due_at, started_at, late_ms, queued_ms, wall_ms, bulk in rows:
-        arrivals = [] if bulk is None else store.reply(bulk, RequestKey(*key)).get("arrival_ms", [])
+        arrivals: list[float] = [] if bulk is None else store.reply(bulk, RequestKey(*key)).get("arrival_ms", [])
         yield Sent(client, due_at, started_at, late_ms, queued_ms, None if bulk is None else wall_ms, arrivals)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.show.load_sentence import crossover_sentence
-from specmeter.show.load_tables import left_out, load_overview, loaded, speedups_by_load, targets_of
+from specmeter.show.load_tables import left_out, load_overview, loaded, speedups_by_load, targets_of, window_span
 from specmeter.show.sentence import sentence
 from specmeter.show.words import words
-from specmeter.text import percent
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
@@ -50,15 +49,13 @@ def print_crossovers(screen: Screen, report: RunReport, names: Names) -> None:
 def _explained(report: RunReport) -> list[str]:
     """What the numbers are of."""
     found = [it for _, it in loaded(report)]
-    shares = [it.window_share for it in found if it.window_share is not None]
     lines = ["speedup: total tokens per second over plain decoding at the same load, prompts included"]
     if any(it.load.clients is None for it in found):
         lines.append("speedup at a rate: time per output token of plain decoding over that of the configuration")
     lines.append("ttft: time to first token, tpot: time per output token, ms; p95 of 20 requests or more")
     if any(it.goodput is not None for it in found):
         lines.append("good/s: requests per second that keep to the slo")
-    if shares:
-        least, most = percent(min(shares)), percent(max(shares))
-        span = least if least == most else f"{least} to {most}"
-        lines.append(f"all of it in the steady window, {span} of a cell's time; ramp and drain are left out")
+    if span := window_span(report):
+        told = span[0] if span[0] == span[1] else f"{span[0]} to {span[1]}"
+        lines.append(f"all of it in the steady window, {told} of a cell's time; ramp and drain are left out")
     return lines
