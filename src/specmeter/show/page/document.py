@@ -151,7 +151,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
         points, bins = _rates(store.rows(), count=run.state.planned)
         named = [] if probe is None else [(probe.name, load_probe(probe))]
         probes, name = probes_of(store, run, named)
-        told = any(arm.drafted is not None for arm in run.summary.arms)
+        told = any(arm.drafted is not None and arm.load is None for arm in run.summary.arms)
         explained = run.state.ok <= MOST_EXPLAINED
         tallies: Tallies = read_tallies(store) if explained else {}
         return Document(

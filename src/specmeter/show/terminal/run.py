@@ -175,6 +175,7 @@ def _document(report: RunReport) -> dict[str, Any]:
         "findings": [finding.model_dump(mode="json", exclude_none=True) for finding in report.findings],
         "predictions": [as_data(outcome) for outcome in report.predictions],
         "commands": report.commands,
+        "crossovers": [it.model_dump(mode="json") for it in report.crossovers],
         "answers": [answer.model_dump(mode="json") | {"serves": answer.serves} for answer in report.answers],
         "summary": report.summary.model_dump(mode="json"),
     }
