@@ -77,13 +77,13 @@ class RunReport:
                 return list(reversed(found.values()))
         return []
 
-    def headline(self, arm_id: str) -> Verdict | None:
-        """The verdict that stands beside an answer: the arm's, or that of a finding about the whole run if it is worse;
-        None where the run is not checked."""
+    def headline(self, *arm_ids: str) -> Verdict | None:
+        """The verdict that stands beside an answer: the worst of its arms', or that of a finding about the whole run if
+        it is worse; None where the run is not checked."""
         if self.certificate is None:
             return None
         found: list[Verdict] = [VERDICTS[it.severity] for it in self.findings if it.arm_id is None]
-        return worst([*found, self.certificate.arms.get(arm_id, "invalid")])
+        return worst([*found, *(self.certificate.arms.get(arm_id, "invalid") for arm_id in arm_ids)])
 
 
 def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:

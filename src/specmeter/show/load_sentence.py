@@ -40,6 +40,14 @@ def crossover_sentence(found: Crossover, words: Words, names: Names) -> str:
     )
 
 
+def main_crossovers(found: Iterable[Crossover]) -> list[Crossover]:
+    """One for each target and depth: all ways of drafting together, or the only one."""
+    first: dict[tuple[str, int], Crossover] = {}
+    for it in found:
+        first.setdefault((it.target, it.depth), it)
+    return list(first.values())
+
+
 def interval(found: Crossover, words: Words) -> str:
     """` [2.6, 3.8]`, with `8 or more` for an end that is open."""
     at = found.clients

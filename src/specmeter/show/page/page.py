@@ -21,8 +21,8 @@ from specmeter import __version__
 from specmeter.show import certification, run_tables
 from specmeter.show.figure import Figure, specification
 from specmeter.show.load_figures import load_figures
-from specmeter.show.load_sentence import crossover_sentence
-from specmeter.show.load_tables import left_out, load_table, loaded, window_span
+from specmeter.show.load_sentence import crossover_sentence, main_crossovers
+from specmeter.show.load_tables import left_out, loaded, window_span
 from specmeter.show.run_arms import choices
 from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import at_load, details, sentence
@@ -89,8 +89,8 @@ def run_page(
         tables=run_tables.all_tables(document),
         heads=_heads(run),
         crossovers=run.crossovers,
+        crossed=[(it, run.headline(*(at.arm_id for at in it.loads))) for it in main_crossovers(run.crossovers)],
         crossover_of=crossover_of,
-        load_table=load_table(run),
         window=window_span(run),
         cells_left_out=left_out(run),
         certified=certified,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.show.load_sentence import crossover_sentence
+from specmeter.show.load_sentence import crossover_sentence, main_crossovers
 from specmeter.show.load_tables import left_out, load_overview, loaded, speedups_by_load, targets_of, window_span
 from specmeter.show.sentence import sentence
+from specmeter.show.table import TONES
 from specmeter.show.words import words
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
+    from specmeter.record import Verdict
     from specmeter.show.names import Names
+    from specmeter.show.table import Tone
     from specmeter.show.terminal.console import Screen
 
 _ENGLISH = words("en")
@@ -31,19 +34,22 @@ def print_load(screen: Screen, report: RunReport) -> None:
 
 def print_crossovers(screen: Screen, report: RunReport, names: Names) -> None:
     """For each target up to how many clients speculation pays, or where nothing crosses, the answer at each load."""
-    simulated = "; simulated" if any(model.simulated for model in report.models) else ""
-    checked = "" if report.certificate is not None else "; not checked"
-    told = {(it.target, it.depth) for it in report.crossovers}
-    seen: set[tuple[str, int]] = set()
-    for found in report.crossovers:
-        if (found.target, found.depth) not in seen:
-            seen.add((found.target, found.depth))
-            screen.say((crossover_sentence(found, _ENGLISH, names) + simulated + checked, "strong"))
+    simulated = "simulated, " if any(model.simulated for model in report.models) else ""
+    crossed = main_crossovers(report.crossovers)
+    told = {(it.target, it.depth) for it in crossed}
+    for found in crossed:
+        verdict = report.headline(*(at.arm_id for at in found.loads))
+        _say(screen, crossover_sentence(found, _ENGLISH, names), simulated, verdict)
     for answer in report.answers:
-        load = answer.load
-        target = answer.baseline_id.partition("/")[0]
+        load, target = answer.load, answer.baseline_id.partition("/")[0]
         if load is not None and (load.clients is None or (target, load.depth) not in told):
-            screen.say((sentence(answer, _ENGLISH, names) + simulated + checked, "strong"))
+            _say(screen, sentence(answer, _ENGLISH, names), simulated, report.headline(answer.arm_id))
+
+
+def _say(screen: Screen, line: str, simulated: str, verdict: Verdict | None) -> None:
+    """A line of the heading, and whether it can be believed."""
+    toned: tuple[str, Tone] = ("not checked", "doubtful") if verdict is None else (verdict, TONES[verdict])
+    screen.say((line, "strong"), f"; {simulated}", toned)
 
 
 def _explained(report: RunReport) -> list[str]:
