@@ -69,11 +69,11 @@ def _of_load(report: RunReport, arm: ArmSummary | None) -> Cell:
         return Cell("")
     verdict = report.certificate.arms.get(arm.arm_id, "invalid") if report.certificate else None
     mark = "suspect" if verdict == "suspect" else None
+    if verdict == "invalid":
+        return Cell("invalid", tone="bad")
     if arm.role == "baseline":
         rate = arm.load.throughput
         return Cell("-" if rate is None else f"{rate.point:.1f}", mark=mark)
-    if verdict == "invalid":
-        return Cell("invalid", tone="bad")
     return estimated(arm.speedup, 2, mark=mark)
 
 
