@@ -13,7 +13,8 @@ from specmeter.record import Arm, LoadCell
 from specmeter.text import percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen, used_sessions
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
 ROUNDED = 1e-5
