@@ -215,7 +215,7 @@ def client_late(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 f"the clients took {percent(most / cores, 1)} of the machine in {len(greedy)} of {len(cells)} cells",
-                "leave a core to the clients (engine.threads), or set engine.stream_tokens to false",
+                "leave a core to the clients (engine.threads), or use fewer of them",
                 cells=len(greedy),
                 share=round(most / cores, 4),
             )
