@@ -49,6 +49,12 @@ class Ended(NamedTuple):
     ticket: Ticket
     result: Reply | SpecmeterError
     """What `generate` would have returned or raised."""
+    started_at: float | None = None
+    """When it was sent, by the clock of the engine; None for one that never was."""
+    slot: int | None = None
+    """Slot of the server that answered it; None where the engine does not say."""
+    queued_ms: float | None = None
+    """How long the engine let it wait before it began with it; None where the engine does not say."""
 
 
 class Candidate(NamedTuple):
@@ -82,6 +88,11 @@ class EngineSession(Protocol):
     def cancel(self, ticket: Ticket) -> None:
         """Give a request up: it is never collected, and the engine stops working on it. Nothing, if it has ended."""
         ...
+
+    def totals(self) -> dict[str, float]:
+        """What the engine has counted since it started, by the names of `LoadCell.counters`; empty where it counts
+        nothing. Not while requests are in flight that are being measured."""
+        return {}
 
     def candidates(
         self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
