@@ -11,6 +11,7 @@ One request is `generate`. Several in flight are submitted, and collected as the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NewType, Protocol, Self
@@ -127,6 +128,11 @@ class EngineSession(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def differences(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """What each counter grew by; one that first appears in `after` started from 0."""
+    return {name: value - before.get(name, 0.0) for name, value in after.items()}
 
 
 def utf8(text: str) -> bytes:

@@ -17,7 +17,7 @@ from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, 
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.experiments.schedule import Turn
 from specmeter.measure import Foresight, Observer, Work, measure
-from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
+from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, Load, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.places import RUNS_FOLDER, find_runs, new_folder
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload
@@ -96,7 +96,10 @@ def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
             experiment=experiment,
             arms={arm.id: arm for arm in arms},
             models={name: work.models[name] for name in used_models(experiment, arms)},
-            prompts={arm.id: experiment.chosen(work.prompts[arm.id]) for arm in arms},
+            prompts={
+                arm.id: under_load(experiment.chosen([it for it in work.prompts[arm.id] if it.of is None]), arm.load)
+                for arm in arms
+            },
             cells=_cells(experiment, arms),
         ),
         pairs=tuple(it for it in prepared.pairs if (it.target, it.draft) in {(arm.target, arm.draft) for arm in arms}),
@@ -410,6 +413,17 @@ def _prompts(
         )
     prompts = loaded.experiment.chosen(prompts)
     return {
-        arm.id: tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads)
+        arm.id: under_load(
+            tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads), arm.load
+        )
         for arm in arms
     }
+
+
+def under_load(prompts: tuple[Prompt, ...], load: Load | None) -> tuple[Prompt, ...]:
+    """The prompts of a cell: whole passes over them, until a load has its requests. Each pass has ids of its own."""
+    if load is None or not prompts:
+        return prompts
+    passes = range(2, -(-load.requests // len(prompts)) + 1)
+    again = (it.model_copy(update={"id": f"{it.id}#{number}", "of": it.id}) for number in passes for it in prompts)
+    return (*prompts, *again)

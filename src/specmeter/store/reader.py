@@ -25,6 +25,7 @@ from specmeter.record import (
     EngineTraits,
     Finding,
     Host,
+    LoadCell,
     Margin,
     MatchProfile,
     ModelIdentity,
@@ -35,6 +36,7 @@ from specmeter.record import (
     Record,
     Request,
     RequestEnergy,
+    Sending,
     Session,
     StepProbe,
     Telemetry,
@@ -43,7 +45,16 @@ from specmeter.record import (
 from specmeter.store.database import DATABASE_NAME, check, damaged, sqlite_errors, unreadable
 from specmeter.store.guarded import GuardedDatabase
 from specmeter.store.identity import RunIdentity
-from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, reply_document, restore, unpacked
+from specmeter.store.rows import (
+    REQUEST_COLUMNS,
+    SENDING_COLUMNS,
+    RequestKey,
+    RequestRow,
+    compact,
+    reply_document,
+    restore,
+    unpacked,
+)
 
 CERTIFICATE_NAME = "certificate.json"
 _MAX_CERTIFICATE = 64 * 1024 * 1024
@@ -236,6 +247,28 @@ class RunReader:
     def energies(self) -> Iterator[RequestEnergy]:
         """Energy of each request that was measured, in that order; none where the machine tells nothing."""
         return self._documents(RequestEnergy, "energy", "ORDER BY seq")
+
+    def load_cells(self) -> Iterator[LoadCell]:
+        """Cells under load in the order of measurement, those that were broken off included."""
+        return self._documents(LoadCell, "load_cell", "ORDER BY seq")
+
+    def sent(self, *, superseded: bool = False) -> Iterator[tuple[Request, Sending]]:
+        """Requests of cells under load with how each was sent, in the order of their ends, one in memory at a time."""
+        where = "" if superseded else "WHERE superseded = 0"
+        columns = ", ".join((*(f"request.{name}" for name in RequestRow._fields), "zlib_json", *SENDING_COLUMNS))
+        count = len(RequestRow._fields)
+        for values in self._query(
+            f"SELECT {columns} FROM sending JOIN request ON request.id = sending.request_id "
+            f"LEFT JOIN reply ON reply.request_id = request.id {where} ORDER BY request.id"
+        ):
+            row = RequestRow._make(values[:count])
+            try:
+                request = restore(row, values[count])
+                named = dict(zip(SENDING_COLUMNS, values[count + 1 :], strict=True))
+                key = {name: getattr(row, name) for name in (*RequestKey._fields, "session_id")}
+                yield request, Sending.model_validate({**key, **named})
+            except (zlib.error, ValueError) as error:
+                raise unreadable(self.path, f"the reply of {row.prompt_id} of {row.arm_id}", error) from None
 
     # --- what follows from it ----------------------------------------------------------------------------------------
 

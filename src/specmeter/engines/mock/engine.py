@@ -162,6 +162,7 @@ class MockSession(EngineSession):
         engine = self._engine
         until_ms = math.inf if timeout_s is None else engine.now_ms + timeout_s * 1000
         while True:
+            self._begin_round()
             over_ms = self._over[0][0] if self._over else math.inf
             round_ms = self._round_ms[1] if self._round else math.inf
             at_ms = min(over_ms, round_ms)
@@ -181,8 +182,8 @@ class MockSession(EngineSession):
         self._over = [it for it in self._over if it[1] != ticket]
         heapq.heapify(self._over)
         self._running.pop(ticket, None)
-        if self._round.pop(ticket, None) is not None:
-            self._fill()
+        self._round.pop(ticket, None)
+        self._fill()
 
     def totals(self) -> dict[str, float]:
         """What was counted since the session began."""
@@ -240,7 +241,7 @@ class MockSession(EngineSession):
         return breaking, bent, generation
 
     def _fill(self) -> None:
-        """Give what waits the slots that are free, and begin a round when none is at hand."""
+        """Give what waits the slots that are free."""
         while self._waiting and len(self._running) < self.facts.in_flight:
             asked = self._waiting.popleft()
             try:
@@ -255,6 +256,9 @@ class MockSession(EngineSession):
             self._running[asked.ticket] = Performance(script, asked.sent_ms, slot, breaks=breaking is not None)
             if breaking is not None:
                 self._breaking[asked.ticket] = breaking
+
+    def _begin_round(self) -> None:
+        """Everything in a slot takes part; what comes later waits for the next one."""
         if self._running and not self._round:
             self._round = dict(self._running)
             now_ms = self._engine.now_ms
