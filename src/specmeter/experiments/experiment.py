@@ -142,6 +142,8 @@ class Experiment(Record):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"workloads: the name {name!r} is used twice; names must be unique")
+        if self.load is not None and self.engine.slots > 1:
+            raise ValueError("engine.slots: a load says how many slots there are; write load.slots instead")
         for name in self.sizes:
             if name not in self.targets and name not in self.drafts:
                 raise ValueError(f"sizes: {name!r} is neither a target nor a draft")
@@ -309,15 +311,13 @@ class Experiment(Record):
             yield arm
 
     def _settings_under(self, load: Load | None, own: EngineSettings | None = None) -> EngineSettings:
-        """The experiment's settings as a load needs them: as many slots as clients, unless they are set, and `context`
-        for each of them. What an arm's `own` settings change keeps what is written there."""
+        """The experiment's settings as a load needs them: as many slots as clients, unless `load.slots` says otherwise,
+        and `context` for each of them. What an arm's `own` settings change keeps what is written there."""
         settings = self.engine.settings
-        if load is None:
+        if load is None or self.load is None:
             return settings
         changed = own.model_fields_set if own is not None else frozenset[str]()
-        slots = min(load.clients or OPEN_SLOTS, MOST_SLOTS)
-        if "slots" in self.engine.model_fields_set:
-            slots = settings.slots
+        slots = self.load.slots or min(load.clients or OPEN_SLOTS, MOST_SLOTS)
         if own is not None and "slots" in changed:
             slots = own.slots
         context = settings.context if "context" in changed else settings.context * slots

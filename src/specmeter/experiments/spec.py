@@ -204,7 +204,7 @@ Clients = Annotated[int, Field(ge=1, le=10_000)]
 ArrivalRate = Annotated[float, Field(gt=0, le=100_000)]
 Depth = Annotated[int, Field(ge=0, le=16_777_216)]
 OPEN_SLOTS = 8
-"""Slots for requests that arrive by a rate, unless `engine.slots` says otherwise."""
+"""Slots for requests that arrive by a rate, unless `load.slots` says otherwise."""
 
 
 class LoadSpec(Record):
@@ -220,6 +220,9 @@ class LoadSpec(Record):
     """Closed loop: requests of each client in a cell, at least; whole passes over the prompts are made."""
     requests: Annotated[int, Field(ge=1, le=100_000)] = 32
     """Open loop: requests of a cell, at least; whole passes over the prompts are made."""
+    slots: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Requests that the engine works on at once; none: as many as there are clients, up to 64, and 8 for a rate. Further
+    requests wait."""
     slo: Slo = Slo()
     """What a request has to keep to count towards goodput; nothing: each counts that is answered."""
 

@@ -252,23 +252,18 @@ class RunReader:
         """Cells under load in the order of measurement, those that were broken off included."""
         return self._documents(LoadCell, "load_cell", "ORDER BY seq")
 
-    def sent(self, *, superseded: bool = False) -> Iterator[tuple[Request, Sending]]:
-        """Requests of cells under load with how each was sent, in the order of their ends, one in memory at a time."""
+    def sendings(self, *, superseded: bool = False) -> Iterator[Sending]:
+        """How requests of cells under load were sent, in the order of their ends; `superseded`: also those of cells
+        that were measured again."""
         where = "" if superseded else "WHERE superseded = 0"
-        columns = ", ".join((*(f"request.{name}" for name in RequestRow._fields), "zlib_json", *SENDING_COLUMNS))
-        count = len(RequestRow._fields)
+        names = (*RequestKey._fields, "session_id", *SENDING_COLUMNS)
         for values in self._query(
-            f"SELECT {columns} FROM sending JOIN request ON request.id = sending.request_id "
-            f"LEFT JOIN reply ON reply.request_id = request.id {where} ORDER BY request.id"
+            f"SELECT {', '.join(names)} FROM sending JOIN request ON id = request_id {where} ORDER BY id"
         ):
-            row = RequestRow._make(values[:count])
             try:
-                request = restore(row, values[count])
-                named = dict(zip(SENDING_COLUMNS, values[count + 1 :], strict=True))
-                key = {name: getattr(row, name) for name in (*RequestKey._fields, "session_id")}
-                yield request, Sending.model_validate({**key, **named})
-            except (zlib.error, ValueError) as error:
-                raise unreadable(self.path, f"the reply of {row.prompt_id} of {row.arm_id}", error) from None
+                yield Sending.model_validate(dict(zip(names, values, strict=True)))
+            except ValueError as error:
+                raise unreadable(self.path, "a row of the table sending", error) from None
 
     # --- what follows from it ----------------------------------------------------------------------------------------
 
