@@ -19,7 +19,6 @@ import selectors
 import socket
 import tempfile
 import time
-import tracemalloc
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +27,7 @@ from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import LoopbackClient
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.process import EngineProcess
-from specmeter.measure.clients import Asked, Told, ClosedLoop, cpu_ms
+from specmeter.measure.clients import Asked, Clients, Told, cpu_ms
 from specmeter.record import Arm, EngineSettings, Generation, Load, ModelIdentity, Prompt, Reply
 
 
@@ -81,7 +80,7 @@ class NoProcess:
     def exit_code(self) -> None:
         return None
 
-    def wait(self, timeout_s: float) -> None:
+    def wait(self, _: float) -> None:
         return None
 
     def close(self) -> None:
@@ -106,10 +105,10 @@ def measure(port: int, clients: int, requests: int, tokens: int) -> None:
     asked = [Asked(n, prompt, Generation(max_tokens=tokens)) for n in range(requests)]
     found: list[Told] = []
     with session_of(port, clients) as session:
-        ClosedLoop(session, time.time, lambda _: None).serve(asked[:clients], clients)  # sockets, threads, imports
+        Clients(session, time.time, lambda _: None).closed_loop(asked[:clients], clients)  # sockets, threads, imports
         pass
         before, started = cpu_ms(), time.perf_counter()
-        ClosedLoop(session, time.time, found.append).serve(asked, clients)
+        Clients(session, time.time, found.append).closed_loop(asked, clients)
         seconds, spent = time.perf_counter() - started, cpu_ms() - before
         kept = 0
         pass

@@ -185,6 +185,10 @@ class MockSession(EngineSession):
         self._round.pop(ticket, None)
         self._fill()
 
+    def wait(self, seconds: float) -> None:
+        """On the virtual clock."""
+        self._engine.now_ms += seconds * 1000
+
     def totals(self) -> dict[str, float]:
         """What was counted since the session began."""
         return dict(self._totals)
