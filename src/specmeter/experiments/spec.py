@@ -221,8 +221,8 @@ class LoadSpec(Record):
     requests: Annotated[int, Field(ge=1, le=100_000)] = 32
     """Open loop: requests of a cell, at least; whole passes over the prompts are made."""
     slots: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Requests that the engine works on at once; none: as many as there are clients, up to 64, and 8 for a rate.
-    Further requests wait."""
+    """Requests that the engine works on at once; none: as many as clients, up to 64, and 8 for a rate. Further
+    requests wait."""
     slo: Slo = Slo()
     """What a request has to keep to count towards goodput; nothing: each counts that is answered."""
 

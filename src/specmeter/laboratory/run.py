@@ -15,9 +15,10 @@ from specmeter.engines import Engine, Launch, load_engine
 from specmeter.engines.kinds import kind_of, own_options
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
 from specmeter.experiments.file import LoadedExperiment
+from specmeter.experiments.loads import prompts_under
 from specmeter.experiments.schedule import Turn
 from specmeter.measure import Foresight, Observer, Work, measure
-from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, Load, ModelIdentity, Prompt
+from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.places import RUNS_FOLDER, find_runs, new_folder
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload
@@ -97,7 +98,7 @@ def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
             arms={arm.id: arm for arm in arms},
             models={name: work.models[name] for name in used_models(experiment, arms)},
             prompts={
-                arm.id: under_load(experiment.chosen([it for it in work.prompts[arm.id] if it.of is None]), arm.load)
+                arm.id: prompts_under(experiment.chosen([it for it in work.prompts[arm.id] if it.of is None]), arm.load)
                 for arm in arms
             },
             cells=_cells(experiment, arms),
@@ -413,17 +414,8 @@ def _prompts(
         )
     prompts = loaded.experiment.chosen(prompts)
     return {
-        arm.id: under_load(
+        arm.id: prompts_under(
             tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads), arm.load
         )
         for arm in arms
     }
-
-
-def under_load(prompts: tuple[Prompt, ...], load: Load | None) -> tuple[Prompt, ...]:
-    """The prompts of a cell: whole passes over them, until a load has its requests. Each pass has ids of its own."""
-    if load is None or not prompts:
-        return prompts
-    passes = range(2, -(-load.requests // len(prompts)) + 1)
-    again = (it.model_copy(update={"id": f"{it.id}#{number}", "of": it.id}) for number in passes for it in prompts)
-    return (*prompts, *again)
