@@ -345,7 +345,7 @@ class _Bench:
                 raise ExperimentError(
                     f"engine.context: prompt {prompt.id!r} has {tokens} tokens and {wanted - tokens} are to be "
                     f"generated, but {arm.id} has room for {limit}",
-                    fix=f"set engine.context to {(wanted + 64) * arm.engine.slots} or more, or lower max_tokens",
+                    fix=f"set engine.context to {needed(arm, wanted)} or more, or lower max_tokens",
                 )
         self.fitting.add(arm.id)
 
@@ -430,6 +430,11 @@ class _Bench:
         if cell is not None and generation.temperature > 0:
             changes["seed"] = block_seed(generation.seed, cell.invocation, cell.block)
         return generation.model_copy(update=changes) if changes else generation
+
+
+def needed(arm: Arm, tokens: int) -> int:
+    """What `engine.context` has to be for requests of so many tokens: under a load it is that of one slot."""
+    return (tokens + 64) * (arm.engine.slots if arm.load is None else 1)
 
 
 def _energy(request: Request, spent: Spent | None) -> RequestEnergy | None:
