@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from llama_fixtures import NATIVE, NO_NATIVE, TEXT, arm, gone_within, greedy, launch, prompt
 
-from specmeter.engines import Engine, EngineSession, load_engine
+from specmeter.engines import Engine, EngineSession, Launch, load_engine
 from specmeter.engines.mock import Fault, MockEngine, MockSession, MockSpec, mock_model
-from specmeter.engines.session import Ticket
+from specmeter.engines.session import Ticket, differences
 from specmeter.errors import EngineDiedError, EngineHungError, EngineProtocolError
 from specmeter.record import Arm, Reply
 
@@ -135,39 +135,90 @@ def test_close_gives_up_what_is_in_flight(tmp_path: Path, kind: str) -> None:
 MOCK = Arm(id="dense/none", target="dense", role="baseline").model_copy(update={"engine": arm(engine=TWO).engine})
 
 
-def mock(folder: Path, **fault: object) -> tuple[MockEngine, MockSession]:
+MOCK_DRAFTS = MOCK.model_copy(update={"methods": ("draft-simple",), "draft": "small", "gamma": 4})
+
+
+def with_slots(this: Arm, slots: int) -> Arm:
+    return this.model_copy(update={"engine": this.engine.model_copy(update={"slots": slots, "context": 2048 * slots})})
+
+
+def mock(folder: Path, arm: Arm = MOCK, target: str = "dense", **fault: object) -> tuple[MockEngine, MockSession]:
     faults = (Fault.model_validate(fault),) if fault else ()
     engine = MockEngine(MockSpec(noise=0, request_overhead_ms=0, faults=faults))
-    order = launch(folder, MOCK)
-    model = mock_model("dense", "mock:dense", engine.spec)
-    return engine, engine.start(type(order)(MOCK, model, None, log_path=order.log_path))
+    model = mock_model(target, f"mock:{target}", engine.spec)
+    draft = mock_model("small", "mock:small", engine.spec) if arm.draft else None
+    return engine, engine.start(Launch(arm, model, draft, log_path=folder / "logs" / "mock.log"))
 
 
-def test_the_mock_has_as_many_slots_as_the_arm(tmp_path: Path) -> None:
+def test_requests_of_the_mock_share_its_rounds(tmp_path: Path) -> None:
     engine, session = mock(tmp_path)
-    ms = [session.generate(prompt(), greedy(tokens)).wall_ms for tokens in (30, 10, 5)]
+    reading = engine.spec.target("mock:dense").prompt_token_ms * len(session.tokenize(prompt().text))
     started = engine.now_ms
+    before = session.totals()
     tickets = [session.submit(prompt(), greedy(tokens)) for tokens in (30, 10, 5)]
     assert session.collect(0.001) is None
     assert engine.now_ms == started + 1
-    ended = [(it.ticket, engine.now_ms - started) for it in iter(session.collect, None)]
-    # The third begins where the second ends; all that before the first is done.
-    assert [ticket for ticket, _ in ended] == [tickets[1], tickets[2], tickets[0]]
-    assert [at for _, at in ended] == pytest.approx([ms[1], ms[1] + ms[2], ms[0]])
+    ended = [(it, engine.now_ms - started) for it in iter(session.collect, None)]
+    assert [it.ticket for it, _ in ended] == [tickets[1], tickets[2], tickets[0]]
+    assert [it.slot for it, _ in ended] == [1, 1, 0]
+    # Two prompts; rounds of two; a third prompt beside a step; rounds of two; the first one alone.
+    together, alone = 33 + 2 * 4, 33 + 4
+    second = (33 + 2 * reading) + 9 * together
+    third = second + (alone + reading) + 4 * together
+    first = third + (29 - 9 - 1 - 4) * alone
+    assert [at for _, at in ended] == pytest.approx([second, third, first])
+    assert ended[1][0].queued_ms == pytest.approx(second)
+    assert all(isinstance(it.result, Reply) and it.result.counters == {} for it, _ in ended)
+    grown = differences(before, session.totals())
+    assert grown["n_busy_slots_total"] == 30 + 10 + 5
+    assert grown["n_decode_total"] == 30
+
+
+def test_the_mock_counts_under_load_what_its_requests_say(tmp_path: Path) -> None:
+    _, session = mock(tmp_path, arm=MOCK_DRAFTS)
+    alone = session.generate(prompt(), greedy(60))
+    before = session.totals()
+    for _ in range(5):
+        session.submit(prompt(), greedy(60))
+    replies = [it.result for it in iter(session.collect, None)]
+    grown = differences(before, session.totals())
+    assert all(isinstance(it, Reply) and it.token_ids == alone.token_ids for it in replies)
+    drafted, accepted = (alone.counters[f"spec_decode_num_{it}_tokens_total"] for it in ("draft", "accepted"))
+    assert grown["spec_decode_num_draft_tokens_total"] == 5 * drafted
+    assert grown["n_busy_slots_total"] == 5 * 60 - 5 * accepted
+
+
+def test_a_batch_of_the_mock_favours_speculation_on_experts_only(tmp_path: Path) -> None:
+    """The more sequences, the less a dense target gains; a mixture that loses at one gains at eight."""
+
+    def gain(target: str, clients: int) -> float:
+        times: list[float] = []
+        for this in (MOCK, MOCK_DRAFTS):
+            engine, session = mock(tmp_path, arm=with_slots(this, clients), target=target)
+            started = engine.now_ms
+            for _ in range(clients):
+                session.submit(prompt(), greedy(200))
+            assert len(list(iter(session.collect, None))) == clients
+            times.append(engine.now_ms - started)
+        return times[0] / times[1]
+
+    assert gain("dense", 1) > 1.5 > 1 > gain("dense", 32)
+    assert gain("moe", 1) < 1 < gain("moe", 8)
 
 
 def test_a_slot_of_the_mock_is_free_when_its_request_is_cancelled(tmp_path: Path) -> None:
     engine, session = mock(tmp_path)
-    one = session.generate(prompt(), greedy(5)).wall_ms
-    started = engine.now_ms
     long, longer, short = (session.submit(prompt(), greedy(tokens)) for tokens in (300, 400, 5))
     session.cancel(long)
     ended = session.collect()
     assert ended is not None
     assert ended.ticket == short
-    assert engine.now_ms - started == pytest.approx(one)
     session.cancel(longer)
     assert session.collect() is None
+    now_ms = engine.now_ms
+    assert session.submit(prompt(), greedy(5))
+    assert session.collect() is not None
+    assert engine.now_ms - now_ms == pytest.approx(session.generate(prompt(), greedy(5)).wall_ms)
 
 
 @pytest.mark.parametrize(("kind", "error"), [("dies", EngineDiedError), ("hangs", EngineHungError)])

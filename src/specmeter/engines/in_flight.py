@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.engines.session import Ended, EngineSession, Ticket
 from specmeter.errors import SpecmeterError
@@ -53,13 +53,22 @@ class Stop:
                 break_off()
 
 
+class Flown(NamedTuple):
+    """How a request in flight was answered."""
+
+    reply: Reply
+    started_at: float
+    slot: int | None = None
+    queued_ms: float | None = None
+
+
 class ThreadedSession(EngineSession):
     """A session whose engine is asked by `answer`, which blocks: at most `facts.in_flight` threads do so at a time."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
         self._flying: dict[Ticket, Stop] = {}
-        self._ended: SimpleQueue[tuple[Ticket, Reply | Exception, float]] = SimpleQueue()
+        self._ended: SimpleQueue[tuple[Ticket, Flown | Exception, float]] = SimpleQueue()
         self.most_at_once = 0
         """Requests that may be on their way at once, where these are more than the engine works on."""
         self._threads: ThreadPoolExecutor | None = None
@@ -68,9 +77,10 @@ class ThreadedSession(EngineSession):
     def answer(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
         """What `generate` does. Raises anything once `stop` was asked."""
 
-    def answer_in_flight(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
+    def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> Flown:
         """What `submit` does with a request, where that is not what `generate` does."""
-        return self.answer(prompt, generation, stop)
+        started_at = time.time()
+        return Flown(self.answer(prompt, generation, stop), started_at)
 
     @abstractmethod
     def end(self) -> None:
@@ -106,7 +116,9 @@ class ThreadedSession(EngineSession):
                 continue  # it was cancelled
             if isinstance(result, Exception) and not isinstance(result, SpecmeterError):
                 raise result
-            return Ended(ticket, result, started_at)
+            if isinstance(result, Exception):
+                return Ended(ticket, result, started_at)
+            return Ended(ticket, *result)
         return None
 
     def cancel(self, ticket: Ticket) -> None:
@@ -130,7 +142,7 @@ class ThreadedSession(EngineSession):
             return
         started_at = time.time()
         try:
-            result = self.answer_in_flight(prompt, generation, stop)
+            result: Flown | Exception = self.fly(prompt, generation, stop)
         except Exception as error:
             result = error
         self._ended.put((ticket, result, started_at))

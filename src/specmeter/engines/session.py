@@ -11,7 +11,8 @@ One request is `generate`. Several in flight are submitted, and collected as the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NewType, Protocol, Self
@@ -52,6 +53,10 @@ class Ended(NamedTuple):
     """What `generate` would have returned or raised."""
     started_at: float | None = None
     """When it was sent, by the clock of the engine; None for one that never was."""
+    slot: int | None = None
+    """Slot of the server that answered it; None where the engine does not say."""
+    queued_ms: float | None = None
+    """How long the engine let it wait before it began with it; None where the engine does not say."""
 
 
 class Candidate(NamedTuple):
@@ -90,6 +95,15 @@ class EngineSession(Protocol):
         """What the engine has counted since it started, by the names of `LoadCell.counters`; empty where it counts
         nothing. Not while requests are in flight that are being measured."""
         return {}
+
+    def settle(self, replies: Sequence[Reply]) -> Sequence[Reply]:
+        """The replies of a cell under load, all of which have ended, with what is known only then: what the engine logs
+        of each. The same ones in the same order; unchanged where nothing comes to them."""
+        return replies
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass by the engine's clock, with nothing in flight."""
+        time.sleep(seconds)
 
     def candidates(
         self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int

@@ -242,7 +242,8 @@ class Experiment(Record):
 
     def chosen(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
         """Those of some prompts that are measured."""
-        return tuple(prompt for prompt in prompts if not self.only.prompts or prompt.id in self.only.prompts)
+        only = self.only.prompts
+        return tuple(prompt for prompt in prompts if not only or (prompt.of or prompt.id) in only)
 
     def due(self, arm: Arm, prompts: Sequence[Prompt], invocation: int, block: int) -> tuple[Prompt, ...]:
         """Those of an arm's prompts that it is to be measured on in a block, in their own order.

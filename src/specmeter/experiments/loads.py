@@ -30,3 +30,11 @@ def prompts_under(prompts: Sequence[Prompt], load: Load | None) -> tuple[Prompt,
         prompt if name == prompt.id else prompt.model_copy(update={"id": name, "of": prompt.of or prompt.id})
         for name, prompt in zip(ids, tuple(prompts) * (len(ids) // len(prompts)), strict=True)
     )
+
+
+def first_pass(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """What `prompts_under` made the prompts of a cell from: each once."""
+    once: dict[str, Prompt] = {}
+    for prompt in prompts:
+        once.setdefault(prompt.of or prompt.id, prompt)
+    return tuple(once.values())

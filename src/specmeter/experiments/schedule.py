@@ -115,6 +115,17 @@ def item_order(prompt_ids: Sequence[str], invocation: int, block: int, seed: int
     return _shuffled(range(len(prompt_ids)), f"items:{seed}:{invocation}:{block}", key=lambda index: prompt_ids[index])
 
 
+def arrivals(count: int, rate: float, invocation: int, block: int, seed: int) -> tuple[float, ...]:
+    """When each of `count` requests is due in an open loop, in seconds after the first: a Poisson process of `rate`
+    requests per second, drawn anew in every block and the same for all of its arms."""
+    due, at = [0.0], 0.0
+    for place in range(1, count):
+        digest = sha256(f"{seed}:{invocation}:{block}:arrival:{rate!r}:{place}".encode()).digest()
+        at -= math.log1p(-int.from_bytes(digest[:6], "big") / 2**48) / rate
+        due.append(at)
+    return tuple(due[:count])
+
+
 def in_turn(prompt_ids: Sequence[str], count: int, turn: int, seed: int) -> tuple[str, ...]:
     """The `count` prompts (or all, where there are no more) whose turn it is at `turn`, from 0; in their own order.
 

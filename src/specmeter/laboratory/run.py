@@ -15,12 +15,13 @@ from specmeter.engines import Engine, Launch, load_engine
 from specmeter.engines.kinds import kind_of, own_options
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
 from specmeter.experiments.file import LoadedExperiment
-from specmeter.experiments.loads import prompts_under
+from specmeter.experiments.loads import first_pass, prompts_under
 from specmeter.experiments.schedule import Turn
-from specmeter.measure import Foresight, Observer, Work, measure
+from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.places import RUNS_FOLDER, find_runs, new_folder
+from specmeter.workloads.length import Tokenizer
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 
 if TYPE_CHECKING:
@@ -98,8 +99,7 @@ def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
             arms={arm.id: arm for arm in arms},
             models={name: work.models[name] for name in used_models(experiment, arms)},
             prompts={
-                arm.id: prompts_under(experiment.chosen([it for it in work.prompts[arm.id] if it.of is None]), arm.load)
-                for arm in arms
+                arm.id: prompts_under(experiment.chosen(first_pass(work.prompts[arm.id])), arm.load) for arm in arms
             },
             cells=_cells(experiment, arms),
         ),
@@ -133,16 +133,26 @@ def working_engine(experiment: Experiment) -> tuple[Engine, EngineIdentity, Engi
 
 
 def refuse_too_long(experiment: Experiment, arm: Arm) -> None:
-    """Prompts of a length that is written in the experiment have to fit into the context together with the answer."""
+    """Prompts of a length that is written in the experiment, and the text before them, have to fit into the context
+    together with the answer."""
+    room, depth = arm.engine.context // arm.engine.slots, 0 if arm.load is None else arm.load.depth
+    for spec in experiment.workloads if depth else ():
+        if depth + (answer := most_tokens(experiment, spec)) >= room:
+            raise ExperimentError(
+                f"load.depth: {depth} tokens come before the prompts of workload {spec.name!r} and {answer} are to be "
+                f"generated, but {arm.id} has room for {room}",
+                fix=f"set engine.context to {needed(arm, depth + answer)} and the prompts' own tokens, or lower "
+                "load.depth or max_tokens",
+            )
     for spec in experiment.workloads:
         if isinstance(spec, LengthWorkload | RandomWorkload) and (not arm.workloads or spec.name in arm.workloads):
             longest, answer = max(spec.lengths), most_tokens(experiment, spec)
-            if longest + answer > arm.engine.context // arm.engine.slots:
+            if depth + longest + answer > room:
                 raise ExperimentError(
                     f"engine.context: prompts of workload {spec.name!r} have {longest} tokens and {answer} are to be "
-                    f"generated, but {arm.id} has room for {arm.engine.context // arm.engine.slots}",
-                    fix=f"set engine.context to {(longest + answer + 64) * arm.engine.slots} or more, or lower lengths "
-                    "or max_tokens",
+                    f"generated, but {arm.id} has room for {room}",
+                    fix=f"set engine.context to {needed(arm, depth + longest + answer)} or more, or lower lengths or "
+                    "max_tokens",
                 )
 
 
@@ -394,11 +404,14 @@ def _distinct(work: Work) -> tuple[Prompt, ...]:
 def _prompts(
     loaded: LoadedExperiment, arms: Sequence[Arm], models: dict[str, ModelIdentity], engine: Engine
 ) -> dict[str, tuple[Prompt, ...]]:
-    """Arm id -> prompts. Prompts of an exact length are cut by the tokenizer of the first target."""
+    """Arm id -> prompts. Prompts of an exact length, and behind text of one, are cut by the tokenizer of the first
+    target."""
     from specmeter import workloads
 
     specs = loaded.experiment.workloads
-    if any(workloads.needs_tokenizer(spec) for spec in specs):
+    depths = sorted({arm.load.depth for arm in arms if arm.load is not None and arm.load.depth})
+    behind: dict[int, tuple[Prompt, ...]] = {}
+    if depths or any(workloads.needs_tokenizer(spec) for spec in specs):
         baseline = next(arm for arm in arms if not arm.speculates)
         with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
             launch = Launch(baseline, models[baseline.target], None, Path(scratch) / "tokenizer.log")
@@ -406,6 +419,9 @@ def _prompts(
                 prompts = workloads.load(
                     specs, base_dir=loaded.base_dir, tokenize=session.tokenize, detokenize=session.detokenize
                 )
+                measured = loaded.experiment.chosen(prompts)
+                tokenizer = Tokenizer(session.tokenize, session.detokenize)
+                behind = {depth: workloads.behind_text(specs, measured, depth, tokenizer) for depth in depths}
     else:
         prompts = workloads.load(specs, base_dir=loaded.base_dir)
     if missing := set(loaded.experiment.only.prompts).difference(prompt.id for prompt in prompts):
@@ -415,7 +431,11 @@ def _prompts(
     prompts = loaded.experiment.chosen(prompts)
     return {
         arm.id: prompts_under(
-            tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads), arm.load
+            [it for it in behind.get(arm.load.depth if arm.load else 0, prompts) if _runs(arm, it)], arm.load
         )
         for arm in arms
     }
+
+
+def _runs(arm: Arm, prompt: Prompt) -> bool:
+    return not arm.workloads or prompt.workload in arm.workloads

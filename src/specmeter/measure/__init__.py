@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from specmeter.measure.loop import Foresight, Observer, Work, block_seed, measure
+from specmeter.measure.loop import Foresight, Observer, Work, measure, needed
+from specmeter.measure.requests import block_seed
 
-__all__ = ["Foresight", "Observer", "Work", "block_seed", "measure"]
+__all__ = ["Foresight", "Observer", "Work", "block_seed", "measure", "needed"]

@@ -5,40 +5,36 @@ time, each on disk before the next one starts. What is already in the run folder
 an interrupted run. An engine that dies costs the request it was working on; the rest of the cell goes on with a fresh
 session.
 
-A cell of an arm with a load is measured by its clients (`measure.clients`) and stored when it has ended. Half of one is
-kept, and measured again as a whole.
+A cell of an arm with a load is measured by its clients and stored when it has ended (`measure.load`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
-from specmeter.engines.session import differences
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler
-from specmeter.measure.clients import Asked, ClosedLoop, Told, cpu_ms
+from specmeter.measure.clients import Asked
+from specmeter.measure.load import Kept, LoadedCell
+from specmeter.measure.requests import block_seed, request_of
 from specmeter.record import (
     Arm,
     EngineTraits,
     Generation,
-    LoadCell,
+    Load,
     ModelIdentity,
     Prediction,
     Prompt,
     PromptTokens,
-    Reply,
     Request,
     RequestEnergy,
-    Sending,
     Session,
     Telemetry,
     WarmUp,
@@ -64,7 +60,7 @@ class Observer(Protocol):
         """A session starts, to measure so many requests."""
 
     def request_done(self, request: Request) -> None:
-        """A request is on disk."""
+        """A request has ended; it is on disk, or will be with its cell under load."""
 
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """A session ended before its time."""
@@ -219,8 +215,8 @@ class _Bench:
 
         A session that does not come up fails all items that are left; its error is returned.
         """
-        if self.work.arms[cell.arm_id].load is not None:
-            return self._measure_load(cell, items)
+        if (load := self.work.arms[cell.arm_id].load) is not None:
+            return self._measure_load(cell, load, items)
         remaining = list(items)
         per_session = 1 if self.work.experiment.design.session == "request" else len(remaining)
         while remaining:
@@ -236,65 +232,44 @@ class _Bench:
                 self.observer.session_failed(cell.arm_id, error)
                 if not ready:
                     for item, prompt in remaining:
-                        self._keep(_request(cell, session_id, item, prompt, self.engine.clock(), error=error))
+                        self._keep(request_of(cell, session_id, item, prompt, self.engine.clock(), error))
                     return error
         return None
 
-    def _measure_load(self, cell: Turn, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
-        """Measure a cell under load, all of it in one session. The error of a session that does not come up is
-        returned; a session that ends before its time leaves the cell broken off, on record."""
+    def _measure_load(self, cell: Turn, load: Load, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
+        """Measure a cell under load, all of it in one session.
+
+        A session that does not come up fails all of it, and its error is returned; one that ends before its time leaves
+        the cell broken off, on record.
+        """
         session_id = uuid.uuid4().hex
         asked = [Asked(item, prompt, self._generation(prompt, cell)) for item, prompt in items]
+        ready = False
         try:
             with self._session(cell, session_id, items[0][1]) as (session, samples):
-                self._serve(session, cell, session_id, asked, samples)
+                ready = True
+                seed = self.work.experiment.design.seed
+                loaded = LoadedCell(cell, load, session_id, session, self.engine.clock, seed)
+
+                def keep(kept: Kept) -> None:
+                    self.store.add_load(kept.requests, _drain(samples), kept.cell)
+
+                kept = loaded.serve(asked, self.observer.request_done, keep)
         except EngineError as error:
             self.observer.session_failed(cell.arm_id, error)
-            return error
+            if not ready:
+                now = self.engine.clock()
+                failed = [request_of(cell, session_id, item, prompt, now, error) for item, prompt in items]
+                self.store.add_load((request, None) for request in failed)
+                for request in failed:
+                    self.observer.request_done(request)
+                return error
+            return None
+        if kept.broken_off is not None:
+            self.observer.session_failed(cell.arm_id, kept.broken_off)
+        if self.foresight is not None and self.expecting:
+            self.foresight.saw([request for request, _ in kept.requests])
         return None
-
-    def _serve(
-        self,
-        session: EngineSession,
-        cell: Turn,
-        session_id: str,
-        asked: Sequence[Asked],
-        samples: SimpleQueue[Telemetry],
-    ) -> None:
-        """Let the clients do their work, then store all of it at once."""
-        load = self.work.arms[cell.arm_id].load
-        assert load is not None
-        found: list[tuple[Request, Sending]] = []
-
-        def ended(told: Told) -> None:
-            found.append(_sent(cell, session_id, told))
-            self.observer.request_done(found[-1][0])
-
-        before, cpu = session.totals(), cpu_ms()
-        began_at, complete = self.engine.clock(), False
-        try:
-            complete = ClosedLoop(session, self.engine.clock, ended).serve(asked, load.clients or 1)
-        finally:
-            ended_at, spent = self.engine.clock(), cpu_ms() - cpu
-            counted = {}
-            if complete:
-                with contextlib.suppress(EngineError):
-                    counted = differences(before, session.totals())
-            record = LoadCell(
-                invocation=cell.invocation,
-                block=cell.block,
-                arm_id=cell.arm_id,
-                session_id=session_id,
-                began_at=began_at,
-                ended_at=ended_at,
-                complete=complete,
-                slots=session.facts.in_flight,
-                client_cpu_ms=max(0.0, spent),
-                counters=counted,
-            )
-            self.store.add_load(found, _drain(samples), record)
-            if self.foresight is not None and self.expecting:
-                self.foresight.saw([request for request, _ in found])
 
     @contextmanager
     def _session(
@@ -370,7 +345,7 @@ class _Bench:
                 raise ExperimentError(
                     f"engine.context: prompt {prompt.id!r} has {tokens} tokens and {wanted - tokens} are to be "
                     f"generated, but {arm.id} has room for {limit}",
-                    fix=f"set engine.context to {(wanted + 64) * arm.engine.slots} or more, or lower max_tokens",
+                    fix=f"set engine.context to {needed(arm, wanted)} or more, or lower max_tokens",
                 )
         self.fitting.add(arm.id)
 
@@ -434,10 +409,10 @@ class _Bench:
         try:
             reply = session.generate(prompt, self._generation(prompt, cell))
         except EngineError as error:
-            self._keep(_request(cell, session_id, item, prompt, started_at, error=error), _drain(samples))
+            self._keep(request_of(cell, session_id, item, prompt, started_at, error), _drain(samples))
             raise
         spent = self.meter.between(before, self.meter.now()) if self.meter else None
-        request = _request(cell, session_id, item, prompt, started_at, reply=reply)
+        request = request_of(cell, session_id, item, prompt, started_at, reply)
         self._keep(request, _drain(samples), _energy(request, spent))
 
     def _keep(self, request: Request, samples: Sequence[Telemetry] = (), energy: RequestEnergy | None = None) -> None:
@@ -457,62 +432,9 @@ class _Bench:
         return generation.model_copy(update=changes) if changes else generation
 
 
-def block_seed(seed: int, invocation: int, block: int) -> int:
-    """The seed of sampled generations in a block: another one in each, the same for all of its arms, on any machine.
-
-    So blocks are independent samples, which a comparison of distributions needs, and a resumed run goes on as it began.
-    """
-    digest = sha256(f"{seed}:{invocation}:{block}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") % (2**32 - 1)  # 2**32 - 1 asks llama.cpp for a seed of its own
-
-
-def _sent(cell: Turn, session_id: str, told: Told) -> tuple[Request, Sending]:
-    """A request of a cell under load, and how it was sent."""
-    asked, result = told.asked, told.result
-    if isinstance(result, Reply):
-        request = _request(cell, session_id, asked.item, asked.prompt, told.started_at, reply=result)
-    elif isinstance(result, EngineError):
-        request = _request(cell, session_id, asked.item, asked.prompt, told.started_at, error=result)
-    else:
-        raise result
-    sending = Sending(
-        invocation=cell.invocation,
-        block=cell.block,
-        arm_id=cell.arm_id,
-        prompt_id=asked.prompt.id,
-        session_id=session_id,
-        client=told.client,
-        due_at=told.due_at,
-        late_ms=told.late_ms,
-    )
-    return request, sending
-
-
-def _request(
-    cell: Turn,
-    session_id: str,
-    item: int,
-    prompt: Prompt,
-    started_at: float,
-    *,
-    reply: Reply | None = None,
-    error: EngineError | None = None,
-) -> Request:
-    return Request(
-        invocation=cell.invocation,
-        block=cell.block,
-        position=cell.position,
-        item=item,
-        arm_id=cell.arm_id,
-        prompt_id=prompt.id,
-        prompt_sha256=prompt.sha256,
-        kind=prompt.kind,
-        session_id=session_id,
-        started_at=started_at,
-        status="ok" if error is None else "failed",
-        error=None if error is None else str(error),
-        reply=reply,
-    )
+def needed(arm: Arm, tokens: int) -> int:
+    """What `engine.context` has to be for requests of so many tokens: under a load it is that of one slot."""
+    return (tokens + 64) * (arm.engine.slots if arm.load is None else 1)
 
 
 def _energy(request: Request, spent: Spent | None) -> RequestEnergy | None:

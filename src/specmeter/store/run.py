@@ -340,14 +340,15 @@ class RunStore(RunReader):
 
     def add_load(
         self,
-        requests: Iterable[tuple[Request, Sending]],
+        requests: Iterable[tuple[Request, Sending | None]],
         telemetry: Iterable[Telemetry] = (),
         cell: LoadCell | None = None,
     ) -> None:
         """Store requests of a cell under load, durably when this returns, and the cell itself once it has ended.
 
         A cell that was broken off is measured again as a whole: its requests supersede those of an earlier session,
-        answered or not. Raises `StoreError` for a request that is not in the plan.
+        answered or not. One that was never sent has no `Sending`. Raises `StoreError` for a request that is not in the
+        plan.
         """
         with self._transaction() as db:
             for request, sending in requests:

@@ -20,8 +20,9 @@ from pathlib import Path
 from specmeter.errors import ExperimentError
 from specmeter.record import Prompt
 from specmeter.text import counted
+from specmeter.workloads.depth import behind
 from specmeter.workloads.length import Tokenizer, cut_lengths, random_lengths
-from specmeter.workloads.packaged import collection, drawn, held_out_text, packaged
+from specmeter.workloads.packaged import collection, drawn, held_out_text, natural_text, packaged
 from specmeter.workloads.spec import (
     BenchWorkload,
     FileWorkload,
@@ -33,7 +34,7 @@ from specmeter.workloads.spec import (
 )
 from specmeter.workloads.user import read_prompts, read_text
 
-__all__ = ["WorkloadSpec", "count", "load", "needs_tokenizer"]
+__all__ = ["WorkloadSpec", "behind_text", "count", "load", "needs_tokenizer"]
 
 
 def needs_tokenizer(spec: WorkloadSpec) -> bool:
@@ -61,6 +62,16 @@ def load(
     prompts = tuple(_prompt(spec, item) for spec in specs for item in _items(spec, base_dir, tokenizer))
     _refuse_too_many_in_turn(specs, Counter(prompt.workload for prompt in prompts))
     return prompts
+
+
+def behind_text(
+    specs: Sequence[WorkloadSpec], prompts: Sequence[Prompt], depth: int, tokenizer: Tokenizer
+) -> tuple[Prompt, ...]:
+    """The prompts, each behind exactly `depth` tokens of other text of its sort. Raises `ExperimentError`."""
+    bench = {spec.name for spec in specs if isinstance(spec, BenchWorkload)}
+    return tuple(
+        behind(it, depth, held_out_text() if it.workload in bench else natural_text(), tokenizer) for it in prompts
+    )
 
 
 def count(specs: Sequence[WorkloadSpec], *, base_dir: Path = Path()) -> dict[str, int]:

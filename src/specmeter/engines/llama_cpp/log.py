@@ -32,6 +32,7 @@ _BEGIN = re.compile(r"processing task(?:, |$)")
 _END = re.compile(r"stop processing: ")
 _STEP = re.compile(r"accepted +(\d+)/ *(\d+) draft tokens( \(restore checkpoint\))?\s*$")
 _EVALUATED = re.compile(r"\| task (\d{1,15}) \| +eval time = +([\d.]{1,20}) ms / +(\d{1,15}) tokens")
+_TASK = re.compile(r"\| task (\d{1,15}) \|")
 _STATISTICS = re.compile(
     r"statistics +([\w-]{1,60}): #calls\(b,g,a\) = +\d+ +(\d{1,15}) "
     r".*dur\(b,g,a\) = *([\d.]{1,20}), *([\d.]{1,20}), *([\d.]{1,20}) ms"
@@ -85,9 +86,28 @@ def task_lines(text: str, predicted_n: int, predicted_ms: float) -> str:
     Empty where none says so: the server prints that at a request's end, and older builds without its number.
     """
     for task, ms, tokens in _EVALUATED.findall(text):
-        if int(tokens) == predicted_n and ms == f"{predicted_ms:.2f}":
+        if (int(tokens), ms) == evaluated(predicted_n, predicted_ms):
             return "\n".join(line for line in text.splitlines() if f"| task {task} |" in line)
     return ""
+
+
+def evaluated(predicted_n: int, predicted_ms: float) -> tuple[int, str]:
+    """What the log says of a request by which it is known: its tokens, and how long they took."""
+    return predicted_n, f"{predicted_ms:.2f}"
+
+
+def logs_at_once(text: str) -> dict[tuple[int, str], RequestLog]:
+    """What the log says of each request that ended in `text`, by what `evaluated` makes of it; of two that nothing
+    tells apart, neither."""
+    lines: dict[str, list[str]] = {}
+    ends: dict[tuple[int, str], list[str]] = {}
+    for line in text.splitlines():
+        if (found := _TASK.search(line)) is None:
+            continue
+        lines.setdefault(found.group(1), []).append(line)
+        if end := _EVALUATED.search(line):
+            ends.setdefault((int(end.group(3)), end.group(2)), []).append(end.group(1))
+    return {key: parse_request("\n".join(lines[tasks[0]])) for key, tasks in ends.items() if len(tasks) == 1}
 
 
 def drafting_between(before: Mapping[str, Drafting], after: Mapping[str, Drafting]) -> tuple[Drafting, ...]:

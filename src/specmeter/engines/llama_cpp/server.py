@@ -7,7 +7,7 @@ import dataclasses
 import http.client
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,9 +24,17 @@ from specmeter.engines.http_client import (
     garbage,
     json_object,
 )
-from specmeter.engines.in_flight import GivenUpError, Overlaps, Stop, ThreadedSession
+from specmeter.engines.in_flight import Flown, GivenUpError, Overlaps, Stop, ThreadedSession
 from specmeter.engines.llama_cpp import candidates as llama_candidates
-from specmeter.engines.llama_cpp.log import RequestLog, drafting_between, last_words, parse_request, task_lines
+from specmeter.engines.llama_cpp.log import (
+    RequestLog,
+    drafting_between,
+    evaluated,
+    last_words,
+    logs_at_once,
+    parse_request,
+    task_lines,
+)
 from specmeter.engines.llama_cpp.methods import remote_machines
 from specmeter.engines.llama_cpp.metrics import parse_counters
 from specmeter.engines.llama_cpp.reply import (
@@ -45,6 +53,8 @@ from specmeter.record import Drafting, Generation, Prompt, Reply, Timings
 _PROCESSING = re.compile(rb'"is_processing" *: *true')
 _LOG_TAIL = 256 * 1024
 _MAX_REQUEST_LOG = 256 * 1024 * 1024
+MOST_AT_ONCE = 1024
+"""Requests on their way at once in an open loop; further ones wait here, which is recorded as the client's lateness."""
 _LOG_PATIENCE_S = 1.0
 """How long to wait for the last log lines of a request that is over (seen: below 2 ms)."""
 
@@ -66,7 +76,10 @@ class LlamaSession(ThreadedSession):
         self._overlaps = Overlaps()
         self._broke_off = False
         """A request was given up, and none that began later has ended: what the server counts may still grow by it."""
-        self.most_at_once = launch.arm.load.clients or 0 if launch.arm.load is not None else 0
+        self._cell_log_at: int | None = None
+        """Length of the log when the cell under load began."""
+        if (load := launch.arm.load) is not None:
+            self.most_at_once = load.clients or min(load.requests, MOST_AT_ONCE)
 
     def take_along(self, beside: contextlib.ExitStack, pids: tuple[int, ...]) -> None:
         """End `beside` with the session. Its processes `pids` play other machines, and their load is the session's."""
@@ -99,19 +112,44 @@ class LlamaSession(ThreadedSession):
             update={"counters": counters, "steps": log.steps, "drafting": self._drafting(log, counted)}
         )
 
-    def answer_in_flight(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
+    def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> Flown:
         """The same for a request that was submitted. Under a load nothing is asked of the server meanwhile: what it
-        counts is read once per cell (`totals`)."""
+        counts is read once per cell (`totals`), and so is its log (`settle`)."""
         if self._launch.arm.load is None:
-            return self.answer(prompt, generation, stop)
+            return super().fly(prompt, generation, stop)
         text, body, max_tokens = self._request(prompt, generation)
-        started = time.perf_counter()
+        started, started_at = time.perf_counter(), time.time()
         received = self._stream(body, max_tokens, len(utf8(text)), stop)
         timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
-        return self._reply(prompt, text, received, timings, started)
+        reply = self._reply(prompt, text, received, timings, started)
+        slot: Any = received.final.get("id_slot")
+        return Flown(
+            reply,
+            started_at,
+            slot if isinstance(slot, int) and slot >= 0 else None,
+            None if reply.ttft_ms is None else max(0.0, reply.ttft_ms - timings.prompt_ms),
+        )
+
+    def settle(self, replies: Sequence[Reply]) -> Sequence[Reply]:
+        """The replies with their steps, told apart in the log of the whole cell."""
+        if not replies or not self._launch.arm.engine.trace_steps or self.facts.speculating is False:
+            return replies
+        deadline = time.perf_counter() + _LOG_PATIENCE_S
+        while True:
+            logs = logs_at_once(_read(self._process.log_path, self._cell_log_at or 0, _MAX_REQUEST_LOG))
+            found = [logs.get(evaluated(it.timings.predicted_n, it.timings.predicted_ms)) for it in replies]
+            if all(found) or time.perf_counter() > deadline:
+                break
+            time.sleep(0.02)
+        return [
+            reply if log is None else reply.model_copy(update={"steps": log.steps})
+            for reply, log in zip(replies, found, strict=True)
+        ]
 
     def totals(self) -> dict[str, float]:
         """What `/metrics` counts, over the server's life."""
+        if self._cell_log_at is None:
+            self._cell_log_at = self._log_size()
         return self._counters()
 
     def _request(self, prompt: Prompt, generation: Generation) -> tuple[str, dict[str, Any], int]:

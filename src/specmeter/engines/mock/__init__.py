@@ -7,7 +7,9 @@ Cost. A target forward over n positions takes
     T(n) = base + token * n + expert * U(n),   U(n) = E (1 - (1 - K/E)^n)
 
 ms, U being the experts touched under uniform routing (0 for a dense target); a step with g draft tokens takes
-`draft_ms(g) + T(g + 1)`.
+`draft_ms(g) + T(g + 1)`. Requests in flight share rounds: all sequences draft together, as long as the longest of their
+drafts takes, and n counts the positions of all of them, so that a batch reads a union of experts. A prompt adds its
+tokens to the round that it comes into.
 
 Acceptance. Every token position of a text carries a die, thrown once per target, draft model and prompt; a draft token
 at place j of its draft is accepted when the die falls below a_j, the acceptance rate of its kind of text. So, as in

@@ -1,16 +1,20 @@
-"""`MockEngine` and `MockSession`: the virtual clock and the life of a session; `play` knows a single generation."""
+"""`MockEngine` and `MockSession`: the virtual clock and the life of a session; `play` knows what each request says."""
 
 from __future__ import annotations
 
 import fnmatch
 import hashlib
+import heapq
+import math
 from collections import Counter, deque
 from itertools import count
+from typing import NamedTuple
 
 from specmeter import __version__
 from specmeter.engines import Candidate, Launch, SessionFacts
 from specmeter.engines.mock.kind import MOCK
 from specmeter.engines.mock.play import Player, gamma
+from specmeter.engines.mock.script import Performance
 from specmeter.engines.mock.spec import FaultKind, MockSpec
 from specmeter.engines.mock.words import detokenize, tokenize
 from specmeter.engines.session import Ended, EngineSession, Ticket
@@ -26,6 +30,18 @@ BENDING_SD: frozenset[FaultKind] = frozenset({"truncated", "decode-failed", "acc
 
 
 _Result = Reply | EngineError | KeyboardInterrupt
+
+
+_Admitted = tuple[FaultKind | None, FaultKind | None, Generation]
+
+
+class _Asked(NamedTuple):
+    """A request that waits for a slot."""
+
+    ticket: Ticket
+    sent_ms: float
+    prompt: Prompt
+    generation: Generation
 
 
 class MockEngine:
@@ -75,7 +91,8 @@ class MockEngine:
 
 
 class MockSession(EngineSession):
-    """Runs as many requests at once as the arm has slots. They do not slow one another down."""
+    """Runs as many requests at once as the arm has slots, in rounds that they share as those of a server do: every
+    sequence takes one step in each, and a prompt goes into the first round after it found a slot."""
 
     def __init__(self, engine: MockEngine, launch: Launch, block: int) -> None:
         arm = launch.arm
@@ -83,9 +100,16 @@ class MockSession(EngineSession):
         self._alive = True
         self._repeats: Counter[str] = Counter()
         self._numbers = count(1)
-        self._waiting: deque[tuple[Ticket, Prompt, Generation]] = deque()
-        self._running: dict[Ticket, tuple[float, _Result]] = {}
-        """When each ends on the virtual clock, in ms, and how."""
+        self._waiting: deque[_Asked] = deque()
+        self._running: dict[Ticket, Performance] = {}
+        self._round: dict[Ticket, Performance] = {}
+        """Those that take part in the round at hand."""
+        self._round_ms = (0.0, 0.0)
+        """When that began, and when it ends."""
+        self._over: list[tuple[float, Ticket, _Result, Performance | None]] = []
+        """What has ended for the engine, and when its client hears of it; a heap."""
+        self._breaking: dict[Ticket, FaultKind] = {}
+        self._totals: Counter[str] = Counter()
         self._log("mock engine: virtual clock")
         if engine.fault(arm, block, frozenset({"start-fails"})):
             self._log("error: failed to load the model")
@@ -118,43 +142,56 @@ class MockSession(EngineSession):
 
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
         """Generate in virtual time. Raises what planted faults say, `KeyboardInterrupt` included."""
-        ms, result = self._play(prompt, generation)
-        self._engine.now_ms += ms
-        return self._told(result)
+        breaking, bent, generation = self._admitted(prompt, generation)
+        reply = self._player.play(prompt, generation, bent, self._block, self._repeats[prompt.id])
+        self._engine.now_ms += reply.wall_ms if breaking is None else reply.wall_ms / 2
+        result = self._told(reply if breaking is None else self._broken(breaking))
+        self._totals.update(result.counters)
+        self._totals["n_busy_slots_total"] += int(result.counters.get("n_decode_total", 0))
+        return result
 
     def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
         """Put a request in flight: it runs now, or when a slot is free."""
         ticket = Ticket(next(self._numbers))
-        self._waiting.append((ticket, prompt, generation))
+        self._waiting.append(_Asked(ticket, self._engine.now_ms, prompt, generation))
         self._fill()
         return ticket
 
     def collect(self, timeout_s: float | None = None) -> Ended | None:
         """Let virtual time pass until a request ends."""
-        if not self._running:
-            return None
         engine = self._engine
-        ticket = min(self._running, key=lambda it: (self._running[it][0], it))
-        ends_ms = self._running[ticket][0]
-        if timeout_s is not None and ends_ms > engine.now_ms + timeout_s * 1000:
-            engine.now_ms += timeout_s * 1000
-            return None
-        engine.now_ms = max(engine.now_ms, ends_ms)
-        _, result = self._running.pop(ticket)
-        try:
-            return Ended(ticket, self._told(result))
-        except EngineError as error:
-            if not self._alive:  # all the others end with it
-                self._running = dict.fromkeys(self._running, (engine.now_ms, error))
-            return Ended(ticket, error)
-        finally:
-            self._fill()
+        until_ms = math.inf if timeout_s is None else engine.now_ms + timeout_s * 1000
+        while True:
+            self._begin_round()
+            over_ms = self._over[0][0] if self._over else math.inf
+            round_ms = self._round_ms[1] if self._round else math.inf
+            at_ms = min(over_ms, round_ms)
+            if at_ms > until_ms:
+                engine.now_ms = until_ms
+                return None
+            if at_ms == math.inf:
+                return None
+            engine.now_ms = max(engine.now_ms, at_ms)
+            if over_ms <= round_ms:
+                return self._collected(*heapq.heappop(self._over)[1:])
+            self._end_round()
 
     def cancel(self, ticket: Ticket) -> None:
         """Give a request up; its slot is free at once."""
-        self._waiting = deque(it for it in self._waiting if it[0] != ticket)
+        self._waiting = deque(it for it in self._waiting if it.ticket != ticket)
+        self._over = [it for it in self._over if it[1] != ticket]
+        heapq.heapify(self._over)
         self._running.pop(ticket, None)
+        self._round.pop(ticket, None)
         self._fill()
+
+    def wait(self, seconds: float) -> None:
+        """On the virtual clock."""
+        self._engine.now_ms += seconds * 1000
+
+    def totals(self) -> dict[str, float]:
+        """What was counted since the session began."""
+        return dict(self._totals)
 
     def candidates(
         self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
@@ -184,11 +221,11 @@ class MockSession(EngineSession):
     def close(self) -> None:
         """End the session; safe to call twice."""
         self._alive = False
-        self._waiting.clear()
-        self._running.clear()
+        for left in (self._waiting, self._running, self._round, self._over):
+            left.clear()
 
-    def _play(self, prompt: Prompt, generation: Generation) -> tuple[float, _Result]:
-        """(ms that it takes, how it ends). Raises what is refused at once."""
+    def _admitted(self, prompt: Prompt, generation: Generation) -> _Admitted:
+        """(the fault that breaks it, the one that bends it, what is generated). Raises what is refused at once."""
         engine, arm = self._engine, self._launch.arm
         if not self._alive:
             raise self._died()
@@ -205,20 +242,75 @@ class MockSession(EngineSession):
             generation = generation.model_copy(update={"max_tokens": prompt.max_tokens})
         engine.calls += 1
         self._repeats[prompt.id] += 1
-        reply = self._player.play(prompt, generation, bent, self._block, self._repeats[prompt.id])
-        if breaking is None:
-            return reply.wall_ms, reply
-        return reply.wall_ms / 2, self._broken(breaking)
+        return breaking, bent, generation
 
     def _fill(self) -> None:
-        """Start what waits in the slots that are free."""
+        """Give what waits the slots that are free."""
         while self._waiting and len(self._running) < self.facts.in_flight:
-            ticket, prompt, generation = self._waiting.popleft()
+            asked = self._waiting.popleft()
             try:
-                ms, result = self._play(prompt, generation)
+                breaking, bent, generation = self._admitted(asked.prompt, asked.generation)
             except EngineError as refused:
-                ms, result = 0.0, refused
-            self._running[ticket] = (self._engine.now_ms + ms, result)
+                heapq.heappush(self._over, (self._engine.now_ms, asked.ticket, refused, None))
+                continue
+            repeat = self._repeats[asked.prompt.id]
+            script = self._player.write(asked.prompt, generation, bent, self._block, repeat)
+            taken = {it.slot for it in self._running.values()}
+            slot = next(it for it in count() if it not in taken)
+            self._running[asked.ticket] = Performance(script, asked.sent_ms, slot, breaks=breaking is not None)
+            if breaking is not None:
+                self._breaking[asked.ticket] = breaking
+
+    def _begin_round(self) -> None:
+        """Everything in a slot takes part; what comes later waits for the next one."""
+        if self._running and not self._round:
+            self._round = dict(self._running)
+            now_ms = self._engine.now_ms
+            self._round_ms = now_ms, now_ms + self._player.round_ms(tuple(self._round.values()))
+
+    def _end_round(self) -> None:
+        """Count the round at hand, and go on to the next."""
+        self._count_round()
+        for ticket, it in self._round.items():
+            it.shared = it.shared or len(self._round) > 1
+            it.advance(*self._round_ms)
+            if not it.over:
+                continue
+            del self._running[ticket]
+            result: _Result
+            if ticket in self._breaking:
+                overhead_ms, result = 0.0, self._broken(self._breaking.pop(ticket))
+            else:
+                overhead_ms = self._engine.spec.request_overhead_ms
+                result = it.reply(overhead_ms)
+            heapq.heappush(self._over, (it.ended_ms + overhead_ms, ticket, result, it))
+        self._round = {}
+        self._fill()
+
+    def _count_round(self) -> None:
+        """As a server does: forwards, and the slots that were busy in each."""
+        prompts = [it.script.prompt_forwards for it in self._round.values() if it.now is None]
+        drafts = [it.now.draft for it in self._round.values() if it.now is not None]
+        steps = sum(it.now is not None and it.now.positions > 0 for it in self._round.values())
+        self._totals["n_decode_total"] += max(prompts, default=int(steps > 0))
+        self._totals["n_busy_slots_total"] += sum(prompts) + steps
+        self._totals["spec_decode_num_drafts_total"] += sum(it.drafted > 0 for it in drafts)
+        self._totals["spec_decode_num_draft_tokens_total"] += sum(it.drafted for it in drafts)
+        self._totals["spec_decode_num_accepted_tokens_total"] += sum(it.accepted for it in drafts)
+
+    def _collected(self, ticket: Ticket, result: _Result, of: Performance | None) -> Ended:
+        started_at = None if of is None else EPOCH + of.sent_ms / 1000
+        try:
+            reply = self._told(result)
+        except EngineError as error:
+            if not self._alive:  # all the others end with it
+                now_ms = self._engine.now_ms
+                self._over += [(now_ms, it, error, of) for it, of in self._running.items()]
+                heapq.heapify(self._over)
+                self._running, self._round = {}, {}
+            self._fill()
+            return Ended(ticket, error, started_at)
+        return Ended(ticket, reply, started_at, of and of.slot, of and of.queued_ms)
 
     def _told(self, result: _Result) -> Reply:
         if isinstance(result, Reply):

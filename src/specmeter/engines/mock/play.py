@@ -1,24 +1,22 @@
-"""One generation of the mock engine: which tokens, in which steps, in how much time."""
+"""What the mock engine says, in which steps, and how long each round of them takes."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from specmeter.engines import Candidate, Launch
+from specmeter.engines.mock.script import Draft, Performance, Round, Script
 from specmeter.engines.mock.spec import Drafter, FaultKind, MockSpec
-from specmeter.engines.mock.words import BYTES, WORDS, detokenize, tokenize
+from specmeter.engines.mock.words import BYTES, WORDS, tokenize
 from specmeter.errors import EngineStartError
-from specmeter.record import Arm, Generation, Prompt, Reply, Step, Timings
+from specmeter.record import Arm, Generation, Prompt, Reply
 
 DEFAULT_GAMMA = 3
 DEFAULT_NGRAM_GAMMA = 16
 CHAT_TEMPLATE_TOKENS = 8
-PREFILL_BATCH = 2048
-"""Prompt tokens per target forward."""
 
 
 class Die(NamedTuple):
@@ -27,14 +25,6 @@ class Die(NamedTuple):
     accept: float
     confidence: float
     hit: float
-
-
-class Draft(NamedTuple):
-    """What was drafted for one step, and how much of it the target agrees with."""
-
-    drafted: int = 0
-    accepted: int = 0
-    ms: float = 0.0
 
 
 class Player:
@@ -51,62 +41,57 @@ class Player:
         """Until the session is ready."""
 
     def play(self, prompt: Prompt, generation: Generation, bent: FaultKind | None, block: int, repeat: int) -> Reply:
-        """One generation; `bent` is the fault that falsifies it, `repeat` counts generations for this prompt."""
+        """One generation, alone; `bent` is the fault that falsifies it, `repeat` counts generations for this prompt."""
+        performance = Performance(self.write(prompt, generation, bent, block, repeat), sent_ms=0.0)
+        now_ms = 0.0
+        while not performance.over:
+            began_ms, now_ms = now_ms, now_ms + self.round_ms((performance,))
+            performance.advance(began_ms, now_ms)
+        return performance.reply(self._spec.request_overhead_ms)
+
+    def write(self, prompt: Prompt, generation: Generation, bent: FaultKind | None, block: int, repeat: int) -> Script:
+        """What a generation says and does, without its times."""
         tokens, stop_reason = self._answer(prompt, generation, bent)
-        pace = self._pace(prompt, block, repeat)
         stalled_at = self._stalled_at(prompt, block, repeat, len(tokens))
-        prompt_n = _prompt_tokens(prompt)
-        prompt_ms = pace * self.prompt_ms(prompt)
-        tape = _Tape(prompt_ms, arrivals=[prompt_ms])
+        script = Script(tokens, stop_reason, _prompt_tokens(prompt), self._pace(prompt, block, repeat))
         dice = {source: self._dice(source, prompt, generation, len(tokens)) for _, source, _ in self._drafters}
         stuck = bent == "acceptance-stuck"
-        while len(tape.arrivals) < len(tokens):
-            draft = self._draft(prompt.kind, dice, at=len(tape.arrivals), length=len(tokens))
+        said = 1  # the first token comes with the end of the prompt
+        while said < len(tokens):
+            draft = self._draft(prompt.kind, dice, at=said, length=len(tokens))
             rejected = draft.accepted < draft.drafted
-            if stalled_at is not None and len(tape.arrivals) >= stalled_at:
-                tape.decode_ms += self._spec.stall_ms
-                stalled_at = None
-            if bent == "decode-failed" and len(tape.steps) % 2 == 1:
+            stall_ms = 0.0
+            if stalled_at is not None and said >= stalled_at:
+                stall_ms, stalled_at = self._spec.stall_ms, None
+            if bent == "decode-failed" and len(script.rounds) % 2 == 1:
                 # A forward that fails returns at once: that is what makes such runs look fast.
                 self._log("failed to decode, ret = -1")
-                tape.step(draft, pace * draft.ms, failed=True)
-                tape.count(draft)
+                script.rounds.append(Round(draft, 0, draft.accepted + 1, stall_ms))
+                script.count(draft)
             elif rejected and self._target.restore_ms > 0:
-                step_ms = draft.ms + self._target.forward_ms(draft.drafted + 1) + self._target.restore_ms
-                tape.step(draft, pace * step_ms, restored=True)
-                replay_ms = self._target.forward_ms(draft.accepted + 2)
-                tape.step(Draft(), pace * replay_ms, replayed=draft.accepted + 1)
-                tape.count(Draft(draft.accepted, draft.accepted) if stuck else draft)
+                script.rounds.append(Round(draft, draft.drafted + 1, 0, stall_ms, self._target.restore_ms))
+                script.rounds.append(Round(Draft(), draft.accepted + 2, draft.accepted + 2))
+                script.count(Draft(draft.accepted, draft.accepted) if stuck else draft)
+                said += 1  # with the replay's own token
             else:
-                tape.step(draft, pace * (draft.ms + self._target.forward_ms(draft.drafted + 1)))
-                tape.count(Draft() if stuck and rejected else draft)
-        prompt_forwards = max(1, math.ceil(prompt_n / PREFILL_BATCH))
-        timings = Timings(
-            prompt_n=prompt_n,
-            prompt_ms=prompt_ms,
-            predicted_n=len(tokens),
-            predicted_ms=tape.decode_ms,
-            draft_n=tape.drafted,
-            draft_n_accepted=tape.accepted,
+                script.rounds.append(Round(draft, draft.drafted + 1, draft.accepted + 1, stall_ms))
+                script.count(Draft() if stuck and rejected else draft)
+            said += draft.accepted + 1
+        return script
+
+    def round_ms(self, performances: Sequence[Performance]) -> float:
+        """Time of one round of all these at once: they draft together, and share a forward of the target."""
+        now = [it.now for it in performances]
+        rounds = [it for it in now if it is not None]
+        prompts = [it.script.prompt_n for it in performances if it.now is None]
+        positions = sum(it.positions for it in rounds)
+        forward_ms = self._target.forward_ms(positions) if positions or prompts else 0.0
+        forward_ms += self._target.prompt_token_ms * sum(prompts)
+        others_ms = max((it.draft.ms for it in rounds), default=0.0) + max(
+            (it.restore_ms for it in rounds), default=0.0
         )
-        return Reply(
-            text=detokenize(tokens),
-            token_ids=tokens,
-            stop_reason=stop_reason,
-            timings=timings,
-            # Servers print draft counts only when there are any.
-            raw_timings=timings.model_dump(exclude=set() if tape.drafted else {"draft_n", "draft_n_accepted"}),
-            counters={
-                "n_decode_total": prompt_forwards + tape.forwards,
-                "spec_decode_num_drafts_total": sum(step.drafted > 0 for step in tape.steps),
-                "spec_decode_num_draft_tokens_total": tape.drafted,
-                "spec_decode_num_accepted_tokens_total": tape.accepted,
-            },
-            wall_ms=prompt_ms + tape.decode_ms + self._spec.request_overhead_ms,
-            ttft_ms=prompt_ms,
-            arrival_ms=tuple(tape.arrivals),
-            steps=tuple(tape.steps),
-        )
+        pace = sum(it.script.pace for it in performances) / len(performances)
+        return pace * (others_ms + forward_ms) + sum(it.stall_ms for it in rounds)
 
     def prompt_ms(self, prompt: Prompt, generated: tuple[int, ...] = ()) -> float:
         """Time to read the prompt, and tokens `generated` after it."""
@@ -179,38 +164,6 @@ class Player:
         """Chance that is the same for every arm and block; at temperature 0 whatever the seed of the generation."""
         seed = generation.seed if generation.temperature > 0 else "greedy"
         return random.Random(f"{self._spec.seed}/{what}/{self._reference}/{prompt.id}/{prompt.sha256}/{seed}")
-
-
-@dataclass
-class _Tape:
-    """What has happened so far in one generation."""
-
-    prompt_ms: float
-    arrivals: list[float]
-    """Of every token; the first comes with the end of the prompt."""
-    decode_ms: float = 0.0
-    forwards: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    steps: list[Step] = field(default_factory=list[Step])
-
-    def step(self, draft: Draft, ms: float, *, failed: bool = False, restored: bool = False, replayed: int = 0) -> None:
-        """A round of `ms`; one that `failed` does not count as a forward, one that `restored` emits nothing.
-
-        Of what a replay emits, `replayed` tokens are the business of the round before it: those that were accepted and
-        the one in place of the rejected draft.
-        """
-        self.decode_ms += ms
-        at_ms = self.prompt_ms + self.decode_ms
-        self.forwards += not failed
-        self.steps.append(Step(drafted=draft.drafted, accepted=draft.accepted, at_ms=at_ms, restored=restored))
-        if not restored:
-            self.arrivals += [at_ms] * (draft.accepted + replayed + 1)
-
-    def count(self, draft: Draft) -> None:
-        """What the engine's counters make of a draft."""
-        self.drafted += draft.drafted
-        self.accepted += draft.accepted
 
 
 def _prompt_tokens(prompt: Prompt) -> int:

@@ -16,13 +16,14 @@ from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import parse
 from specmeter.experiments.loads import ids_under
-from specmeter.record import Arm, Severity
+from specmeter.record import Arm, Prompt, Severity
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import sessions_by_arm, shown
 from specmeter.verdicts import Findings, about_arm, about_run
 from specmeter.workloads import load, needs_tokenizer
+from specmeter.workloads.depth import BETWEEN
 from specmeter.workloads.spec import FileWorkload, WorkloadSpec
 
 _REMEDY = "measure what the experiment asks for: `specmeter run` on its file resumes it"
@@ -149,14 +150,15 @@ def _other_prompts(data: RunData) -> Findings:
     for spec in data.experiment.workloads:
         if not everything and spec.name not in used:
             continue
-        here = {it.id: it.sha256 for it in data.prompts.values() if it.workload == spec.name and it.of is None}
+        here = {it.of or it.id: it for it in data.prompts.values() if it.workload == spec.name and it.of is not None}
+        here |= {it.id: it for it in data.prompts.values() if it.workload == spec.name and it.of is None}
         problem = _prompt_problem(spec, here, data.experiment)
         if problem is not None:
             message = f"the prompts of workload {spec.name} are not those of the experiment: {problem}"
             yield about_run("experiment-differs", "suspect", message, _REMEDY, workload=spec.name, prompts=len(here))
 
 
-def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, str], experiment: Experiment) -> str | None:
+def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, Prompt], experiment: Experiment) -> str | None:
     only = {name for name in experiment.only.prompts if name.startswith(f"{spec.name}/")}
     if experiment.only.prompts and (isinstance(spec, FileWorkload) or needs_tokenizer(spec)):
         absent = only.difference(here)
@@ -168,14 +170,19 @@ def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, str], experiment: Exp
         return None if len(here) == wanted else f"only {len(here)} of {wanted} are there"
     try:
         loaded = load((spec.model_copy(update={"baseline_per_block": None}),))
-        asked = {prompt.id: prompt.sha256 for prompt in experiment.chosen(loaded)}
+        asked = {prompt.id: prompt for prompt in experiment.chosen(loaded)}
     except ExperimentError as error:
         return error.message
     missing = [name for name in asked if name not in here]
-    other = [name for name, digest in here.items() if asked.get(name) != digest]
+    other = [name for name, it in here.items() if name not in asked or not _same(asked[name], it)]
     if missing:
         return f"{missing[0]} and {len(missing) - 1} more are missing"
     return f"{other[0]} and {len(other) - 1} more differ" if other else None
+
+
+def _same(asked: Prompt, here: Prompt) -> bool:
+    """Whether a prompt is the one that was asked for, or puts other text before it."""
+    return here.sha256 == asked.sha256 or (here.of is not None and here.text.endswith(BETWEEN + asked.text))
 
 
 # --- model-differs ---------------------------------------------------------------------------------------------------

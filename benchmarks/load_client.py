@@ -1,0 +1,142 @@
+"""What many clients cost: CPU of this process per request, its memory, and how late it sends.
+
+    uv run python benchmarks/load_client.py [--clients 1,32,1000] [--requests 4000] [--tokens 16]
+
+A server in a process of its own answers every request at once, with a stream of some tokens like llama-server's, so
+that all that is left is the client: sending, receiving, reading the events, making the record.
+
+CPU per request     user and system time of this process, all threads, until the record is made
+kept per request    memory that the records take until they are stored
+late                how much later a request was sent than its client could, 50th and 99th percentile
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import selectors
+import socket
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, cast
+
+from specmeter.engines import Launch, SessionFacts
+from specmeter.engines.http_client import LoopbackClient
+from specmeter.engines.llama_cpp.server import LlamaSession
+from specmeter.engines.process import EngineProcess
+from specmeter.measure.clients import Asked, Clients, Told, cpu_ms
+from specmeter.record import Arm, EngineSettings, Generation, Load, ModelIdentity, Prompt, Reply
+
+
+def answer(tokens: int) -> bytes:
+    """A stream as llama-server writes it."""
+    events: list[dict[str, Any]] = [
+        {"index": 0, "content": " word", "tokens": [7], "stop": False, "id_slot": 0, "tokens_predicted": n + 1}
+        for n in range(tokens)
+    ]
+    timings = {"prompt_n": 8, "prompt_ms": 0.0, "predicted_n": tokens, "predicted_ms": 0.0}
+    events.append({"content": "", "stop": True, "id_slot": 0, "stop_type": "limit", "timings": timings})
+    parts = [b"data: " + json.dumps(it).encode() + b"\n\n" for it in events]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(it), it) for it in parts)
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+def serve(tell: Connection, tokens: int) -> None:
+    """Answer whatever has come whole."""
+    said = answer(tokens)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    listener.setblocking(False)
+    chosen = selectors.DefaultSelector()
+    chosen.register(listener, selectors.EVENT_READ, None)
+    tell.send(listener.getsockname()[1])
+    while True:
+        for key, _ in chosen.select():
+            if key.fileobj is listener:
+                try:
+                    while True:
+                        connection, _ = listener.accept()
+                        chosen.register(connection, selectors.EVENT_READ, bytearray())
+                except BlockingIOError:
+                    continue
+            connection, data = cast("socket.socket", key.fileobj), cast("bytearray", key.data)
+            data += connection.recv(65536)
+            head, _, body = bytes(data).partition(b"\r\n\r\n")
+            length = head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]
+            if length and len(body) >= int(length):
+                connection.setblocking(True)
+                connection.sendall(said)
+                chosen.unregister(connection)
+                connection.close()
+
+
+class NoProcess:
+    """The server is not a process of the session."""
+
+    log_path = Path("log")
+
+    def exit_code(self) -> None:
+        return None
+
+    def wait(self, _: float) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+def session_of(port: int, clients: int) -> LlamaSession:
+    arm = Arm(
+        id=f"stand-in/none/c{clients}",
+        target="t",
+        engine=EngineSettings(slots=min(clients, 64)),
+        load=Load(clients=clients, requests=clients),
+    )
+    model = ModelIdentity(name="t", reference="t", path="t", sha256="", size_bytes=0, origin="path")
+    launch = Launch(arm, model, None, log_path=Path(tempfile.gettempdir()) / "none")
+    facts = SessionFacts(argv=(), ready_ms=0.0, resolved={}, in_flight=min(clients, 64))
+    return LlamaSession(launch, cast("EngineProcess", NoProcess()), LoopbackClient(port, "key"), facts)
+
+
+def measure(port: int, clients: int, requests: int, tokens: int) -> None:
+    prompt = Prompt(id="p", workload="w", kind="fact", text="Once upon a time", sha256="0")
+    asked = [Asked(n, prompt, Generation(max_tokens=tokens)) for n in range(requests)]
+    found: list[Told] = []
+    with session_of(port, clients) as session:
+        Clients(session, time.time, lambda _: None).closed_loop(asked[:clients], clients)  # sockets, threads, imports
+        pass
+        before, started = cpu_ms(), time.perf_counter()
+        Clients(session, time.time, found.append).closed_loop(asked, clients)
+        seconds, spent = time.perf_counter() - started, cpu_ms() - before
+        kept = 0
+        pass
+    assert all(isinstance(it.result, Reply) for it in found)
+    late = sorted(it.late_ms for it in found)
+    print(
+        f"{clients:5} clients  {spent / requests:6.3f} ms CPU per request  {kept / requests / 1000:6.1f} kB kept per "
+        f"request  {requests / seconds:7.0f} requests/s  late {late[len(late) // 2]:.2f} ms, "
+        f"{late[int(len(late) * 0.99)]:.2f} ms"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", default="1,32,1000")
+    parser.add_argument("--requests", type=int, default=4000)
+    parser.add_argument("--tokens", type=int, default=16)
+    args = parser.parse_args()
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, args.tokens), daemon=True)
+    server.start()
+    port = ours.recv()
+    try:
+        for clients in args.clients.split(","):
+            measure(port, int(clients), max(args.requests, int(clients)), args.tokens)
+    finally:
+        server.terminate()
+
+
+if __name__ == "__main__":
+    main()
