@@ -90,7 +90,7 @@ def crossover(document: Document) -> Figure | None:
             for at in it.loads
         ]
         data = [*points, *_crossings(ways)]
-        title = key[0] if not key[1] else f"{key[0]}, {key[1]}"
+        title = _titled_depth(*key)
         panels.append(_panel("crossover", panels, title, data, _crossover(data, title)))
     return Figure("crossover", tuple(panels)) if panels else None
 
@@ -170,22 +170,23 @@ def _crossing_marks(x: Spec, one: Words, palette: Palette) -> list[Spec]:
 
 
 def throughput(document: Document) -> Figure | None:
-    """Total tokens per second against what one client gets, along the loads of each way of drafting."""
+    """Total tokens per second against what one client gets, along the clients of each way of drafting: a panel for each
+    target and depth. In an open loop throughput is what was offered, and says nothing of a configuration."""
     panels: list[Panel] = []
     for target, found in _by_target(document).items():
-        data: list[Datum] = []
-        for arm, it in found:
-            if it.throughput is None or it.per_client is None or arm.arm_id in document.run.invalid:
-                continue
-            at = {f"at_{one}": told(load_name(it.load), words(one)) for one in LANGUAGES}
-            own = {"per_client": it.per_client.point, "per_client_shown": shown(it.per_client, 1)["shown"]}
-            short = f"{it.load.clients}" if it.load.clients is not None else f"{it.load.rate or 0:g}/s"
-            order = it.load.clients or it.load.rate or 0
-            data.append(
-                {**_way(document, arm.arm_id), **at, **own, "short": short, "order": order, **shown(it.throughput, 1)}
-            )
-        if len(data) > 1:
-            panels.append(_panel("throughput", panels, target, data, _throughput(data, target)))
+        for depth in dict.fromkeys(it.load.depth for _, it in found):
+            data: list[Datum] = []
+            for arm, it in found:
+                clients = it.load.clients if it.load.depth == depth else None
+                if clients is None or it.throughput is None or it.per_client is None:
+                    continue
+                if arm.arm_id in document.run.invalid:
+                    continue
+                own = {"per_client": it.per_client.point, "per_client_shown": shown(it.per_client, 1)["shown"]}
+                data.append({**_way(document, arm.arm_id), **own, "clients": clients, **shown(it.throughput, 1)})
+            if len(data) > 1:
+                title = _titled_depth(target, depth)
+                panels.append(_panel("throughput", panels, title, data, _throughput(data, title)))
     return Figure("throughput", tuple(panels)) if panels else None
 
 
@@ -204,11 +205,11 @@ def _throughput(data: list[Datum], target: str) -> Draw:
         )
         line: Spec = {
             "mark": {"type": "line", "strokeWidth": 1.5},
-            "encoding": {"x": x, "y": y, "color": look["color"], "order": {"field": "order", "type": "quantitative"}},
+            "encoding": {"x": x, "y": y, "color": look["color"], "order": {"field": "clients", "type": "quantitative"}},
         }
         label: Spec = {
             "mark": {"type": "text", "dy": -11, "fontSize": 11, "color": palette.muted},
-            "encoding": {"x": x, "y": y, "text": {"field": "short", "type": "nominal"}},
+            "encoding": {"x": x, "y": y, "text": {"field": "clients", "type": "nominal"}},
         }
         marks = charts.numbers(x, y, look, tips, across=False)
         return {**_titled(target, palette), "height": 280, "layer": [line, *marks, label]}
@@ -257,6 +258,11 @@ def _latency(data: list[Datum], measure: str) -> Draw:
         }
 
     return draw
+
+
+def _titled_depth(target: str, depth: int) -> str:
+    """A target, and how deep in the context: `dense @512`, as ids of prompts have it."""
+    return f"{target} @{depth}" if depth else target
 
 
 def _by_target(document: Document) -> dict[str, list[tuple[ArmSummary, LoadSummary]]]:

@@ -37,15 +37,23 @@ def targets_of(report: RunReport) -> list[str]:
     return list(dict.fromkeys(arms[arm.arm_id].target for arm, _ in loaded(report)))
 
 
-def speedups_by_load(report: RunReport, target: str) -> Table:
-    """One target: ways of drafting against loads; in the first row the total tokens per second without speculation."""
+def speedups_by_load(report: RunReport, target: str) -> list[Table]:
+    """One target: ways of drafting against loads, a table for clients and one for rates at each depth; in the first row
+    the total tokens per second without speculation."""
+    alike: dict[tuple[int, bool], list[Load]] = {}
+    for load in loads_of(report, target):
+        alike.setdefault((load.depth, load.clients is None), []).append(load)
+    return [_speedups(report, target, loads) for loads in alike.values()]
+
+
+def _speedups(report: RunReport, target: str, loads: Sequence[Load]) -> Table:
     arms = {arm.id: arm for arm in report.arms}
     names, english = Names(report.arms), words("en")
-    loads = loads_of(report, target)
+    labels = {load.label for load in loads}
     rows: dict[str, dict[str, ArmSummary]] = {}
     for arm, it in loaded(report):
         asked = arms[arm.arm_id]
-        if asked.target == target:
+        if asked.target == target and it.load.label in labels:
             rows.setdefault(way(asked), {})[it.load.label] = arm
     shown: list[Row] = []
     for of in rows.values():
@@ -97,6 +105,7 @@ def load_table(report: RunReport) -> Table:
         *(Column(f"ttft_{it}", "number", narrow="point") for it in ("p50", "p95", *(("p99",) if far else ()))),
         Column("tpot_mean", "number", narrow="drop"),
         *(Column(f"tpot_{it}", "number", narrow="point") for it in ("p50", "p95", *(("p99",) if far else ()))),
+        Column("requests_rate", "number", narrow="drop"),
         *((Column("goodput", "number", narrow="point"),) if good else ()),
         *((Column("busy_slots", "number", narrow="point"),) if busy else ()),
         Column("acceptance", "number"),
@@ -123,6 +132,7 @@ def load_table(report: RunReport) -> Table:
                     estimated(it.per_client, 1, struck=struck),
                     *_latency(it.ttft, 0, far=far, struck=struck),
                     *_latency(it.tpot, 1, far=far, struck=struck),
+                    estimated(it.requests_rate, 2, struck=struck),
                     *((estimated(it.goodput, 2, struck=struck),) if good else ()),
                     *((estimated(it.busy_slots, 2, struck=struck),) if busy else ()),
                     estimated(arm.acceptance, 1, scale=100, struck=struck),
@@ -147,6 +157,7 @@ def load_overview(report: RunReport) -> Table:
     found = loaded(report)
     good = any(it.goodput is not None for _, it in found)
     busy = any(it.busy_slots is not None for _, it in found)
+    arriving = any(it.load.clients is None for _, it in found)
     several = len(targets_of(report)) > 1
     rows: list[Row] = []
     for target in targets_of(report):
@@ -166,12 +177,13 @@ def load_overview(report: RunReport) -> Table:
                     (it.per_client, 1),
                     *(((ttft.p50, 0), (ttft.p95, 0)) if ttft else ((None, 0), (None, 0))),
                     *(((tpot.p50, 1), (tpot.p95, 1)) if tpot else ((None, 0), (None, 0))),
+                    *(((it.requests_rate, 2),) if arriving else ()),
                     *(((it.goodput, 2),) if good else ()),
                     *(((it.busy_slots, 1),) if busy else ()),
                 )
                 rows.append(Row((name, *(Cell("-" if at is None else f"{at.point:.{n}f}") for at, n in values))))
     titles = ["tok/s", "per client", "ttft p50", "ttft p95", "tpot p50", "tpot p95"]
-    titles += [*(["good/s"] if good else []), *(["busy slots"] if busy else [])]
+    titles += [*(["requests/s"] if arriving else []), *(["good/s"] if good else []), *(["busy slots"] if busy else [])]
     columns = (Column("configuration", title=" "), *numbers(*titles))
     rows = [Row((*row.cells, *(Cell(""),) * (len(columns) - len(row.cells))), tone=row.tone) for row in rows]
     return Table("load", columns, rows)

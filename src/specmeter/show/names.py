@@ -92,7 +92,7 @@ def under_load(name: Name, arm: Arm) -> Name:
 def load_name(load: Load) -> Name:
     """`8 clients`, `0.5 requests/s`, and how deep in the context they begin."""
     if load.clients is None:
-        at: Name = _word("rate", rate=f"{load.rate or 0:g}")
+        at: Name = _word("rate.one" if load.rate == 1 else "rate", rate=f"{load.rate or 0:g}")
     else:
         at = _word("clients.one" if load.clients == 1 else "clients", count=load.clients)
     return _word("also", one=at, other=_word("depth", count=load.depth)) if load.depth else at

@@ -215,7 +215,7 @@ class Voice:
                 f"headline.{it.decision}",
                 target=it.baseline_id.replace("/none", "", 1) if it.load is None else at_load(it, it.load, one),
                 where=one("answer.where", kind=it.kind) if it.kind else "",
-                method=names.told(it.arm_id, one),
+                method=names.told(it.arm_id, one) if it.load is None else names.without_load(it.arm_id, one),
                 speedup=f"{it.speedup.point:.2f}",
                 unit=one(f"headline.{it.unit}s"),
             )

@@ -25,8 +25,9 @@ def print_load(screen: Screen, report: RunReport) -> None:
     if not any(it.throughput is not None for _, it in loaded(report)):
         return
     for target in targets_of(report):
-        screen.table(speedups_by_load(report, target))
-        screen.line()
+        for table in speedups_by_load(report, target):
+            screen.table(table)
+            screen.line()
     screen.table(load_overview(report))
     screen.say_all(_explained(report), tone="faint")
     screen.say_all((f"- {line}" for line in left_out(report)), tone="doubtful")
