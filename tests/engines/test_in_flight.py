@@ -57,7 +57,13 @@ def test_two_replies_overlap_and_say_what_each_says_alone(server: Engine, tmp_pa
     assert again.counters["spec_decode_num_draft_tokens_total"] == again.timings.draft_n
 
 
-def test_more_than_there_is_room_for_wait_their_turn(server: Engine, tmp_path: Path) -> None:
+@pytest.fixture(params=["server", "libllama"])
+def several(request: pytest.FixtureRequest) -> Engine:
+    """Every engine of llama.cpp with two slots."""
+    return request.getfixturevalue("server") if request.param == "server" else load_engine(request.param)
+
+
+def test_more_than_there_is_room_for_wait_their_turn(several: Engine, tmp_path: Path) -> None:
     with server.start(launch(tmp_path, arm(engine=TWO))) as session:
         tickets = [session.submit(prompt(), greedy(tokens)) for tokens in (5, 6, 7, 8, 9)]
         replies = collected(session)
