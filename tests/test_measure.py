@@ -16,7 +16,8 @@ from specmeter.experiments import schedule
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import Turn
 from specmeter.laboratory.run import choose_folder, prepare, run
-from specmeter.measure import Work, _Bench
+from specmeter.measure import Work
+from specmeter.measure.loop import _Bench
 from specmeter.record import Prompt, Request
 from specmeter.store import RunState, RunStore
 from specmeter.store.places import find_run

@@ -222,37 +222,33 @@ def advise(
     that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
     """
     from specmeter.advise import course
-    from specmeter.advise.advice import Asked, Goal
+    from specmeter.advise.advice import Goal
     from specmeter.advise.candidates import find_candidates
-    from specmeter.advise.grid import grid
     from specmeter.advise.observer import Silent
+    from specmeter.advise.question import ask, grid_of, refuse_long_prompts
     from specmeter.show.notebook import ShownAdvice
 
     _need(_is_number(budget_s) and budget_s > 0, "budget_s", budget_s, "a number of seconds above 0")
     _need(goal in get_args(Goal), "goal", goal, '"throughput" or "latency"')
     _is("max_tokens", max_tokens, (int, type(None)), "a whole number")
     _need(progress is None or callable(progress), "progress", progress, "a function of an advice")
-    if not target and from_file is None:
-        raise UsageError("advise: nothing is named", fix="name a target, or an experiment (from_file)")
-    if wide and from_file is not None:
-        raise UsageError("wide: the experiment says its settings itself", fix="leave wide or from_file out")
-    named = tuple(_reference(it) for it in _several("drafts", drafts, str, Path))
-    asked = Asked(
-        target=_reference(target) if target else "",
-        drafts=named,
-        find_drafts=not named if find_drafts is None else find_drafts,
-        prompts=tuple(str(Path(it).absolute()) for it in _several("prompts", prompts, str, Path)),
+    asked = ask(
+        str(target),
+        drafts=[str(it) for it in _several("drafts", drafts, str, Path)],
+        find_drafts=find_drafts,
+        prompts=[str(it) for it in _several("prompts", prompts, str, Path)],
         kinds=_several("kinds", kinds, str),
-        from_file=None if from_file is None else str(Path(_path("from_file", from_file)).absolute()),
+        from_file=None if from_file is None else str(_path("from_file", from_file)),
         budget_s=budget_s,
         goal=goal,
         wide=wide,
         max_tokens=max_tokens,
         settings=_several("overrides", overrides, str),
     )
-    folder, _ = course.choose_folder(asked, out=None if out is None else Path(_path("out", out)), new=new)
     candidates = find_candidates(asked, offline=offline)
-    tried = grid(asked, candidates.references, candidates.heads)
+    tried = grid_of(asked, candidates)
+    refuse_long_prompts(tried, offline=offline)
+    folder, _ = course.choose_folder(asked, out=None if out is None else Path(_path("out", out)), new=new)
 
     class Told(Silent):
         def told(self, advice: Advice) -> None:
@@ -460,15 +456,6 @@ def _is_list(value: object) -> bool:
 def _is_number(value: object) -> bool:
     """Whether it is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _reference(model: str | Path) -> str:
-    """A reference of a model that means the same wherever it is read."""
-    from specmeter.models.reference import origin_of
-
-    text = str(model)
-    local = not text.startswith("mock:") and origin_of(text) == "path"
-    return str(Path(text).expanduser().absolute()) if local else text
 
 
 def _rows_of(source: Any) -> list[Mapping[str, Any]]:

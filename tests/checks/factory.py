@@ -43,7 +43,7 @@ from specmeter.record import (
     Unchecked,
 )
 from specmeter.store import RequestRow, RunStore
-from specmeter.validity.checks.run_data import Load, RequestData, RunData, read_run_data
+from specmeter.validity.checks.run_data import RequestData, RunData, Sample, read_run_data
 from specmeter.verdicts import Findings
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"
@@ -463,9 +463,9 @@ def host(**changes: Any) -> Host:
     return Host.model_validate(given | changes)
 
 
-def load(at: float, **changes: Any) -> Load:
+def load(at: float, **changes: Any) -> Sample:
     """A sample of a quiet machine."""
-    return Load(at, 0.5, 48 * 2**30, 3500.0, False, ())._replace(**changes)
+    return Sample(at, 0.5, 48 * 2**30, 3500.0, False, ())._replace(**changes)
 
 
 def requests_of(data: RunData, arm_id: str) -> Iterator[RequestData]:

@@ -29,7 +29,7 @@ from specmeter.store.hashes import PARTS
 from specmeter.validity.checks import machine
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.machine import free_cores, host_busy, memory_short, power_source
-from specmeter.validity.checks.run_data import Load, RunData
+from specmeter.validity.checks.run_data import RunData, Sample
 
 CLEAN = run_data()
 
@@ -38,14 +38,14 @@ def on_host(data: RunData = CLEAN, **changes: Any) -> RunData:
     return replace(data, hosts=(host(**changes),))
 
 
-def while_running(arm_id: str, change: Callable[[Load, int], Load], data: RunData = CLEAN) -> RunData:
+def while_running(arm_id: str, change: Callable[[Sample, int], Sample], data: RunData = CLEAN) -> RunData:
     """Changes samples that were taken while requests of an arm ran; the second argument numbers them."""
     spans = [
         (it.row.started_at, it.row.started_at + (it.row.wall_ms or 0) / 1000)
         for it in data.requests
         if it.row.arm_id == arm_id
     ]
-    samples: list[Load] = []
+    samples: list[Sample] = []
     number = 0
     for sample in data.telemetry:
         inside = any(start <= sample.at <= end for start, end in spans)

@@ -5,7 +5,7 @@ from factory import BASE, SD, found, run_data, simulated, unchecked
 from specmeter.analysis.consumption import Energies
 from specmeter.record import PowerMeter, RequestEnergy
 from specmeter.validity.checks.power import energy_read
-from specmeter.validity.checks.run_data import Load, RunData
+from specmeter.validity.checks.run_data import RunData, Sample
 
 
 def metered(
@@ -26,7 +26,7 @@ def metered(
         )
         for it in data.requests
     ]
-    loads = [Load(it.row.started_at + 0.5, other, 10**10, None, None, ()) for it in data.requests]
+    loads = [Sample(it.row.started_at + 0.5, other, 10**10, None, None, ()) for it in data.requests]
     hosts = tuple(host.model_copy(update={"power_meter": meter}) for host in data.hosts)
     return replace(data, hosts=hosts, telemetry=loads, energies=Energies(read, [meter]))
 

@@ -171,8 +171,8 @@ class Advice(Record):
     verdict: Verdict | None
     """Of the stage that `basis` names; None for a prediction."""
     why_undecided: str = ""
-    """A code: `interrupted`, `budget`, `not-confirmed`, `too-noisy`, `invalid`; empty otherwise. `changed` is only said
-    by who reads it: it is not what was measured."""
+    """A code: `interrupted`, `budget`, `not-told-apart`, `not-confirmed`, `too-noisy`, `invalid`; empty otherwise.
+    `changed` is only said by who reads it: it is not what was measured."""
     confirmation: Annotated[str, Field(pattern=r"^(confirm(-2|-longer)?)?$")] = ""
     """Folder of the confirmation that the answer is of; `confirm-2` is that of the second arm that was tried,
     `confirm-longer` that of the same arm in more blocks."""

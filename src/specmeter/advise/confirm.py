@@ -98,6 +98,8 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
             other = measured(ledger, SECOND, second, {})
             if other.ruling == "gains":
                 found, decision, why, of_kind = other, "speculate", "", {}
+    if why == "budget" and _room(ledger, 2) >= least_units(1):
+        why = "not-told-apart"
     _finish(ledger, decision, found, why, of_kind)
 
 

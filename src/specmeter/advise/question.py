@@ -1,21 +1,28 @@
-"""What a question comes to before anything is measured: what would be tried and needed, and prompts that cannot fit."""
+"""A question, and what it comes to before anything is measured: what would be tried and needed, prompts that do not
+fit."""
 
 from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.advise.advice import Asked, LeftOutDraft
 from specmeter.engines import Launch
-from specmeter.errors import ExperimentError
+from specmeter.errors import ExperimentError, UsageError
+from specmeter.experiments.described import LOOKUP, refuse_absent_prompts, refuse_engine, with_simulation
+from specmeter.experiments.file import bundled, load
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import most_tokens, resolve_models, working_engine
+from specmeter.models.reference import absolute
 from specmeter.record import Record
+from specmeter.workloads.spec import ALL_KINDS
 
 if TYPE_CHECKING:
+    from specmeter.advise.advice import Goal
     from specmeter.advise.candidates import Candidates
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.laboratory.run import ModelProgress
@@ -54,6 +61,80 @@ class Outline(Record):
     """To be written: models that are not here yet, and what is measured."""
     problems: tuple[str, ...]
     """Why it would be refused, or fail here."""
+
+
+def ask(
+    target: str = "",
+    *,
+    drafts: Sequence[str] = (),
+    find_drafts: bool | None = None,
+    prompts: Sequence[str] = (),
+    kinds: Sequence[str] = (),
+    from_file: str | None = None,
+    budget_s: float,
+    goal: Goal = "throughput",
+    wide: bool = False,
+    max_tokens: int | None = None,
+    settings: Sequence[str] = (),
+) -> Asked:
+    """The question, with paths from the root. Drafts are looked for where `find_drafts`, or none is named.
+
+    Raises `UsageError` for what does not go together, and `ModelError` for what is not a reference.
+    """
+    if from_file is not None:
+        options = {
+            "TARGET": target,
+            "--draft": drafts,
+            "--find": find_drafts is not None,
+            "--prompts": prompts,
+            "--kind": kinds,
+            "--wide": wide,
+        }
+        if named := [option for option, value in options.items() if value]:
+            raise UsageError(
+                f"{', '.join(named)}: {from_file} says that itself",
+                fix="leave --from out, or change the file with --set",
+            )
+    elif not target:
+        raise UsageError("advise: no target is named", fix="name a GGUF file (`specmeter advise big.gguf`)")
+    if prompts and kinds:
+        raise UsageError(
+            "--kind: goes with the prompts of specmeter, and --prompts names yours", fix="leave one of them out"
+        )
+    if unknown := [it for it in kinds if it not in ALL_KINDS]:
+        raise UsageError(f"--kind {unknown[0][:80]}: unknown", fix=f"choose of {', '.join(ALL_KINDS)}")
+    refuse_absent_prompts(prompts)
+    if target:
+        references = [target, *drafts]
+        settings = with_simulation(references, settings)
+        described = {"target": absolute(target), "arms": [{"method": LOOKUP}]}
+        refuse_engine(load(described, settings).experiment.engine.kind, references)
+    return Asked(
+        target=absolute(target) if target else "",
+        drafts=tuple(absolute(it) for it in dict.fromkeys(drafts)),
+        find_drafts=not drafts if find_drafts is None else find_drafts,
+        prompts=tuple(str(Path(it).absolute()) for it in prompts),
+        kinds=tuple(dict.fromkeys(kinds)),
+        from_file=from_file if from_file is None or from_file in bundled() else str(Path(from_file).absolute()),
+        budget_s=budget_s,
+        goal=goal,
+        wide=wide,
+        max_tokens=max_tokens,
+        settings=tuple(settings),
+    )
+
+
+def grid_of(asked: Asked, candidates: Candidates) -> LoadedExperiment:
+    """The configurations to choose from; what is wrong with them or with the prompts is said here.
+
+    Raises `ExperimentError`, and what reading the prompts raises.
+    """
+    from specmeter import workloads
+    from specmeter.advise.grid import grid
+
+    loaded = grid(asked, candidates.references, candidates.heads)
+    workloads.count(loaded.experiment.workloads, base_dir=loaded.base_dir)
+    return loaded
 
 
 def outline(asked: Asked, candidates: Candidates, grid: LoadedExperiment, *, offline: bool = False) -> Outline:

@@ -19,6 +19,9 @@ An answer over several kinds of text holds for their mixture. Where an arm gains
 answer is that it depends on the text. Ten kinds are ten chances to err, so their intervals hold for all arms and kinds
 together, and a kind gains or loses only by 2 % or more.
 
+Under load each load is a question of its own as well, since arms compete with the same baseline at the same load; how
+the answers go together is the crossover's to say (`load.crossover`).
+
 An arm that failed more than a tenth of its requests is not advised, whatever it gained on the rest. One that drafted
 nothing at all is its baseline under another name: it does not compete.
 """
@@ -27,14 +30,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from specmeter.analysis.gain import Gain
 from specmeter.analysis.stalls import Stalls
 from specmeter.analysis.summary import ArmSummary, Choice, RunSummary
 from specmeter.numbers.margin import MARGIN, MarginTest, compare, units_for
 from specmeter.numbers.stats import simultaneous
-from specmeter.record import Arm, Estimate, Record
+from specmeter.record import Arm, Estimate, Load, Record
 
 Decision = Literal[
     "speculate",
@@ -91,11 +96,14 @@ class OfKind(Record):
 
 
 class Answer(Record):
-    """What a run says about one target (under one setting of the engine), on all of its prompts or on one kind."""
+    """What a run says about one target (under one setting of the engine, at one load), on all of its prompts or on one
+    kind."""
 
     baseline_id: str
     kind: str = ""
     """The kind of text; empty: all prompts of the run."""
+    load: Annotated[Load | None, Field(exclude_if=lambda value: value is None)] = None
+    """Requests at once; None: one after the other."""
     decision: Decision
     arm_id: str
     """The arm to use, or the best of those that do not help."""
@@ -217,6 +225,7 @@ def _answer(
     return Answer(
         baseline_id=baseline_id,
         kind=kind,
+        load=told.load if (told := arms[baseline_id].load) else None,
         decision=decision,
         arm_id=best_id,
         speedup=best.speedup,

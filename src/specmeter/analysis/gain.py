@@ -53,16 +53,17 @@ class Gain(Record):
     """A speedup, told in every way that a reader may mean; all on the same prompts."""
 
     decoding: Estimate
-    """Decode rate relative to the baseline: geometric mean over blocks."""
+    """Decode rate relative to the baseline: geometric mean over blocks. Of an arm under load what its speedup is made
+    of (`analysis.load.summary`): total tokens per second with clients, time per output token with a rate."""
     with_prompt: Estimate
     """Generated tokens over the time of prompt and decoding together, relative to the baseline."""
     pooled: Estimate
-    """All tokens over all decode time of the run, relative to the baseline."""
+    """All tokens over all decode time of the run (of the steady windows), relative to the baseline."""
     prompts: int
     """Prompts that both completed."""
-    lowest: float
-    """Speedup of the slowest prompt, over all blocks."""
-    highest: float
+    lowest: float | None
+    """Speedup of the slowest prompt, over all blocks; None under load, where prompts share the machine."""
+    highest: float | None
     over_prompts: Estimate | None
     """The geometric mean over prompts, with the interval for other prompts of this mixture; of a `Choice`, one that
     holds for all arms that compete."""
@@ -81,17 +82,16 @@ def gain_of(met: Meetings, *, several: bool, level: float = 0.95, among: int = 1
     `among` is for all intervals but that of `decoding`, which is the arm's own.
     """
     pairs = met.pairs()
+    units, of = units_of(pairs, several=several), "invocations" if several else "blocks"
     prompts = np.exp(np.nanmean(met.logs, axis=0))
 
     def told(speedup: Estimate) -> Estimate:
         return speedup if met.doubt is None else with_doubt(speedup, *met.doubt)
 
     return Gain(
-        decoding=told(_speedup(pairs, several, level)),
-        with_prompt=simultaneous(told(_speedup(met.with_prompts(), several, level)), among),
-        pooled=simultaneous(
-            told(pooled_speedup(_units(pairs, several), of="invocations" if several else "blocks", level=level)), among
-        ),
+        decoding=told(speedup_of(pairs, several=several, level=level)),
+        with_prompt=simultaneous(told(speedup_of(met.with_prompts(), several=several, level=level)), among),
+        pooled=simultaneous(told(pooled_speedup(units, of=of, level=level)), among),
         prompts=len(met.prompts),
         lowest=float(prompts.min()),
         highest=float(prompts.max()),
@@ -148,13 +148,14 @@ def speedup_over_prompts(
     return from_log(float(logs.mean()), t * math.sqrt(v), "x", method, n=prompts, of="prompts", level=level)
 
 
-def _speedup(pairs: Mapping[int, list[Pair]], several: bool, level: float) -> Estimate:
+def speedup_of(pairs: Mapping[int, list[Pair]], *, several: bool, level: float) -> Estimate:
+    """The geometric mean of ratios over blocks, or over `several` invocations."""
     if several:
         return speedup_over_invocations(list(pairs.values()), level=level).estimate
     return geometric_speedup([pair for blocks in pairs.values() for pair in blocks], level=level)
 
 
-def _units(pairs: Mapping[int, list[Pair]], several: bool) -> list[Pair]:
+def units_of(pairs: Mapping[int, list[Pair]], *, several: bool) -> list[Pair]:
     """Blocks, or invocations as wholes."""
     if not several:
         return [pair for blocks in pairs.values() for pair in blocks]

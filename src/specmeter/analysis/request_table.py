@@ -68,8 +68,14 @@ class RequestTable:
     """The rows as columns, sorted by arm; strings are numbered."""
 
     def __init__(
-        self, rows: Iterable[RequestCounts], arms: Mapping[str, int], energy: Mapping[Key, RequestEnergy] | None = None
+        self,
+        rows: Iterable[RequestCounts],
+        arms: Mapping[str, int],
+        energy: Mapping[Key, RequestEnergy] | None = None,
+        repeats: Mapping[str, str] | None = None,
     ) -> None:
+        """`repeats`: prompt -> the prompt that it repeats under load; both count as that one."""
+        same = repeats or {}
         cells: dict[tuple[int, int], int] = {}
         prompts: dict[str, int] = {}
         self.kinds: dict[str, int] = {}
@@ -83,7 +89,7 @@ class RequestTable:
                     f"a request names the unknown arm {row.arm_id!r}", fix="summarise it with its own arms"
                 )
             cell = cells.setdefault((row.invocation, row.block), len(cells))
-            prompt = prompts.setdefault(row.prompt_id, len(prompts))
+            prompt = prompts.setdefault(same.get(row.prompt_id, row.prompt_id), len(prompts))
             kind = self.kinds.setdefault(row.kind, len(self.kinds))
             if row.draft_n is None and row.status == "ok":
                 self.uncounted.add(arm)

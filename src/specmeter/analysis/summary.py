@@ -13,6 +13,10 @@ text:
 - requests that stalled (`stalls`);
 - the balance of the order, from measured start times.
 
+Of arms under load the cells are the units, and the speedup is made of them (`load.summary`); acceptance and tau are
+those of their requests, a prompt that is repeated counting as one. Where the cells are not given, such an arm has no
+speedup.
+
 Failed requests count as failed and enter nothing else. Controls never stand among results. Where acceptance was
 decided by dice or weights are random, `cost_probe` says so: such a speedup tells what steps cost, not what a text
 gains.
@@ -21,15 +25,18 @@ gains.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import starmap
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from specmeter.analysis.consumption import Consumption, Energies, consumption
 from specmeter.analysis.family import Family, families
 from specmeter.analysis.gain import Gain, gain_of
+from specmeter.analysis.load.summary import LoadSummary, LoadTable, served
 from specmeter.analysis.meetings import meet
 from specmeter.analysis.request_table import RequestCounts, RequestTable
 from specmeter.analysis.stalls import Stalls, find_stalls
@@ -80,11 +87,12 @@ class KindSummary(Record):
     """An arm on the prompts of one kind, or on all of them."""
 
     decode_rate: Estimate | None
-    """Tokens per second while decoding."""
+    """Tokens per second while decoding; under load those of one client, and `load` has the throughput."""
     prompt_rate: Estimate | None
     """Prompt tokens per second."""
     speedup: Estimate | None
-    """Decode rate relative to the baseline; None for baselines and where no block holds both."""
+    """Decode rate relative to the baseline; under load total tokens per second, or with a rate the time per output
+    token. None for baselines and where no block holds both, and for one of several kinds under load."""
     gain: Gain | None
     """More about the same speedup: with prompts, by total time, over prompts."""
     choice: Choice | None
@@ -137,6 +145,8 @@ class ArmSummary(KindSummary):
     """Prompt -> speedup on it alone, in the order of the prompts; None where that was not asked for."""
     energy: Consumption | None = None
     """What its tokens cost in electric energy; None where none was read."""
+    load: Annotated[LoadSummary | None, Field(exclude_if=lambda value: value is None)] = None
+    """What its cells under load say; None for requests one after the other."""
 
 
 class RunSummary(Record):
@@ -168,13 +178,15 @@ def summarize(
     level: float = 0.95,
     by_prompt: bool = False,
     energies: Energies | None = None,
+    cells: LoadTable | None = None,
+    repeats: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Summarise a run.
 
     `timing_only` names the models of the experiment that have random weights; `planned` gives for each arm the number
     of requests that makes it complete; `by_prompt` asks for the speedup on every prompt; `energies` is what was read of
-    the machine's energy. Raises `UsageError` for a
-    request of an unknown arm, and for an arm whose baseline is not among `arms`.
+    the machine's energy; `cells` are those under load, and `repeats` says which prompts repeat which there. Raises
+    `UsageError` for a request of an unknown arm, and for an arm whose baseline is not among `arms`.
     """
     ids = {arm.id: index for index, arm in enumerate(arms)}
     for arm in arms:
@@ -182,15 +194,25 @@ def summarize(
             raise UsageError(
                 f"arm {arm.id}: its baseline {arm.baseline_id!r} is not in the run", fix="measure the baseline as well"
             )
-    table = RequestTable(rows, ids, energies.by_key if energies else None)
+    table = RequestTable(rows, ids, energies.by_key if energies else None, repeats)
+    cells = cells or LoadTable(())
     choices = _that_drafted([arm for arm in arms if _is_choice(arm, timing_only)], table, ids)
-    competing = families(table, [(ids[arm.id], ids[arm.baseline_id or ""]) for arm in choices])
+    alone = [arm for arm in choices if arm.load is None]
+    competing = families(table, [(ids[arm.id], ids[arm.baseline_id or ""]) for arm in alone])
+    rivals = Counter(
+        arm.baseline_id or ""
+        for arm in choices
+        if arm.load and arm.baseline_id and cells.pairs(arm.id, arm.baseline_id, served(arm.load))
+    )
+    among = {arm.id: rivals[arm.baseline_id or ""] for arm in choices if arm.load is not None}
     summaries = [
         _summarize_arm(
             table,
             arm,
             ids,
             competing,
+            cells,
+            among=among.get(arm.id, 0),
             cost_probe=_cost_probe(arm, timing_only),
             planned=None if planned is None else planned.get(arm.id, 0),
             level=level,
@@ -220,7 +242,9 @@ def _summarize_arm(
     arm: Arm,
     ids: Mapping[str, int],
     competing: Mapping[tuple[int, int | None], Family],
+    cells: LoadTable,
     *,
+    among: int,
     cost_probe: CostProbe | None,
     planned: int | None,
     level: float,
@@ -229,13 +253,17 @@ def _summarize_arm(
 ) -> ArmSummary:
     number = ids[arm.id]
     rows = table.of_arm(number)
-    base = table.of_arm(ids[arm.baseline_id]) if arm.baseline_id is not None else rows[:0]
+    # Under load requests share the machine: cells meet, and not prompts.
+    base = table.of_arm(ids[arm.baseline_id]) if arm.baseline_id is not None and arm.load is None else rows[:0]
     ok = rows[table.ok[rows]]
     met = meet(table, rows, base)
     pairs = met.pairs() if met else {}
+    estimates = _estimates(table, rows, base, met, competing.get((number, None)), arm.gamma, level)
+    if arm.load is not None:
+        pairs = cells.pairs(arm.id, arm.baseline_id, served(arm.load)) if arm.baseline_id else {}
+        estimates = _under_load(estimates, cells, arm, len(np.unique(table.prompt[rows])), among, level)
     single = len(table.invocations) == 1
     across = speedup_over_invocations(list(pairs.values()), level=level) if pairs and not single else None
-    estimates = _estimates(table, rows, base, met, competing.get((number, None)), arm.gamma, level)
     speedup = estimates.speedup
     return ArmSummary(
         **{name: getattr(estimates, name) for name in KindSummary.model_fields},
@@ -244,7 +272,7 @@ def _summarize_arm(
         baseline_id=arm.baseline_id,
         cost_probe=cost_probe,
         speedup_bootstrap=bootstrap_speedup(_flat(pairs), level=level)
-        if met and single and not met.completed
+        if pairs and single and not (met and met.completed)
         else None,
         speedup_range=(across.lowest, across.highest) if across else None,
         comparison=compare(speedup) if speedup else None,
@@ -253,22 +281,48 @@ def _summarize_arm(
         accepted=None if number in table.uncounted else int(table.accepted[ok].sum()),
         requests_ok=len(ok),
         requests_failed=len(rows) - len(ok),
-        requests_missing=None if planned is None else max(0, planned - len(np.unique(table.key[rows]))),
-        stalls=find_stalls(table, rows),
+        requests_missing=None if planned is None else max(0, planned - _distinct(table, rows, arm)),
+        stalls=find_stalls(table, rows) if arm.load is None else None,
         kinds={
             kind: _estimates(
-                table, of_kind, base, meet(table, of_kind, base), competing.get((number, code)), arm.gamma, level
+                table,
+                of_kind,
+                base,
+                meet(table, of_kind, base),
+                competing.get((number, code)),
+                arm.gamma,
+                level,
             )
             for kind, code in table.kinds.items()
             if len(of_kind := rows[table.kind[rows] == code])
         },
-        prompts=_speedups_by_prompt(table, rows, base, level) if by_prompt else None,
+        prompts=_speedups_by_prompt(table, rows, base, level) if by_prompt and arm.load is None else None,
         energy=consumption(
             table, energies, (arm.id, rows), (arm.baseline_id, base) if arm.baseline_id is not None else None, level
         )
-        if energies
+        if energies and arm.load is None
         else None,
+        load=cells.summary(arm.id, arm.load, level=level) if arm.load else None,
     )
+
+
+def _distinct(table: RequestTable, rows: Ints, arm: Arm) -> int:
+    """Requests that were asked for, those that repeat a prompt under load included."""
+    return len(rows) if arm.load is not None else len(np.unique(table.key[rows]))
+
+
+def _under_load(
+    estimates: KindSummary, cells: LoadTable, arm: Arm, prompts: int, among: int, level: float
+) -> KindSummary:
+    """What requests say about an arm, with the speedup that its cells say; `among` so many arms at its load compete."""
+    if arm.load is None or arm.baseline_id is None:
+        return estimates
+    gain, choice = cells.gain(arm.id, arm.baseline_id, arm.load, prompts, level=level), None
+    if gain is not None and among:
+        chosen = cells.gain(arm.id, arm.baseline_id, arm.load, prompts, level=level, among=among) or gain
+        choice = Choice(compared=among, gain=chosen, simultaneous=simultaneous(chosen.decoding, among))
+    speedup = gain.decoding if gain else None
+    return estimates.model_copy(update={"speedup": speedup, "gain": gain, "choice": choice})
 
 
 def _estimates(

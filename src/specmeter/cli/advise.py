@@ -10,18 +10,13 @@ import click
 from specmeter.cli.settings import (
     Command,
     draft_option,
-    refuse_absent_prompts,
-    refuse_engine,
     set_by,
     setting_options,
-    with_simulation,
 )
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice, Asked, Goal
-    from specmeter.advise.candidates import Candidates
-    from specmeter.experiments.file import LoadedExperiment
 
 
 class _Budget(click.ParamType[float]):
@@ -168,6 +163,7 @@ def command(
     again to go on).
     """
     from specmeter.advise.elsewhere import check_program
+    from specmeter.advise.question import ask
 
     check_program(program)
     if again is not None:
@@ -179,20 +175,20 @@ def command(
         return _again(again, program, out, offline=offline, details=details, as_json=as_json)
     if settings["binary"] is not None:
         settings["binary"] = str(Path(settings["binary"]).absolute())
-    asked = _asked(
-        target if target is not None else model,
-        drafts,
-        find,
-        prompts,
-        kinds,
-        budget,
-        goal,
-        from_file,
-        wide,
-        (*set_by(settings), *overrides),
-    )
     if target is not None and model is not None:
         raise UsageError(f"two targets are named, {target} and {model}", fix="name one")
+    asked = ask(
+        target or model or "",
+        drafts=drafts,
+        find_drafts=find,
+        prompts=prompts,
+        kinds=kinds,
+        from_file=from_file,
+        budget_s=budget,
+        goal=goal,
+        wide=wide,
+        settings=(*set_by(settings), *overrides),
+    )
     if dry_run:
         if out is not None and out.exists():
             raise UsageError(f"--dry-run writes nothing, but --out {out} exists already", fix="leave one of them out")
@@ -204,14 +200,14 @@ def _advise(
     asked: Asked, program: str, out: Path | None, *, new: bool, offline: bool, details: bool, as_json: bool
 ) -> int:
     from specmeter.advise.candidates import find_candidates
-    from specmeter.advise.question import refuse_long_prompts
+    from specmeter.advise.question import grid_of, refuse_long_prompts
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.progress import model_progress
 
     screen = errors()
     with model_progress(screen) as progress:
         candidates = find_candidates(asked, offline=offline, progress=progress)
-        grid = _grid(asked, candidates)
+        grid = grid_of(asked, candidates)
         refuse_long_prompts(grid, offline=offline, progress=progress)
 
     from specmeter.advise.course import advise, choose_folder
@@ -269,96 +265,16 @@ def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: 
     return 4 if found.decision == "undecided" else 0
 
 
-def _grid(asked: Asked, candidates: Candidates) -> LoadedExperiment:
-    """The configurations to choose from; what is wrong with them or with the prompts is said here."""
-    from specmeter import workloads
-    from specmeter.advise.grid import grid
-
-    loaded = grid(asked, candidates.references, candidates.heads)
-    workloads.count(loaded.experiment.workloads, base_dir=loaded.base_dir)
-    return loaded
-
-
 def _dry_run(asked: Asked, *, offline: bool, as_json: bool) -> int:
     from specmeter.advise.candidates import find_candidates
-    from specmeter.advise.question import outline
+    from specmeter.advise.question import grid_of, outline
     from specmeter.show.terminal.console import output, say_json
     from specmeter.show.terminal.outline import print_outline
 
     candidates = find_candidates(asked, offline=offline, fetch=False)
-    found = outline(asked, candidates, _grid(asked, candidates), offline=offline)
+    found = outline(asked, candidates, grid_of(asked, candidates), offline=offline)
     if as_json:
         say_json(found.model_dump(mode="json"))
     else:
         print_outline(output(), found)
     return 0
-
-
-def _asked(
-    target: str | None,
-    drafts: tuple[str, ...],
-    find: bool | None,
-    prompts: tuple[str, ...],
-    kinds: tuple[str, ...],
-    budget_s: float,
-    goal: Goal,
-    from_file: str | None,
-    wide: bool,
-    changes: tuple[str, ...],
-) -> Asked:
-    """The question, with absolute paths. Raises `UsageError` for what does not go together."""
-    from specmeter.advise.advice import Asked
-    from specmeter.experiments.described import LOOKUP
-    from specmeter.experiments.file import bundled, load
-    from specmeter.workloads.spec import ALL_KINDS
-
-    if from_file is not None:
-        options = {
-            "TARGET": target,
-            "--draft": drafts,
-            "--find": find is not None,
-            "--prompts": prompts,
-            "--kind": kinds,
-            "--wide": wide,
-        }
-        if named := [option for option, value in options.items() if value]:
-            raise UsageError(
-                f"{', '.join(named)}: {from_file} says that itself",
-                fix="leave --from out, or change the file with --set",
-            )
-    elif target is None:
-        raise UsageError("advise: no target is named", fix="name a GGUF file (`specmeter advise big.gguf`)")
-    if prompts and kinds:
-        raise UsageError(
-            "--kind: goes with the prompts of specmeter, and --prompts names yours", fix="leave one of them out"
-        )
-    if unknown := [it for it in kinds if it not in ALL_KINDS]:
-        raise UsageError(f"--kind {unknown[0][:80]}: unknown", fix=f"choose of {', '.join(ALL_KINDS)}")
-    refuse_absent_prompts(prompts)
-    if target is not None:
-        references = [target, *drafts]
-        changes = with_simulation(references, changes)
-        described = {"target": _absolute(target), "arms": [{"method": LOOKUP}]}
-        refuse_engine(load(described, changes).experiment.engine.kind, references)
-    return Asked(
-        target="" if target is None else _absolute(target),
-        drafts=tuple(_absolute(it) for it in dict.fromkeys(drafts)),
-        find_drafts=not drafts if find is None else find,
-        prompts=tuple(str(Path(it).absolute()) for it in prompts),
-        kinds=tuple(dict.fromkeys(kinds)),
-        from_file=from_file if from_file is None or from_file in bundled() else str(Path(from_file).absolute()),
-        budget_s=budget_s,
-        goal=goal,
-        wide=wide,
-        settings=changes,
-    )
-
-
-def _absolute(reference: str) -> str:
-    """A model's path from the root; any other reference as it is."""
-    if reference.startswith(("hf:", "bench:", "mock:")):
-        return reference
-    try:
-        return str(Path(reference).expanduser().absolute())
-    except RuntimeError as error:
-        raise UsageError(f"{reference}: {error}", fix="write the path without ~") from None

@@ -14,11 +14,8 @@ from specmeter.cli.settings import (
     Command,
     Lengths,
     draft_option,
-    refuse_absent_prompts,
-    refuse_engine,
     set_by,
     setting_options,
-    with_simulation,
 )
 from specmeter.errors import UsageError
 from specmeter.text import counted
@@ -252,6 +249,7 @@ def _described(
 ) -> LoadedExperiment:
     from specmeter.analysis.answer import least_units
     from specmeter.engines.kinds import kind_of
+    from specmeter.experiments.described import refuse_absent_prompts, refuse_engine, with_simulation
     from specmeter.experiments.file import load
     from specmeter.files import write_whole
     from specmeter.models.reference import check_path, origin_of

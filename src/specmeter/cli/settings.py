@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -149,30 +148,3 @@ def set_by(settings: Mapping[str, Any]) -> Iterator[str]:
     for option, key in _SETTINGS.items():
         if settings.get(option) is not None:
             yield f"{key}={json.dumps(settings[option])}"
-
-
-def refuse_absent_prompts(prompts: Sequence[str]) -> None:
-    """Raise `UsageError` for a file of prompts that is not there."""
-    for file in prompts:
-        if not Path(file).is_file():
-            wrong = "not a file" if Path(file).exists() else "no such file"
-            raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
-
-
-def with_simulation(references: Sequence[str], changes: Sequence[str]) -> tuple[str, ...]:
-    """The changes, after the mock engine where models of it are named."""
-    return (*(("engine.kind=mock",) if _simulated(references) else ()), *changes)
-
-
-def refuse_engine(kind: str, references: Sequence[str]) -> None:
-    """Raise `UsageError` for models of the mock engine beside an engine of another kind."""
-    simulated = _simulated(references)
-    if simulated and kind != "mock":
-        raise UsageError(
-            f"{simulated[0]}: a model of the mock engine, and the engine {kind} is named",
-            fix="leave the engine out, or name a GGUF file",
-        )
-
-
-def _simulated(references: Sequence[str]) -> list[str]:
-    return [it for it in references if it.startswith("mock:")]

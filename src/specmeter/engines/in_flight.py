@@ -59,12 +59,18 @@ class ThreadedSession(EngineSession):
     def __init__(self) -> None:
         self._numbers = count(1)
         self._flying: dict[Ticket, Stop] = {}
-        self._ended: SimpleQueue[tuple[Ticket, Reply | Exception]] = SimpleQueue()
+        self._ended: SimpleQueue[tuple[Ticket, Reply | Exception, float]] = SimpleQueue()
+        self.most_at_once = 0
+        """Requests that may be on their way at once, where these are more than the engine works on."""
         self._threads: ThreadPoolExecutor | None = None
 
     @abstractmethod
     def answer(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
         """What `generate` does. Raises anything once `stop` was asked."""
+
+    def answer_in_flight(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
+        """What `submit` does with a request, where that is not what `generate` does."""
+        return self.answer(prompt, generation, stop)
 
     @abstractmethod
     def end(self) -> None:
@@ -77,7 +83,9 @@ class ThreadedSession(EngineSession):
     def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
         """Put a request in flight and return at once; see the protocol."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.facts.in_flight, thread_name_prefix="request")
+            self._threads = ThreadPoolExecutor(
+                max(self.facts.in_flight, self.most_at_once), thread_name_prefix="request"
+            )
         ticket, stop = Ticket(next(self._numbers)), Stop()
         self._flying[ticket] = stop
         self._threads.submit(self._fly, ticket, prompt, generation, stop)
@@ -89,7 +97,7 @@ class ThreadedSession(EngineSession):
         while self._flying:
             left = ends_at - time.monotonic()
             try:
-                ticket, result = self._ended.get(timeout=max(0.0, min(_TICK_S, left)))
+                ticket, result, started_at = self._ended.get(timeout=max(0.0, min(_TICK_S, left)))
             except Empty:
                 if left <= 0:
                     return None
@@ -98,7 +106,7 @@ class ThreadedSession(EngineSession):
                 continue  # it was cancelled
             if isinstance(result, Exception) and not isinstance(result, SpecmeterError):
                 raise result
-            return Ended(ticket, result)
+            return Ended(ticket, result, started_at)
         return None
 
     def cancel(self, ticket: Ticket) -> None:
@@ -120,11 +128,12 @@ class ThreadedSession(EngineSession):
     def _fly(self, ticket: Ticket, prompt: Prompt, generation: Generation, stop: Stop) -> None:
         if stop.asked:
             return
+        started_at = time.time()
         try:
-            result = self.answer(prompt, generation, stop)
+            result = self.answer_in_flight(prompt, generation, stop)
         except Exception as error:
             result = error
-        self._ended.put((ticket, result))
+        self._ended.put((ticket, result, started_at))
 
 
 class Overlaps:

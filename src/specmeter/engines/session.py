@@ -11,6 +11,7 @@ One request is `generate`. Several in flight are submitted, and collected as the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NewType, Protocol, Self
@@ -49,6 +50,8 @@ class Ended(NamedTuple):
     ticket: Ticket
     result: Reply | SpecmeterError
     """What `generate` would have returned or raised."""
+    started_at: float | None = None
+    """When it was sent, by the clock of the engine; None for one that never was."""
 
 
 class Candidate(NamedTuple):
@@ -83,6 +86,11 @@ class EngineSession(Protocol):
         """Give a request up: it is never collected, and the engine stops working on it. Nothing, if it has ended."""
         ...
 
+    def totals(self) -> dict[str, float]:
+        """What the engine has counted since it started, by the names of `LoadCell.counters`; empty where it counts
+        nothing. Not while requests are in flight that are being measured."""
+        return {}
+
     def candidates(
         self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
     ) -> tuple[Candidate, ...]:
@@ -116,6 +124,11 @@ class EngineSession(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def differences(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """What each counter grew by; one that first appears in `after` started from 0."""
+    return {name: value - before.get(name, 0.0) for name, value in after.items()}
 
 
 def utf8(text: str) -> bytes:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specmeter.errors import UsageError
+
 GAMMA = (2, 4, 8)
 """Draft lengths that are tried where none is named."""
 LOOKUP = "ngram-simple"
@@ -53,6 +55,33 @@ def file_workload(paths: Sequence[str]) -> dict[str, Any]:
     """Prompts of files as a workload: of text files every line is one."""
     lines = {} if all(it.lower().endswith((".jsonl", ".json")) for it in paths) else {"per_line": True}
     return {"source": "file", "paths": list(paths), **lines}
+
+
+def refuse_absent_prompts(prompts: Sequence[str]) -> None:
+    """Raise `UsageError` for a file of prompts that is not there."""
+    for file in prompts:
+        if not Path(file).is_file():
+            wrong = "not a file" if Path(file).exists() else "no such file"
+            raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
+
+
+def with_simulation(references: Sequence[str], changes: Sequence[str]) -> tuple[str, ...]:
+    """The changes, after the mock engine where models of it are named."""
+    return (*(("engine.kind=mock",) if _simulated(references) else ()), *changes)
+
+
+def refuse_engine(kind: str, references: Sequence[str]) -> None:
+    """Raise `UsageError` for models of the mock engine beside an engine of another kind."""
+    simulated = _simulated(references)
+    if simulated and kind != "mock":
+        raise UsageError(
+            f"{simulated[0]}: a model of the mock engine, and the engine {kind} is named",
+            fix="leave the engine out, or name a GGUF file",
+        )
+
+
+def _simulated(references: Sequence[str]) -> list[str]:
+    return [it for it in references if it.startswith("mock:")]
 
 
 def _one_or_several(values: Sequence[Any]) -> Any:

@@ -28,11 +28,13 @@ from specmeter.experiments.defaults import completed
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (
     DRAFTING_AXES,
+    OPEN_SLOTS,
     ArmSpec,
     Constraint,
     Design,
     EngineSpec,
     Exclusion,
+    LoadSpec,
     Only,
     as_tuple,
     split_methods,
@@ -45,6 +47,7 @@ from specmeter.record import (
     EngineSettings,
     EngineTraits,
     Generation,
+    Load,
     MethodName,
     Prompt,
     Record,
@@ -67,6 +70,9 @@ Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
 DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
 """Settings without influence on plain decoding: arms that differ only in these share a baseline. (Remote machines have
 none where the target stays here; where it does not, its baseline goes to the same.)"""
+
+MOST_SLOTS = 64
+"""Slots of a server, as `engine.slots` has it; more clients wait for one another."""
 
 REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
@@ -115,6 +121,8 @@ class Experiment(Record):
     """How measurements are arranged in time."""
     engine: EngineSpec = EngineSpec()
     """Which engine measures, and its settings."""
+    load: Annotated[LoadSpec | None, Field(exclude_if=lambda value: value is None)] = None
+    """How many requests at once: an axis that every line of arms crosses; default: one after the other."""
     generation: Generation = Generation()
     """What is generated for each prompt."""
     variants: Annotated[Variants, Field(default_factory=dict)]
@@ -134,6 +142,8 @@ class Experiment(Record):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"workloads: the name {name!r} is used twice; names must be unique")
+        if self.load is not None and self.engine.slots > 1:
+            raise ValueError("engine.slots: a load says how many slots there are; write load.slots instead")
         for name in self.sizes:
             if name not in self.targets and name not in self.drafts:
                 raise ValueError(f"sizes: {name!r} is neither a target nor a draft")
@@ -252,18 +262,21 @@ class Experiment(Record):
     def _expand_spec(self, index: int, spec: ArmSpec, traits: EngineTraits) -> Iterator[Arm]:
         targets = as_tuple(spec.target) if spec.target is not None else tuple(self.targets)
         axes = {name: as_tuple(getattr(spec, name)) for name in DRAFTING_AXES}
+        loads: tuple[Load | None, ...] = (None,) if self.load is None else self.load.loads()
         choices = (
-            (methods, {"target": target, "draft": draft, **dict(zip(axes, values, strict=True))})
+            (methods, load, {"target": target, "draft": draft, **dict(zip(axes, values, strict=True))})
             for target in targets
+            for load in loads
             for methods in map(split_methods, as_tuple(spec.method))
             for draft in self._drafts_of(spec, methods, traits)
             for values in itertools.product(*axes.values())
         )
-        for methods, choice in choices:
+        for methods, load, choice in choices:
             changes = {name: getattr(spec.engine, name) for name in spec.engine.model_fields_set}
             if spec.engine.options:
                 changes["options"] = {**self.engine.options, **spec.engine.options}
-            settings = self.engine.settings.model_copy(update=changes)
+            usual = self._settings_under(load)
+            settings = self._settings_under(load, spec.engine).model_copy(update=changes)
             if spec.remote is not None:
                 settings = self._placed(settings, spec.remote)
             draft = choice["draft"]
@@ -285,16 +298,30 @@ class Experiment(Record):
                 "refused_draft": "refuse" if choice["draft"] is None else spec.refused_draft,
                 "workloads": tuple(name for name in as_tuple(spec.workloads) if name is not None),
                 "role": _role(methods, spec.baseline),
-                "baseline_id": None if spec.baseline is None else f"{choice['target']}/{spec.baseline}",
+                "baseline_id": None if spec.baseline is None else _under(f"{choice['target']}/{spec.baseline}", load),
+                "load": load,
             }
             arm = _checked_arm(index, {**fields, "id": "-"})
-            own_id = arm_id(arm, self.engine.settings) if spec.name is None else f"{arm.target}/{spec.name}"
+            own_id = arm_id(arm, usual) if spec.name is None else _under(f"{arm.target}/{spec.name}", load)
             arm = arm.model_copy(update={"id": own_id})
             if any(rule.matches(arm) for rule in self.exclude):
                 continue
             if any(rule.when.matches(arm) and not rule.require.matches(arm) for rule in self.constraints):
                 continue
             yield arm
+
+    def _settings_under(self, load: Load | None, own: EngineSettings | None = None) -> EngineSettings:
+        """The experiment's settings as a load needs them: as many slots as clients, unless `load.slots` says otherwise,
+        and `context` for each of them. What an arm's `own` settings change keeps what is written there."""
+        settings = self.engine.settings
+        if load is None or self.load is None:
+            return settings
+        changed = own.model_fields_set if own is not None else frozenset[str]()
+        slots = self.load.slots or min(load.clients or OPEN_SLOTS, MOST_SLOTS)
+        if own is not None and "slots" in changed:
+            slots = own.slots
+        context = settings.context if "context" in changed else settings.context * slots
+        return settings.model_copy(update={"slots": slots, "context": context})
 
     def _drafts_of(self, spec: ArmSpec, methods: Sequence[MethodName], traits: EngineTraits) -> Sequence[str | None]:
         """The drafts that are named; all of them for methods that need one, where none is."""
@@ -357,8 +384,10 @@ class Experiment(Record):
         if any_remote(arm.engine.devices):
             del without["rpc"]
         settings = arm.engine.model_copy(update=without)
-        baseline = Arm(id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads)
-        return baseline.model_copy(update={"id": arm_id(baseline, self.engine.settings)})
+        baseline = Arm(
+            id="-", target=arm.target, engine=settings, role="baseline", workloads=arm.workloads, load=arm.load
+        )
+        return baseline.model_copy(update={"id": arm_id(baseline, self._settings_under(arm.load))})
 
     def _controls(self, baselines: Mapping[str, Arm], compared: Sequence[Arm], traits: EngineTraits) -> list[Arm]:
         """Per baseline: itself again, and, where a draft model is at hand, all and nothing accepted by dice."""
@@ -449,7 +478,12 @@ def arm_id(arm: Arm, defaults: EngineSettings) -> str:
         if name not in usual or value != usual[name]:
             shown = ",".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(value)
             parts.append(f"{name}={re.sub(r'[^A-Za-z0-9._,+-]', '_', shown)}")
-    return "/".join(parts)
+    return _under("/".join(parts), arm.load)
+
+
+def _under(name: str, load: Load | None) -> str:
+    """The id of an arm under a load."""
+    return name if load is None else f"{name}/{load.label}"
 
 
 def _by_name(settings: EngineSettings) -> dict[str, object]:

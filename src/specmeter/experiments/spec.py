@@ -20,6 +20,7 @@ from specmeter.record import (
     PLAIN,
     Arm,
     EngineSettings,
+    Load,
     MethodName,
     PolicyName,
     ProbeSetting,
@@ -188,6 +189,63 @@ class Design(Record):
         """Runs that were begun before there were these choices are the same experiment."""
         newer = {"probe": "auto", "stopping": "planned"}
         return {name: value for name, value in handler(self).items() if name not in newer or value != newer[name]}
+
+
+class Slo(Record):
+    """What a request has to keep to count as served well."""
+
+    ttft_ms: Annotated[float, Field(gt=0)] | None = None
+    """Longest time to its first token."""
+    tpot_ms: Annotated[float, Field(gt=0)] | None = None
+    """Longest mean time of its other tokens."""
+
+
+Clients = Annotated[int, Field(ge=1, le=10_000)]
+ArrivalRate = Annotated[float, Field(gt=0, le=100_000)]
+Depth = Annotated[int, Field(ge=0, le=16_777_216)]
+OPEN_SLOTS = 8
+"""Slots for requests that arrive by a rate, unless `load.slots` says otherwise."""
+
+
+class LoadSpec(Record):
+    """Loads under which every line of arms is measured; of two lists all combinations."""
+
+    clients: Clients | Annotated[tuple[Clients, ...], Field(max_length=64)] = ()
+    """Closed loop: numbers of clients, each of which sends its next request when its last one has ended."""
+    rate: ArrivalRate | Annotated[tuple[ArrivalRate, ...], Field(max_length=64)] = ()
+    """Open loop: requests per second, by a seeded Poisson process; the same arrivals for every arm of a block."""
+    depth: Depth | Annotated[tuple[Depth, ...], Field(min_length=1, max_length=64)] = 0
+    """Tokens of other text before each prompt. Alone, with one client."""
+    rounds: Annotated[int, Field(ge=1, le=1_000)] = 2
+    """Closed loop: requests of each client in a cell, at least; whole passes over the prompts are made."""
+    requests: Annotated[int, Field(ge=1, le=100_000)] = 32
+    """Open loop: requests of a cell, at least; whole passes over the prompts are made."""
+    slots: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Requests that the engine works on at once; none: as many as clients, up to 64, and 8 for a rate. Further
+    requests wait."""
+    slo: Slo = Slo()
+    """What a request has to keep to count towards goodput; nothing: each counts that is answered."""
+
+    @field_validator("clients", "rate", "depth")
+    @classmethod
+    def _distinct(cls, value: Any) -> Any:
+        if len(set(as_tuple(value))) < len(as_tuple(value)):
+            raise ValueError("the same value is listed twice")
+        return value
+
+    def loads(self) -> tuple[Load, ...]:
+        """Every load, in the order of the file."""
+        clients, rates = as_tuple(self.clients), as_tuple(self.rate)
+        if not clients and not rates:
+            clients = (1,)
+        return tuple(
+            load
+            for depth in as_tuple(self.depth)
+            for load in (
+                *(Load(clients=it, depth=depth, requests=it * self.rounds) for it in clients),
+                *(Load(rate=it, depth=depth, requests=self.requests) for it in rates),
+            )
+        )
 
 
 class Only(Record):

@@ -15,6 +15,7 @@ from specmeter.engines import Engine, Launch, load_engine
 from specmeter.engines.kinds import kind_of, own_options
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
 from specmeter.experiments.file import LoadedExperiment
+from specmeter.experiments.loads import prompts_under
 from specmeter.experiments.schedule import Turn
 from specmeter.measure import Foresight, Observer, Work, measure
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
@@ -96,7 +97,10 @@ def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
             experiment=experiment,
             arms={arm.id: arm for arm in arms},
             models={name: work.models[name] for name in used_models(experiment, arms)},
-            prompts={arm.id: experiment.chosen(work.prompts[arm.id]) for arm in arms},
+            prompts={
+                arm.id: prompts_under(experiment.chosen([it for it in work.prompts[arm.id] if it.of is None]), arm.load)
+                for arm in arms
+            },
             cells=_cells(experiment, arms),
         ),
         pairs=tuple(it for it in prepared.pairs if (it.target, it.draft) in {(arm.target, arm.draft) for arm in arms}),
@@ -410,6 +414,8 @@ def _prompts(
         )
     prompts = loaded.experiment.chosen(prompts)
     return {
-        arm.id: tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads)
+        arm.id: prompts_under(
+            tuple(prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads), arm.load
+        )
         for arm in arms
     }

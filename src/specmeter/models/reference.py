@@ -123,6 +123,19 @@ def origin_of(reference: str) -> Origin:
     return "path"
 
 
+def absolute(reference: str) -> str:
+    """A reference that means the same wherever it is read: a path from the root, any other as it is.
+
+    Raises `ModelError` for an unknown scheme, an empty reference, or the home of a user who is not there.
+    """
+    if reference.startswith("mock:") or origin_of(reference) != "path":
+        return reference
+    try:
+        return str(Path(reference).expanduser().absolute())
+    except RuntimeError as error:
+        raise ModelError(f"{reference}: {error}", fix="write the path without ~") from None
+
+
 def means_a_model(reference: str) -> bool:
     """Whether a model is meant, and not an experiment: by its scheme, its ending, or what the file begins with."""
     if reference.startswith(("hf:", "bench:", "mock:")) or reference.lower().endswith(".gguf"):

@@ -161,13 +161,20 @@ class Load(Record):
     depth: Annotated[int, Field(ge=0, le=16_777_216)] = 0
     """Tokens of other text before each prompt, so that decoding begins that deep in the context."""
     requests: Annotated[int, Field(ge=1, le=1_000_000)]
-    """Requests of a cell, those that warm up and drain it included."""
+    """Requests of a cell at least, those of its ramp and drain included: whole passes over the prompts, until there are
+    as many, so that every load meets the same texts."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Load:
         if (self.clients is None) == (self.rate is None):
             raise ValueError("a load has either clients or a rate")
         return self
+
+    @property
+    def label(self) -> str:
+        """How ids of arms end: `c4`, `r0.5`, `c4/d512`."""
+        arriving = f"c{self.clients}" if self.clients is not None else f"r{self.rate:g}"
+        return f"{arriving}/d{self.depth}" if self.depth else arriving
 
 
 class Arm(Record):

@@ -1,7 +1,8 @@
 """What people call an arm: `small draft, 4 tokens`, told from its record and unique among the arms of its target.
 
-Ids stay what data has: files, `--json`, Python. A name says how drafts are made, every parameter that was set, and of
-workloads and the engine's settings those by which the arms of a target differ. A name that the user gave stands behind.
+Ids stay what data has: files, `--json`, Python. A name says how drafts are made, every parameter that was set, of
+workloads and the engine's settings those by which the arms of a target differ, and the load. A name that the user gave
+stands behind.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
-from specmeter.record import PLAIN, Arm, EngineSettings, network_of
+from specmeter.record import PLAIN, Arm, EngineSettings, Load, network_of
 from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
@@ -52,7 +53,12 @@ class Names:
             by_target.setdefault(arm.target, []).append(arm)
         self._targets = {arm.id: target for target, among in by_target.items() for arm in among}
         self._one_target = len(by_target) == 1
-        self._names = {arm_id: name for among in by_target.values() for arm_id, name in _named(among).items()}
+        self._names: dict[str, Name] = {}
+        self._without_load: dict[str, Name] = {}
+        for among in by_target.values():
+            alone = _named(among)
+            self._without_load |= alone
+            self._names |= {arm.id: under_load(alone[arm.id], arm) for arm in among}
 
     def __getitem__(self, arm_id: str) -> Name:
         """An arm's name, to be told in the reader's language."""
@@ -62,12 +68,31 @@ class Names:
         """An arm's name in words."""
         return told(self[arm_id], words)
 
+    def without_load(self, arm_id: str, words: Words) -> str:
+        """The same without the load, for what is told of one load: `small draft, 4 tokens`."""
+        name = self._without_load.get(arm_id)
+        return self.told(arm_id, words) if name is None else told(name, words)
+
     def in_full(self, arm_id: str, words: Words) -> str:
         """The same with its target, where there is more than one: `moe: small draft, 4 tokens`."""
         if self._one_target:
             return self.told(arm_id, words)
         target = self._targets.get(arm_id, arm_id.partition("/")[0])
         return words("arm.of", target=printable(target), name=self.told(arm_id, words))
+
+
+def under_load(name: Name, arm: Arm) -> Name:
+    """A name with the load of its arm: `small draft, 4 tokens, 8 clients`."""
+    return name if arm.load is None else _word("also", one=name, other=load_name(arm.load))
+
+
+def load_name(load: Load) -> Name:
+    """`8 clients`, `0.5 requests/s`, and how deep in the context they begin."""
+    if load.clients is None:
+        at: Name = _word("rate", rate=f"{load.rate or 0:g}")
+    else:
+        at = _word("clients.one" if load.clients == 1 else "clients", count=load.clients)
+    return _word("also", one=at, other=_word("depth", count=load.depth)) if load.depth else at
 
 
 def label(arm_id: str) -> str:
@@ -81,7 +106,14 @@ def method(arm: Arm) -> Name:
 
 
 def _named(arms: Sequence[Arm]) -> dict[str, Name]:
-    """Names of all arms of one target, by id."""
+    """Names of all arms of one target, by id, without their loads: those of one load are told from each other."""
+    at_load: dict[Load | None, list[Arm]] = {}
+    for arm in arms:
+        at_load.setdefault(arm.load, []).append(arm)
+    return {arm_id: name for among in at_load.values() for arm_id, name in _named_at_load(among).items()}
+
+
+def _named_at_load(arms: Sequence[Arm]) -> dict[str, Name]:
     drafting = {arm.id: _listed([_head(arm), *_asked(arm, arms)]) for arm in arms}
     spoken = {arm_id: told(name, words("en")) for arm_id, name in drafting.items()}
     alike: dict[str, list[Arm]] = {}

@@ -45,6 +45,8 @@ _LATER = {
     "profiled": "SELECT json FROM profiled",
     "energy": "SELECT json FROM energy ORDER BY seq",
     "routing": "SELECT target, json FROM routing ORDER BY seq",
+    "load-cells": "SELECT json FROM load_cell ORDER BY seq",
+    "sendings": "SELECT * FROM sending ORDER BY request_id",
 }
 """Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""
 _RUN = {"run": "SELECT created_at, started_at, finished_at, interrupted, reason, state FROM run"}

@@ -145,6 +145,17 @@ def m007_routing(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE routing (seq INTEGER PRIMARY KEY, target TEXT NOT NULL UNIQUE, json TEXT NOT NULL)")
 
 
+def m008_load(db: sqlite3.Connection) -> None:
+    """Cells under load, and how each of their requests was sent. One that was broken off keeps both."""
+    db.execute("CREATE TABLE load_cell (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)")
+    db.execute(
+        """CREATE TABLE sending (
+            request_id INTEGER PRIMARY KEY REFERENCES request (id),
+            client INTEGER, due_at REAL NOT NULL, late_ms REAL NOT NULL, slot INTEGER, queued_ms REAL
+        )"""
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     m001_run,
     m002_validity,
@@ -153,6 +164,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     m005_step_probes,
     m006_energy,
     m007_routing,
+    m008_load,
 )
 
 

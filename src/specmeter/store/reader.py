@@ -25,6 +25,7 @@ from specmeter.record import (
     EngineTraits,
     Finding,
     Host,
+    LoadCell,
     Margin,
     MatchProfile,
     ModelIdentity,
@@ -35,6 +36,7 @@ from specmeter.record import (
     Record,
     Request,
     RequestEnergy,
+    Sending,
     Session,
     StepProbe,
     Telemetry,
@@ -43,7 +45,16 @@ from specmeter.record import (
 from specmeter.store.database import DATABASE_NAME, check, damaged, sqlite_errors, unreadable
 from specmeter.store.guarded import GuardedDatabase
 from specmeter.store.identity import RunIdentity
-from specmeter.store.rows import REQUEST_COLUMNS, RequestKey, RequestRow, compact, reply_document, restore, unpacked
+from specmeter.store.rows import (
+    REQUEST_COLUMNS,
+    SENDING_COLUMNS,
+    RequestKey,
+    RequestRow,
+    compact,
+    reply_document,
+    restore,
+    unpacked,
+)
 
 CERTIFICATE_NAME = "certificate.json"
 _MAX_CERTIFICATE = 64 * 1024 * 1024
@@ -236,6 +247,23 @@ class RunReader:
     def energies(self) -> Iterator[RequestEnergy]:
         """Energy of each request that was measured, in that order; none where the machine tells nothing."""
         return self._documents(RequestEnergy, "energy", "ORDER BY seq")
+
+    def load_cells(self) -> Iterator[LoadCell]:
+        """Cells under load in the order of measurement, those that were broken off included."""
+        return self._documents(LoadCell, "load_cell", "ORDER BY seq")
+
+    def sendings(self, *, superseded: bool = False) -> Iterator[Sending]:
+        """How requests of cells under load were sent, in the order of their ends; `superseded`: also those of cells
+        that were measured again."""
+        where = "" if superseded else "WHERE superseded = 0"
+        names = (*RequestKey._fields, "session_id", *SENDING_COLUMNS)
+        for values in self._query(
+            f"SELECT {', '.join(names)} FROM sending JOIN request ON id = request_id {where} ORDER BY id"
+        ):
+            try:
+                yield Sending.model_validate(dict(zip(names, values, strict=True)))
+            except ValueError as error:
+                raise unreadable(self.path, "a row of the table sending", error) from None
 
     # --- what follows from it ----------------------------------------------------------------------------------------
 

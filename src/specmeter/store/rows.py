@@ -10,10 +10,12 @@ from sys import intern
 from typing import Any, Literal, NamedTuple, cast
 
 from specmeter.numbers.rates import target_forwards
-from specmeter.record import Reply, Request, Timings
+from specmeter.record import Reply, Request, Sending, Timings
 from specmeter.text import size
 
 _TIMINGS = tuple(Timings.model_fields)
+SENDING_COLUMNS = ("client", "due_at", "late_ms", "slot", "queued_ms")
+"""Fields of a `Sending` that its request does not have already."""
 _BULK = {"text", "reasoning", "token_ids", "raw_timings", "counters", "arrival_ms", "steps", "drafting"}
 
 MAX_DOCUMENT = 128 * 2**20
@@ -86,12 +88,15 @@ _REPEATING = tuple(
 )
 
 
-def insert(db: sqlite3.Connection, request: Request, attempt: int) -> None:
-    """Write both halves of a request; the caller holds the transaction."""
+def insert(db: sqlite3.Connection, request: Request, attempt: int, sending: Sending | None = None) -> None:
+    """Write both halves of a request, and how it was sent under a load; the caller holds the transaction."""
     row_id = db.execute(_INSERT, _row(request, attempt)).lastrowid
     if request.reply is not None:
         bulk = request.reply.model_dump_json(include=_BULK, exclude_none=True)
         db.execute("INSERT INTO reply VALUES (?, ?)", (row_id, zlib.compress(bulk.encode())))
+    if sending is not None:
+        sent = (getattr(sending, name) for name in SENDING_COLUMNS)
+        db.execute("INSERT INTO sending VALUES (?, ?, ?, ?, ?, ?)", (row_id, *sent))
 
 
 def compact(rows: Iterable[tuple[Any, ...]]) -> Iterator[RequestRow]:

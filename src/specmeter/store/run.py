@@ -31,6 +31,7 @@ from specmeter.record import (
     DraftPair,
     Finding,
     Host,
+    LoadCell,
     Margin,
     MatchProfile,
     ModelIdentity,
@@ -41,6 +42,7 @@ from specmeter.record import (
     Record,
     Request,
     RequestEnergy,
+    Sending,
     Session,
     StepProbe,
     Telemetry,
@@ -67,6 +69,7 @@ SIGNATURE_NAME = "certificate.json.sig"
 REPORT_NAME = "report.html"
 """Written after the certificate, if at all."""
 LOGS_NAME = "logs"
+_SAME = "invocation = ? AND block = ? AND arm_id = ? AND prompt_id = ? AND superseded = 0"
 _OURS = {LOCK_NAME, EXPERIMENT_NAME, LOGS_NAME, *DATABASE_FILES}
 _CHANGES_SHOWN = 10
 _STAGES_NAMED = 4
@@ -335,6 +338,35 @@ class RunStore(RunReader):
             if db.execute("UPDATE session SET json = ? WHERE id = ?", (text, session.id)).rowcount == 0:
                 raise StoreError(f"session {session.id}: is unknown", fix="add it with add_session first")
 
+    def add_load(
+        self,
+        requests: Iterable[tuple[Request, Sending]],
+        telemetry: Iterable[Telemetry] = (),
+        cell: LoadCell | None = None,
+    ) -> None:
+        """Store requests of a cell under load, durably when this returns, and the cell itself once it has ended.
+
+        A cell that was broken off is measured again as a whole: its requests supersede those of an earlier session,
+        answered or not. Raises `StoreError` for a request that is not in the plan.
+        """
+        with self._transaction() as db:
+            for request, sending in requests:
+                key = (request.invocation, request.block, request.arm_id, request.prompt_id)
+                earlier = db.execute(f"SELECT id, attempt FROM request WHERE {_SAME}", key).fetchone()
+                if earlier is not None:
+                    db.execute("UPDATE request SET superseded = 1 WHERE id = ?", (earlier[0],))
+                try:
+                    insert(db, request, earlier[1] + 1 if earlier else 1, sending)
+                except sqlite3.IntegrityError:
+                    raise StoreError(
+                        f"request {request.prompt_id} of {request.arm_id} in invocation {key[0]}, block {key[1]}: is "
+                        "not in the plan",
+                        fix="measure only what the plan lists",
+                    ) from None
+            _insert_telemetry(db, telemetry)
+            if cell is not None:
+                db.execute("INSERT INTO load_cell (json) VALUES (?)", (cell.model_dump_json(),))
+
     def add_request(
         self, request: Request, telemetry: Iterable[Telemetry] = (), energy: RequestEnergy | None = None
     ) -> None:
@@ -345,9 +377,8 @@ class RunStore(RunReader):
         """
         key = (request.invocation, request.block, request.arm_id, request.prompt_id)
         name = f"request {request.prompt_id} of {request.arm_id} in invocation {key[0]}, block {key[1]}"
-        same = "invocation = ? AND block = ? AND arm_id = ? AND prompt_id = ? AND superseded = 0"
         with self._transaction() as db:
-            earlier = db.execute(f"SELECT id, attempt, status FROM request WHERE {same}", key).fetchone()
+            earlier = db.execute(f"SELECT id, attempt, status FROM request WHERE {_SAME}", key).fetchone()
             if earlier is not None:
                 if earlier[2] == "ok":
                     raise StoreError(f"{name}: is stored already", fix="measure only what missing() lists")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 
 from specmeter.errors import EngineProtocolError
 
-_SAMPLE = re.compile(r"^(?:\w+:)?(\w+_total)(\{[^{}]{0,200}\})? +(\S+)")
+_SAMPLE = re.compile(r"^(?:\w+:)?(\w+_total|n_busy_slots_per_decode)(\{[^{}]{0,200}\})? +(\S+)")
+_BUSY, _DECODES = "n_busy_slots_per_decode", "n_decode_total"
 _MAX_SAMPLES = 4096
 
 
 def parse_counters(text: str) -> dict[str, float]:
     """Every `..._total` sample by its name without the prefix `llamacpp:`, labels included: `n_decode_total`,
-    `spec_decode_num_accepted_tokens_per_pos_total{position="0"}`, ...
+    `spec_decode_num_accepted_tokens_per_pos_total{position="0"}`, ...; and `n_busy_slots_total`, the forwards of all
+    slots added up, which the server tells as a mean over its decodes.
 
     Raises `EngineProtocolError` for a value that is not a finite number, or for far too many samples.
     """
@@ -32,9 +33,6 @@ def parse_counters(text: str) -> dict[str, float]:
                 fix="check that the engine is a llama-server; its log is in the run folder",
             )
         counters[sample.group(1) + (sample.group(2) or "")] = value
+    if (busy := counters.pop(_BUSY, None)) is not None and _DECODES in counters:
+        counters["n_busy_slots_total"] = busy * counters[_DECODES]
     return counters
-
-
-def differences(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """What each counter grew by; one that first appears in `after` started from 0."""
-    return {name: value - before.get(name, 0.0) for name, value in after.items()}

@@ -28,7 +28,7 @@ from specmeter.engines.in_flight import GivenUpError, Overlaps, Stop, ThreadedSe
 from specmeter.engines.llama_cpp import candidates as llama_candidates
 from specmeter.engines.llama_cpp.log import RequestLog, drafting_between, last_words, parse_request, task_lines
 from specmeter.engines.llama_cpp.methods import remote_machines
-from specmeter.engines.llama_cpp.metrics import differences, parse_counters
+from specmeter.engines.llama_cpp.metrics import parse_counters
 from specmeter.engines.llama_cpp.reply import (
     Received,
     read_answer,
@@ -38,7 +38,7 @@ from specmeter.engines.llama_cpp.reply import (
     stop_reason,
 )
 from specmeter.engines.process import EngineProcess
-from specmeter.engines.session import utf8
+from specmeter.engines.session import differences, utf8
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
 from specmeter.record import Drafting, Generation, Prompt, Reply, Timings
 
@@ -66,6 +66,7 @@ class LlamaSession(ThreadedSession):
         self._overlaps = Overlaps()
         self._broke_off = False
         """A request was given up, and none that began later has ended: what the server counts may still grow by it."""
+        self.most_at_once = launch.arm.load.clients or 0 if launch.arm.load is not None else 0
 
     def take_along(self, beside: contextlib.ExitStack, pids: tuple[int, ...]) -> None:
         """End `beside` with the session. Its processes `pids` play other machines, and their load is the session's."""
@@ -79,12 +80,7 @@ class LlamaSession(ThreadedSession):
         streams token ids, the chat endpoint does not. What the server counts for all requests together is left out
         where another one ran at the same time.
         """
-        max_tokens = prompt.max_tokens or generation.max_tokens
-        text = self._text(prompt)
-        settings = self._launch.arm.engine
-        body = request_body(
-            text, max_tokens, generation, prompt_cache=settings.prompt_cache, stream=settings.stream_tokens
-        )
+        text, body, max_tokens = self._request(prompt, generation)
         with self._overlaps.watch() as alone:
             unsettled = self._broke_off
             before, sent_before = self._counters(), self._remote_bytes()
@@ -97,6 +93,39 @@ class LlamaSession(ThreadedSession):
             if unsettled:
                 self._broke_off = _PROCESSING.search(self._answer("GET", "/slots", None).body) is not None
             log = self._log(log_at, None if counted else timings)
+        reply = self._reply(prompt, text, received, timings, started)
+        counters = differences(before, after) | traffic.grown(sent_before, sent_after) if counted else {}
+        return reply.model_copy(
+            update={"counters": counters, "steps": log.steps, "drafting": self._drafting(log, counted)}
+        )
+
+    def answer_in_flight(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
+        """The same for a request that was submitted. Under a load nothing is asked of the server meanwhile: what it
+        counts is read once per cell (`totals`)."""
+        if self._launch.arm.load is None:
+            return self.answer(prompt, generation, stop)
+        text, body, max_tokens = self._request(prompt, generation)
+        started = time.perf_counter()
+        received = self._stream(body, max_tokens, len(utf8(text)), stop)
+        timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
+        return self._reply(prompt, text, received, timings, started)
+
+    def totals(self) -> dict[str, float]:
+        """What `/metrics` counts, over the server's life."""
+        return self._counters()
+
+    def _request(self, prompt: Prompt, generation: Generation) -> tuple[str, dict[str, Any], int]:
+        """(text to be continued, body of the request, most tokens)."""
+        max_tokens = prompt.max_tokens or generation.max_tokens
+        text = self._text(prompt)
+        settings = self._launch.arm.engine
+        body = request_body(
+            text, max_tokens, generation, prompt_cache=settings.prompt_cache, stream=settings.stream_tokens
+        )
+        return text, body, max_tokens
+
+    def _reply(self, prompt: Prompt, text: str, received: Received, timings: Timings, started: float) -> Reply:
+        """What came back, without what the server counts and logs beside it."""
         shown, reasoning = split_reasoning(received.text, text) if prompt.format == "chat" else (received.text, "")
         return Reply(
             text=shown,
@@ -105,12 +134,9 @@ class LlamaSession(ThreadedSession):
             stop_reason=stop_reason(received.final),
             timings=timings,
             raw_timings=received.timings,
-            counters=differences(before, after) | traffic.grown(sent_before, sent_after) if counted else {},
             wall_ms=received.wall_ms(started),
             ttft_ms=(received.first_at - started) * 1e3 if received.first_at is not None else None,
             arrival_ms=received.arrival_ms(timings.predicted_n, started),
-            steps=log.steps,
-            drafting=self._drafting(log, counted),
         )
 
     def candidates(

@@ -22,6 +22,7 @@ from specmeter.validity.checks import (
     decoding,
     engine,
     likeness,
+    load,
     machine,
     output,
     pairing,
@@ -52,6 +53,7 @@ CHECKS: tuple[Check, ...] = (
     *controls.CHECKS,
     *records.CHECKS,
     *clocks.CHECKS,
+    *load.CHECKS,
     *copies.CHECKS,
     *asked.CHECKS,
 )

@@ -15,6 +15,7 @@ from specmeter.engines.llama_cpp.options import OPTIONS
 from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import parse
+from specmeter.experiments.loads import ids_under
 from specmeter.record import Arm, Severity
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen
@@ -132,7 +133,9 @@ def _other_plan(data: RunData, severity: Severity) -> Findings:
 def _due(data: RunData) -> Iterator[_Key]:
     design = data.experiment.design
     for arm in data.arms.values():
-        prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
+        own = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
+        ids = ids_under(list(dict.fromkeys(it.of or it.id for it in own)), arm.load)
+        prompts = [data.prompts[name] for name in ids if name in data.prompts]
         for invocation in range(design.invocations):
             for block in range(design.blocks):
                 for prompt in data.experiment.due(arm, prompts, invocation, block):
@@ -146,7 +149,7 @@ def _other_prompts(data: RunData) -> Findings:
     for spec in data.experiment.workloads:
         if not everything and spec.name not in used:
             continue
-        here = {it.id: it.sha256 for it in data.prompts.values() if it.workload == spec.name}
+        here = {it.id: it.sha256 for it in data.prompts.values() if it.workload == spec.name and it.of is None}
         problem = _prompt_problem(spec, here, data.experiment)
         if problem is not None:
             message = f"the prompts of workload {spec.name} are not those of the experiment: {problem}"

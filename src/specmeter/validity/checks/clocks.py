@@ -131,8 +131,9 @@ def times_overlap(data: RunData) -> Findings:
     overlap; samples of the machine from when nothing ran.
 
     One thing is done at a time, so all of it forms a chain of moments, each no earlier than the one before it and what
-    that took. A clock that is set back breaks it once; the time of day may also run slower by a tenth while it is
-    corrected. More than two breaks that are more than 5 % of all moments come of no clock.
+    that took; requests of a cell under load are only held against their session. A clock that is set back breaks it
+    once; the time of day may also run slower by a tenth while it is corrected. More than two breaks that are more than
+    5 % of all moments come of no clock.
     """
     if not data.sessions:
         yield unseen(None, "no session was recorded")
@@ -186,11 +187,14 @@ def _chain(data: RunData) -> Iterator[_Moment]:
     for session in data.sessions.values():
         if before is not None and not data.simulated:
             yield _Moment(f"a session of {session.arm_id} in block {session.block}", session.started_at, before)
-        after = session.started_at + (1 - _SLEW) * (session.ready_ms + session.warmup_ms) / 1000
+        ready = after = session.started_at + (1 - _SLEW) * (session.ready_ms + session.warmup_ms) / 1000
+        at_once = session.id in data.load_cells
         for request in requests.get(session.id, ()):
             row = request.row
-            yield _Moment(f"{row.prompt_id} of {row.arm_id} in block {row.block}", row.started_at, after)
-            after = row.started_at + (1 - _SLEW) * (row.wall_ms or 0.0) / 1000
+            what = f"{row.prompt_id} of {row.arm_id} in block {row.block}"
+            yield _Moment(what, row.started_at, ready if at_once else after)
+            ended = row.started_at + (1 - _SLEW) * (row.wall_ms or 0.0) / 1000
+            after = max(after, ended) if at_once else ended
         if session.ended_at is not None:
             yield _Moment(f"the end of a session of {session.arm_id} in block {session.block}", session.ended_at, after)
         before = after if session.ended_at is None else session.ended_at

@@ -12,6 +12,7 @@ from typing import Literal
 from specmeter.record import Arm, Finding, Severity
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.evidence import Law, answered, not_applicable, unseen, used_sessions
+from specmeter.validity.checks.load import cells_conserve
 from specmeter.validity.checks.run_data import RequestData, RunData
 from specmeter.verdicts import Findings, about_arm
 
@@ -28,8 +29,14 @@ twice as much work as processors."""
 
 
 def conservation(data: RunData) -> Findings:
-    """`predicted_n - 1 = accepted + F`: each successful forward emits one token and the drafts it accepts."""
+    """`predicted_n - 1 = accepted + F`: each successful forward emits one token and the drafts it accepts.
+
+    Under load the same of whole cells, and of the forwards of all slots.
+    """
     for arm, requests in answered(data):
+        if arm.load is not None:
+            yield from cells_conserve(data, arm, requests)
+            continue
         law = Law(arm, used_sessions(data, requests), requests)
         uncounted = 0
         for request in requests:

@@ -231,7 +231,7 @@ def _shared(data: RunData, arm: Arm, sessions: Sequence[Session], requests: Sequ
     slots = max(
         (it for s in sessions if isinstance(it := s.resolved.get("total_slots"), int)), default=arm.engine.slots
     )
-    if slots > 1:
+    if slots > 1 and arm.load is None:
         found["slots"] = f"{slots} slots"
     cached = [it.row.cache_n for it in requests if it.row.cache_n]
     if cached:
@@ -262,7 +262,7 @@ def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> d
     if keeping and max(places) > 0 and not data.simulated:
         found["table"] = f"{keeping[0]} keeps its table, and a session answered up to {max(places) + 1} requests"
     rise = _rise(requests, places)
-    if rise is not None:
+    if rise is not None and arm.load is None:
         found["rise"] = f"acceptance is {percent(rise, 1)} higher at the end of a session than at its beginning"
     return found
 

@@ -62,6 +62,9 @@ def baseline_unlike(data: RunData) -> Findings:
 def _differences(arm: Arm, baseline: Arm, draft_options: Collection[str]) -> Iterator[tuple[str, str]]:
     if arm.target != baseline.target:
         yield "target", f"{arm.target}, the baseline's {baseline.target}"
+    if arm.load != baseline.load:
+        mine, base = (it.load.label if it.load is not None else "none" for it in (arm, baseline))
+        yield "load", f"{mine}, the baseline's {base}"
     for name in _SAME:
         mine, base = getattr(arm.engine, name), getattr(baseline.engine, name)
         if mine != base:

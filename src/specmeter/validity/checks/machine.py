@@ -19,7 +19,7 @@ from specmeter.record import Arm, Finding, Host, KvType, Session
 from specmeter.text import percent, size
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen
-from specmeter.validity.checks.run_data import Load, RunData
+from specmeter.validity.checks.run_data import RunData, Sample
 from specmeter.verdicts import Findings, about_arm, about_run
 
 _SIMULATED = "time is virtual"
@@ -72,11 +72,11 @@ def host_busy(data: RunData) -> Findings:
         yield from _memory(data, arm, loads)
 
 
-def loads_by_arm(data: RunData) -> dict[str, list[Load]]:
+def loads_by_arm(data: RunData) -> dict[str, list[Sample]]:
     """Samples by the arm whose request was running, or had just ended."""
     rows = sorted((it.row.started_at, it.row.wall_ms or 0.0, it.row.arm_id) for it in data.requests)
     starts = [start for start, _, _ in rows]
-    found: dict[str, list[Load]] = {}
+    found: dict[str, list[Sample]] = {}
     for load in data.telemetry:
         last = bisect_right(starts, load.at) - 1
         if last >= 0 and starts[last] + rows[last][1] / 1000 >= load.at - _SAMPLE_S:
@@ -84,7 +84,7 @@ def loads_by_arm(data: RunData) -> dict[str, list[Load]]:
     return found
 
 
-def _others(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load], gate: float) -> Findings:
+def _others(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], gate: float) -> Findings:
     shares = np.array([load.other_cpu_percent for load in loads])
     if not is_busy(shares.tolist(), gate):
         return
@@ -116,7 +116,7 @@ def _busy_percent(data: RunData, arm: Arm, session: Session | None) -> float:
     return busy_percent(threads, host.physical_cores or host.logical_cores, host.logical_cores)
 
 
-def _gpus(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load]) -> Findings:
+def _gpus(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample]) -> Findings:
     reasons = Counter(reason for load in loads for reason in set(load.gpu_throttle) - _HARMLESS)
     throttled = sum(bool(set(load.gpu_throttle) - _HARMLESS - _POWER_CAP) for load in loads)
     capped = reasons["sw_power_cap"]
@@ -138,13 +138,13 @@ def _gpus(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load]) -> Findings
     )
 
 
-def _fastest_mhz(loads: Iterable[Load]) -> float | None:
+def _fastest_mhz(loads: Iterable[Sample]) -> float | None:
     """Clock that the fastest tenth of all samples has, in MHz."""
     clocks = [load.cpu_mhz for load in loads if load.cpu_mhz]
     return float(np.quantile(clocks, 0.9)) if len(clocks) >= _LEAST_CLOCKS else None
 
 
-def _clocks(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load], fastest: float | None) -> Findings:
+def _clocks(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], fastest: float | None) -> Findings:
     mine = [load.cpu_mhz for load in loads if load.cpu_mhz]
     base = [load.cpu_mhz for load in baseline if load.cpu_mhz]
     if fastest is None or len(mine) < _LEAST_CLOCKS:
@@ -168,7 +168,7 @@ def _clocks(arm: Arm, loads: Sequence[Load], baseline: Sequence[Load], fastest: 
     )
 
 
-def _memory(data: RunData, arm: Arm, loads: Sequence[Load]) -> Findings:
+def _memory(data: RunData, arm: Arm, loads: Sequence[Sample]) -> Findings:
     least = min(load.memory_available_bytes for load in loads)
     if data.hosts and least < _LOW_MEMORY * data.hosts[-1].memory_bytes:
         yield about_arm(

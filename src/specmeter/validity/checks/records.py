@@ -136,8 +136,8 @@ _WINDOW = 64
 def log_differs(data: RunData) -> Findings:
     """Requests that the log of their session does not know: no line has their decode time, tokens and drafts.
 
-    A log has more requests than the run (warm-ups), so each is looked for among the lines after those of the one before
-    it. Logs without such lines (other engines, other verbosity) say nothing.
+    A log has more requests than the run (warm-ups), so each is looked for among the lines that are near and not about
+    another one. Logs without such lines (other engines, other verbosity) say nothing.
     """
     for arm, requests in answered(data):
         if silent := [it for it in used_sessions(data, requests) if it.log_file is not None and not _has_log(data, it)]:
@@ -181,13 +181,21 @@ def _has_log(data: RunData, session: Session) -> bool:
 
 
 def _unknown(requests: Sequence[RequestData], printed: Sequence[Printed]) -> list[RequestData]:
-    at, unknown = 0, list[RequestData]()
+    """Those that none of the lines is about that are near, and not about another one. Requests at once end in any
+    order."""
+    at, unknown, taken = 0, list[RequestData](), set[int]()
     for request in requests:
-        place = next((it for it in range(at, min(at + _WINDOW, len(printed))) if _same(request, printed[it])), None)
+        near = range(at, min(at + _WINDOW + len(taken), len(printed)))
+        place = next((it for it in near if it not in taken and _same(request, printed[it])), None)
         if place is None:
             unknown.append(request)
-        else:
-            at = place + 1
+            continue
+        taken.add(place)
+        while at in taken:
+            taken.remove(at)
+            at += 1
+        if len(taken) > _WINDOW:  # lines that are about no request of the run: warm-ups, and requests that failed
+            at = min(taken)
     return unknown
 
 

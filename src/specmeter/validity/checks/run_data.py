@@ -18,6 +18,9 @@ from pydantic import ValidationError
 from specmeter import __version__
 from specmeter.analysis.consumption import Energies, energies_of
 from specmeter.analysis.divergences import Text, find_divergences
+from specmeter.analysis.load.figures import MeasuredCell
+from specmeter.analysis.load.reading import measured_cells
+from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan
 from specmeter.audit.read.log_lines import stream_lines
@@ -35,6 +38,7 @@ from specmeter.record import (
     EngineTraits,
     Estimate,
     Host,
+    LoadCell,
     Margin,
     MatchProfile,
     ModelHeader,
@@ -145,7 +149,7 @@ class RequestData:
         return tuple(map(Round, counts[::2], counts[1::2]))
 
 
-class Load(NamedTuple):
+class Sample(NamedTuple):
     """One sample of telemetry, as far as checks need it."""
 
     at: float
@@ -187,9 +191,15 @@ class RunData:
     """Session id -> times and counts that the engine printed for each request, warm-ups included."""
     requests: Sequence[RequestData] = ()
     """In the order of measurement; failed ones included."""
+    load_cells: Mapping[str, LoadCell] = field(default_factory=dict[str, LoadCell])
+    """Session id -> its cell under load, those that were broken off included."""
+    cells: Sequence[MeasuredCell] = ()
+    """What the cells under load that count say, in the order of measurement."""
+    late_ms: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Session id -> how late its requests were sent under load, added up."""
     predicted_at: Mapping[str, float] = field(default_factory=dict[str, float])
     """Arm id -> when its speedup was foretold; arms without a prediction are missing."""
-    telemetry: Sequence[Load] = ()
+    telemetry: Sequence[Sample] = ()
     energies: Energies | None = None
     """Energy of the requests; None where none was read."""
     margins: tuple[Margin, ...] = ()
@@ -268,6 +278,8 @@ class RunData:
             timing_only=timing_only,
             planned=self.planned,
             energies=self.energies,
+            cells=LoadTable(self.cells),
+            repeats={prompt.id: prompt.of for prompt in self.prompts.values() if prompt.of is not None},
         )
 
     @cached_property
@@ -310,6 +322,9 @@ def read_run_data(run: RunReader) -> RunData:
         printed=printed,
         predicted_at={it.arm_id: it.made_at for it in run.predictions() if it.speedup is not None},
         requests=requests,
+        load_cells={cell.session_id: cell for cell in run.load_cells()},
+        cells=tuple(measured_cells(run)),
+        late_ms=_late(run),
         telemetry=tuple(_telemetry(run)),
         energies=energies_of(run),
         margins=tuple(run.margins()),
@@ -337,11 +352,18 @@ def _logs(folder: Path, sessions: Any, printed: dict[str, Sequence[Printed]]) ->
             yield session.id, scan(requests.watched(stream_lines(log)))
 
 
-def _telemetry(run: RunReader) -> Iterator[Load]:
+def _late(run: RunReader) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for sending in run.sendings():
+        found[sending.session_id] = found.get(sending.session_id, 0.0) + sending.late_ms
+    return found
+
+
+def _telemetry(run: RunReader) -> Iterator[Sample]:
     for (text,) in run.raw("SELECT json FROM telemetry ORDER BY at, id"):
         sample = json.loads(text)
         throttle = [reason for gpu in sample.get("gpus", ()) for reason in gpu.get("throttle_reasons", ())]
-        yield Load(
+        yield Sample(
             at=sample["at"],
             other_cpu_percent=sample["other_cpu_percent"],
             memory_available_bytes=sample["memory_available_bytes"],

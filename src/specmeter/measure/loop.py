@@ -1,12 +1,17 @@
-"""The only loop that measures: schedule -> engine session -> requests, each on disk before the next one starts.
+"""The only loop that measures: schedule -> engine session -> requests.
 
 A cell of the schedule (an arm in a block) gets a session of its own: start, excluded warm-up, then one request at a
-time. What is already in the run folder is skipped, so the same loop resumes an interrupted run. An engine that dies
-costs the request it was working on; the rest of the cell goes on with a fresh session.
+time, each on disk before the next one starts. What is already in the run folder is skipped, so the same loop resumes
+an interrupted run. An engine that dies costs the request it was working on; the rest of the cell goes on with a fresh
+session.
+
+A cell of an arm with a load is measured by its clients (`measure.clients`) and stored when it has ended. Half of one is
+kept, and measured again as a whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,13 +21,16 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
+from specmeter.engines.session import differences
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler
+from specmeter.measure.clients import Asked, ClosedLoop, Told, cpu_ms
 from specmeter.record import (
     Arm,
     EngineTraits,
     Generation,
+    LoadCell,
     ModelIdentity,
     Prediction,
     Prompt,
@@ -30,6 +38,7 @@ from specmeter.record import (
     Reply,
     Request,
     RequestEnergy,
+    Sending,
     Session,
     Telemetry,
     WarmUp,
@@ -128,6 +137,7 @@ def measure(
     """
     bench = _Bench(work, engine, store, observer, foresight, meter)
     done = store.done_keys()
+    whole = {(it.invocation, it.block, it.arm_id) for it in store.load_cells() if it.complete}
     bench.recall()
     failures = 0
     for cell in work.cells:
@@ -138,8 +148,10 @@ def measure(
             for item, index in enumerate(order)
             if (cell.invocation, cell.block, cell.arm_id, prompts[index].id) not in done
         ]
-        if not missing:
+        if not missing and (work.arms[cell.arm_id].load is None or _place(cell) in whole):
             continue
+        if work.arms[cell.arm_id].load is not None:  # half a cell is not a measurement
+            missing = [(item, prompts[index]) for item, index in enumerate(order)]
         bench.foresee(work.arms[cell.arm_id])
         observer.session_starting(cell, len(missing))
         error = bench.measure_cell(cell, missing)
@@ -148,6 +160,10 @@ def measure(
             raise EngineStartError(
                 f"{failures} sessions in a row did not start; the last one: {error.message}", fix=error.fix
             )
+
+
+def _place(cell: Turn) -> tuple[int, int, str]:
+    return cell.invocation, cell.block, cell.arm_id
 
 
 @dataclass
@@ -181,11 +197,13 @@ class _Bench:
     @property
     def expecting(self) -> bool:
         """Whether some arm is still to be predicted; once none is, nothing needs to be remembered for it."""
-        return any(arm.speculates and arm.id not in self.predicted for arm in self.work.arms.values())
+        return any(
+            arm.speculates and arm.load is None and arm.id not in self.predicted for arm in self.work.arms.values()
+        )
 
     def foresee(self, arm: Arm) -> None:
         """Write down what is expected of an arm, once, before its first session."""
-        if self.foresight is None or not arm.speculates or arm.id in self.predicted:
+        if self.foresight is None or not arm.speculates or arm.id in self.predicted or arm.load is not None:
             return
         if arm.id in self.begun:
             prediction = self.foresight.too_late(arm, self.engine.clock())
@@ -201,6 +219,8 @@ class _Bench:
 
         A session that does not come up fails all items that are left; its error is returned.
         """
+        if self.work.arms[cell.arm_id].load is not None:
+            return self._measure_load(cell, items)
         remaining = list(items)
         per_session = 1 if self.work.experiment.design.session == "request" else len(remaining)
         while remaining:
@@ -219,6 +239,62 @@ class _Bench:
                         self._keep(_request(cell, session_id, item, prompt, self.engine.clock(), error=error))
                     return error
         return None
+
+    def _measure_load(self, cell: Turn, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
+        """Measure a cell under load, all of it in one session. The error of a session that does not come up is
+        returned; a session that ends before its time leaves the cell broken off, on record."""
+        session_id = uuid.uuid4().hex
+        asked = [Asked(item, prompt, self._generation(prompt, cell)) for item, prompt in items]
+        try:
+            with self._session(cell, session_id, items[0][1]) as (session, samples):
+                self._serve(session, cell, session_id, asked, samples)
+        except EngineError as error:
+            self.observer.session_failed(cell.arm_id, error)
+            return error
+        return None
+
+    def _serve(
+        self,
+        session: EngineSession,
+        cell: Turn,
+        session_id: str,
+        asked: Sequence[Asked],
+        samples: SimpleQueue[Telemetry],
+    ) -> None:
+        """Let the clients do their work, then store all of it at once."""
+        load = self.work.arms[cell.arm_id].load
+        assert load is not None
+        found: list[tuple[Request, Sending]] = []
+
+        def ended(told: Told) -> None:
+            found.append(_sent(cell, session_id, told))
+            self.observer.request_done(found[-1][0])
+
+        before, cpu = session.totals(), cpu_ms()
+        began_at, complete = self.engine.clock(), False
+        try:
+            complete = ClosedLoop(session, self.engine.clock, ended).serve(asked, load.clients or 1)
+        finally:
+            ended_at, spent = self.engine.clock(), cpu_ms() - cpu
+            counted = {}
+            if complete:
+                with contextlib.suppress(EngineError):
+                    counted = differences(before, session.totals())
+            record = LoadCell(
+                invocation=cell.invocation,
+                block=cell.block,
+                arm_id=cell.arm_id,
+                session_id=session_id,
+                began_at=began_at,
+                ended_at=ended_at,
+                complete=complete,
+                slots=session.facts.in_flight,
+                client_cpu_ms=max(0.0, spent),
+                counters=counted,
+            )
+            self.store.add_load(found, _drain(samples), record)
+            if self.foresight is not None and self.expecting:
+                self.foresight.saw([request for request, _ in found])
 
     @contextmanager
     def _session(
@@ -388,6 +464,28 @@ def block_seed(seed: int, invocation: int, block: int) -> int:
     """
     digest = sha256(f"{seed}:{invocation}:{block}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % (2**32 - 1)  # 2**32 - 1 asks llama.cpp for a seed of its own
+
+
+def _sent(cell: Turn, session_id: str, told: Told) -> tuple[Request, Sending]:
+    """A request of a cell under load, and how it was sent."""
+    asked, result = told.asked, told.result
+    if isinstance(result, Reply):
+        request = _request(cell, session_id, asked.item, asked.prompt, told.started_at, reply=result)
+    elif isinstance(result, EngineError):
+        request = _request(cell, session_id, asked.item, asked.prompt, told.started_at, error=result)
+    else:
+        raise result
+    sending = Sending(
+        invocation=cell.invocation,
+        block=cell.block,
+        arm_id=cell.arm_id,
+        prompt_id=asked.prompt.id,
+        session_id=session_id,
+        client=told.client,
+        due_at=told.due_at,
+        late_ms=told.late_ms,
+    )
+    return request, sending
 
 
 def _request(

@@ -1,0 +1,117 @@
+"""The steady window of a cell under load, and what lies inside it.
+
+Closed loop. The window begins when every client has had the first token of its first answered request, and ends when
+the first client finds the queue empty, at the end of its last request: in between as many clients are busy as were
+asked for. Open loop: from the end of the first request to the last arrival. What lies before is ramp, what lies after
+is drain; neither counts.
+
+A window holds its end and not its beginning, (start, end]: it runs from one event to another, so a token at the
+beginning is not counted and one at the end is, and a steady stream is counted exactly. Tokens are counted by when they
+arrive, so a request across an edge counts by its part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from specmeter.analysis.load.times import Bools, CellTimes, Floats, Ints
+    from specmeter.record import Load
+
+NoWindow = Literal["broken off", "few clients", "no arrival times", "too short"]
+"""Why a cell has no window:
+
+- `broken off`: the cell did not come to its end;
+- `few clients`: not every client had an answer;
+- `no arrival times`: the engine does not say when tokens arrived;
+- `too short`: a client was done before every other one had begun.
+"""
+
+
+class Window(NamedTuple):
+    """(start, end] in ms from the beginning of the cell."""
+
+    start: float
+    end: float
+
+    @property
+    def ms(self) -> float:
+        """Its length."""
+        return self.end - self.start
+
+
+def steady_window(times: CellTimes, load: Load) -> Window | NoWindow:
+    """The part of a cell in which the load is the one that was asked for."""
+    answered = times.answered
+    if answered.any() and not times.tokens[answered].any():
+        return "no arrival times"
+    if load.clients is None:
+        if not answered.any():
+            return "few clients"
+        return _window(float(times.ended[answered].min()), float(times.due.max()))
+    told = answered & (times.tokens > 0)
+    clients, index = np.unique(times.client[told], return_inverse=True)
+    if len(clients) < load.clients:
+        return "few clients"
+    begun = np.full(len(clients), np.inf)
+    np.minimum.at(begun, index, times.first[told])
+    # Of a request that failed nothing says when it ended, only that it had started.
+    over = np.where(answered, times.ended, times.started)
+    known = np.isin(times.client, clients)
+    done = np.full(len(clients), -np.inf)
+    np.maximum.at(done, np.searchsorted(clients, times.client[known]), over[known])
+    return _window(float(begun.max()), float(done.min()))
+
+
+def _window(start: float, end: float) -> Window | NoWindow:
+    return Window(start, end) if end > start else "too short"
+
+
+def clients_seen(times: CellTimes) -> int:
+    """Clients that sent anything."""
+    return len(np.unique(times.client[times.client >= 0]))
+
+
+def inside(times: CellTimes, window: Window) -> Ints:
+    """Tokens of each request that arrive inside the window."""
+    within = np.concatenate([[0], np.cumsum((times.arrivals > window.start) & (times.arrivals <= window.end))])
+    return within[times.offsets[1:]] - within[times.offsets[:-1]]
+
+
+def overlap(begin: Floats, end: Floats, window: Window) -> Floats:
+    """How many ms of each of these times lie inside the window; 0 for what is not known."""
+    found = np.minimum(end, window.end) - np.maximum(begin, window.start)
+    return np.maximum(np.nan_to_num(found, nan=0.0), 0.0)
+
+
+def in_flight_ms(times: CellTimes, window: Window) -> Floats:
+    """How many ms each request was in flight inside the window. A client that failed one goes on with the next, so a
+    failed request is in flight until then; in an open loop nothing says how long it was, and it counts nothing."""
+    order = np.lexsort((times.due, times.client))
+    upcoming = np.full(len(order), np.nan)
+    same = times.client[order[1:]] == times.client[order[:-1]]
+    upcoming[order[:-1][same]] = times.due[order[1:][same]]
+    ended = np.where(times.answered, times.ended, np.where(times.client >= 0, upcoming, np.nan))
+    return overlap(times.started, ended, window)
+
+
+def within(arrivals: Floats, spans: Floats) -> int:
+    """How many of the sorted `arrivals` lie in any of the spans (start, end], which do not overlap."""
+    ends = np.searchsorted(arrivals, spans, side="right")
+    return int((ends[:, 1] - ends[:, 0]).sum())
+
+
+def decoding_spans(times: CellTimes, window: Window, clients: int) -> Floats:
+    """(k, 2): the parts of the window in which every one of so many clients is between the first and the last token of
+    a request, so that no prompt is processed and no client rests."""
+    told: Bools = times.tokens > 0
+    at = np.concatenate([times.first[told], times.last[told]])
+    change = np.concatenate([np.ones(told.sum(), np.int64), -np.ones(told.sum(), np.int64)])
+    # Of events at the same time the ends come first: two requests that touch do not overlap.
+    order = np.lexsort((change, at))
+    at, busy = at[order], np.cumsum(change[order])
+    full = np.flatnonzero(busy[:-1] >= clients)
+    spans = np.stack([np.maximum(at[full], window.start), np.minimum(at[full + 1], window.end)], axis=1)
+    return spans[spans[:, 1] > spans[:, 0]]

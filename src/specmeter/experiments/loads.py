@@ -1,0 +1,32 @@
+"""The prompts of a cell under load: as many as it has requests, each under an id of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specmeter.record import Load, Prompt
+
+
+def ids_under(prompt_ids: Sequence[str], load: Load | None) -> tuple[str, ...]:
+    """Ids of a cell's prompts: whole passes over `prompt_ids`, until a load has its requests.
+
+    `code/3` behind 512 tokens of other text is `code/3@512`, and `code/3#2` the second time.
+    """
+    if load is None or not prompt_ids:
+        return tuple(prompt_ids)
+    named = [f"{name}@{load.depth}" for name in prompt_ids] if load.depth else list(prompt_ids)
+    passes = -(-load.requests // len(named))
+    return tuple(name if number == 1 else f"{name}#{number}" for number in range(1, passes + 1) for name in named)
+
+
+def prompts_under(prompts: Sequence[Prompt], load: Load | None) -> tuple[Prompt, ...]:
+    """The prompts of a cell, those of `load.depth` with the other text before them already."""
+    if load is None or not prompts:
+        return tuple(prompts)
+    ids = ids_under([prompt.of or prompt.id for prompt in prompts], load)
+    return tuple(
+        prompt if name == prompt.id else prompt.model_copy(update={"id": name, "of": prompt.of or prompt.id})
+        for name, prompt in zip(ids, tuple(prompts) * (len(ids) // len(prompts)), strict=True)
+    )

@@ -1,0 +1,7 @@
+"""Measuring: the schedule, cell by cell; one request after the other, or many at once under a load."""
+
+from __future__ import annotations
+
+from specmeter.measure.loop import Foresight, Observer, Work, block_seed, measure
+
+__all__ = ["Foresight", "Observer", "Work", "block_seed", "measure"]

@@ -1,0 +1,369 @@
+"""Checks of cells under load: that the load was the one that was asked for, and that counts close when requests share
+forwards.
+
+What a server counts over a cell belongs to no single request, so the conservation law is held against the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from specmeter.analysis.load.figures import CellFigures
+from specmeter.record import Arm, LoadCell
+from specmeter.text import percent
+from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.evidence import not_applicable, unseen, used_sessions
+from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.verdicts import Findings, about_arm
+
+ROUNDED = 1e-5
+"""Share by which a server's count of slot-forwards may be off: it is printed as a mean with six digits."""
+LATE = 0.02
+"""Share of the clients' time that may pass between the end of a request and the start of the next."""
+CLIENT = 0.02
+"""Share of the machine that the clients may take."""
+BUSY = 0.98
+"""Share of the clients that have to be busy inside the window."""
+PROMPTS = 0.5
+"""Share of the requests' time that may go into prompts, inside the window."""
+LEAST_TOKENS = 16
+"""Tokens of each client inside a window."""
+BEHIND = 0.9
+"""Share of the offered requests that an engine which keeps up answers inside the window."""
+_LONG_ENOUGH = 16
+"""Tokens of a request in which a draft model drafts at least once."""
+
+
+def _loaded(data: RunData) -> Iterator[tuple[Arm, list[CellFigures]]]:
+    """Arms with a load, and their cells that count."""
+    for arm in data.arms.values():
+        if arm.load is not None and data.by_arm[arm.id]:
+            yield arm, [it.figures for it in data.cells if it.figures.arm_id == arm.id and it.figures.complete]
+
+
+def _none(data: RunData) -> bool:
+    return all(arm.load is None for arm in data.arms.values())
+
+
+# --- the conservation law, cell by cell ------------------------------------------------------------------------------
+
+
+def cells_conserve(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings:
+    """Tokens of a cell = accepted + slot-forwards: each forward of a slot emits one token and the drafts it accepts,
+    that of a prompt the first one. A prompt of several batches takes further ones."""
+    by_session: dict[str, list[RequestData]] = {}
+    for request in requests:
+        by_session.setdefault(request.row.session_id, []).append(request)
+    sessions = {it.id: it for it in used_sessions(data, requests)}
+    uncounted = 0
+    for session_id, mine in by_session.items():
+        cell = data.load_cells.get(session_id)
+        if cell is None or not cell.complete:
+            continue
+        busy = cell.counters.get("n_busy_slots_total")
+        if busy is None or any(it.row.session_id == session_id and it.row.status != "ok" for it in data.requests):
+            uncounted += 1
+            continue
+        batch = sessions[session_id].resolved.get("n_batch") if session_id in sessions else None
+        yield from _cell_closes(arm, cell, busy, mine, batch if isinstance(batch, int) and batch > 0 else 512)
+    if uncounted:
+        yield unseen(arm.id, f"the forwards of {uncounted} of {len(by_session)} cells were not counted, or some failed")
+
+
+def _cell_closes(arm: Arm, cell: LoadCell, busy: float, mine: Sequence[RequestData], batch: int) -> Findings:
+    tokens = sum(it.row.predicted_n or 0 for it in mine)
+    accepted = sum(it.row.draft_n_accepted or 0 for it in mine)
+    # A batch takes the prompts of several slots: each may be cut where the batch is full, and at its own length.
+    prompts = sum(it.row.prompt_n or 0 for it in mine)
+    further = 0 if prompts <= batch else sum(-(-(it.row.prompt_n or 0) // batch) for it in mine)
+    restores = sum(it.restores for it in mine)
+    cut_off = sum((arm.gamma or 64) for it in mine if it.row.draft_n and it.row.stop_reason != "limit")
+    slack = max(0.5, ROUNDED * (busy + tokens))
+    gap = tokens - accepted - busy
+    if -further - restores - cut_off - slack <= gap <= slack:
+        return
+    what = (
+        f"{gap:.0f} tokens came out of no successful forward"
+        if gap > 0
+        else f"at least {-gap - further - restores - cut_off:.0f} forwards of slots emitted nothing"
+    )
+    yield about_arm(
+        "conservation",
+        "invalid",
+        arm.id,
+        f"{what} in block {cell.block}: {tokens} tokens, {accepted} accepted, {busy:.0f} forwards of all slots",
+        "verification failed, or the counters are broken: see the engine's log, and use another build",
+        block=cell.block,
+        tokens=tokens,
+        accepted=accepted,
+        slot_forwards=round(busy),
+        unexplained=round(gap),
+    )
+
+
+# --- the load that was asked for -------------------------------------------------------------------------------------
+
+
+def load_not_reached(data: RunData) -> Findings:
+    """Cells in which fewer clients were busy than asked for, or which have no steady window."""
+    if _none(data):
+        yield not_applicable(None, "no arm has a load")
+    for arm, cells in _loaded(data):
+        assert arm.load is not None
+        without = [it for it in cells if it.no_window is not None]
+        if without:
+            yield about_arm(
+                "load-not-reached",
+                "suspect",
+                arm.id,
+                f"{len(without)} of {len(cells)} cells have no steady window: {without[0].no_window}",
+                "raise load.rounds or generation.max_tokens, so that all clients are busy for a while",
+                cells=len(without),
+            )
+        if arm.load.clients is None:
+            continue
+        asked = arm.load.clients
+        idle = [it for it in cells if it.no_window is None and it.request_ms < BUSY * asked * it.window_ms]
+        if idle:
+            worst = min(idle, key=lambda it: it.request_ms / it.window_ms)
+            yield about_arm(
+                "load-not-reached",
+                "suspect",
+                arm.id,
+                f"in {len(idle)} of {len(cells)} cells fewer clients were busy than the {asked} asked for: "
+                f"{worst.request_ms / worst.window_ms:.2f} on average in block {worst.block}",
+                "see whether requests failed or the clients were late; measure again",
+                cells=len(idle),
+                clients=asked,
+                busy=round(worst.request_ms / worst.window_ms, 3),
+            )
+
+
+def requests_queued(data: RunData) -> Findings:
+    """More clients than slots: the engine never works on as many requests as there are clients."""
+    if _none(data):
+        yield not_applicable(None, "no arm has a load")
+    for arm, cells in _loaded(data):
+        assert arm.load is not None
+        fewest = min((it.slots for it in cells), default=None)
+        if fewest is not None and arm.load.clients is not None and fewest < arm.load.clients:
+            meant = data.experiment.load is not None and data.experiment.load.slots == fewest
+            yield about_arm(
+                "requests-queued",
+                "note" if meant else "suspect",
+                arm.id,
+                f"{arm.load.clients} clients share {fewest} slots: {arm.load.clients - fewest} requests always wait",
+                "nothing, if that is what is to be measured; otherwise leave load.slots out",
+                clients=arm.load.clients,
+                slots=fewest,
+            )
+
+
+def overloaded(data: RunData) -> Findings:
+    """Requests that arrived faster than the engine answered: what was reached is its limit, and waiting has no end."""
+    if all(arm.load is None or arm.load.rate is None for arm in data.arms.values()):
+        yield not_applicable(None, "no requests arrived by a rate")
+    for arm, cells in _loaded(data):
+        if arm.load is None or arm.load.rate is None:
+            continue
+        known = [it for it in cells if it.no_window is None and it.window_ms > 0]
+        behind = [it for it in known if 1000 * it.requests_done / it.window_ms < BEHIND * arm.load.rate]
+        if 2 * len(behind) > len(known):
+            reached = sum(it.requests_done for it in known) / sum(it.window_ms for it in known) * 1000
+            yield about_arm(
+                "overloaded",
+                "suspect",
+                arm.id,
+                f"overloaded: {arm.load.rate:g} requests per second arrived, and {reached:.3g} were answered",
+                "lower load.rate; times to the first token say how long the run was, not how fast the engine is",
+                cells=len(behind),
+                rate=arm.load.rate,
+                reached=round(reached, 4),
+            )
+
+
+def client_late(data: RunData) -> Findings:
+    """Clients that sent their requests too late, or took a part of the machine that the engine lacked."""
+    if _none(data):
+        yield not_applicable(None, "no arm has a load")
+    cores = max((host.logical_cores for host in data.hosts), default=None)
+    for arm, cells in _loaded(data):
+        assert arm.load is not None
+        shares = [(_late_share(data, it, arm.load.clients), it) for it in cells if it.duration_ms > 0]
+        late = [(share, it) for share, it in shares if share > LATE]
+        if late:
+            worst, cell = max(late, key=lambda it: it[0])
+            yield about_arm(
+                "client-late",
+                "invalid",
+                arm.id,
+                f"the clients were late in {len(late)} of {len(cells)} cells: in block {cell.block} they rested for "
+                f"{percent(worst, 1)} of their time, up to {cell.late_ms:.0f} ms at once",
+                "use a machine with more cores for the clients, or fewer of them: this load was not what was asked for",
+                cells=len(late),
+                share=round(worst, 4),
+                late_ms=round(cell.late_ms, 1),
+            )
+        if cores is None or data.simulated:
+            continue
+        greedy = [it for it in cells if it.client_cores > CLIENT * cores]
+        if greedy:
+            most = max(it.client_cores for it in greedy)
+            yield about_arm(
+                "client-late",
+                "suspect",
+                arm.id,
+                f"the clients took {percent(most / cores, 1)} of the machine in {len(greedy)} of {len(cells)} cells",
+                "leave a core to the clients (engine.threads), or set engine.stream_tokens to false",
+                cells=len(greedy),
+                share=round(most / cores, 4),
+            )
+
+
+def _late_share(data: RunData, cell: CellFigures, clients: int | None) -> float:
+    """Share of the clients' time in a cell that passed between being due and being sent."""
+    return data.late_ms.get(cell.session_id, 0.0) / (cell.duration_ms * (clients or 1))
+
+
+def prompts_in_window(data: RunData) -> Findings:
+    """Windows that are mostly about prompts, and windows that hold next to nothing."""
+    if _none(data):
+        yield not_applicable(None, "no arm has a load")
+    for arm, cells in _loaded(data):
+        assert arm.load is not None
+        known = [it for it in cells if it.counts]
+        if not known or arm.load.clients is None:
+            continue
+        time, decoding = sum(it.request_ms for it in known), sum(it.decode_ms for it in known)
+        share = 1 - decoding / time if time else 0.0
+        if share > PROMPTS:
+            yield about_arm(
+                "prompts-in-window",
+                "suspect",
+                arm.id,
+                f"{percent(share, 0)} of the requests' time went into prompts: the speedup is mostly about these",
+                "generate longer texts (generation.max_tokens), or take shorter prompts",
+                share=round(share, 4),
+            )
+        short = [it for it in known if it.tokens < LEAST_TOKENS * arm.load.clients]
+        if short:
+            yield about_arm(
+                "prompts-in-window",
+                "suspect",
+                arm.id,
+                f"{len(short)} of {len(known)} windows hold fewer than {LEAST_TOKENS} tokens of each client",
+                "raise load.rounds or generation.max_tokens",
+                cells=len(short),
+                tokens=min(it.tokens for it in short),
+            )
+
+
+# --- what slots do to one another ------------------------------------------------------------------------------------
+
+
+def slot_without_drafts(data: RunData) -> Findings:
+    """Requests that drafted nothing in an arm whose other requests did: a slot that silently decodes plainly."""
+    if _none(data):
+        yield not_applicable(None, "no arm has a load")
+    for arm, _ in _loaded(data):
+        drafters = data.traits.drafters(arm.methods)
+        if not arm.speculates or not drafters or "lookup" in drafters or arm.p_min or arm.policy:
+            continue
+        long = [it for it in data.by_arm[arm.id] if (it.row.predicted_n or 0) >= _LONG_ENOUGH]
+        silent = [it for it in long if it.row.draft_n == 0]
+        if silent and len(silent) < len(long):
+            yield about_arm(
+                "slot-without-drafts",
+                "invalid",
+                arm.id,
+                f"{len(silent)} of {len(long)} requests drafted nothing, while the others did",
+                "some slot of the engine does not speculate: see its log, and use another build",
+                requests=len(silent),
+                example_prompt=silent[0].row.prompt_id,
+            )
+
+
+def prompt_remembered(data: RunData) -> Findings:
+    """Methods that remember earlier texts of their session, and meet a prompt in it again."""
+    if _none(data):
+        yield not_applicable(None, "no arm has a load")
+    for arm, _ in _loaded(data):
+        keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
+        again = [it for it in data.by_arm[arm.id] if "#" in it.row.prompt_id]
+        if keeping and again:
+            yield about_arm(
+                "prompt-remembered",
+                "suspect",
+                arm.id,
+                f"{keeping[0]} remembers earlier texts, and {len(again)} requests repeat a prompt of their session",
+                "give as many prompts as a cell has requests, or fewer clients and load.rounds",
+                requests=len(again),
+            )
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "load-not-reached",
+        "fewer clients were busy than the load says",
+        "suspect",
+        load_not_reached,
+        saw=("arms", "requests", "load-cells", "sendings"),
+        assumes="requests are in flight from when they are sent until their last token has arrived",
+        otherwise="an engine that holds answers back looks busier than it is",
+    ),
+    Check(
+        "requests-queued",
+        "requests wait for slots, so the engine works on fewer at once than there are clients",
+        "suspect",
+        requests_queued,
+        saw=("arms", "experiment", "load-cells"),
+        assumes="the engine says how many requests it works on at once",
+        otherwise="of one that works on more the finding is wrong, and what was measured is not",
+    ),
+    Check(
+        "overloaded",
+        "requests arrive faster than they are answered",
+        "suspect",
+        overloaded,
+        saw=("arms", "requests", "load-cells", "sendings"),
+        assumes="the window is long enough for arrivals to be near their rate: 90 % of it in most cells",
+        otherwise="few requests arrive unevenly, and a short cell may look overloaded",
+    ),
+    Check(
+        "client-late",
+        "the clients were slower than what they measure",
+        "invalid",
+        client_late,
+        saw=("arms", "hosts", "requests", "load-cells", "sendings"),
+        assumes="a client that rests for 2 % of its time is not the client that was asked for: one clock, and counting",
+        otherwise="where the pause was the engine's (it held back the end of an answer), the load was as asked",
+    ),
+    Check(
+        "prompts-in-window",
+        "what is called decoding under load is mostly about prompts, or about a few tokens",
+        "suspect",
+        prompts_in_window,
+        saw=("arms", "requests", "load-cells", "sendings"),
+        assumes="the time before the first token goes into the prompt, or into waiting for it",
+        otherwise="an engine that sends its first token late has less time in prompts than it seems",
+    ),
+    Check(
+        "slot-without-drafts",
+        "one of several slots does not speculate",
+        "invalid",
+        slot_without_drafts,
+        saw=("arms", "requests"),
+        needs=("drafts",),
+        assumes="a draft model that is asked for drafts at least once in 16 tokens: counting",
+        otherwise="an engine that decides against drafts has a policy, which its arm should name",
+    ),
+    Check(
+        "prompt-remembered",
+        "a table of n-grams knows the answer from another client's request",
+        "suspect",
+        prompt_remembered,
+        saw=("arms", "prompts", "requests"),
+        assumes="methods of that kind keep their table for a session, as the engine states",
+        otherwise="where each slot has a table of its own, a repeated prompt may still be new to it",
+    ),
+)
