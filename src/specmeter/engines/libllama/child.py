@@ -131,6 +131,8 @@ def _answer(session: Session, question: dict[str, Any], client: Connection) -> A
             return model.tokenize(question["text"], add_special=False, parse_special=False)
         case "detokenize":
             return model.text_of(question["tokens"], special=True)
+        case "totals":
+            return session.totals()
         case "candidates":
             prompt, generation = _asked(question)
             found = session.candidates(prompt, question["generated"], generation, question["count"])

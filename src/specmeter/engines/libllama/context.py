@@ -101,7 +101,7 @@ class TokenSequence:
         self.length = 0
         """Tokens in the sequence."""
         self.forwards = 0
-        """Successful calls of `llama_decode` so far that it had a part in."""
+        """Forwards so far that it had a part in."""
 
     @property
     def context(self) -> Context:
@@ -261,6 +261,8 @@ class Context(TokenSequence):
         np.ctypeslib.as_array(self._batch.n_seq_id, (size,))[:] = 1
         for place in range(size):
             self._batch.seq_id[place][0] = 0
+        self.calls = 0
+        """Forwards so far: one that several sequences share counts once."""
         self._owners = [0] * size
         """Whose tokens the batch last had, place by place."""
         self.sequences: tuple[TokenSequence, ...] = (self, *(TokenSequence(self, it) for it in range(1, sequences)))
@@ -346,6 +348,7 @@ class Context(TokenSequence):
         status = self.lib.llama_decode(handle, batch)
         if status != 0:
             self._refuse(status, forwards, total)
+        self.calls += 1
         for sequence, tokens, _ in forwards:
             sequence.length += len(tokens)
             sequence.forwards += 1

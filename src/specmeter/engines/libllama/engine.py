@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specmeter.engines import Candidate, Ended, Launch, SessionFacts, Ticket
+from specmeter.engines import Candidate, Launch, SessionFacts
 from specmeter.engines.http_client import LOOPBACK, garbage, json_object
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of, wheel_libraries
 from specmeter.engines.in_flight import GivenUpError, Stop, ThreadedSession
@@ -31,6 +31,7 @@ from specmeter.engines.llama_cpp.log import parse_load
 from specmeter.engines.llama_cpp.server import quoted_log
 from specmeter.engines.llama_cpp.start import clean_environment, default_threads, died_while_starting, free_port
 from specmeter.engines.process import EngineProcess
+from specmeter.engines.session import Ended, Ticket
 from specmeter.errors import (
     EngineDiedError,
     EngineError,
@@ -184,6 +185,10 @@ class LibllamaSession(ThreadedSession):
         reply = _reply(self._ask({"ask": "generate", **_prompt(prompt, generation)}, stop))
         return reply.model_copy(update={"wall_ms": (time.perf_counter() - started) * 1e3})
 
+    def totals(self) -> dict[str, float]:
+        """What its process has counted since it started; see the protocol."""
+        return {str(name): float(value) for name, value in self._ask({"ask": "totals"}).items()}
+
     def candidates(
         self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
     ) -> tuple[Candidate, ...]:
@@ -225,10 +230,10 @@ class LibllamaSession(ThreadedSession):
     def _answer(self) -> Any:
         while True:
             message = self._receive(self._launch.idle_timeout_s, "no token")
-            if "progress" not in message and not self._ended(message):
+            if "progress" not in message and not self._is_of_request(message):
                 return self._result(message)
 
-    def _ended(self, message: dict[str, Any]) -> bool:  # noqa: ARG002
+    def _is_of_request(self, message: dict[str, Any]) -> bool:  # noqa: ARG002
         """Whether a message is about a request that was submitted, which is then kept."""
         return False
 
@@ -287,7 +292,8 @@ class SharedSession(LibllamaSession):
     def __init__(self, launch: Launch, process: EngineProcess, client: Connection, argv: tuple[str, ...]) -> None:
         super().__init__(launch, process, client, argv)
         self._tickets = count(1)
-        self._submitted: set[Ticket] = set()
+        self._submitted: dict[Ticket, float] = {}
+        """When each was sent."""
         self._over: deque[Ended] = deque()
 
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
@@ -297,7 +303,7 @@ class SharedSession(LibllamaSession):
         while (ended := self.collect()) is not None and ended.ticket != ticket:
             others.append(ended)
         self._over.extendleft(reversed(others))
-        self._submitted.update(it.ticket for it in others)
+        self._submitted.update((it.ticket, it.started_at or 0.0) for it in others)
         assert ended is not None
         if isinstance(ended.result, SpecmeterError):
             raise ended.result
@@ -305,10 +311,10 @@ class SharedSession(LibllamaSession):
 
     def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
         """Put a request in flight and return at once; see the protocol."""
-        ticket = Ticket(next(self._tickets))
-        self._submitted.add(ticket)
+        ticket, sent_at = Ticket(next(self._tickets)), time.time()
+        self._submitted[ticket] = sent_at
         try:
-            self._send({"ask": "submit", "ticket": ticket, "sent_at": time.time(), **_prompt(prompt, generation)})
+            self._send({"ask": "submit", "ticket": ticket, "sent_at": sent_at, **_prompt(prompt, generation)})
         except EngineError as error:
             self._over.append(Ended(ticket, error))
         return ticket
@@ -320,13 +326,13 @@ class SharedSession(LibllamaSession):
         while self._submitted:
             while self._over:
                 ended = self._over.popleft()
-                if ended.ticket in self._submitted:  # it was not cancelled
-                    self._submitted.remove(ended.ticket)
-                    return ended
+                if (sent_at := self._submitted.pop(ended.ticket, None)) is not None:  # it was not cancelled
+                    return ended._replace(started_at=sent_at)
             try:
                 patience_s = heard_at + self._launch.idle_timeout_s - time.perf_counter()
-                if not self._ended(self._receive(patience_s, "no token", until=ends_at)):
-                    heard_at = time.perf_counter()
+                message = self._receive(patience_s, "no token", until=ends_at)
+                heard_at = time.perf_counter()
+                self._is_of_request(message)
             except _NothingYet:
                 return None
             except EngineError as error:
@@ -335,8 +341,7 @@ class SharedSession(LibllamaSession):
 
     def cancel(self, ticket: Ticket) -> None:
         """Give a request up; see the protocol."""
-        if ticket in self._submitted:
-            self._submitted.remove(ticket)
+        if self._submitted.pop(ticket, None) is not None:
             with contextlib.suppress(EngineError):
                 self._send({"ask": "cancel", "ticket": ticket})
 
@@ -345,7 +350,7 @@ class SharedSession(LibllamaSession):
         self._submitted.clear()
         self.end()
 
-    def _ended(self, message: dict[str, Any]) -> bool:
+    def _is_of_request(self, message: dict[str, Any]) -> bool:
         match message:
             case {"ended": int(number)}:
                 try:

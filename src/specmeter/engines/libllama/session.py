@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 _COST_REPEATS = 5
 """Forwards of each length that a table of costs is made of; their median counts."""
 
+_COUNTERS = (
+    "n_busy_slots_total",
+    "spec_decode_num_drafts_total",
+    "spec_decode_num_draft_tokens_total",
+    "spec_decode_num_accepted_tokens_total",
+)
+"""As llama.cpp's server calls what requests add up to: forwards that each had a part in, drafts and their tokens."""
+
 
 class Session:
     """Implements what an engine session does, in this process. A context manager."""
@@ -96,6 +104,9 @@ class Session:
             announce("synthetic acceptance is enabled: errors are planted into the target's own continuation")
         self._policy = methods.policy_of(arm, self._costs)
         self._foretold: dict[tuple[str, int], list[int]] = {}
+        self._foretelling = 0
+        """Forwards that no request is answered by."""
+        self._counted = dict.fromkeys(_COUNTERS, 0)
 
     def close(self) -> None:
         """Free everything; safe to call twice."""
@@ -134,6 +145,10 @@ class Session:
             **({"kv_unified": target.unified} if len(target.sequences) > 1 else {}),
             **draft,
         }
+
+    def totals(self) -> dict[str, float]:
+        """What was counted since the session started; of requests, when they end."""
+        return {"n_decode_total": self.target.calls - self._foretelling, **self._counted}
 
     def foretell(self, prompt: Prompt, generation: Generation, *, progress: Progress | None = None) -> None:
         """For planted errors: find out by plain decoding what the target will say to `prompt`.
@@ -247,8 +262,9 @@ class Session:
         """What the target says by plain decoding; not part of any measured time."""
         key = (text, generation.max_tokens)
         if key not in self._foretold:
-            memory = self.target.sequences[slot]
+            memory, before = self.target.sequences[slot], self.target.calls
             self._foretold[key] = Decoder(memory, generation).generate(tokens, progress=progress).tokens
+            self._foretelling += self.target.calls - before
         return self._foretold[key]
 
     def _costs(self, longest: int) -> list[float]:
@@ -271,6 +287,10 @@ class Session:
         return [float(np.median(row)) + n * per_token for n, row in enumerate(times)]
 
     def _reply(self, out: Generated, text: str, prompt: Prompt, wall_ms: float) -> Reply:
+        steps = out.steps
+        counted = (out.forwards, sum(it.drafted > 0 for it in steps), out.drafted, out.accepted)
+        for name, count in zip(_COUNTERS, counted, strict=True):
+            self._counted[name] += count
         model = self.target.model
         said = model.text_of(out.tokens)
         shown, reasoning = split_reasoning(said, text) if prompt.format == "chat" else (said, "")
@@ -293,7 +313,7 @@ class Session:
             wall_ms=wall_ms,
             ttft_ms=out.prompt_ms,
             arrival_ms=tuple(out.at_ms),
-            steps=tuple(out.steps) if self.arm.engine.trace_steps else (),
+            steps=tuple(steps) if self.arm.engine.trace_steps else (),
         )
 
 
