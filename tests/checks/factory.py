@@ -43,7 +43,8 @@ from specmeter.record import (
     Unchecked,
 )
 from specmeter.store import RequestRow, RunStore
-from specmeter.validity.checks.run_data import RequestData, RunData, Sample, read_run_data
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData, Sample, read_run_data
 from specmeter.verdicts import Findings
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"

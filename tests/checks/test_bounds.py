@@ -36,7 +36,8 @@ from specmeter.validity.checks.bounds import (
     speedup_above_tau,
 )
 from specmeter.validity.checks.judge import judge
-from specmeter.validity.checks.run_data import RunData, Steps
+from specmeter.validity.checks.request_data import Steps
+from specmeter.validity.checks.run_data import RunData
 
 CLEAN = run_data()
 GB = 1_000_000_000

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from checks.factory import BASE, SD, found, run_data, simulated, with_requests
 from specmeter.validity.checks.copies import copied_requests
-from specmeter.validity.checks.run_data import Arrivals, RequestData, RunData
+from specmeter.validity.checks.request_data import Arrivals, RequestData
+from specmeter.validity.checks.run_data import RunData
 
 TIMES = ("wall_ms", "ttft_ms", "prompt_ms", "predicted_ms")
 

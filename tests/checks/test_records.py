@@ -11,7 +11,8 @@ from checks.factory import BASE, SD, TOKENS, found, run_data, with_logs, with_pr
 from checks.mock_run import mock_run
 from specmeter.validity.checks.printed import Printed, PrintedRequests
 from specmeter.validity.checks.records import log_differs, records_differ, steps_differ
-from specmeter.validity.checks.run_data import Arrivals, RunData, Steps
+from specmeter.validity.checks.request_data import Arrivals, Steps
+from specmeter.validity.checks.run_data import RunData
 
 WHOLE = Arrivals(tokens=TOKENS, first_ms=101.0, last_ms=1000.0, sum_ms=5e4, in_order=True)
 

@@ -19,7 +19,8 @@ from specmeter.profile.replay import rounds
 from specmeter.record import EngineSettings, Finding, MatchProfile, Profiled, Request, Unchecked
 from specmeter.store import RunStore
 from specmeter.validity.checks.replays import exact, replay_differs
-from specmeter.validity.checks.run_data import RequestData, RunData, read_run_data
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData, read_run_data
 from specmeter.verdicts import Findings
 
 Run = tuple[RunData, list[Request], tuple[DraftLength, ...]]

@@ -29,7 +29,8 @@ from specmeter.validity.checks.evidence import (
     not_applicable,
     used_sessions,
 )
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import in_force
 from specmeter.verdicts import Findings, about_arm
 

@@ -10,7 +10,8 @@ from specmeter.analysis.request_table import BlockKey
 from specmeter.record import Arm, Session
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import compared_arms, not_applicable, unseen
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import beside_baseline, identity_of, sessions_by_arm, target_devices_known
 from specmeter.validity.checks.speeds import Variation, speeds_of, variation
 from specmeter.verdicts import Findings, about_arm

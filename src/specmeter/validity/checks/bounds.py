@@ -21,7 +21,8 @@ from specmeter.theory.bounds import CHEAP_FORWARD
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
 from specmeter.validity.checks.evidence import answered, longest_draft, not_applicable, unseen, used_sessions
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.weights_read import CACHE_BYTES, CPU_BUFFERS, Blind, draft_floor, peak_of_sessions
 from specmeter.verdicts import Findings, about_arm
 

@@ -16,7 +16,8 @@ from specmeter.record import Session
 from specmeter.validity.checks.bounds import SLACK_MS, TOLERANCE
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import answered, not_applicable, unseen
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm, about_run
 
 _SINGLE = 2

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import answered, not_applicable
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
 

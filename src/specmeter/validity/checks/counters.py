@@ -13,7 +13,8 @@ from specmeter.record import Arm, Finding, Severity
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.evidence import Law, answered, not_applicable, unseen, used_sessions
 from specmeter.validity.checks.load import cells_conserve
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
 SAME_RATE = 0.002

@@ -25,7 +25,8 @@ from specmeter.validity.checks.evidence import (
     unseen,
     used_sessions,
 )
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
 IDLE_SHARE = 0.05

@@ -12,7 +12,8 @@ from specmeter.record import Arm, DeviceUse, EngineIdentity, Session
 from specmeter.text import percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import (
     Value,
     as_evidence,

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from specmeter.audit.read.engine_log import LogSigns, Sign
 from specmeter.engines.llama_cpp.kinds import PRINTED_NAMES
 from specmeter.record import Arm, Session, Unchecked
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 
 LONGEST_DRAFT = 64
 """The longest draft of any method by default (`ngram-mod`), where none was read back."""

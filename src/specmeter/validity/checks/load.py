@@ -13,7 +13,8 @@ from specmeter.record import Arm, LoadCell
 from specmeter.text import percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen, used_sessions
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
 ROUNDED = 1e-5
@@ -214,7 +215,7 @@ def client_late(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 f"the clients took {percent(most / cores, 1)} of the machine in {len(greedy)} of {len(cells)} cells",
-                "leave a core to the clients (engine.threads), or set engine.stream_tokens to false",
+                "leave a core to the clients (engine.threads), or use fewer of them",
                 cells=len(greedy),
                 share=round(most / cores, 4),
             )

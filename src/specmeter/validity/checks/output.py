@@ -19,7 +19,8 @@ from specmeter.store import RequestKey
 from specmeter.validity.checks import sampled
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.evidence import answered, not_applicable, unseen
-from specmeter.validity.checks.run_data import NGRAM, RequestData, RunData
+from specmeter.validity.checks.request_data import NGRAM, RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
 NEAR_TIE = 0.3

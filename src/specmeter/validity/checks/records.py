@@ -13,7 +13,8 @@ from specmeter.record import Session
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.evidence import answered, not_applicable, used_sessions
 from specmeter.validity.checks.printed import Printed
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm, about_run
 
 _REMEDY = "measure again, or get the run folder from those who measured it"

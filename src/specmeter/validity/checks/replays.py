@@ -25,7 +25,8 @@ from specmeter.profile.replay import Limits, Round, UnreplayableError, first_imp
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.evidence import answered, not_applicable
 from specmeter.validity.checks.output import NEAR_TIE, WIDEST_NEAR_TIE
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.validity.checks.evidence import answered, not_applicable, unseen
-from specmeter.validity.checks.run_data import BUCKETS, RequestData, RunData
+from specmeter.validity.checks.request_data import BUCKETS, RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
 if TYPE_CHECKING:

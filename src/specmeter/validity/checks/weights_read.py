@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from specmeter.record import Arm, DeviceUse, Host, Session
 from specmeter.validity.checks.evidence import used_sessions
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 
 CACHE_BYTES = 256 * 1024 * 1024
 """Weights that may stay in a processor's largest cache, and need not be read from memory."""
