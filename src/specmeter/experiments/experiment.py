@@ -23,8 +23,8 @@ from pydantic import (
 from specmeter.engines.kinds import KV_FIELDS, kind_of, own_options, unknown_method
 from specmeter.engines.llama_cpp.devices import any_remote
 from specmeter.errors import ExperimentError
+from specmeter.experiments.arm_ids import arm_id, id_under
 from specmeter.experiments.defaults import completed
-from specmeter.experiments.ids import arm_id, under
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (
     DRAFTING_AXES,
@@ -69,9 +69,6 @@ Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
 DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
 """Settings without influence on plain decoding: arms that differ only in these share a baseline. (Remote machines have
 none where the target stays here; where it does not, its baseline goes to the same.)"""
-
-MOST_SLOTS = 64
-"""Slots of a server, as `engine.slots` has it; more clients wait for one another."""
 
 REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
@@ -298,11 +295,11 @@ class Experiment(Record):
                 "refused_draft": "refuse" if choice["draft"] is None else spec.refused_draft,
                 "workloads": tuple(name for name in as_tuple(spec.workloads) if name is not None),
                 "role": _role(methods, spec.baseline),
-                "baseline_id": None if spec.baseline is None else under(f"{choice['target']}/{spec.baseline}", load),
+                "baseline_id": None if spec.baseline is None else id_under(f"{choice['target']}/{spec.baseline}", load),
                 "load": load,
             }
             arm = _checked_arm(index, {**fields, "id": "-"})
-            own_id = arm_id(arm, usual) if spec.name is None else under(f"{arm.target}/{spec.name}", load)
+            own_id = arm_id(arm, usual) if spec.name is None else id_under(f"{arm.target}/{spec.name}", load)
             arm = arm.model_copy(update={"id": own_id})
             if any(rule.matches(arm) for rule in self.exclude):
                 continue
@@ -317,7 +314,7 @@ class Experiment(Record):
         if load is None or self.load is None:
             return settings
         changed = own.model_fields_set if own is not None else frozenset[str]()
-        slots = self.load.slots or min(load.clients or OPEN_SLOTS, MOST_SLOTS)
+        slots = self.load.slots or load.clients or OPEN_SLOTS
         if own is not None and "slots" in changed:
             slots = own.slots
         context = settings.context if "context" in changed else settings.context * slots

@@ -1,14 +1,11 @@
-"""Ids of arms: readable, and unique within an experiment."""
+"""What an arm is called: everything that tells it from the others, in words that a person can type."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from specmeter.record import PARAMETERS, EngineSettings
-
-if TYPE_CHECKING:
-    from specmeter.record import Arm, Load
+from specmeter.record import PARAMETERS, Arm, EngineSettings, Load
 
 
 def arm_id(arm: Arm, defaults: EngineSettings) -> str:
@@ -28,10 +25,10 @@ def arm_id(arm: Arm, defaults: EngineSettings) -> str:
         if name not in usual or value != usual[name]:
             shown = ",".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(value)
             parts.append(f"{name}={re.sub(r'[^A-Za-z0-9._,+-]', '_', shown)}")
-    return under("/".join(parts), arm.load)
+    return id_under("/".join(parts), arm.load)
 
 
-def under(name: str, load: Load | None) -> str:
+def id_under(name: str, load: Load | None) -> str:
     """The id of an arm under a load."""
     return name if load is None else f"{name}/{load.label}"
 
