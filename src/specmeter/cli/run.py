@@ -14,6 +14,8 @@ from specmeter.cli.settings import (
     Command,
     Lengths,
     draft_option,
+    load_by,
+    load_options,
     set_by,
     setting_options,
 )
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Your prompts: a .txt file with one per line, or .jsonl or .json (also chats); repeatable.",
 )
+@load_options
 @click.option("-hf", "--hf-repo", "hub", hidden=True, multiple=True)
 @setting_options(repeats=True)
 @click.option(
@@ -129,14 +132,15 @@ def command(
     EXPERIMENT is a bundled name or a YAML file. TARGET is a model: a GGUF file, hf:OWNER/REPO/FILE.gguf, bench:NAME or,
     of the mock engine, mock:NAME; options say the rest, under llama.cpp's names where it has them.
 
-    Every request is on disk before the next one starts: after Ctrl-C, a crash or a power cut, the same command
-    measures exactly what is missing.
+    Every request is on disk before the next one starts (under a load: every cell before the next one): after Ctrl-C, a
+    crash or a power cut, the same command measures exactly what is missing.
 
     \b
     Examples:
       specmeter run demo
       specmeter run big.gguf --draft small.gguf
       specmeter run big.gguf --draft small.gguf --gamma 2,4,8 --ngram --prompts mine.txt --save mine.yaml
+      specmeter run big.gguf --draft small.gguf --gamma 4 --clients 1,2,4,8
       specmeter run mine.yaml --dry-run
       specmeter run mine.yaml --set design.blocks=5 --set arms.0.gamma=[2,4,8]
       specmeter run mine.yaml --out results/monday
@@ -151,7 +155,8 @@ def command(
 
     if hub:
         raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
-    described = Described((*what, *targets), drafts, methods, gamma or (), ngram, prompts)
+    load = load_by(settings)
+    described = Described((*what, *targets), drafts, methods, gamma or (), ngram, prompts, load)
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
     loaded = _loaded(described, what, changes, variants, save)
@@ -191,7 +196,7 @@ def carry_out(
     probes: Sequence[tuple[str, Probe]] = (),
 ) -> tuple[Path, RunState]:
     """Measure an experiment, or what is left of it, with everything that is said meanwhile on `screen`."""
-    from specmeter.laboratory.plan import swapped, too_few
+    from specmeter.laboratory.plan import queueing, swapped, too_few
     from specmeter.laboratory.run import choose_folder, foresee, prepare
     from specmeter.show.terminal.progress import model_progress
     from specmeter.show.terminal.verdicts import print_findings
@@ -202,7 +207,7 @@ def carry_out(
     folder, resumed = choose_folder(asked.name, asked.model_dump_json(), out=out, new=new)
     print_findings(screen, foresee(prepared), notes=False)
     arms = list(prepared.work.arms.values())
-    for warning in (*swapped(arms, prepared.work.models), *too_few(prepared.experiment, arms)):
+    for warning in (*swapped(arms, prepared.work.models), *queueing(arms), *too_few(prepared.experiment, arms)):
         screen.say(f"warning: {warning}", tone="doubtful")
     try:
         return folder, measure_shown(prepared, folder, resumed, screen, probes)
@@ -234,12 +239,14 @@ def _loaded(
         "--ngram": described.ngram,
         "--method": described.methods,
         "--prompts": described.prompts,
+        "--clients, --rate, --depth": described.load,
         "--save": save,
     }
     if given := [option for option, value in options.items() if value]:
         raise UsageError(
             f"{', '.join(given)}: goes with a model, and {others[0]} is an experiment, which says that itself",
-            fix="change it with --set, for example --set arms.0.gamma=[2,4,8]; or name a GGUF file instead of it",
+            fix="change it with --set, for example --set arms.0.gamma=[2,4,8] or --set load.clients=[1,4]; or name a "
+            "GGUF file instead of it",
         )
     return load(others[0], changes, variants=variants)
 

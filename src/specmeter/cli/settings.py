@@ -43,7 +43,7 @@ _ARM_KEYS = {
 
 
 class Lengths(click.ParamType[tuple[int, ...]]):
-    """Draft lengths."""
+    """Draft lengths, or other whole numbers to try one after the other."""
 
     name = "N,N,..."
 
@@ -52,6 +52,18 @@ class Lengths(click.ParamType[tuple[int, ...]]):
             return tuple(int(it) for it in str(value).split(","))
         except ValueError:
             self.fail(f"{value!r} is not a list of whole numbers such as 2,4,8", param, ctx)
+
+
+class Rates(click.ParamType[tuple[float, ...]]):
+    """Requests per second."""
+
+    name = "R,R,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        try:
+            return tuple(float(it) for it in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 0.5,1", param, ctx)
 
 
 class _Layers(click.ParamType[int]):
@@ -108,6 +120,36 @@ class Command(click.Command):
                 "(`specmeter schema` prints the keys)"
             )
         return None
+
+
+_LOADS: tuple[tuple[str, Any, str], ...] = (
+    ("--clients", Lengths(), "Numbers of clients at once, such as 1,2,4,8: each asks again when it was answered."),
+    ("--rate", Rates(), "Requests per second, such as 0.5,1, that come whether or not others were answered."),
+    ("--depth", Lengths(), "Tokens of other text before each prompt, such as 0,2048."),
+    ("--slo-ttft", float, "Milliseconds to its first token within which a request was served well."),
+    ("--slo-tpot", float, "Milliseconds per further token within which a request was served well."),
+)
+
+
+def load_options(function: _F) -> _F:
+    """Options that say under which loads is measured; `load_by` reads them."""
+    for name, kind, text in reversed(_LOADS):
+        function = click.option(name, type=kind, help=text)(function)
+    return function
+
+
+def load_by(settings: dict[str, Any]) -> dict[str, Any]:
+    """The keys of `load` that the options of `load_options` stand for, which are taken out of `settings`."""
+    given = {name: settings.pop(name) for name in ("clients", "rate", "depth", "slo_ttft", "slo_tpot")}
+    keys = {
+        name: value[0] if len(value) == 1 else list(value)
+        for name in ("clients", "rate", "depth")
+        if (value := given[name]) is not None
+    }
+    slo = {f"{name}_ms": given[f"slo_{name}"] for name in ("ttft", "tpot") if given[f"slo_{name}"] is not None}
+    if slo and not keys:
+        raise UsageError("--slo-ttft, --slo-tpot: there is no load", fix="add --clients 1,2,4,8 or --rate 1")
+    return {**keys, **({"slo": slo} if slo else {})}
 
 
 def draft_option(text: str) -> Callable[[_F], _F]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Described:
     """N-grams of the text as well, at the longest of the draft lengths."""
     prompts: Sequence[str] = ()
     """Files; of text files every line is a prompt."""
+    load: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Keys of `load`; none: one request after the other."""
 
     def keys(self, folder: Path = Path()) -> dict[str, Any]:
         """The keys of a file that lies in `folder`."""
@@ -48,6 +50,8 @@ class Described:
         keys["arms"] = arms
         if self.prompts:
             keys["workloads"] = [file_workload([_from(folder, it) for it in self.prompts])]
+        if self.load:
+            keys["load"] = dict(self.load)
         return keys
 
 

@@ -10,7 +10,6 @@ anything of this happens (`experiment_file`).
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
@@ -24,6 +23,7 @@ from pydantic import (
 from specmeter.engines.kinds import KV_FIELDS, kind_of, own_options, unknown_method
 from specmeter.engines.llama_cpp.devices import any_remote
 from specmeter.errors import ExperimentError
+from specmeter.experiments.arm_ids import arm_id, id_under
 from specmeter.experiments.defaults import completed
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (
@@ -40,7 +40,6 @@ from specmeter.experiments.spec import (
     split_methods,
 )
 from specmeter.record import (
-    PARAMETERS,
     PLAIN,
     Address,
     Arm,
@@ -70,9 +69,6 @@ Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
 DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
 """Settings without influence on plain decoding: arms that differ only in these share a baseline. (Remote machines have
 none where the target stays here; where it does not, its baseline goes to the same.)"""
-
-MOST_SLOTS = 64
-"""Slots of a server, as `engine.slots` has it; more clients wait for one another."""
 
 REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
@@ -299,11 +295,11 @@ class Experiment(Record):
                 "refused_draft": "refuse" if choice["draft"] is None else spec.refused_draft,
                 "workloads": tuple(name for name in as_tuple(spec.workloads) if name is not None),
                 "role": _role(methods, spec.baseline),
-                "baseline_id": None if spec.baseline is None else _under(f"{choice['target']}/{spec.baseline}", load),
+                "baseline_id": None if spec.baseline is None else id_under(f"{choice['target']}/{spec.baseline}", load),
                 "load": load,
             }
             arm = _checked_arm(index, {**fields, "id": "-"})
-            own_id = arm_id(arm, usual) if spec.name is None else _under(f"{arm.target}/{spec.name}", load)
+            own_id = arm_id(arm, usual) if spec.name is None else id_under(f"{arm.target}/{spec.name}", load)
             arm = arm.model_copy(update={"id": own_id})
             if any(rule.matches(arm) for rule in self.exclude):
                 continue
@@ -318,7 +314,7 @@ class Experiment(Record):
         if load is None or self.load is None:
             return settings
         changed = own.model_fields_set if own is not None else frozenset[str]()
-        slots = self.load.slots or min(load.clients or OPEN_SLOTS, MOST_SLOTS)
+        slots = self.load.slots or load.clients or OPEN_SLOTS
         if own is not None and "slots" in changed:
             slots = own.slots
         context = settings.context if "context" in changed else settings.context * slots
@@ -460,37 +456,6 @@ def _refuse_other_baselines(arms: Mapping[str, Arm], named: Collection[str]) -> 
             raise ExperimentError(
                 f"{arm.id}: its baseline {baseline.id} {what}", fix="name a plain arm that has no baseline of its own"
             )
-
-
-def arm_id(arm: Arm, defaults: EngineSettings) -> str:
-    """A readable id: target, methods, draft, then whatever differs from the experiment's settings."""
-    parts = [arm.target, "+".join(arm.methods)]
-    if arm.draft:
-        parts.append(arm.draft)
-    for name, prefix in PARAMETERS.items():
-        number: float | None = getattr(arm, name)
-        if number is not None:
-            parts.append(f"{prefix}{number:g}")
-    parts += [name for name in (arm.policy, arm.rule) if name is not None]
-    if arm.synthetic_rates:
-        parts.append("synthetic-" + "-".join(f"{rate:g}" for rate in arm.synthetic_rates))
-    known, usual = _by_name(arm.engine), _by_name(defaults)
-    for name, value in known.items():
-        if name not in usual or value != usual[name]:
-            shown = ",".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(value)
-            parts.append(f"{name}={re.sub(r'[^A-Za-z0-9._,+-]', '_', shown)}")
-    return _under("/".join(parts), arm.load)
-
-
-def _under(name: str, load: Load | None) -> str:
-    """The id of an arm under a load."""
-    return name if load is None else f"{name}/{load.label}"
-
-
-def _by_name(settings: EngineSettings) -> dict[str, object]:
-    """Settings by name, the engine's own options among them."""
-    named = {name: getattr(settings, name) for name in EngineSettings.model_fields if name != "options"}
-    return named | settings.options
 
 
 def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:

@@ -203,6 +203,8 @@ class Slo(Record):
 Clients = Annotated[int, Field(ge=1, le=10_000)]
 ArrivalRate = Annotated[float, Field(gt=0, le=100_000)]
 Depth = Annotated[int, Field(ge=0, le=16_777_216)]
+MOST_SLOTS = 64
+"""Slots of a server, as `engine.slots` has it."""
 OPEN_SLOTS = 8
 """Slots for requests that arrive by a rate, unless `load.slots` says otherwise."""
 
@@ -232,6 +234,16 @@ class LoadSpec(Record):
         if len(set(as_tuple(value))) < len(as_tuple(value)):
             raise ValueError("the same value is listed twice")
         return value
+
+    @model_validator(mode="after")
+    def _room_for_all(self) -> LoadSpec:
+        most = max(as_tuple(self.clients), default=0)
+        if self.slots is None and most > MOST_SLOTS:
+            raise ValueError(
+                f"clients: {most} clients share {MOST_SLOTS} slots at most, and {most - MOST_SLOTS} requests would "
+                f"queue at any time; write slots: {MOST_SLOTS} to measure that"
+            )
+        return self
 
     def loads(self) -> tuple[Load, ...]:
         """Every load, in the order of the file."""

@@ -2,7 +2,8 @@
 
 Time is estimated as for a machine whose decoding is bound by memory: tokens per second = bandwidth / bytes read per
 token, with a bandwidth measured in a tenth of a second now. Speculation is taken to change nothing, since that is
-what the run is to find out. It is good to a factor of two or three; a run replaces it by what it measures.
+what the run is to find out, and requests at once to take as long as one after the other. It is good to a factor of two
+or three; a run replaces it by what it measures.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from specmeter.engines.kinds import check_arm, kind_of, own_options
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
 from specmeter.record import Arm, Record
-from specmeter.text import size
+from specmeter.text import counted, size
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
@@ -161,7 +162,12 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
         disk_free_bytes=_disk_free(),
         bandwidth_bytes_per_s=bandwidth,
         seconds=_seconds(experiment, plans, models, sessions, bandwidth),
-        warnings=(*_silent(experiment, arms, counts), *swapped(arms, models), *too_few(experiment, arms)),
+        warnings=(
+            *_silent(experiment, arms, counts),
+            *swapped(arms, models),
+            *queueing(arms),
+            *too_few(experiment, arms),
+        ),
     )
 
 
@@ -172,6 +178,17 @@ def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:
             mine, theirs = models[draft].size_bytes, models[target].size_bytes
             if mine is not None and theirs is not None and mine > theirs:
                 yield f"the draft {draft} ({size(mine)}) is larger than its target {target} ({size(theirs)}); swapped?"
+
+
+def queueing(arms: Sequence[Arm]) -> Iterator[str]:
+    """Closed loops with more clients than slots."""
+    crowded = {(arm.load.clients, arm.engine.slots) for arm in arms if arm.load is not None and arm.load.clients}
+    for clients, slots in sorted(crowded):
+        if clients > slots:
+            yield (
+                f"{clients} clients share {counted(slots, 'slot')}: {counted(clients - slots, 'request')} would queue "
+                "at any time, and times to the first token include that"
+            )
 
 
 def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
@@ -205,10 +222,12 @@ def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, in
 
 def _in_a_block(experiment: Experiment, arm: Arm, counts: Mapping[str, int]) -> Iterator[tuple[int, int]]:
     """(requests, most tokens of each) of an arm in each block, workload by workload."""
+    prompts = sum(counts[spec.name] for spec in experiment.workloads if not arm.workloads or spec.name in arm.workloads)
+    passes = 1 if arm.load is None else -(-arm.load.requests // max(1, prompts))
     for spec in experiment.workloads:
         if not arm.workloads or spec.name in arm.workloads:
             turn = spec.baseline_per_block if arm.role == "baseline" else None
-            yield (counts[spec.name] if turn is None else turn), most_tokens(experiment, spec)
+            yield passes * (counts[spec.name] if turn is None else turn), most_tokens(experiment, spec)
 
 
 def read_bandwidth(size_bytes: int = 128_000_000) -> float:
@@ -308,7 +327,7 @@ def _memory(arm: Arm, models: dict[str, ModelNeed]) -> int | None:
             size = models[name].size_bytes
             if size is None:
                 return None
-            total += size + models[name].kv_bytes
+            total += size + models[name].kv_bytes * (1 if arm.load is None else arm.engine.slots)
     return total
 
 
@@ -325,6 +344,8 @@ def _seconds(
         starts = plan.requests if experiment.design.session == "request" else passes
         per_request = plan.tokens / max(1, plan.requests)
         tokens = plan.tokens + warm * starts * per_request
-        total += tokens * need.bytes_per_token / bandwidth
+        decoding = tokens * need.bytes_per_token / bandwidth
+        rate = None if plan.arm.load is None else plan.arm.load.rate
+        total += decoding if rate is None else max(decoding, plan.requests / rate)
         total += starts * need.size_bytes / bandwidth
     return total
