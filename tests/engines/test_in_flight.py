@@ -19,8 +19,17 @@ TWO = {"slots": 2, "context": 2048}
 DRAFTS = arm(methods=("draft-simple",), draft="d", gamma=4, engine=TWO)
 
 
-@pytest.fixture(params=["embedded", pytest.param("native", marks=pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE))])
+ON_NATIVE = pytest.param("native", marks=pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE))
+
+
+@pytest.fixture(params=["embedded", ON_NATIVE])
 def server(request: pytest.FixtureRequest) -> Engine:
+    return load_engine(request.param)
+
+
+@pytest.fixture(params=["embedded", ON_NATIVE, "libllama"])
+def several(request: pytest.FixtureRequest) -> Engine:
+    """What takes several requests at once."""
     return load_engine(request.param)
 
 
@@ -57,16 +66,16 @@ def test_two_replies_overlap_and_say_what_each_says_alone(server: Engine, tmp_pa
     assert again.counters["spec_decode_num_draft_tokens_total"] == again.timings.draft_n
 
 
-def test_more_than_there_is_room_for_wait_their_turn(server: Engine, tmp_path: Path) -> None:
-    with server.start(launch(tmp_path, arm(engine=TWO))) as session:
+def test_more_than_there_is_room_for_wait_their_turn(several: Engine, tmp_path: Path) -> None:
+    with several.start(launch(tmp_path, arm(engine=TWO))) as session:
         tickets = [session.submit(prompt(), greedy(tokens)) for tokens in (5, 6, 7, 8, 9)]
         replies = collected(session)
         assert [replies[ticket].timings.predicted_n for ticket in tickets] == [5, 6, 7, 8, 9]
         assert session.collect() is None
 
 
-def test_a_request_that_fails_fails_alone(server: Engine, tmp_path: Path) -> None:
-    with server.start(launch(tmp_path, arm(engine=TWO))) as session:
+def test_a_request_that_fails_fails_alone(several: Engine, tmp_path: Path) -> None:
+    with several.start(launch(tmp_path, arm(engine=TWO))) as session:
         good, bad, odd = (session.submit(prompt(text), greedy(20)) for text in (TEXT, TEXT * 200, "\ud800"))
         ended = {it.ticket: it.result for it in iter(session.collect, None)}
     assert isinstance(ended[good], Reply)

@@ -200,7 +200,13 @@ def test_where_it_crosses() -> None:
 
 
 def test_a_loss_that_is_not_shown_leaves_the_interval_open() -> None:
-    (found,) = crossing({4: (1.8, 1.4, 1.1, 0.99)}, noise=0.04)
+    spread = (0.9, 0.95, 1.0, 1.05, 1.1, 0.9)  # at 8 clients a little below 1, and not surely
+    rates: dict[str, list[float]] = {}
+    for count, of in zip(CLIENTS, (1.8, 1.4, 1.1, 1.0), strict=True):
+        rates[f"t/none/c{count}"] = [10.0 * count] * 6
+        rates[f"t/draft-simple/small/g4/c{count}"] = [10.0 * count * of * (1 + (x - 1) / 5 * count / 2) for x in spread]
+    cells = table(rates)
+    (found,) = crossovers(summarize((), arms(4), cells=cells), arms(4), cells)
     assert (found.course, found.open_low, found.open_high) == ("stops", False, True)
     assert found.clients is not None
     assert found.clients.high == 8

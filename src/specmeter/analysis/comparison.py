@@ -13,6 +13,8 @@ The intervals of one pair of runs hold for all of its arms together (Bonferroni)
 at all of them. Intervals over the blocks of a single invocation carry the noise within it and not that from day to day:
 a real difference of two days is found as surely as one of two builds.
 
+An arm under load is compared by its cells, as its speedup is made of them: where both runs gave it the same texts.
+
 A request that two runs share, with the same start and the same times to the last digit, was measured once: one run is a
 copy of the other (or a mock with a virtual clock was asked twice). A copy is not compared with itself; that nothing
 differs would say nothing.
@@ -20,6 +22,7 @@ differs would say nothing.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -30,13 +33,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import numpy as np
 from pydantic import Field
 
+from specmeter.analysis.load.crossover import Crossover
+from specmeter.analysis.load.summary import served
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.analysis.request_table import BlockKey
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import student_geometric
 from specmeter.numbers.gaps import additive
 from specmeter.numbers.stats import ratio_of_groups
-from specmeter.record import Arm, EngineIdentity, Estimate, Host, Record, Verdict
+from specmeter.record import Arm, EngineIdentity, Estimate, Host, Load, Record, Verdict
 from specmeter.store import RunStore
 from specmeter.verdicts import worst
 
@@ -47,7 +52,7 @@ Measure = Literal["rate", "speedup"]
 Conclusion = Literal["regression", "slower", "faster", "same", "no regression", "undecided", "invalid", "same data"]
 
 Units = Literal["blocks", "invocations"]
-Rates = dict[BlockKey, dict[str, tuple[int, float]]]
+Rates = dict[BlockKey, dict[str, tuple[float, float]]]
 """Cell -> prompt id -> (tokens after the first, decode ms)."""
 
 
@@ -100,6 +105,10 @@ class RunComparison(Record):
     """Requests that are in both runs, to the last digit: measured once."""
     asked: Annotated[tuple[Arm, ...], Field(exclude=True)] = ()
     """What the arms of the reference are, for those who name them."""
+    reference_crossovers: tuple[Crossover, ...] = ()
+    """Up to how many clients speculation pays in the reference, where it was measured with several."""
+    other_crossovers: tuple[Crossover, ...] = ()
+    """The same of the other run."""
     same_data: bool = False
     """All that could be compared was measured once: the runs hold the same data."""
 
@@ -140,6 +149,7 @@ def read_side(folder: Path) -> Side:
     report = read_run(folder)
     rates: dict[str, Rates] = {}
     prompts: dict[str, str] = {}
+    loads = {arm.id: arm.load for arm in report.arms if arm.load is not None}
     requests: dict[str, set[tuple[object, ...]]] = {}
     with RunStore.open(folder, readonly=True) as store:
         for row in store.rows():
@@ -158,6 +168,7 @@ def read_side(folder: Path) -> Side:
         for arm in report.arms:
             if arm.role == "baseline" and arm.id in rates:
                 rates[arm.id] = _completed(rates[arm.id])
+    rates |= _of_cells(report, loads, requests, prompts)
     generation = asked.get("generation", {})
     return Side(
         name=folder.resolve().name,
@@ -169,6 +180,25 @@ def read_side(folder: Path) -> Side:
         engine=engine,
         generation=generation,
     )
+
+
+def _of_cells(
+    report: RunReport,
+    loads: Mapping[str, Load],
+    requests: Mapping[str, set[tuple[object, ...]]],
+    prompts: dict[str, str],
+) -> dict[str, Rates]:
+    """What cells under load served, as if all texts of a cell were one prompt: its name, which is added to `prompts`,
+    is the same for runs that gave an arm the same texts."""
+    found: dict[str, Rates] = {}
+    for arm_id, load in loads.items():
+        texts = sorted({str(one[0]) for one in requests.get(arm_id, ())})
+        name = f"cell {hashlib.sha256(' '.join(texts).encode()).hexdigest()}"
+        prompts[name] = name
+        served_by = served(load)
+        pools = {key: served_by(cell.figures) for key, cell in report.cells.counting(arm_id).items()}
+        found[arm_id] = {key: {name: (pool.tokens, pool.ms)} for key, pool in pools.items() if pool.tokens > 0}
+    return found
 
 
 def _completed(rates: Rates) -> Rates:
@@ -236,6 +266,8 @@ def compare_runs(
         only_reference=tuple(arm_id for arm_id in mine if arm_id not in theirs),
         only_other=tuple(arm_id for arm_id in theirs if arm_id not in mine),
         shared_requests=once,
+        reference_crossovers=reference.report.crossovers,
+        other_crossovers=other.report.crossovers,
         same_data=same_data,
         asked=reference.report.arms,
     )
@@ -338,7 +370,7 @@ def _logs(
     return np.array([value for values in units.values() for value in values], dtype=np.float64)
 
 
-def _log_rate(cell: Mapping[str, tuple[int, float]], prompts: frozenset[str]) -> float:
+def _log_rate(cell: Mapping[str, tuple[float, float]], prompts: frozenset[str]) -> float:
     tokens = sum(cell[prompt][0] for prompt in prompts)
     ms = sum(cell[prompt][1] for prompt in prompts)
     return math.log(1000 * tokens / ms)

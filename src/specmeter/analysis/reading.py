@@ -9,6 +9,9 @@ from pathlib import Path
 
 from specmeter.analysis.answer import Answer, answers
 from specmeter.analysis.consumption import energies_of
+from specmeter.analysis.load.crossover import Crossover, crossovers
+from specmeter.analysis.load.reading import measured_cells
+from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.prediction.outcomes import PredictionOutcome, outcomes
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
@@ -35,7 +38,7 @@ class RunReport:
     summary: RunSummary
     """Without the speedups of arms whose verdict is invalid."""
     answers: tuple[Answer, ...]
-    """One per target, then one per kind of text on which other arms compete."""
+    """One per target and load, then one per kind of text on which other arms compete."""
     certificate: Certificate | None
     """None for a run that was not checked, because it is running or was interrupted."""
     certificate_sha256: str | None
@@ -50,6 +53,10 @@ class RunReport:
     """What was expected of each arm before it was measured, beside what was found."""
     commands: dict[str, tuple[str, ...]]
     """Arm that was measured -> the command that serves with it, where the engine says one (`text.pasted` quotes it)."""
+    cells: LoadTable
+    """What was measured under load, cell by cell; nothing where requests came one after the other."""
+    crossovers: tuple[Crossover, ...]
+    """For each target that was measured with several numbers of clients: up to how many speculation pays."""
 
     @property
     def invalid(self) -> frozenset[str]:
@@ -70,13 +77,13 @@ class RunReport:
                 return list(reversed(found.values()))
         return []
 
-    def headline(self, arm_id: str) -> Verdict | None:
-        """The verdict that stands beside an answer: the arm's, or that of a finding about the whole run if it is worse;
-        None where the run is not checked."""
+    def headline(self, *arm_ids: str) -> Verdict | None:
+        """The verdict that stands beside an answer: the worst of its arms', or that of a finding about the whole run if
+        it is worse; None where the run is not checked."""
         if self.certificate is None:
             return None
         found: list[Verdict] = [VERDICTS[it.severity] for it in self.findings if it.arm_id is None]
-        return worst([*found, self.certificate.arms.get(arm_id, "invalid")])
+        return worst([*found, *(self.certificate.arms.get(arm_id, "invalid") for arm_id in arm_ids)])
 
 
 def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
@@ -86,6 +93,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         timing_only = {model.name for model in models if model.timing_only}
         certificate, findings = certified(store)
         energies = energies_of(store)
+        cells = LoadTable(measured_cells(store))
         measured = summarize(
             store.rows(),
             arms,
@@ -93,6 +101,8 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             planned=store.planned(),
             by_prompt=by_prompt,
             energies=energies,
+            cells=cells,
+            repeats={prompt.id: prompt.of for prompt in store.prompts() if prompt.of},
         )
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
@@ -117,6 +127,8 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             },
             predictions=outcomes(store.predictions(), summary),
             commands=_commands(store, arms, models),
+            cells=cells,
+            crossovers=crossovers(summary, arms, cells),
         )
 
 

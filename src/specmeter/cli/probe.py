@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     help="Tokens in the context beforehand. Default: 128; with a server 256.",
 )
 @click.option("--repeats", type=click.IntRange(1, 1000), help="Rounds over all n. Default: 9; with a server 6.")
+@click.option(
+    "--batch",
+    metavar="B,B..M",
+    help="Measure T(b, n) too, forwards over b sequences of n tokens each, such as 1,2,4,8,16,32.",
+)
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: all physical cores.")
 @click.option("--gpu-layers", type=click.IntRange(0, 100_000), help="Layers to offload. Default: the engine decides.")
 @click.option("--binary", metavar="FILE", help="A native llama-server, with --source server.")
@@ -57,6 +62,7 @@ def command(
     tokens: str | None,
     depth: int | None,
     repeats: int | None,
+    batch: str | None,
     threads: int | None,
     gpu_layers: int | None,
     binary: str | None,
@@ -73,12 +79,16 @@ def command(
     models fit, and the acceptance at which a draft pays; it is kept for predictions. For an MoE target the experts that
     consecutive tokens choose are recorded as well. TARGET and --draft are model references (see `specmeter models`).
 
+    With --batch, forwards over several sequences are timed as well: what verification costs while other requests share
+    the machine. Their n are those of --tokens, else 1,2,3,5,9; shapes of more than 512 tokens are left out.
+
     With --routing no curve is timed. The experts of every token and layer are kept in a file (one or two bytes each);
     their unions, overlap, balance and speed are shown beside those of random tokens, which is what llama-bench decodes.
 
     \b
     Examples:
       specmeter probe bench:dense-400m --draft bench:draft-small
+      specmeter probe bench:moe-400m --batch 1,2,4,8
       specmeter probe qwen3-30b-a3b.gguf --tokens 1..9,17,33 --depth 1024
       specmeter probe model.gguf --source server --binary ~/llama.cpp/build/bin/llama-server
       specmeter probe bench:moe-400m --routing --text my-prompts.txt
@@ -91,13 +101,16 @@ def command(
     from specmeter.errors import UsageError
     from specmeter.host import read_host
     from specmeter.probe import make
+    from specmeter.probe.batches import MOST_SEQUENCES
+    from specmeter.probe.sweep import MOST_TOKENS
     from specmeter.record import EngineSettings
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.probe import print_probe, print_routing
     from specmeter.show.terminal.progress import part_progress
 
     text = None if text_file is None else make.read_text(text_file)
-    counts = parse_tokens(tokens) if tokens is not None else ()
+    counts = parse_numbers(tokens, "--tokens", MOST_TOKENS) if tokens is not None else ()
+    sequences = parse_numbers(batch, "--batch", MOST_SEQUENCES) if batch is not None else ()
     settings = EngineSettings(threads=threads, gpu_layers=gpu_layers, draft_gpu_layers=gpu_layers if draft else None)
     screen = errors()
     host = read_host()
@@ -105,7 +118,13 @@ def command(
         busy = ", ".join(host.busy_processes)
         screen.say(f"warning: other programs are busy: {busy}; measured times will be too long", wrap=False)
     if routing:
-        for flag, given in (("--draft", draft), ("--tokens", tokens), ("--binary", binary), ("--repeats", repeats)):
+        for flag, given in (
+            ("--draft", draft),
+            ("--tokens", tokens),
+            ("--binary", binary),
+            ("--repeats", repeats),
+            ("--batch", batch),
+        ):
             if given is not None:
                 raise UsageError(
                     f"{flag} is for timing; it cannot be combined with --routing", fix=f"leave out {flag} or --routing"
@@ -129,6 +148,7 @@ def command(
         settings=settings,
         text=text,
         binary=binary,
+        batches=sequences,
     )
     with part_progress(screen) as progress:
         probe = make.make_probe(request, host, progress)
@@ -137,25 +157,25 @@ def command(
         screen.say(
             f"left out: n = {shown}; no draft of that length was verified whole; use --source libllama", wrap=False
         )
+    if sequences and (large := [b for b in sequences if b not in {point.sequences for point in probe.batches}]):
+        shown = ", ".join(map(str, large))
+        screen.say(f"left out: b = {shown}; more tokens than llama.cpp computes at once", wrap=False)
     print_probe(probe, save_probe(probe, out), as_json=as_json)
 
 
-def parse_tokens(given: str) -> tuple[int, ...]:
-    """`1..9,17,33` as numbers, ascending. Raises `UsageError` for anything else."""
+def parse_numbers(given: str, flag: str, most: int) -> tuple[int, ...]:
+    """`1..9,17,33` as numbers up to `most`, ascending. Raises `UsageError`, naming the flag, for anything else."""
     from specmeter.errors import UsageError
-    from specmeter.probe.sweep import MOST_TOKENS
 
     found: set[int] = set()
     for part in given.split(",") if len(given) <= 1000 else [given]:
         first, dots, last = part.strip().partition("..")
         ends = (first, last if dots else first)
         if not all(end.isascii() and end.isdecimal() and len(end) <= 6 for end in ends):
-            raise UsageError(
-                f"--tokens {part.strip()[:40]!r}: not a number of tokens or a range", fix="write 1..9,17,33"
-            )
+            raise UsageError(f"{flag} {part.strip()[:40]!r}: not a number or a range", fix="write 1..9,17,33")
         low, high = map(int, ends)
-        if not 1 <= low <= high <= MOST_TOKENS:
-            raise UsageError(f"--tokens {part.strip()}: not within 1..{MOST_TOKENS}, ascending", fix="write 1..9,17,33")
+        if not 1 <= low <= high <= most:
+            raise UsageError(f"{flag} {part.strip()}: not within 1..{most}, ascending", fix="write 1..9,17,33")
         found.update(range(low, high + 1))
     return tuple(sorted(found))
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specmeter.record import EngineIdentity, EngineSettings, Estimate, ExpertUnion, Host, ModelIdentity, Record
+from specmeter.record import (
+    BatchPoint,
+    EngineIdentity,
+    EngineSettings,
+    Estimate,
+    ExpertUnion,
+    Host,
+    ModelIdentity,
+    Record,
+)
 from specmeter.theory.curves import CostCurve
 
 
@@ -40,3 +49,7 @@ class Probe(Record):
     """Share of the machine that other programs took while it was measured, sampled about once a second; see `gate`."""
     union: ExpertUnion | None = None
     """None for dense targets, and where routing could not be read."""
+    batches: tuple[BatchPoint, ...] = ()
+    """T(b, n), ascending in b and then in n; empty where it was not asked for."""
+    kv_unified: bool | None = None
+    """Whether the sequences of `batches` lay in one memory, or in a stream each; None without `batches`."""

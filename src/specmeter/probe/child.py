@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from specmeter.engines.apart import Heard, read_result, run_apart, serve
+from specmeter.probe.batches import BatchSamples, BatchSweep, sweep_batches
 from specmeter.probe.routing import (
     ContinuationsOrder,
     RoutingOrder,
@@ -22,8 +23,8 @@ SAMPLES, ROUTING = "samples.json", "routing.npz"
 
 
 class _Order(Record):
-    job: Literal["sweep", "routing"]
-    order: Sweep | RoutingOrder | ContinuationsOrder
+    job: Literal["sweep", "batches", "routing"]
+    order: Sweep | BatchSweep | RoutingOrder | ContinuationsOrder
 
 
 def measure_sweep(
@@ -38,6 +39,17 @@ def measure_sweep(
     """
     run_apart(__name__, _Order(job="sweep", order=order), folder, lambda parts, _: done(parts), started=started)
     return Samples.model_validate_json(read_result(folder / SAMPLES))
+
+
+def measure_batches(
+    order: BatchSweep,
+    folder: Path,
+    done: Callable[[int], None],
+    started: Callable[[Sequence[int]], None] | None = None,
+) -> BatchSamples:
+    """`sweep_batches` in a child, as `measure_sweep`. Raises what `sweep_batches` raises."""
+    run_apart(__name__, _Order(job="batches", order=order), folder, lambda parts, _: done(parts), started=started)
+    return BatchSamples.model_validate_json(read_result(folder / SAMPLES))
 
 
 def read_apart(
@@ -64,6 +76,8 @@ def _carry_out(given: str, folder: Path, heard: Heard) -> None:
 
     if isinstance(order, Sweep):
         (folder / SAMPLES).write_text(sweep(order, done).model_dump_json(), encoding="utf-8")
+    elif isinstance(order, BatchSweep):
+        (folder / SAMPLES).write_text(sweep_batches(order, done).model_dump_json(), encoding="utf-8")
     else:
         read = read_routing(order, done) if isinstance(order, RoutingOrder) else read_continuations(order, done)
         save_routing(read, folder / ROUTING)

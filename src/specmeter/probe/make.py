@@ -19,8 +19,10 @@ from specmeter.text import size
 from specmeter.theory.curves import CostCurve, CostPoint
 
 if TYPE_CHECKING:
+    from specmeter.probe.batches import BatchSamples
     from specmeter.probe.routing import Routing
-    from specmeter.record import EngineIdentity, Estimate, ExpertUnion, Host
+    from specmeter.probe.sweep import Sweep
+    from specmeter.record import BatchPoint, EngineIdentity, Estimate, ExpertUnion, Host
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is measured, parts done, parts in all)."""
@@ -56,6 +58,8 @@ class ProbeSpec:
     """None: text that comes with specmeter, of the kind that the target was made for."""
     binary: str | None = None
     """A native `llama-server` for the source `server`; None: the embedded one."""
+    batches: Sequence[int] = ()
+    """b of T(b, n), which is measured beside T(n); empty: not at all. With `tokens`, or `batches.TOKENS`."""
 
 
 def make_probe(spec: ProbeSpec, host: Host, progress: Progress) -> Probe:
@@ -86,6 +90,8 @@ def make_probe(spec: ProbeSpec, host: Host, progress: Progress) -> Probe:
         plain_rounds_ms=tuple(found.target_ms.get(1, ())),
         other_cpu_percent=tuple(found.other_cpu_percent),
         union=found.union,
+        batches=found.batches,
+        kv_unified=found.kv_unified,
     )
 
 
@@ -185,12 +191,15 @@ class _Found:
     other_cpu_percent: Sequence[float]
     overhead_ms: Estimate | None = None
     union: ExpertUnion | None = None
+    batches: tuple[BatchPoint, ...] = ()
+    kv_unified: bool | None = None
 
 
 def _direct(
     spec: ProbeSpec, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
 ) -> _Found:
     from specmeter.engines.libllama.engine import LibllamaEngine
+    from specmeter.probe.batches import batch_points
     from specmeter.probe.child import measure_sweep
     from specmeter.probe.routing import summarize
     from specmeter.probe.sweep import Sweep
@@ -216,12 +225,45 @@ def _direct(
             progress("forwards", parts, rounds + 1)
 
         samples = measure_sweep(order, Path(folder), done, sampler.watch)
+        together = _together(spec, order, progress, sampler) if spec.batches else None
     others = [loads.get().other_cpu_percent for _ in range(loads.qsize())]
-    union = None
+    routing = None
     if spec.target.header and spec.target.header.experts:
-        union = summarize(read_experts(spec.target, settings, text, UNION_TOKENS, progress)).union
-    overhead = median_estimate(samples.overhead_ms, unit="ms", of="rounds")
-    return _Found(engine, samples.target_ms, samples.draft_ms, depth, "rounds", others, overhead, union)
+        routing = read_experts(spec.target, settings, text, UNION_TOKENS, progress)
+    return _Found(
+        engine,
+        samples.target_ms,
+        samples.draft_ms,
+        depth,
+        "rounds",
+        others,
+        overhead_ms=median_estimate(samples.overhead_ms, unit="ms", of="rounds"),
+        union=summarize(routing).union if routing else None,
+        batches=batch_points(together, depth, routing) if together else (),
+        kv_unified=together.unified if together else None,
+    )
+
+
+def _together(spec: ProbeSpec, order: Sweep, progress: Progress, sampler: TelemetrySampler) -> BatchSamples:
+    """T(b, n) of the same text, with the settings of `order`."""
+    from specmeter.probe.batches import TOKENS as FEW
+    from specmeter.probe.batches import BatchSweep
+    from specmeter.probe.child import measure_batches
+
+    batches = BatchSweep(
+        target=order.target,
+        settings=order.settings,
+        sequences=tuple(sorted({1, *spec.batches})),
+        tokens=tuple(sorted({1, *(spec.tokens or FEW)})),
+        depth=order.depth,
+        rounds=order.rounds,
+        seed=order.seed,
+        text=order.text,
+    )
+    with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
+        return measure_batches(
+            batches, Path(folder), lambda parts: progress("batches", parts, order.rounds + 1), sampler.watch
+        )
 
 
 def _through_server(
@@ -230,6 +272,8 @@ def _through_server(
     from specmeter.engines import load_engine
     from specmeter.probe.served import measure_served, sessions_per_round
 
+    if spec.batches:
+        raise UsageError("--batch needs --source libllama", fix="leave --source server out")
     engine = load_engine("embedded" if spec.binary is None else "native", binary=spec.binary)
     text = spec.text if spec.text is not None else text_for(spec.target)
     settings = settings.model_copy(update={"stream_tokens": False})  # its work would count as that of forwards

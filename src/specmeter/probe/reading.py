@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
+from specmeter.numbers.estimates import exceeds
+from specmeter.text import estimated
 from specmeter.theory.cost import break_even_alpha, step_cost
 from specmeter.theory.experts import fit_union
 from specmeter.theory.fitting import CostFit, compare_fits
+from specmeter.theory.surface_fits import SurfaceFit, fit_surface
+from specmeter.theory.surfaces import CostSurface
 
 if TYPE_CHECKING:
     from specmeter.probe import Probe
@@ -48,13 +52,25 @@ def fits(probe: Probe) -> tuple[CostFit, ...]:
         return ()
 
 
+def surface(probe: Probe) -> CostSurface | None:
+    """T(b, n); None where it was not measured."""
+    return CostSurface.of(probe.batches) if probe.batches else None
+
+
+def surface_fits(probe: Probe) -> tuple[SurfaceFit, ...]:
+    """Models of T(b, n), best first; empty where there are too few points to compare any."""
+    header = probe.target.header
+    experts, used = (header.experts, header.experts_used) if header is not None else (0, 0)
+    return fit_surface(probe.batches, experts, used)
+
+
 def union_model(union: ExpertUnion) -> Callable[[Floats], float | Floats]:
     """U(n) as a function: the overlap model `draws`, fitted to the measured unions."""
     n = [float(point.tokens) for point in union.points]
     return fit_union(n, [point.union.point for point in union.points], union.experts, union.used).union
 
 
-def told_apart(models: tuple[CostFit, ...]) -> bool:
+def told_apart(models: Sequence[CostFit | SurfaceFit]) -> bool:
     """Whether the best model is better than the next by more than noise."""
     return len(models) < 2 or models[1].aicc - models[0].aicc > _NO_DIFFERENCE
 
@@ -74,6 +90,29 @@ def break_even(probe: Probe, gamma: int | None = None) -> BreakEven | None:
     tokens = step_cost(chosen, relative, draft_cost=draft / plain, rest=rest / plain)
     alpha = break_even_alpha(chosen, relative, draft_cost=draft / plain, rest=rest / plain)
     return BreakEven(chosen, verification, tokens, alpha if alpha <= 1 else None, probe.draft_ms is not None)
+
+
+def batch_sentence(found: CostSurface) -> str:
+    """What sharing the machine does to verification, in plain words."""
+    ends = [(b, curve) for b, curve in found.curves if len(curve.points) > 1]
+    if len(ends) < 2:
+        return "Too few shapes were measured to say what sharing the machine does to verification."
+    (few, first), (many, last) = ends[0], ends[-1]
+    shared = sorted({point.tokens for point in first.points} & {point.tokens for point in last.points} - {1})
+    if not shared:
+        return "Too few shapes were measured to say what sharing the machine does to verification."
+    n = max([each for each in shared if each <= TYPICAL_GAMMA + 1] or shared[:1])
+    costs = [found.verification(b, n - 1) for b in (few, many)]
+    told = [estimated(cost, 2) for cost in costs]
+    change = "more"
+    if not (exceeds(costs[1], costs[0]) or exceeds(costs[0], costs[1])):
+        change = "no different, as far as the intervals tell"
+    elif costs[1].point < costs[0].point:
+        change = "less"
+    return (
+        f"Verifying {n} tokens of each request costs {told[0]} plain forwards with {few} in flight and {told[1]} with "
+        f"{many}: {change} when the machine is shared."
+    )
 
 
 def sentence(probe: Probe) -> str:

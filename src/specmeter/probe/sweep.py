@@ -33,7 +33,7 @@ from specmeter.errors import UsageError
 from specmeter.record import EngineSettings, Record
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Checkpoint, Context
+    from specmeter.engines.libllama.context import Checkpoint, Context, TokenSequence
     from specmeter.engines.libllama.model import Model
 
 MOST_TOKENS = 256
@@ -120,7 +120,7 @@ def _round(
     target: Context, draft: Context | None, ahead: list[int], rng: np.random.Generator, into: _Measured, *, warm: bool
 ) -> None:
     """All n once, in an order of this round's own; with `warm` false nothing is kept."""
-    here = _Place(target)
+    here = Place(target)
     for n in rng.permutation(list(into.target)).tolist():
         ms = _chain(target, ahead, n)
         here.go_back()
@@ -131,7 +131,7 @@ def _round(
         if warm:
             into.overhead.append(overhead)
         return
-    there = _Place(draft)
+    there = Place(draft)
     drafts: dict[int, float] = {}
     for n in rng.permutation(list(into.draft)).tolist():
         if n == 1:
@@ -174,7 +174,7 @@ def _timed(n: int) -> int:
     return 3 if n <= 4 else 2 if n <= 8 else 1
 
 
-def _overhead(here: _Place, target: Context, ahead: list[int], n: int) -> float:
+def _overhead(here: Place, target: Context, ahead: list[int], n: int) -> float:
     """ms that a step over n tokens takes beside its forward: choosing and comparing tokens, going back."""
     from specmeter.engines.libllama.verification import greedy
 
@@ -186,10 +186,10 @@ def _overhead(here: _Place, target: Context, ahead: list[int], n: int) -> float:
     return saving + 1e3 * (time.perf_counter() - started)
 
 
-class _Place:
+class Place:
     """Where a sequence is now, to come back to."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: TokenSequence) -> None:
         self._context = context
         self._length = context.length
         self._checkpoint: Checkpoint | None = None

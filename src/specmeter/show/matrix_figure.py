@@ -6,6 +6,7 @@ interval lies wholly on one side. What cannot be trusted is struck through, what
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ def matrix(document: Document) -> Figure | None:
             continue
         if len(whole) > len(distinct(whole, "row_en")) and len(distinct(cells, "row_en")) > 1:
             panels.append(
-                Panel(f"matrix-{len(panels) + 1}", cells, _drawing(cells, printable(target)), printable(target))
+                Panel(f"matrix-{len(panels) + 1}", cells, _by_length(cells, printable(target)), printable(target))
             )
     return Figure("matrix", tuple(panels)) if panels else None
 
@@ -69,7 +70,7 @@ def _cells(document: Document, target: str) -> list[Datum]:
                 for place, language in enumerate(LANGUAGES)
             }
             cell = {**who(document, arm.arm_id), **of, **heads, "gamma": document.arms[arm.arm_id].gamma}
-            found.append({**cell, **shown(part.speedup, 2), **_colour(part.speedup)})
+            found.append({**cell, **shown(part.speedup, 2), **cell_colour(part.speedup)})
     return found
 
 
@@ -81,7 +82,7 @@ def _row(way: str, kind: str, one: Words, *, alone: bool) -> str:
     return f"{text} · {way}" if kind else way
 
 
-def _colour(speedup: Estimate | None) -> Datum:
+def cell_colour(speedup: Estimate | None) -> Datum:
     """The class of a speedup, and the text of its cell: with an arrow where its interval lies on one side of 1."""
     if speedup is None:
         return {"heat": None, "cell": None}
@@ -116,12 +117,17 @@ def heated(palette: Palette, at: Spec) -> Spec:
     }
 
 
-def _drawing(cells: list[Datum], target: str) -> Draw:
+def _by_length(cells: list[Datum], target: str) -> Draw:
     lengths = sorted({int(cell["gamma"] or 0) for cell in cells})
+    return drawing(cells, target, lambda one: by_length(lengths, one))
+
+
+def drawing(cells: list[Datum], target: str, across: Callable[[Words], Spec]) -> Draw:
+    """The panel of a target from its cells (`row_en`, `cell_colour`, `shown`, ...); `across` encodes the columns."""
 
     def draw(one: Words, palette: Palette) -> Spec:
         row = f"row_{one.language}"
-        x = by_length(lengths, one)
+        x = across(one)
         y = rows(cells, row)
         tips = [
             *tooltip(one, (f"named_{one.language}", "column.arm")),
@@ -154,7 +160,7 @@ def _stroke(x: Spec, y: Spec, palette: Palette, verdict: str, *, up: bool) -> Sp
     first, last = (0.9, 0.1) if up else (0.1, 0.9)
     ends = {
         "x": {**x, "bandPosition": 0.06},
-        "x2": {"field": "gamma", "bandPosition": 0.94},
+        "x2": {"field": x["field"], "bandPosition": 0.94},
         "y": {**y, "bandPosition": first},
         "y2": {"field": y["field"], "bandPosition": last},
     }

@@ -68,10 +68,13 @@ class Names:
         """An arm's name in words."""
         return told(self[arm_id], words)
 
+    def alone(self, arm_id: str) -> Name:
+        """An arm's name without its load, for what is told of one load: `small draft, 4 tokens`."""
+        return self._without_load.get(arm_id) or label(arm_id)
+
     def without_load(self, arm_id: str, words: Words) -> str:
-        """The same without the load, for what is told of one load: `small draft, 4 tokens`."""
-        name = self._without_load.get(arm_id)
-        return self.told(arm_id, words) if name is None else told(name, words)
+        """The same in words."""
+        return told(self.alone(arm_id), words)
 
     def in_full(self, arm_id: str, words: Words) -> str:
         """The same with its target, where there is more than one: `moe: small draft, 4 tokens`."""
@@ -89,7 +92,7 @@ def under_load(name: Name, arm: Arm) -> Name:
 def load_name(load: Load) -> Name:
     """`8 clients`, `0.5 requests/s`, and how deep in the context they begin."""
     if load.clients is None:
-        at: Name = _word("rate", rate=f"{load.rate or 0:g}")
+        at: Name = _word("rate.one" if load.rate == 1 else "rate", rate=f"{load.rate or 0:g}")
     else:
         at = _word("clients.one" if load.clients == 1 else "clients", count=load.clients)
     return _word("also", one=at, other=_word("depth", count=load.depth)) if load.depth else at
@@ -107,9 +110,9 @@ def method(arm: Arm) -> Name:
 
 def _named(arms: Sequence[Arm]) -> dict[str, Name]:
     """Names of all arms of one target, by id, without their loads: those of one load are told from each other."""
-    at_load: dict[Load | None, list[Arm]] = {}
+    at_load: dict[str, list[Arm]] = {}
     for arm in arms:
-        at_load.setdefault(arm.load, []).append(arm)
+        at_load.setdefault(arm.load.label if arm.load else "", []).append(arm)
     return {arm_id: name for among in at_load.values() for arm_id, name in _named_at_load(among).items()}
 
 

@@ -61,8 +61,10 @@ def choices(document: Document) -> dict[str, list[tuple[str, str | Phrase]]]:
 
 
 def lines(document: Document) -> Mapping[str, str | Phrase]:
-    """Arm -> what it shares with arms that differ from it in their draft length alone, for all arms with a length."""
-    arms = [it for it in document.arms.values() if it.gamma is not None and it.speculates and it.role != "control"]
+    """Arm -> what it shares with arms that differ from it in their draft length alone, for all arms with a length;
+    those under load have figures of their own."""
+    every = (it for it in document.arms.values() if it.load is None)
+    arms = [it for it in every if it.gamma is not None and it.speculates and it.role != "control"]
     rest = {arm.id: "/".join(part for part in label(arm.id).split("/") if part != f"g{arm.gamma}") for arm in arms}
     alike = {_way(arm): {rest[it.id] for it in arms if _way(it) == _way(arm)} for arm in arms}
     return {arm.id: method(arm) if len(alike[_way(arm)]) == 1 else rest[arm.id] for arm in arms}

@@ -69,7 +69,7 @@ def run_figures(document: Document) -> dict[str, Figure]:
 def comparison(document: Document) -> Figure | None:
     """Speedup of every arm with its interval, and the way that is left to its ceiling; where a number is false, that it
     is."""
-    compared = [arm for arm in document.run.summary.arms if arm.baseline_id is not None]
+    compared = [arm for arm in document.run.summary.arms if arm.baseline_id is not None and arm.load is None]
     predicted = predictions(document)
     data: list[Datum] = []
     for arm in compared:
@@ -276,7 +276,7 @@ def footprint(document: Document) -> Figure | None:
     found: list[Estimate] = []
     for arm in document.run.summary.arms:
         asked = document.arms[arm.arm_id]
-        if arm.speedup is None or asked.target not in read:
+        if arm.speedup is None or arm.load is not None or asked.target not in read:
             continue
         found.append(arm.speedup)
         series = {f"series_{it}": document.names.told(arm.arm_id, words(it)) for it in LANGUAGES}

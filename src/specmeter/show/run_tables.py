@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmeter.show.load_tables import load_table
 from specmeter.show.names import Names, label
 from specmeter.show.run_arms import filed
 from specmeter.show.run_figures import PARTS
@@ -47,7 +48,7 @@ def _repeated(document: Document) -> Column:
 def all_tables(document: Document) -> dict[str, Table]:
     """Every table of a run by name, those without rows included."""
     makers = (results, controls, kinds, prompts, texts, checks, models, parts, predictions, energy, memory)
-    return {table.name: table for table in (make(document) for make in makers)}
+    return {table.name: table for table in (*(make(document) for make in makers), load_table(document.run))}
 
 
 def results(document: Document) -> Table:
@@ -366,7 +367,8 @@ def _decimal(value: float | None) -> Cell:
 
 
 def brief(report: RunReport, *, by_kind: bool = False) -> list[Table]:
-    """For each target its baseline and what is compared with it; prompts where the report has them."""
+    """For each target and load its baseline and what is compared with it; prompts where the report has them. Under load
+    the rate is that of all clients together."""
     arms = report.summary.arms
     return [
         _brief(report, [base, *(arm for arm in arms if arm.baseline_id == base.arm_id)], by_kind=by_kind)
@@ -387,6 +389,8 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
         empty = (Cell(""),) * (len(joules) + 2)
         is_baseline = arm.role == "baseline"
         cells = _briefly(arm, is_baseline, found)
+        if arm.load is not None:
+            cells = (estimated(arm.load.throughput, 1), *cells[1:])
         rows.append(
             Row(
                 (

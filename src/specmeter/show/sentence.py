@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
-from specmeter.show.names import Names
+from specmeter.show.names import Names, load_name
+from specmeter.show.table import told
 from specmeter.text import bound, brackets
 
 if TYPE_CHECKING:
     from specmeter.analysis.answer import Answer, OfKind
     from specmeter.analysis.comparison import ArmComparison, RunComparison
     from specmeter.analysis.stalls import Stalls
-    from specmeter.record import Estimate
+    from specmeter.record import Estimate, Load
     from specmeter.show.words import Words
 
 _PATIENCE = 200
@@ -27,6 +28,8 @@ GAP = 0.01
 
 def sentence(answer: Answer, words: Words, names: Names = NAMELESS) -> str:
     """Like `dense: 1.93x as fast with small draft, 4 tokens (1.85 to 2.01; 4 blocks of 4 prompts)`."""
+    if answer.load is not None:
+        return _at_load(answer, answer.load, words, names)
     alone, together, equivalence = answer.speedup, answer.speedup_simultaneous, answer.comparison.equivalence
     said = {
         "target": answer.baseline_id.replace("/none", "", 1),
@@ -64,6 +67,34 @@ def sentence(answer: Answer, words: Words, names: Names = NAMELESS) -> str:
     if answer.comparison.conclusion == "not worse" and (equivalence.low or 0.0) <= 1:
         return words("answer.not_worse", **said)
     return words("answer.not_shown", **said, advice=_advice(answer, words))
+
+
+def at_load(answer: Answer, load: Load, words: Words) -> str:
+    """`dense at 4 clients`."""
+    said = told(load_name(load), words)
+    return answer.baseline_id.partition("/")[0] + words("answer.at", load=said, where="")
+
+
+def _at_load(answer: Answer, load: Load, words: Words, names: Names) -> str:
+    """Like `dense at 4 clients: 1.18x the tokens per second of plain decoding with small draft, 4 tokens (...)`."""
+    where = words("answer.where", kind=answer.kind) if answer.kind else ""
+    more = words(f"answer.{'more' if answer.speedup.n > 1 else 'three'}_{answer.unit}s")
+    ratio = f"{answer.speedup.point:.2f}"
+    return words(
+        "answer.idle" if answer.arm_id in answer.idle else f"answer.load.{answer.decision}",
+        target=at_load(answer, load, words),
+        at=where,
+        where=where,
+        method=names.without_load(answer.arm_id, words),
+        speedup=words("answer.of_rate" if load.clients is None else "answer.of_clients", speedup=ratio),
+        rests=_rests(answer, words),
+        failed=answer.failed,
+        tried=answer.tried,
+        units=words(f"headline.{answer.unit}s"),
+        least=words(f"found.{answer.unit}s", count=answer.units_least).strip(),
+        advice=_help(answer, words),
+        more=more,
+    )
 
 
 def _interval(answer: Answer) -> Estimate:
@@ -111,7 +142,7 @@ def details(answer: Answer, words: Words, names: Names = NAMELESS) -> list[str]:
         *([words("detail.by_kind", kinds=_kinds(answer, words, names))] if apart else []),
         *(
             [_with_prompt(gain.with_prompt, among, words), _pooled(answer, words), _prompts(answer, words)]
-            if tells
+            if tells and answer.load is None
             else []
         ),
         *cautions(answer, words, names),
@@ -229,7 +260,7 @@ def _pooled(answer: Answer, words: Words) -> str:
 
 def _prompts(answer: Answer, words: Words) -> str:
     gain = answer.gain
-    if gain.prompts == 1:
+    if gain.prompts == 1 or gain.lowest is None or gain.highest is None:
         return words("detail.one_prompt")
     said = {"lowest": bound(gain.lowest, 2), "highest": bound(gain.highest, 2)}
     other = gain.over_prompts

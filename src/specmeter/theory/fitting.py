@@ -73,11 +73,7 @@ class CostFit:
     @property
     def aicc(self) -> float:
         """Akaike's criterion for small samples; infinite with too few points to judge the model at all."""
-        points, k = len(self.residuals), len(self.parameters) + 1
-        if points - k - 1 <= 0:
-            return math.inf
-        error = max(self.rms, _SMALLEST_ERROR) ** 2
-        return points * math.log(error) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
+        return aicc(self.rms, len(self.residuals), len(self.parameters))
 
     def covers(self, tokens: float) -> bool:
         """Whether n lies within the measured range; outside it a prediction is an extrapolation, to be called so."""
@@ -106,6 +102,15 @@ class CostFit:
         return plain(np.asarray(self.ms_at(n)) / self.ms_at(1.0))
 
 
+def aicc(rms: float, points: int, parameters: int) -> float:
+    """The criterion in the head of this module; infinite where there are too few points for so many parameters."""
+    k = parameters + 1
+    if points - k - 1 <= 0:
+        return math.inf
+    error = max(rms, _SMALLEST_ERROR) ** 2
+    return points * math.log(error) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
+
+
 def fit_cost(curve: CostCurve, model: CostModel, union: Callable[[Floats], float | Floats] | None = None) -> CostFit:
     """Fit one model by least squares of relative errors, all parameters at least 0.
 
@@ -126,7 +131,7 @@ def fit_cost(curve: CostCurve, model: CostModel, union: Callable[[Floats], float
             fix="measure more values of n, or fit the model 'affine'",
         )
     knee = _knee(n, ms) if model == "roofline" else 0.0
-    linear, fitted = _solve(_design(model, n, knee, union), ms)
+    linear, fitted = least_squares(_design(model, n, knee, union), ms)
     values = (*linear, knee) if model == "roofline" else linear
     residuals = tuple(float(value) for value in fitted / ms - 1)
     parameters = dict(zip(PARAMETERS[model], values, strict=True))
@@ -163,7 +168,7 @@ def _design(model: CostModel, n: Floats, knee: float, union: Callable[[Floats], 
     return columns
 
 
-def _solve(columns: list[Floats], ms: Floats) -> tuple[tuple[float, ...], Floats]:
+def least_squares(columns: list[Floats], ms: Floats) -> tuple[tuple[float, ...], Floats]:
     """Non-negative least squares of relative errors: the parameters, and the fitted times."""
     from scipy.optimize import nnls  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
@@ -179,7 +184,7 @@ def _knee(n: Floats, ms: Floats) -> float:
     from scipy.optimize import minimize_scalar  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
     def loss(knee: float) -> float:
-        _, fitted = _solve(_design("roofline", n, knee, None), ms)
+        _, fitted = least_squares(_design("roofline", n, knee, None), ms)
         return float(np.square(fitted / ms - 1).sum())
 
     even: Floats = np.geomspace(float(n[0]), float(n[-1]), _KNEES, endpoint=False, dtype=np.float64)

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 from engines.libllama.contexts import Opened
 from engines.llama_fixtures import TEXT
-from specmeter.engines.libllama.context import Context
+from specmeter.engines.libllama.context import Context, Work, alone
 from specmeter.engines.libllama.decoder import Decoder, Generated
 from specmeter.engines.libllama.drafting import Draft, Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
 from specmeter.engines.libllama.ngram import NgramLookup
@@ -119,7 +119,7 @@ def test_an_oracle_never_plants_what_is_forbidden() -> None:
     oracle = Oracle((0.0,), np.random.default_rng(1), 4, frozenset({2, 3}))
     oracle.begin([0])
     oracle.foretell([1] * 9)
-    assert oracle.draft([0], 1, Fixed(1)) == Draft([0])
+    assert alone(oracle.draft([0], 1, Fixed(1))) == Draft([0])
 
 
 def test_several_drafters_are_asked_in_turn(opened: Opened) -> None:
@@ -223,7 +223,8 @@ class _Certain:
     def begin(self, prompt: Sequence[int]) -> None:
         pass
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Draft:  # noqa: ARG002
+    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:  # noqa: ARG002
+        yield from ()
         at = len(history) - self._prompt
         return Draft(list(self._text[at : at + most]))
 

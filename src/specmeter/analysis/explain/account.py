@@ -109,8 +109,8 @@ def explain(
     *,
     tallies: Tallies | None = None,
 ) -> Account:
-    """Account for every arm of `run`, as `report` reads it. `probes`: arm id -> the probe of its models; `tallies`:
-    those of the run, where they were read before.
+    """Account for every arm of `run` but those under load, as `report` reads it. `probes`: arm id -> the probe of its
+    models; `tallies`: those of the run, where they were read before.
 
     Raises `UsageError` for a run in which nothing was measured, `StoreError` for a damaged one.
     """
@@ -122,7 +122,7 @@ def explain(
     unions, texts = _unions(report.arms, tallies), {it.target: it for it in run.routing()}
     found: list[ArmAccount] = []
     for arm in report.arms:
-        if arm.id not in tallies:
+        if arm.id not in tallies or arm.load is not None:
             continue
         verdict = verdicts.get(arm.id)
         model, probe = models[arm.target], (probes or {}).get(arm.id)
@@ -137,6 +137,11 @@ def explain(
             several=report.summary.invocations > 1,
         )
         found.append(account.model_copy(update={"prediction": predictions.get(arm.id)}))
+    if not found and report.summary.requests_ok and all(arm.load is not None for arm in report.arms):
+        raise UsageError(
+            f"{run.folder}: its time cannot be divided: under load a forward serves several requests",
+            fix="see `specmeter show`; measure without `load:` to learn where the time of a token goes",
+        )
     if not found and report.summary.requests_ok:
         raise UsageError(
             f"{run.folder}: its time cannot be divided: the engine does not tell {TRUTHS['drafts']}",

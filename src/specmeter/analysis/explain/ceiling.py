@@ -44,6 +44,7 @@ def ceilings(
         return inf if gamma is None else gamma
 
     told = [it for it in summaries if it.speedup is not None and it.tau is not None and not it.left_out]
+    told = [it for it in told if it.load is None]  # under load a forward serves several requests
     refuted: dict[str, float] = {}
     """Target -> the shortest drafts that were shown to gain more than tau: some forward over them is a cheap one."""
     for arm in told:

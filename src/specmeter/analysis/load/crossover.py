@@ -5,10 +5,11 @@ where the speedup is 1: the logarithm of the speedup, linear in log2 of the clie
 (`numbers.crossing`), with an interval over the blocks, each of which measures the whole curve.
 
 What is said needs more than a point. At each load a gain or a loss is shown where the speedup's interval, made to hold
-for all loads together, lies on one side of 1, of at least as many blocks as any answer needs; "pays at every load" and
-"never pays" claim something of every load, and for these each load's own interval is enough (`answer`). Speculation
-stops paying where a gain is shown first and the mean falls below 1 behind it, and starts to where a loss is shown first
-and it rises above 1: on the other side nothing need be shown, and the interval is then open there.
+for all loads and ways of drafting together, lies on one side of 1, of at least as many blocks as any answer needs.
+"Pays at every load" and "never pays" claim something of every load, so there each load's own interval is enough
+(`answer`); that the best of several ways pays needs one that holds for all ways. Speculation stops paying where a gain
+is shown first and the mean falls below 1 behind it, and starts to where a loss is shown first and it rises above 1: on
+the other side nothing need be shown, and the interval is then open there.
 
 Of several ways of drafting, speculation pays for as long as any of them does: it stops where the last one stops, within
 [the largest lower end, the largest upper end] of intervals that hold together (Bonferroni), and starts where the first
@@ -84,11 +85,10 @@ class Crossover(Record):
 
 def way(arm: Arm) -> str:
     """What an arm's id is without its load: the same for the arms that differ in their clients alone."""
-    load = arm.load
-    if load is None:
+    if arm.load is None:
         return arm.id
-    own = {f"c{load.clients}", f"r{load.rate or 0:g}", f"d{load.depth}"}
-    return "/".join(part for part in arm.id.split("/") if part not in own)
+    before, _, behind = arm.id.rpartition(f"/{arm.load.label}")
+    return before + behind
 
 
 def crossovers(summary: RunSummary, arms: Sequence[Arm], cells: LoadTable) -> tuple[Crossover, ...]:
@@ -152,7 +152,7 @@ def _crossover(target: str, depth: int, curves: Sequence[_Curve], cells: LoadTab
     every = [it for curve in curves for it in curve.loads]
     counts = sorted({it.clients for it in every})
     best = tuple(max((it for it in every if it.clients == n), key=lambda it: it.speedup.point) for n in counts)
-    courses = {_course(curve.loads) for curve in curves}
+    courses = {_course(curve.loads, len(curves)) for curve in curves}
     course: Course = "not shown"
     crossed: Estimate | None = None
     if "pays" in courses:
@@ -178,14 +178,18 @@ def _crossover(target: str, depth: int, curves: Sequence[_Curve], cells: LoadTab
     )
 
 
-def _course(loads: Sequence[AtLoad]) -> Course:
-    """What the loads of one way show; `stops` and `starts` where it may, since a gain or a loss comes first."""
-    enough = all(it.speedup.n >= least_units(1) for it in loads)
-    if enough and all(above(it.speedup, 1) for it in loads):
+def _course(loads: Sequence[AtLoad], ways: int) -> Course:
+    """What the loads of one of so many ways show; `stops` and `starts` where a gain or a loss comes first.
+
+    That the best of several ways gains is shown by an interval that holds for all of them; that none gains by each
+    one's own.
+    """
+    speedups = [it.speedup for it in loads]
+    if all(it.n >= least_units(ways) and above(simultaneous(it, ways), 1) for it in speedups):
         return "pays"
-    if enough and all(below(it.speedup, 1) for it in loads):
+    if all(it.n >= least_units(1) and below(it, 1) for it in speedups):
         return "never"
-    shown = [it.sign for it in loads if it.sign != "open"]
+    shown = [sign for it in speedups if (sign := _sign(it, len(loads) * ways)) != "open"]
     if sum(one != other for one, other in pairwise(shown)) > 1:
         return "mixed"
     last = loads[-1].speedup.point

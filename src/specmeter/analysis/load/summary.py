@@ -12,7 +12,7 @@ steady window, does not count, and is told.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -85,6 +85,16 @@ class LoadSummary(Record):
     """The most CPU that specmeter took in a cell, in cores."""
 
 
+class Spread(NamedTuple):
+    """How single requests differ, in ms: quantiles."""
+
+    p5: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+
+
 class LoadTable:
     """The cells of a run by arm."""
 
@@ -146,6 +156,14 @@ class LoadTable:
             over_prompts=None,
             completed=0,
         )
+
+    def spread(self, arm_id: str, measure: Literal["ttft", "tpot"]) -> Spread | None:
+        """How the requests of an arm differ, over all of its cells that count; None where there are none."""
+        of = [it.ttft_ms if measure == "ttft" else it.tpot_ms for it in self.counting(arm_id).values()]
+        values = np.concatenate(of) if of else np.empty(0)
+        if not len(values):
+            return None
+        return Spread(*(float(it) for it in np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])))
 
     def summary(self, arm_id: str, load: Load, *, level: float = 0.95) -> LoadSummary:
         """What the cells of an arm say, as far as they count."""

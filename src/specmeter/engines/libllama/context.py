@@ -1,12 +1,18 @@
-"""One sequence of tokens in a model's memory: forwards over the next tokens, cuts, checkpoints."""
+"""Sequences of tokens in a model's memory: forwards over the next tokens, cuts, checkpoints.
+
+A context has one sequence, or several that share forwards. Several lie in one memory (`unified`), or in a stream each;
+with streams llama.cpp computes only those at once that have consecutive numbers and equally many tokens in a forward,
+and the others after them.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -22,6 +28,7 @@ Rows = np.ndarray[Any, np.dtype[np.float32]]
 """Logits, one row per token that asked for them. Shape (rows, vocabulary)."""
 Outputs = Literal["all", "last", "none"]
 """Of which tokens of a forward logits are wanted."""
+T = TypeVar("T")
 
 _PARTIAL = 1
 """`LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`: only what cannot be cut, a recurrent state."""
@@ -40,10 +47,153 @@ class Checkpoint:
     state: bytes
 
 
-class Context:
-    """Memory for one sequence. A context manager; close it before its model.
+class Forward(NamedTuple):
+    """A forward that a text needs: over which tokens of which sequence, and which logits."""
 
-    The sequence grows by `decode` and shrinks by `cut`; positions follow from its length. Not for several threads.
+    sequence: TokenSequence
+    tokens: Sequence[int]
+    outputs: Outputs = "last"
+
+
+class Answer(NamedTuple):
+    """The logits of a forward, and when it ran, in seconds of `time.perf_counter`."""
+
+    rows: Rows
+    began: float
+    ended: float
+
+
+Work = Generator[Forward, Answer, T]
+"""What asks for one forward after the other and comes to a result. Whoever carries it out may join forwards of several
+texts into one; what a forward gives back is to be used before the next one is asked for."""
+
+
+def alone(work: Work[T]) -> T:
+    """Carry out the forwards of one text as they come."""
+    try:
+        forward = next(work)
+        while True:
+            began = time.perf_counter()
+            rows = forward.sequence.decode(forward.tokens, forward.outputs)
+            forward = work.send(Answer(rows, began, time.perf_counter()))
+    except StopIteration as done:
+        return done.value
+
+
+def extending(sequence: TokenSequence, tokens: Sequence[int]) -> Work[Rows]:
+    """Forwards over any number of tokens, batch by batch; the logits of the last one, shape (1, vocabulary)."""
+    if not tokens:
+        raise EngineProtocolError("no tokens to process", fix="give at least one")
+    size = sequence.context.batch_size
+    *firsts, last = range(0, len(tokens), size)
+    for start in firsts:
+        yield Forward(sequence, tokens[start : start + size], "none")
+    return (yield Forward(sequence, tokens[last:])).rows
+
+
+class TokenSequence:
+    """One text in a context's memory: it grows by `decode` and shrinks by `cut`; positions follow from its length."""
+
+    def __init__(self, context: Context, number: int) -> None:
+        self._context = context
+        self.number = number
+        """llama.cpp's name for it, from 0."""
+        self.length = 0
+        """Tokens in the sequence."""
+        self.forwards = 0
+        """Forwards so far that it had a part in."""
+
+    @property
+    def context(self) -> Context:
+        """Where it lies."""
+        return self._context
+
+    @property
+    def model(self) -> Model:
+        """Whose memory it is."""
+        return self._context.model
+
+    @property
+    def room(self) -> int:
+        """Tokens that fit: its share of the context."""
+        return self._context.capacity // len(self._context.sequences)
+
+    @property
+    def most_rows(self) -> int:
+        """Tokens of one forward of its own that logits can be had of: its share of the context's."""
+        shares = len(self._context.sequences)
+        return min(self._context.rows // shares, self._context.batch_size)
+
+    def decode(self, tokens: Sequence[int], outputs: Outputs = "last") -> Rows:
+        """One forward over `tokens`, which become the end of the sequence; returns when the logits can be read.
+
+        The rows are a view of llama.cpp's own memory: they may be written to, and the next forward overwrites them.
+        Raises `EngineProtocolError` for no tokens, more than a batch or ids that the vocabulary does not have,
+        `ContextFullError` when they do not fit; the sequence is then what it was.
+        """
+        return self._context.decode_together((Forward(self, tokens, outputs),))[0]
+
+    def extend(self, tokens: Sequence[int]) -> Rows:
+        """Forwards over any number of tokens, batch by batch; the logits of the last one, shape (1, vocabulary)."""
+        return alone(extending(self, tokens))
+
+    def cut(self, length: int) -> bool:
+        """Forget all but the first `length` tokens. False, with nothing forgotten, where the model's memory cannot do
+        that because its state is recurrent. Raises `EngineProtocolError` for a length that the sequence does not have.
+        """
+        handle = self._context.handle
+        if not 0 <= length <= self.length:
+            raise EngineProtocolError(
+                f"cannot cut a sequence of {self.length} tokens to {length}", fix="cut to a length that it has"
+            )
+        del handle
+        if length == self.length:
+            return True
+        if length == 0 and len(self._context.sequences) == 1:
+            self._context.lib.llama_memory_clear(self._context.memory, False)
+        elif not self._context.lib.llama_memory_seq_rm(self._context.memory, self.number, length, -1):
+            return False
+        self.length = length
+        return True
+
+    @property
+    def can_cut(self) -> bool:
+        """Whether rejected tokens can simply be forgotten."""
+        return not (self.model.is_recurrent or self.model.is_hybrid)
+
+    def save(self) -> Checkpoint:
+        """The recurrent state as it is now; attention layers need no copy, they can be cut."""
+        lib, handle = self._context.lib, self._context.handle
+        size = lib.llama_state_seq_get_size_ext(handle, self.number, _PARTIAL)
+        buffer = (ctypes.c_uint8 * size)()
+        written = lib.llama_state_seq_get_data_ext(handle, buffer, size, self.number, _PARTIAL)
+        if size and not written:
+            raise EngineError(f"{self.model.path}: llama.cpp cannot save its state", fix="decode without a draft")
+        return Checkpoint(self.length, bytes(memoryview(buffer)[:written]))
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to `checkpoint`, which must lie in this sequence's past.
+
+        Raises `EngineError` when it does not, or when llama.cpp refuses.
+        """
+        lib, handle = self._context.lib, self._context.handle
+        if checkpoint.length > self.length:
+            raise EngineError(
+                f"a checkpoint of {checkpoint.length} tokens does not lie in the past of {self.length}",
+                fix="restore checkpoints of the same sequence",
+            )
+        state = (ctypes.c_uint8 * len(checkpoint.state)).from_buffer_copy(checkpoint.state)
+        if not lib.llama_state_seq_set_data_ext(handle, state, len(checkpoint.state), self.number, _PARTIAL):
+            raise EngineError(f"{self.model.path}: llama.cpp cannot restore its state", fix="decode without a draft")
+        # What attention layers hold beyond it can be cut now that the recurrent state does not.
+        lib.llama_memory_seq_rm(self._context.memory, self.number, checkpoint.length, -1)
+        self.length = checkpoint.length
+
+
+class Context(TokenSequence):
+    """Memory for one sequence, which it then is itself, or for several, of which it is the first.
+
+    A context manager; close it before its model. Not for several threads.
     """
 
     def __init__(
@@ -55,21 +205,26 @@ class Context:
         draft: bool = False,
         rows: int = 64,
         tap: RoutingTap | None = None,
+        sequences: int = 1,
+        unified: bool = True,
     ) -> None:
         """`settings` gives context, batches, types of the cache (with `draft`, those of the draft) and flash attention.
 
         `rows` is the most rows of logits that one forward may give back: with a vocabulary of 248k each costs a
-        megabyte. `tap` is shown the experts that every forward chooses, which makes forwards slower. Raises
-        `EngineStartError` when llama.cpp cannot make such a context.
+        megabyte. `tap` is shown the experts that every forward chooses, which makes forwards slower. `sequences` share
+        the context, `unified` in one memory or in a stream each. Raises `EngineStartError` when llama.cpp cannot make
+        such a context.
         """
-        self._lib = capi.library()
-        self.model = model
+        super().__init__(self, 0)
+        self.lib = capi.library()
+        self._model = model
         self.settings = settings
         self.threads = threads
         self.rows = rows
         """Most rows of logits of one forward."""
-        params = self._lib.llama_context_default_params()
+        params = self.lib.llama_context_default_params()
         params.n_ctx = settings.context
+        params.n_seq_max, params.kv_unified = sequences, unified and sequences > 1
         params.n_batch = settings.batch or params.n_batch
         params.n_ubatch = settings.ubatch or params.n_ubatch
         params.n_threads = params.n_threads_batch = threads
@@ -82,21 +237,23 @@ class Context:
         if tap is not None:
             params.cb_eval = tap.callback
         self._tap = tap  # kept alive: llama.cpp holds only the address of the callback
-        self._handle: int | None = self._lib.llama_init_from_model(model.handle, params)
+        self._handle: int | None = self.lib.llama_init_from_model(model.handle, params)
         if not self._handle:
             raise EngineStartError(
-                f"{model.path}: llama.cpp cannot make a context of {settings.context} tokens{self._lib.last_words()}",
+                f"{model.path}: llama.cpp cannot make a context of {settings.context} tokens{self.lib.last_words()}",
                 fix="lower engine.context, or change the types of the KV cache",
             )
         model.retain()
-        self._memory: int = self._lib.llama_get_memory(self._handle)
-        self.capacity: int = self._lib.llama_n_ctx(self._handle)
-        """Tokens that fit; llama.cpp rounds up what it was asked for."""
-        self.batch_size: int = self._lib.llama_n_batch(self._handle)
+        self.unified: bool = params.kv_unified
+        """Whether several sequences lie in one memory."""
+        self.memory: int = self.lib.llama_get_memory(self._handle)
+        self.capacity: int = self.lib.llama_n_ctx(self._handle)
+        """Tokens that fit, of all sequences together; llama.cpp rounds up what it was asked for."""
+        self.batch_size: int = self.lib.llama_n_batch(self._handle)
         """Most tokens of one forward."""
-        self.ubatch_size: int = self._lib.llama_n_ubatch(self._handle)
+        self.ubatch_size: int = self.lib.llama_n_ubatch(self._handle)
         """Most tokens that are computed at once; longer forwards are done in parts."""
-        self._batch: Any = self._lib.llama_batch_init(self.batch_size, 0, 1)
+        self._batch: Any = self.lib.llama_batch_init(self.batch_size, 0, 1)
         size = self.batch_size
         self._tokens = np.ctypeslib.as_array(self._batch.token, (size,))
         self._positions = np.ctypeslib.as_array(self._batch.pos, (size,))
@@ -104,11 +261,17 @@ class Context:
         np.ctypeslib.as_array(self._batch.n_seq_id, (size,))[:] = 1
         for place in range(size):
             self._batch.seq_id[place][0] = 0
-        self.length = 0
-        """Tokens in the sequence."""
-        self.forwards = 0
-        """Successful calls of `llama_decode` so far."""
+        self.calls = 0
+        """Forwards so far: one that several sequences share counts once."""
+        self._owners = [0] * size
+        """Whose tokens the batch last had, place by place."""
+        self.sequences: tuple[TokenSequence, ...] = (self, *(TokenSequence(self, it) for it in range(1, sequences)))
         self._views: dict[tuple[int, int], Rows] = {}
+
+    @property
+    def model(self) -> Model:
+        """Whose memory it is."""
+        return self._model
 
     @property
     def handle(self) -> int:
@@ -122,8 +285,8 @@ class Context:
         if self._handle is None:
             return
         self._views.clear()
-        self._lib.llama_batch_free(self._batch)
-        self._lib.llama_free(self._handle)
+        self.lib.llama_batch_free(self._batch)
+        self.lib.llama_free(self._handle)
         self._handle = None
         self.model.release()
 
@@ -135,124 +298,92 @@ class Context:
     ) -> None:
         self.close()
 
-    def decode(self, tokens: Sequence[int], outputs: Outputs = "last") -> Rows:
-        """One forward over `tokens`, which become the end of the sequence; returns when the logits can be read.
+    def decode_together(self, forwards: Sequence[Forward]) -> list[Rows]:
+        """One forward over the next tokens of several sequences, each at most once; the logits of each.
 
-        The rows are a view of llama.cpp's own memory: they may be written to, and the next forward overwrites them.
-        Raises `EngineProtocolError` for no tokens, more than a batch or ids that the vocabulary does not have,
-        `ContextFullError` when they do not fit; the sequence is then what it was.
+        As `TokenSequence.decode`, which see; where it raises, every sequence is what it was.
         """
         handle = self.handle
-        count = len(tokens)
-        if not 0 < count <= self.batch_size:
-            raise EngineProtocolError(
-                f"a forward over {count} tokens: it takes 1 to {self.batch_size}",
-                fix="set engine.batch to gamma + 1 or more, and prefill longer texts with `extend`",
-            )
-        if outputs == "all" and count > self.rows:
-            raise EngineProtocolError(
-                f"logits of {count} tokens at once: this context was made for {self.rows}",
-                fix="make the context with more `rows`",
-            )
-        if self.length + count > self.capacity:
-            raise ContextFullError(
-                f"{self.length} tokens and {count} more do not fit into a context of {self.capacity}",
-                fix="raise engine.context, or generate less",
-            )
-        self.model.check_tokens(tokens)
-        rows = self._forward(handle, tokens, outputs)
-        self.length += count
-        return rows
+        total = 0
+        for sequence, tokens, outputs in forwards:
+            count = len(tokens)
+            total += count
+            if count == 0 or total > self.batch_size:
+                raise EngineProtocolError(
+                    f"a forward over {total} tokens: it takes 1 to {self.batch_size}",
+                    fix="set engine.batch to gamma + 1 or more, and prefill longer texts with `extend`",
+                )
+            if outputs == "all" and total > self.rows:
+                raise EngineProtocolError(
+                    f"logits of {total} tokens at once: this context was made for {self.rows}",
+                    fix="make the context with more `rows`",
+                )
+            if sequence.length + count > sequence.room:
+                raise ContextFullError(
+                    f"{sequence.length} tokens and {count} more do not fit into a context of {sequence.room}",
+                    fix="raise engine.context, or generate less",
+                )
+            self.model.check_tokens(tokens)
+        return self._forward(handle, forwards, total)
 
-    def extend(self, tokens: Sequence[int]) -> Rows:
-        """Forwards over any number of tokens, batch by batch; the logits of the last one, shape (1, vocabulary)."""
-        if not tokens:
-            raise EngineProtocolError("no tokens to process", fix="give at least one")
-        *firsts, last = range(0, len(tokens), self.batch_size)
-        for start in firsts:
-            self.decode(tokens[start : start + self.batch_size], "none")
-        return self.decode(tokens[last:], "last")
-
-    def cut(self, length: int) -> bool:
-        """Forget all but the first `length` tokens. False, with nothing forgotten, where the model's memory cannot do
-        that because its state is recurrent. Raises `EngineProtocolError` for a length that the sequence does not have.
-        """
-        handle = self.handle
-        if not 0 <= length <= self.length:
-            raise EngineProtocolError(
-                f"cannot cut a sequence of {self.length} tokens to {length}", fix="cut to a length that it has"
-            )
-        del handle
-        if length == self.length:
-            return True
-        if length == 0:
-            self._lib.llama_memory_clear(self._memory, False)
-        elif not self._lib.llama_memory_seq_rm(self._memory, 0, length, -1):
-            return False
-        self.length = length
-        return True
-
-    @property
-    def can_cut(self) -> bool:
-        """Whether rejected tokens can simply be forgotten."""
-        return not (self.model.is_recurrent or self.model.is_hybrid)
-
-    def save(self) -> Checkpoint:
-        """The recurrent state as it is now; attention layers need no copy, they can be cut."""
-        size = self._lib.llama_state_seq_get_size_ext(self.handle, 0, _PARTIAL)
-        buffer = (ctypes.c_uint8 * size)()
-        written = self._lib.llama_state_seq_get_data_ext(self.handle, buffer, size, 0, _PARTIAL)
-        if size and not written:
-            raise EngineError(f"{self.model.path}: llama.cpp cannot save its state", fix="decode without a draft")
-        return Checkpoint(self.length, bytes(memoryview(buffer)[:written]))
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Go back to `checkpoint`, which must lie in this sequence's past.
-
-        Raises `EngineError` when it does not, or when llama.cpp refuses.
-        """
-        handle = self.handle
-        if checkpoint.length > self.length:
-            raise EngineError(
-                f"a checkpoint of {checkpoint.length} tokens does not lie in the past of {self.length}",
-                fix="restore checkpoints of the same sequence",
-            )
-        state = (ctypes.c_uint8 * len(checkpoint.state)).from_buffer_copy(checkpoint.state)
-        if not self._lib.llama_state_seq_set_data_ext(handle, state, len(checkpoint.state), 0, _PARTIAL):
-            raise EngineError(f"{self.model.path}: llama.cpp cannot restore its state", fix="decode without a draft")
-        # What attention layers hold beyond it can be cut now that the recurrent state does not.
-        self._lib.llama_memory_seq_rm(self._memory, 0, checkpoint.length, -1)
-        self.length = checkpoint.length
-
-    def _forward(self, handle: int, tokens: Sequence[int], outputs: Outputs) -> Rows:
-        count, batch = len(tokens), self._batch
-        if count == 1:
-            self._tokens[0], self._positions[0], self._wanted[0] = tokens[0], self.length, outputs != "none"
-        else:
-            self._tokens[:count] = tokens
-            self._positions[:count] = np.arange(self.length, self.length + count)
-            self._wanted[:count] = outputs == "all"
-            self._wanted[count - 1] = outputs != "none"
-        batch.n_tokens = count
-        status = self._lib.llama_decode(handle, batch)
+    def _forward(self, handle: int, forwards: Sequence[Forward], total: int) -> list[Rows]:
+        start = wanted = 0
+        for sequence, tokens, outputs in forwards:
+            count, length = len(tokens), sequence.length
+            if count == 1:
+                self._tokens[start], self._positions[start] = tokens[0], length
+                self._wanted[start] = outputs != "none"
+            else:
+                end = start + count
+                self._tokens[start:end] = tokens
+                self._positions[start:end] = np.arange(length, length + count)
+                self._wanted[start:end] = outputs == "all"
+                self._wanted[end - 1] = outputs != "none"
+            if len(self.sequences) > 1:
+                self._own(start, count, sequence.number)
+            start += count
+            wanted += 0 if outputs == "none" else count if outputs == "all" else 1
+        batch = self._batch
+        batch.n_tokens = total
+        status = self.lib.llama_decode(handle, batch)
         if status != 0:
-            self._refuse(status, count)
-        self.forwards += 1
-        if outputs == "none":
-            self._lib.llama_synchronize(handle)
-            return np.empty((0, self.model.vocabulary_size), dtype=np.float32)
+            self._refuse(status, forwards, total)
+        self.calls += 1
+        for sequence, tokens, _ in forwards:
+            sequence.length += len(tokens)
+            sequence.forwards += 1
+        if not wanted:
+            self.lib.llama_synchronize(handle)
+            return [np.empty((0, self.model.vocabulary_size), dtype=np.float32)] * len(forwards)
         # Waits until the forward is done, and puts its rows into the order of the tokens.
-        return self._view(self._lib.llama_get_logits(handle), count if outputs == "all" else 1)
+        rows = self._view(self.lib.llama_get_logits(handle), wanted)
+        if len(forwards) == 1:
+            return [rows]
+        parts: list[Rows] = []
+        start = 0
+        for _, tokens, outputs in forwards:
+            end = start + (0 if outputs == "none" else len(tokens) if outputs == "all" else 1)
+            parts.append(rows[start:end])
+            start = end
+        return parts
 
-    def _refuse(self, status: int, count: int) -> None:
+    def _own(self, start: int, count: int, number: int) -> None:
+        """The tokens at these places of the batch are of that sequence."""
+        owners, seq_id = self._owners, self._batch.seq_id
+        for place in range(start, start + count):
+            if owners[place] != number:
+                owners[place] = seq_id[place][0] = number
+
+    def _refuse(self, status: int, forwards: Sequence[Forward], total: int) -> None:
+        lengths = " + ".join(str(forward.sequence.length) for forward in forwards)
         if status == 1:
             raise ContextFullError(
-                f"llama.cpp found no place for {count} tokens after {self.length} in a context of {self.capacity}",
+                f"llama.cpp found no place for {total} tokens after {lengths} in a context of {self.capacity}",
                 fix="raise engine.context",
             )
         raise EngineError(
-            f"{self.model.path}: a forward over {count} tokens after {self.length} failed (llama_decode: {status})"
-            f"{self._lib.last_words()}",
+            f"{self.model.path}: a forward over {total} tokens after {lengths} failed (llama_decode: {status})"
+            f"{self.lib.last_words()}",
             fix="too little memory is the usual reason",
         )
 

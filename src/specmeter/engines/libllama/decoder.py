@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from specmeter.engines.libllama import verification
+from specmeter.engines.libllama.context import Forward, alone
 from specmeter.engines.libllama.drafting import NOTHING
 from specmeter.engines.libllama.policies import Fixed
 from specmeter.engines.libllama.sampling import Rows
@@ -33,8 +34,8 @@ from specmeter.errors import ExperimentError
 from specmeter.record import Step
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Context
     from specmeter.engines.libllama.context import Rows as LogitRows
+    from specmeter.engines.libllama.context import TokenSequence, Work
     from specmeter.engines.libllama.drafting import Draft, Drafter
     from specmeter.engines.libllama.policies import DraftPolicy
     from specmeter.engines.libllama.routing import RoutingTap
@@ -57,7 +58,9 @@ class _Round(NamedTuple):
     begun: float
     drafting_done: float
     saved: float
+    joined: float
     verified: float
+    resumed: float
     sampled: float
     restored: float
     ended: float
@@ -98,7 +101,7 @@ class Decoder:
 
     def __init__(
         self,
-        target: Context,
+        target: TokenSequence,
         generation: Generation,
         *,
         drafter: Drafter | None = None,
@@ -122,18 +125,27 @@ class Decoder:
         self._rng = rng or np.random.default_rng(generation.seed)
         self._tap = tap
         self._ends = target.model.end_tokens
-        self._most_drafted = min(target.rows, target.batch_size) - 1
+        self._most_drafted = target.most_rows - 1
         self._learnt_from = 0.0
         """When the last step ended that the policy knows of."""
         if drafter is not None and self._most_drafted < 1:
             raise ExperimentError(
-                f"a batch of {target.batch_size} tokens has no room for a draft", fix="set engine.batch to gamma + 1"
+                f"a batch of {target.context.batch_size} tokens has no room for a draft",
+                fix="set engine.batch to gamma + 1",
             )
 
     def generate(self, prompt: Sequence[int], *, progress: Progress | None = None) -> Generated:
         """Generate after `prompt`, up to `generation.max_tokens`, the end of the text or that of the context.
 
         Raises `ContextFullError` when the prompt itself does not fit, `EngineProtocolError` when it is empty.
+        """
+        return alone(self.work(prompt, progress=progress))
+
+    def work(self, prompt: Sequence[int], *, progress: Progress | None = None) -> Work[Generated]:
+        """`generate` as forwards that are asked for one by one, and may be shared with other texts.
+
+        The prompt is processed at the first `next`, by itself. A step's `verify_ms` is the time of the whole forward,
+        shared or not; `other_ms` has all waiting: until the others have drafted, and for their prompts.
         """
         target, out = self._target, Generated(prompt_n=len(prompt))
         before = target.forwards
@@ -152,7 +164,7 @@ class Decoder:
         out.at_ms.append(out.prompt_ms)
         first = self._learnt_from = now
         while not self._over(out):
-            now = self._step(out, history, started, now)
+            now = yield from self._step(out, history, started, now)
             if progress is not None:
                 progress(len(out.tokens))
         out.decode_ms = (now - first) * 1e3
@@ -166,22 +178,22 @@ class Decoder:
             out.stop_reason = "eos"
         elif len(out.tokens) >= self._generation.max_tokens:
             out.stop_reason = "limit"
-        elif self._target.length >= self._target.capacity:
+        elif self._target.length >= self._target.room:
             out.stop_reason = "context"
         else:
             return False
         return True
 
-    def _step(self, out: Generated, history: list[int], started: float, begun: float) -> float:
-        """One step; returns when it ended, which is when the next one begins."""
+    def _step(self, out: Generated, history: list[int], started: float, begun: float) -> Work[float]:
+        """One step; comes to when it ended, which is when the next one begins."""
         target, length = self._target, self._target.length
-        draft = self._draft(out, history)
+        draft = yield from self._draft(out, history)
         drafted = len(draft.tokens)
         drafting_done = time.perf_counter()
         checkpoint = target.save() if drafted and not target.can_cut else None
         saved = time.perf_counter()
-        logits = target.decode((history[-1], *draft.tokens), "all")
-        verified = time.perf_counter()
+        logits, joined, verified = yield Forward(target, (history[-1], *draft.tokens), "all")
+        resumed = time.perf_counter()
         accepted, token = self._choose(draft.tokens, draft, logits)
         sampled = time.perf_counter()
         experts = self._experts()
@@ -193,7 +205,7 @@ class Decoder:
             restored = time.perf_counter()
         else:
             target.restore(checkpoint)
-            logits = target.decode((history[-1], *tokens), "last")
+            logits = (yield Forward(target, (history[-1], *tokens))).rows
             restored = time.perf_counter()
             tokens.append(self._choose([], NOTHING, logits).token)
             self._experts()
@@ -218,7 +230,9 @@ class Decoder:
                 begun,
                 drafting_done,
                 saved,
+                joined,
                 verified,
+                resumed,
                 sampled,
                 restored,
                 ended,
@@ -232,16 +246,18 @@ class Decoder:
         ends = not self._generation.ignore_eos and any(self._target.model.is_end(it) for it in tokens)
         return not ends and len(out.tokens) + len(tokens) < self._generation.max_tokens
 
-    def _draft(self, out: Generated, history: list[int]) -> Draft:
+    def _draft(self, out: Generated, history: list[int]) -> Work[Draft]:
         if self._drafter is None:
             return NOTHING
         wanted = self._policy.length()
         if not wanted:
             return NOTHING
         left = self._generation.max_tokens - len(out.tokens) - 1
-        room = self._target.capacity - self._target.length - 1
+        room = self._target.room - self._target.length - 1
         most = min(wanted, left, room, self._most_drafted)
-        draft = self._drafter.draft(history, most, self._policy) if most > 0 else NOTHING
+        if most <= 0:
+            return NOTHING
+        draft = yield from self._drafter.draft(history, most, self._policy)
         return draft if len(draft.tokens) >= self._gamma_min else NOTHING
 
     def _choose(self, drafted: Sequence[int], draft: Draft, logits: LogitRows) -> Verification:
@@ -280,10 +296,10 @@ def _steps(rounds: Sequence[_Round], started: float) -> Iterator[Step]:
             restored=it.replayed,
             context=it.context,
             draft_ms=(it.drafting_done - it.begun) * 1e3,
-            verify_ms=(it.verified - it.saved) * 1e3,
-            sample_ms=(it.sampled - it.verified) * 1e3,
+            verify_ms=(it.verified - it.joined) * 1e3,
+            sample_ms=(it.sampled - it.resumed) * 1e3,
             restore_ms=(it.saved - it.drafting_done + it.restored - it.sampled) * 1e3,
-            other_ms=(it.ended - it.restored) * 1e3,
+            other_ms=(it.joined - it.saved + it.resumed - it.verified + it.ended - it.restored) * 1e3,
             experts=it.experts,
         )
         yield step

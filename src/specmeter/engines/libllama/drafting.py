@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from specmeter.engines.libllama.context import Forward, extending
 from specmeter.engines.libllama.sampling import best, confidence, draw, entropy, probabilities
 from specmeter.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Checkpoint, Context
+    from specmeter.engines.libllama.context import Checkpoint, TokenSequence, Work
     from specmeter.engines.libllama.ngram import NgramLookup
     from specmeter.engines.libllama.policies import DraftPolicy
     from specmeter.engines.libllama.sampling import Floats
@@ -36,10 +37,11 @@ class Drafter(Protocol):
         """Another sequence begins with `prompt`."""
         ...
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Draft:
+    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:
         """At most `most` >= 1 tokens after `history`: the prompt and what was generated, the last token included.
 
-        `policy` may stop it earlier.
+        `policy` may stop it earlier. What a draft model has to compute is asked for (`context.Work`), so that drafts of
+        several texts can be made together.
         """
         ...
 
@@ -48,14 +50,14 @@ class ModelDrafter:
     """A draft model, its memory kept in step with the text."""
 
     def __init__(
-        self, context: Context, vocabulary_size: int, generation: Generation, *, drawn: np.random.Generator | None
+        self, memory: TokenSequence, vocabulary_size: int, generation: Generation, *, drawn: np.random.Generator | None
     ) -> None:
         """`vocabulary_size` is the target's: the two may differ by a few unused tokens.
 
         `drawn` draws tokens from the draft's own distribution under `generation` (rejection sampling needs that); None
         takes its best ones, as llama.cpp does.
         """
-        self._context = context
+        self._memory = memory
         self._generation = generation
         self._rng = drawn
         self._sure = 0
@@ -65,22 +67,22 @@ class ModelDrafter:
         self._checkpoint: Checkpoint | None = None
         """For models that cannot forget: before the first of `_tried`."""
         # Tokens that only one of the two vocabularies has are never drafted.
-        self._shared = min(vocabulary_size, context.model.vocabulary_size)
+        self._shared = min(vocabulary_size, memory.model.vocabulary_size)
         self._beyond = np.zeros(vocabulary_size - self._shared)
-        self._ends = context.model.end_tokens[context.model.end_tokens < self._shared]
+        self._ends = memory.model.end_tokens[memory.model.end_tokens < self._shared]
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._context.cut(0)
+        self._memory.cut(0)
         self._sure, self._tried, self._checkpoint = 0, [], None
         if len(prompt) > 1:
-            self._context.extend(prompt[:-1])
+            self._memory.extend(prompt[:-1])
             self._sure = len(prompt) - 1
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Draft:
-        most = min(most, self._context.capacity - len(history))
+    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:
+        most = min(most, self._memory.room - len(history))
         if most < 1:
             return NOTHING
-        row = self._catch_up(history)
+        row = yield from self._catch_up(history)
         tokens: list[int] = []
         drawn: list[Floats] | None = [] if self._rng is not None else None
         while True:
@@ -94,7 +96,7 @@ class ModelDrafter:
                 drawn.append(odds)
             if len(tokens) == most:
                 break
-            row = self._context.decode((token,))[0][: self._shared]
+            row = (yield Forward(self._memory, (token,))).rows[0][: self._shared]
             self._tried.append(token)
         return Draft(tokens, drawn)
 
@@ -104,22 +106,22 @@ class ModelDrafter:
         odds = probabilities(row, self._generation)
         return draw(odds, self._rng), np.concatenate([odds, self._beyond]) if len(self._beyond) else odds
 
-    def _catch_up(self, history: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    def _catch_up(self, history: Sequence[int]) -> Work[np.ndarray[tuple[int], np.dtype[np.float32]]]:
         """Bring the memory to `history`; the logits after its last token."""
-        context = self._context
+        memory = self._memory
         for token in self._tried:
             if self._sure >= len(history) - 1 or history[self._sure] != token:
                 break
             self._sure += 1
         self._tried = []
-        if not context.cut(self._sure):
+        if not memory.cut(self._sure):
             assert self._checkpoint is not None
-            context.restore(self._checkpoint)
-            self._sure = context.length
-        rows = context.extend(history[self._sure :])
+            memory.restore(self._checkpoint)
+            self._sure = memory.length
+        rows = yield from extending(memory, history[self._sure :])
         self._sure = len(history)
-        if not context.can_cut:
-            self._checkpoint = context.save()
+        if not memory.can_cut:
+            self._checkpoint = memory.save()
         return rows[0][: self._shared]
 
 
@@ -132,7 +134,8 @@ class NgramDrafter:
     def begin(self, prompt: Sequence[int]) -> None:  # noqa: ARG002
         self._lookup.reset()
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Draft:  # noqa: ARG002
+    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:  # noqa: ARG002
+        yield from ()
         return Draft(self._lookup.draft(history, most))
 
 
@@ -146,9 +149,9 @@ class FirstOf:
         for drafter in self._drafters:
             drafter.begin(prompt)
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Draft:
+    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:
         for drafter in self._drafters:
-            draft = drafter.draft(history, most, policy)
+            draft = yield from drafter.draft(history, most, policy)
             if draft.tokens:
                 return draft
         return NOTHING
@@ -188,9 +191,9 @@ class Oracle:
         if self._cost is not None:
             self._cost.begin(prompt)
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Draft:
+    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:
         if self._cost is not None:
-            self._cost.draft(history, most, policy)
+            yield from self._cost.draft(history, most, policy)
         at = len(history) - self._prompt
         tokens = list(self._continuation[at : at + min(most, len(self._rates))])
         aim = self._rng.random()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import secrets
 import subprocess
 import sys
 import time
+from collections import deque
 from functools import cached_property
+from itertools import count
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
@@ -28,6 +31,7 @@ from specmeter.engines.llama_cpp.log import parse_load
 from specmeter.engines.llama_cpp.server import quoted_log
 from specmeter.engines.llama_cpp.start import clean_environment, default_threads, died_while_starting, free_port
 from specmeter.engines.process import EngineProcess
+from specmeter.engines.session import Ended, Ticket
 from specmeter.errors import (
     EngineDiedError,
     EngineError,
@@ -35,6 +39,7 @@ from specmeter.errors import (
     EngineProtocolError,
     EngineStartError,
     ExperimentError,
+    SpecmeterError,
 )
 from specmeter.record import EngineIdentity, Generation, Prompt, Reply
 from specmeter.record.faults import first_fault
@@ -95,7 +100,8 @@ class LibllamaEngine:
         try:
             client = _connect(launch, process, port, key, started + launch.start_timeout_s)
             try:
-                session = LibllamaSession(launch, process, client, (*_CHILD, json.dumps(order)))
+                kind = LibllamaSession if launch.arm.engine.slots == 1 else SharedSession
+                session = kind(launch, process, client, (*_CHILD, json.dumps(order)))
                 session.wait_until_ready(started)
             except BaseException:
                 client.close()
@@ -168,6 +174,7 @@ class LibllamaSession(ThreadedSession):
             layers_offloaded=load.layers_offloaded,
             draft_layers_offloaded=load.draft_layers_offloaded,
             pids=self._process.pids(),
+            in_flight=launch.arm.engine.slots,
         )
 
     def answer(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
@@ -175,14 +182,12 @@ class LibllamaSession(ThreadedSession):
         if self._launch.arm.synthetic_rates:
             self._ask({"ask": "foretell", **_prompt(prompt, generation)}, stop)
         started = time.perf_counter()
-        answer = self._ask({"ask": "generate", **_prompt(prompt, generation)}, stop)
-        try:
-            reply = Reply.model_validate(answer)
-        except ValidationError as error:
-            raise EngineProtocolError(
-                f"cannot read the engine's reply: {first_fault(error)}", fix="install specmeter again"
-            ) from None
+        reply = _reply(self._ask({"ask": "generate", **_prompt(prompt, generation)}, stop))
         return reply.model_copy(update={"wall_ms": (time.perf_counter() - started) * 1e3})
+
+    def totals(self) -> dict[str, float]:
+        """What its process has counted since it started; see the protocol."""
+        return {str(name): float(value) for name, value in self._ask({"ask": "totals"}).items()}
 
     def candidates(
         self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
@@ -213,10 +218,7 @@ class LibllamaSession(ThreadedSession):
         with self._turn:
             if stop is not None and stop.asked:
                 raise GivenUpError
-            try:
-                self._client.send_bytes(json.dumps(question).encode())
-            except OSError:
-                raise self._gone() from None
+            self._send(question)
             if stop is None:
                 return self._answer()
             stop.by(self._cancel)
@@ -228,27 +230,42 @@ class LibllamaSession(ThreadedSession):
     def _answer(self) -> Any:
         while True:
             message = self._receive(self._launch.idle_timeout_s, "no token")
-            match message:
-                case {"answer": answer}:
-                    return answer
-                case {"progress": _}:
-                    continue
-                case {"error": {"message": str(said), "fix": str(fix), "usage": bool(usage)}}:
-                    kind = ExperimentError if usage else EngineProtocolError
-                    raise kind(f"arm {self._launch.arm.id}: {said}", fix=fix)
-                case _:
-                    raise garbage("a question", message)
+            if "progress" not in message and not self._is_of_request(message):
+                return self._result(message)
+
+    def _is_of_request(self, message: dict[str, Any]) -> bool:  # noqa: ARG002
+        """Whether a message is about a request that was submitted, which is then kept."""
+        return False
+
+    def _result(self, message: dict[str, Any]) -> Any:
+        match message:
+            case {"answer": answer}:
+                return answer
+            case {"error": {"message": str(said), "fix": str(fix), "usage": bool(usage)}}:
+                kind = ExperimentError if usage else EngineProtocolError
+                raise kind(f"arm {self._launch.arm.id}: {said}", fix=fix)
+            case _:
+                raise garbage("a question", message)
+
+    def _send(self, question: dict[str, Any]) -> None:
+        try:
+            self._client.send_bytes(json.dumps(question).encode())
+        except OSError:
+            raise self._gone() from None
 
     def _cancel(self) -> None:
         with contextlib.suppress(OSError):  # it may have ended in the meantime
             self._client.send_bytes(_CANCEL)
 
-    def _receive(self, patience_s: float, what: str) -> dict[str, Any]:
+    def _receive(self, patience_s: float, what: str, *, until: float = math.inf) -> dict[str, Any]:
+        """The next message. Raises `_NothingYet` where there is none `until` that moment of `time.perf_counter`."""
         deadline = time.perf_counter() + patience_s
         try:
-            while not self._client.poll(_POLL_S):
+            while not self._client.poll(max(0.0, min(_POLL_S, until - time.perf_counter()))):
                 if self._process.exit_code() is not None:
                     raise self._gone()
+                if time.perf_counter() >= until:
+                    raise _NothingYet
                 if time.perf_counter() > deadline:
                     raise EngineHungError(
                         f"the engine of arm {self._launch.arm.id} hangs: {what} for {patience_s:g} s"
@@ -267,6 +284,96 @@ class LibllamaSession(ThreadedSession):
             f"the engine of arm {self._launch.arm.id} died (exit code {code}){quoted_log(log_path)}",
             fix=f"see the whole log in {log_path}; exit code 137 often means that memory ran out",
         )
+
+
+class SharedSession(LibllamaSession):
+    """A session with several slots: its process runs the requests together, and no thread waits for any of them."""
+
+    def __init__(self, launch: Launch, process: EngineProcess, client: Connection, argv: tuple[str, ...]) -> None:
+        super().__init__(launch, process, client, argv)
+        self._tickets = count(1)
+        self._submitted: dict[Ticket, float] = {}
+        """When each was sent."""
+        self._over: deque[Ended] = deque()
+
+    def generate(self, prompt: Prompt, generation: Generation) -> Reply:
+        """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`."""
+        ticket = self.submit(prompt, generation)
+        others: list[Ended] = []
+        while (ended := self.collect()) is not None and ended.ticket != ticket:
+            others.append(ended)
+        self._over.extendleft(reversed(others))
+        self._submitted.update((it.ticket, it.started_at or 0.0) for it in others)
+        assert ended is not None
+        if isinstance(ended.result, SpecmeterError):
+            raise ended.result
+        return ended.result
+
+    def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
+        """Put a request in flight and return at once; see the protocol."""
+        ticket, sent_at = Ticket(next(self._tickets)), time.time()
+        self._submitted[ticket] = sent_at
+        try:
+            self._send({"ask": "submit", "ticket": ticket, "sent_at": sent_at, **_prompt(prompt, generation)})
+        except EngineError as error:
+            self._over.append(Ended(ticket, error))
+        return ticket
+
+    def collect(self, timeout_s: float | None = None) -> Ended | None:
+        """The next request that ends; see the protocol."""
+        ends_at = math.inf if timeout_s is None else time.perf_counter() + timeout_s
+        heard_at = time.perf_counter()
+        while self._submitted:
+            while self._over:
+                ended = self._over.popleft()
+                if (sent_at := self._submitted.pop(ended.ticket, None)) is not None:  # it was not cancelled
+                    return ended._replace(started_at=sent_at)
+            try:
+                patience_s = heard_at + self._launch.idle_timeout_s - time.perf_counter()
+                message = self._receive(patience_s, "no token", until=ends_at)
+                heard_at = time.perf_counter()
+                self._is_of_request(message)
+            except _NothingYet:
+                return None
+            except EngineError as error:
+                self._over.extend(Ended(ticket, error) for ticket in sorted(self._submitted))
+        return None
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Give a request up; see the protocol."""
+        if self._submitted.pop(ticket, None) is not None:
+            with contextlib.suppress(EngineError):
+                self._send({"ask": "cancel", "ticket": ticket})
+
+    def close(self) -> None:
+        """Give up what is in flight, and end the engine; safe to call twice."""
+        self._submitted.clear()
+        self.end()
+
+    def _is_of_request(self, message: dict[str, Any]) -> bool:
+        match message:
+            case {"ended": int(number)}:
+                try:
+                    result = _reply(self._result(message))
+                except SpecmeterError as error:
+                    result = error
+                self._over.append(Ended(Ticket(number), result))
+                return True
+            case _:
+                return False
+
+
+class _NothingYet(Exception):  # noqa: N818
+    """The caller waits no longer."""
+
+
+def _reply(answer: Any) -> Reply:
+    try:
+        return Reply.model_validate(answer)
+    except ValidationError as error:
+        raise EngineProtocolError(
+            f"cannot read the engine's reply: {first_fault(error)}", fix="install specmeter again"
+        ) from None
 
 
 def _prompt(prompt: Prompt, generation: Generation) -> dict[str, Any]:

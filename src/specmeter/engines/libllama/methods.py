@@ -61,8 +61,34 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
             f"{where}: gamma {longest(arm)} and one token more do not fit in a batch of {batch}",
             fix=f"lower gamma, or set engine.batch (and engine.context) to {longest(arm) + 1} or more",
         )
+    _check_slots(arm, where)
     check_synthetic(arm, where)
     refuse_without_effect(LIBLLAMA.traits, arm, has_draft=has_draft)
+
+
+def _check_slots(arm: Arm, where: str) -> None:
+    """Several requests at once: their forwards are one, so what belongs to a single request's forward is refused."""
+    slots = arm.engine.slots
+    if slots == 1:
+        return
+    if arm.policy in ("utility", "cost-table"):
+        raise ExperimentError(
+            f"{where}: policy {arm.policy} weighs what a step costs, and with {slots} slots a step's time is that of "
+            "all requests together",
+            fix="use another policy, or engine.slots: 1",
+        )
+    if arm.engine.record_experts:
+        raise ExperimentError(
+            f"{where}: engine.record_experts with {slots} slots: a forward's experts are those of several requests",
+            fix="use engine.slots: 1; `specmeter probe --batch` reads the experts of shared forwards",
+        )
+    batch = min(arm.engine.batch or 2048, arm.engine.context)
+    if slots * (longest(arm) + 1) > batch:
+        raise ExperimentError(
+            f"{where}: {slots} slots with drafts of {longest(arm)} tokens do not fit in a batch of {batch}",
+            fix=f"lower gamma or engine.slots, or set engine.batch (and engine.context) to "
+            f"{slots * (longest(arm) + 1)} or more",
+        )
 
 
 def longest(arm: Arm) -> int:

@@ -1,6 +1,7 @@
-"""One arm in this process: models, memory, drafter and policy; generates one request at a time.
+"""One arm in this process: models, memory, drafter and policy; generates one request at a time, or what one asks for.
 
-`child` runs it in a process of its own for experiments; probes and tests use it directly.
+`child` runs it in a process of its own for experiments; probes and tests use it directly. `together` carries out
+several requests at once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from specmeter.engines import Candidate
 from specmeter.engines.libllama import methods
-from specmeter.engines.libllama.context import Context
+from specmeter.engines.libllama.context import Context, alone
 from specmeter.engines.libllama.decoder import Decoder, Generated, Progress
 from specmeter.engines.libllama.drafting import Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
 from specmeter.engines.libllama.model import Model, log_softmax
@@ -27,10 +28,19 @@ from specmeter.errors import EngineProtocolError, ExperimentError
 from specmeter.record import Generation, Reply, Timings
 
 if TYPE_CHECKING:
+    from specmeter.engines.libllama.context import Work
     from specmeter.record import Arm, Prompt
 
 _COST_REPEATS = 5
 """Forwards of each length that a table of costs is made of; their median counts."""
+
+_COUNTERS = (
+    "n_busy_slots_total",
+    "spec_decode_num_drafts_total",
+    "spec_decode_num_draft_tokens_total",
+    "spec_decode_num_accepted_tokens_total",
+)
+"""As llama.cpp's server calls what requests add up to: forwards that each had a part in, drafts and their tokens."""
 
 
 class Session:
@@ -62,12 +72,14 @@ class Session:
 
     def _open(self, arm: Arm, target: Path, draft: Path | None, threads: int, announce: Callable[[str], None]) -> None:
         settings, stack = arm.engine, self._resources
-        rows = methods.longest(arm) + 1
+        rows, slots = max(methods.longest(arm) + 1, 2), settings.slots
         self.tap = RoutingTap() if settings.record_experts else None
         model = stack.enter_context(
             Model(target, gpu_layers=settings.gpu_layers, load_mode=_load_mode(settings.mmap), devices=settings.devices)
         )
-        self.target = stack.enter_context(Context(model, settings, threads=threads, rows=max(rows, 2), tap=self.tap))
+        self.target = stack.enter_context(
+            Context(model, settings, threads=threads, rows=slots * rows, tap=self.tap, sequences=slots)
+        )
         self._draft: Context | None = None
         if draft is not None and "draft-simple" in arm.methods:
             announce(f"loading draft model '{draft}'")
@@ -84,7 +96,7 @@ class Session:
                     )
                 )
             )
-            self._draft = stack.enter_context(Context(own, settings, threads=threads, draft=True))
+            self._draft = stack.enter_context(Context(own, settings, threads=threads, draft=True, sequences=slots))
         for method, values in methods.parameters(arm).items():
             announce(f"adding speculative implementation '{method}'")
             announce(": - " + ", ".join(f"{name}={value}" for name, value in values.items()))
@@ -92,6 +104,9 @@ class Session:
             announce("synthetic acceptance is enabled: errors are planted into the target's own continuation")
         self._policy = methods.policy_of(arm, self._costs)
         self._foretold: dict[tuple[str, int], list[int]] = {}
+        self._foretelling = 0
+        """Forwards that no request is answered by."""
+        self._counted = dict.fromkeys(_COUNTERS, 0)
 
     def close(self) -> None:
         """Free everything; safe to call twice."""
@@ -122,13 +137,18 @@ class Session:
             "kv_type_v": settings.kv_type_v or "f16",
             "threads": target.threads,
             "batch_threads": target.threads,
-            "total_slots": 1,
+            "total_slots": len(target.sequences),
             "methods": sorted(methods.parameters(self.arm)),
             "method_parameters": methods.parameters(self.arm),
             "policy": self.arm.policy or ("confidence" if self.arm.p_min else "fixed"),
             "rule": self.arm.rule or "rejection",
+            **({"kv_unified": target.unified} if len(target.sequences) > 1 else {}),
             **draft,
         }
+
+    def totals(self) -> dict[str, float]:
+        """What was counted since the session started; of requests, when they end."""
+        return {"n_decode_total": self.target.calls - self._foretelling, **self._counted}
 
     def foretell(self, prompt: Prompt, generation: Generation, *, progress: Progress | None = None) -> None:
         """For planted errors: find out by plain decoding what the target will say to `prompt`.
@@ -140,13 +160,20 @@ class Session:
 
     def generate(self, prompt: Prompt, generation: Generation, *, progress: Progress | None = None) -> Reply:
         """Generate for one prompt. Raises `EngineProtocolError`."""
+        return alone(self.work(prompt, generation, progress=progress))
+
+    def work(
+        self, prompt: Prompt, generation: Generation, slot: int = 0, *, progress: Progress | None = None
+    ) -> Work[Reply]:
+        """`generate` in one of the slots, as forwards that may be shared with the other slots' (`together`)."""
         generation, text, tokens = self._prepared(prompt, generation)
         rng = np.random.default_rng(generation.seed)
-        drafter = self._drafter(generation, rng)
+        target = self.target.sequences[slot]
+        drafter = self._drafter(generation, rng, slot)
         if isinstance(drafter, Oracle):
-            drafter.foretell(self._continuation(tokens, generation, text, progress))
+            drafter.foretell(self._continuation(tokens, generation, text, progress, slot))
         decoder = Decoder(
-            self.target,
+            target,
             generation,
             drafter=drafter,
             policy=self._policy,
@@ -156,7 +183,7 @@ class Session:
             tap=self.tap,
         )
         started = time.perf_counter()
-        out = decoder.generate(tokens, progress=progress)
+        out = yield from decoder.work(tokens, progress=progress)
         return self._reply(out, text, prompt, (time.perf_counter() - started) * 1e3)
 
     def candidates(
@@ -188,21 +215,26 @@ class Session:
         tokens = self.target.model.tokenize(text, add_special=True, parse_special=True)
         if not tokens:
             raise EngineProtocolError("the prompt is empty", fix="give a prompt of at least one token")
-        if len(tokens) >= self.target.capacity:
+        if len(tokens) >= self.target.room:
             raise EngineProtocolError(
-                f"the prompt has {len(tokens)} tokens, and the context of {self.target.capacity} has no room for more",
-                fix="raise engine.context, or shorten the prompt",
+                f"the prompt has {len(tokens)} tokens, and the context of {self.target.room} has no room for more",
+                fix="raise engine.context, which the slots share, or shorten the prompt",
             )
         return tokens
 
-    def _drafter(self, generation: Generation, rng: np.random.Generator) -> Drafter | None:
+    def _drafter(self, generation: Generation, rng: np.random.Generator, slot: int) -> Drafter | None:
         arm = self.arm
         if not arm.speculates:
             return None
         # By rejection, a draft is drawn from the draft's own distribution; llama.cpp's rule takes its best token.
         draws = generation.temperature > 0 and (arm.rule or "rejection") == "rejection"
         by_model = (
-            ModelDrafter(self._draft, self.target.model.vocabulary_size, generation, drawn=rng if draws else None)
+            ModelDrafter(
+                self._draft.sequences[slot],
+                self.target.model.vocabulary_size,
+                generation,
+                drawn=rng if draws else None,
+            )
             if self._draft is not None
             else None
         )
@@ -225,19 +257,21 @@ class Session:
         return found[0] if len(found) == 1 else FirstOf(found)
 
     def _continuation(
-        self, tokens: Sequence[int], generation: Generation, text: str, progress: Progress | None
+        self, tokens: Sequence[int], generation: Generation, text: str, progress: Progress | None, slot: int = 0
     ) -> list[int]:
         """What the target says by plain decoding; not part of any measured time."""
         key = (text, generation.max_tokens)
         if key not in self._foretold:
-            self._foretold[key] = Decoder(self.target, generation).generate(tokens, progress=progress).tokens
+            memory, before = self.target.sequences[slot], self.target.calls
+            self._foretold[key] = Decoder(memory, generation).generate(tokens, progress=progress).tokens
+            self._foretelling += self.target.calls - before
         return self._foretold[key]
 
     def _costs(self, longest: int) -> list[float]:
         """ms of a step that drafts and verifies 0, 1, ..., `longest` tokens: measured on the text at hand's model."""
         target, draft = self.target, self._draft
         text = [*range(min(256, target.model.vocabulary_size))] * 2
-        some = text[: min(len(text), target.capacity // 2)]
+        some = text[: min(len(text), target.room // 2)]
         target.cut(0)
         target.extend(some)
         times: list[list[float]] = [[] for _ in range(longest + 1)]
@@ -253,6 +287,10 @@ class Session:
         return [float(np.median(row)) + n * per_token for n, row in enumerate(times)]
 
     def _reply(self, out: Generated, text: str, prompt: Prompt, wall_ms: float) -> Reply:
+        steps = out.steps
+        counted = (out.forwards, sum(it.drafted > 0 for it in steps), out.drafted, out.accepted)
+        for name, count in zip(_COUNTERS, counted, strict=True):
+            self._counted[name] += count
         model = self.target.model
         said = model.text_of(out.tokens)
         shown, reasoning = split_reasoning(said, text) if prompt.format == "chat" else (said, "")
@@ -275,7 +313,7 @@ class Session:
             wall_ms=wall_ms,
             ttft_ms=out.prompt_ms,
             arrival_ms=tuple(out.at_ms),
-            steps=tuple(out.steps) if self.arm.engine.trace_steps else (),
+            steps=tuple(steps) if self.arm.engine.trace_steps else (),
         )
 
 

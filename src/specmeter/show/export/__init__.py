@@ -24,5 +24,7 @@ TableName = Literal[
     "positions",
     "accepted_lengths",
     "routing",
+    "load",
+    "sendings",
 ]
 FormatName = Literal["csv", "jsonl", "parquet"]

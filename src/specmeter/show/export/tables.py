@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from specmeter.analysis.load.figures import CellFigures
+from specmeter.analysis.load.reading import measured_cells
 from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
 from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.reading import certified
@@ -26,6 +28,7 @@ from specmeter.record import (
     Reply,
     Request,
     RequestEnergy,
+    Sending,
     Session,
     Step,
     Telemetry,
@@ -211,6 +214,20 @@ def _accepted_lengths(store: RunReader) -> Iterator[_Placed]:
         yield from (_Placed(arm, length) for length in arm.lengths or (None,))
 
 
+def _over(figures: CellFigures, above: str, below: str, scale: float) -> float | None:
+    """A ratio of two numbers of a cell; None where one is missing."""
+    over, under = getattr(figures, above), getattr(figures, below)
+    return None if over is None or not under else scale * over / under
+
+
+def _load_cells(store: RunReader) -> Iterator[CellFigures]:
+    return (cell.figures for cell in measured_cells(store))
+
+
+def _sendings(store: RunReader) -> Iterator[Sending]:
+    return store.sendings()
+
+
 def _unions(store: RunReader) -> Iterator[_Union]:
     for routing in store.routing():
         if routing.union is None:
@@ -251,6 +268,32 @@ _ACCEPTED_LENGTHS = (
     *columns_of(AcceptedLength, lambda it: it.item, leave={"share"}),
     *estimated("share", "Of the steps that had a draft, interval over prompts.", lambda it: it.item and it.item.share),
 )
+
+_SERVED = tuple(
+    Column(
+        name, "number", description, lambda it, above=above, below=below, scale=scale: _over(it, above, below, scale)
+    )
+    for name, description, above, below, scale in (
+        ("throughput_tok_s", "tokens / window_ms, per second.", "tokens", "window_ms", 1000.0),
+        ("decode_throughput_tok_s", "full_tokens / full_ms, per second.", "full_tokens", "full_ms", 1000.0),
+        ("per_client_tok_s", "decode_tokens / decode_ms, per second.", "decode_tokens", "decode_ms", 1000.0),
+        ("requests_per_s", "requests_done / window_ms, per second.", "requests_done", "window_ms", 1000.0),
+        ("goodput_per_s", "requests_good / window_ms, per second.", "requests_good", "window_ms", 1000.0),
+        ("in_flight", "request_ms / window_ms.", "request_ms", "window_ms", 1.0),
+        ("window_share", "window_ms / duration_ms.", "window_ms", "duration_ms", 1.0),
+    )
+)
+_LATENCIES = tuple(
+    Column(
+        f"{measure}_{name}",
+        "number",
+        f"{told}: {which}.",
+        lambda it, m=measure, n=name: getattr(getattr(it, m), n, None),
+    )
+    for measure, told in (("ttft", "Time to first token"), ("tpot", "Time per output token"))
+    for name, which in (("mean_ms", "mean"), ("p50_ms", "median"), ("p95_ms", "95 %"), ("p99_ms", "99 %"))
+)
+_LOAD = (*columns_of(CellFigures, leave={"ttft", "tpot"}), *_LATENCIES, *_SERVED)
 
 _ROUTING = (
     *columns_of(TextRouting, lambda it: it.routing, leave={"tokens", "union", "layers"}),
@@ -297,6 +340,8 @@ TABLES: dict[TableName, Table] = {
     "positions": Table(_POSITIONS, _placed),
     "accepted_lengths": Table(_ACCEPTED_LENGTHS, _accepted_lengths),
     "routing": Table(_ROUTING, _unions),
+    "load": Table(_LOAD, _load_cells),
+    "sendings": Table(tuple(columns_of(Sending)), _sendings),
 }
 
 

@@ -130,8 +130,8 @@ class Document:
         return {model.sha256: model.name for model in self.run.models}
 
     def targets(self) -> list[list[ArmSummary]]:
-        """Each baseline with the arms that are compared with it."""
-        arms = self.run.summary.arms
+        """Each baseline with the arms that are compared with it; those under load have tables of their own."""
+        arms = [arm for arm in self.run.summary.arms if arm.load is None]
         baselines = [arm for arm in arms if arm.role == "baseline"]
         return [[base, *(arm for arm in arms if arm.baseline_id == base.arm_id)] for base in baselines]
 
@@ -143,7 +143,7 @@ class Document:
 def read_document(folder: Path, *, probe: Path | None = None) -> Document:
     """Read a run for a page. Raises `StoreError` for the run, `UsageError` for the probe."""
     with RunStore.open(folder, readonly=True) as store:
-        prompt_count = sum(1 for _ in store.raw("SELECT 1 FROM prompt"))
+        prompt_count = sum(prompt.of is None for prompt in store.prompts())
         few = prompt_count <= MOST_PROMPTS
         run = read_run(folder, by_prompt=few)
         hosts, sessions = tuple(store.hosts()), tuple(store.sessions())
@@ -151,7 +151,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
         points, bins = _rates(store.rows(), count=run.state.planned)
         named = [] if probe is None else [(probe.name, load_probe(probe))]
         probes, name = probes_of(store, run, named)
-        told = any(arm.drafted is not None for arm in run.summary.arms)
+        told = any(arm.drafted is not None and arm.load is None for arm in run.summary.arms)
         explained = run.state.ok <= MOST_EXPLAINED
         tallies: Tallies = read_tallies(store) if explained else {}
         return Document(
@@ -159,7 +159,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             hosts=hosts,
             engines=engines,
             argvs={session.arm_id: session.argv for session in sessions},
-            prompts={prompt.id: prompt for prompt in store.prompts()} if few else {},
+            prompts={prompt.id: prompt for prompt in store.prompts() if prompt.of is None} if few else {},
             prompt_count=prompt_count,
             experiment_yaml=private(store.experiment_yaml),
             environment=_environment(run, hosts, engines, sessions),

@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specmeter import __version__
 from specmeter.show import certification, run_tables
 from specmeter.show.figure import Figure, specification
+from specmeter.show.load_figures import load_figures
+from specmeter.show.load_sentence import crossover_sentence, main_crossovers
+from specmeter.show.load_tables import left_out, loaded, window_span
 from specmeter.show.run_arms import choices
 from specmeter.show.run_figures import run_figures
-from specmeter.show.sentence import details, sentence
+from specmeter.show.sentence import at_load, details, sentence
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.show.style import PAGE
 from specmeter.show.table import Phrase, told
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
     from specmeter.advise.certify import Certified
     from specmeter.analysis.answer import Answer
+    from specmeter.analysis.load.crossover import Crossover
+    from specmeter.analysis.reading import RunReport
     from specmeter.record import Host
     from specmeter.show.names import Names
     from specmeter.show.page.document import Document
@@ -61,7 +66,13 @@ def run_page(
     )
     study = ["study"] if document.study else []
     certified = document.certification.controllers if document.certification else ()
-    sections = [*study, "comparison", *(["controllers"] if certified else []), *(["why"] if why else [])]
+    under_load = bool(loaded(run))
+    alone = not under_load or any(arm.load is None for arm in run.summary.arms)
+    sections = [*study, *(["load"] if under_load else []), *(["comparison"] if alone else [])]
+    sections += [*(["controllers"] if certified else []), *(["why"] if why else [])]
+
+    def crossover_of(found: Crossover, one: Words) -> str:
+        return crossover_sentence(found, one, document.names)
 
     def ruling_of(one: Certified, language: Words) -> str:
         return certification.sentence(one, language, document.names)
@@ -76,7 +87,12 @@ def run_page(
         title=f"{printable(run.name)} · specmeter",
         document=document,
         tables=run_tables.all_tables(document),
-        heads=_heads(run.answers),
+        heads=_heads(run),
+        crossovers=run.crossovers,
+        crossed=[(it, run.headline(*(at.arm_id for at in it.loads))) for it in main_crossovers(run.crossovers)],
+        crossover_of=crossover_of,
+        window=window_span(run),
+        cells_left_out=left_out(run),
         certified=certified,
         certification=certification,
         ruling_of=ruling_of,
@@ -100,7 +116,7 @@ def document_figures(document: Document) -> dict[str, Figure]:
     """All figures of a run, of the probes beside it, and of the document that it repeats."""
     of_study = {figure.name: figure for figure in document.study.figures} if document.study else {}
     by_probes = probe_figures(document.probes, document.model_names, document.routing)
-    return of_study | run_figures(document) | by_probes
+    return of_study | load_figures(document) | run_figures(document) | by_probes
 
 
 def study_page(
@@ -197,9 +213,9 @@ class Voice:
         def said(it: Answer, one: Words) -> str:
             return one(
                 f"headline.{it.decision}",
-                target=it.baseline_id.replace("/none", "", 1),
+                target=it.baseline_id.replace("/none", "", 1) if it.load is None else at_load(it, it.load, one),
                 where=one("answer.where", kind=it.kind) if it.kind else "",
-                method=names.told(it.arm_id, one),
+                method=names.told(it.arm_id, one) if it.load is None else names.without_load(it.arm_id, one),
                 speedup=f"{it.speedup.point:.2f}",
                 unit=one(f"headline.{it.unit}s"),
             )
@@ -336,16 +352,19 @@ def _environment() -> Environment:
     )
 
 
-def _heads(answers: Sequence[Answer]) -> list[Answer]:
-    """One for each target: the answer over all its prompts, or those on each kind of text where there is none."""
-    whole = {answer.baseline_id for answer in answers if not answer.kind}
-    return [answer for answer in answers if not answer.kind or answer.baseline_id not in whole]
+def _heads(run: RunReport) -> list[Answer]:
+    """One for each target: the answer over all its prompts, or those on each kind of text where there is none; of loads
+    only those that no crossover tells of."""
+    whole = {answer.baseline_id for answer in run.answers if not answer.kind}
+    heads = [answer for answer in run.answers if not answer.kind or answer.baseline_id not in whole]
+    crossed = {at.arm_id for it in run.crossovers for at in it.loads}
+    return [answer for answer in heads if answer.arm_id not in crossed]
 
 
 def _lines(document: Document) -> list[tuple[str, str]]:
     """(arm, the command that serves as its answer advises), for the answers of the heading that advise something."""
     found: list[tuple[str, str]] = []
-    for answer in _heads(document.run.answers):
+    for answer in _heads(document.run):
         advised = {"speculate": answer.arm_id, "do not speculate": answer.baseline_id}.get(answer.decision, "")
         if advised in document.run.commands:
             found.append((advised, shareable(document.run.commands[advised])))

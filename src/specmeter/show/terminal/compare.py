@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.show.load_sentence import crossover_sentence, main_crossovers
 from specmeter.show.names import Names
 from specmeter.show.sentence import comparison_sentence
 from specmeter.show.table import Cell, Column, Row, Table, Tone, estimated, numbers, row, text
@@ -53,6 +54,12 @@ def print_comparison(found: RunComparison) -> None:
         screen.say(
             "rates and ratios are over the prompts that both runs completed; [low, high]: 95% interval", tone="faint"
         )
+    under_load = {arm.id for arm in found.asked if arm.load is not None}
+    if any(arm.arm_id in under_load for arm in found.arms):
+        screen.say("under load: total tokens per second of all clients, over cells with the same texts", tone="faint")
+    for name, crossed in ((found.reference, found.reference_crossovers), (found.other, found.other_crossovers)):
+        for it in main_crossovers(crossed):
+            screen.say(f"{name}: {crossover_sentence(it, english, names)}")
     _print_differences(screen, found)
 
 

@@ -14,6 +14,7 @@ from specmeter.analysis.answer import says_nothing
 from specmeter.show.names import Names
 from specmeter.show.sentence import cautions, sentence
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimated, numbers
+from specmeter.show.terminal.load import print_crossovers, print_load
 from specmeter.show.words import words
 from specmeter.text import counted, pasted, percent
 from specmeter.verdicts import grouped
@@ -42,9 +43,10 @@ def print_overview(screen: Screen, report: RunReport, names: Names, *, by_kind: 
     """The answers, the table and the notes; `details`: what the notes leave out is printed elsewhere."""
     _print_answers(screen, report, names)
     screen.line()
-    if any(arm.decode_rate is not None for arm in report.summary.arms):
+    if any(arm.decode_rate is not None and arm.load is None for arm in report.summary.arms):
         screen.table(overview(report, names, by_kind=by_kind))
         screen.say_all(_explained(report), tone="faint")
+    print_load(screen, report)
     found = list(notes(report, names))
     if found:
         screen.line()
@@ -65,7 +67,8 @@ def _print_answers(screen: Screen, report: RunReport, names: Names) -> None:
     if state.state != "complete":
         why = f" (stopped: {state.reason})" if state.reason else ""
         screen.say(f"unfinished: {state.ok} of {state.planned} requests measured{why}", tone="doubtful")
-    for answer in main_answers(report):
+    print_crossovers(screen, report, names)
+    for answer in (it for it in main_answers(report) if it.load is None):
         verdict = report.headline(answer.arm_id)
         simulated = "simulated, " if any(model.simulated for model in report.models) else ""
         screen.say((sentence(answer, _ENGLISH, names), "strong"), f"; {simulated}", _toned(verdict))
@@ -92,7 +95,7 @@ def _toned(verdict: Verdict | None) -> tuple[str, Tone]:
 def overview(report: RunReport, names: Names, *, by_kind: bool = False) -> Table:
     """Every arm of every target: rate, speedup and share of accepted drafts; prompts where the report has them."""
     arms = {arm.id: arm for arm in report.arms}
-    baselines = [arm for arm in report.summary.arms if arm.role == "baseline"]
+    baselines = [arm for arm in report.summary.arms if arm.role == "baseline" and arm.load is None]
     targets = list(dict.fromkeys(arms[base.arm_id].target for base in baselines))
     indent = "  " if len(targets) > 1 else ""
     rows: list[Row] = []
@@ -168,7 +171,11 @@ def notes(report: RunReport, names: Names) -> Iterator[Note]:
     if report.state.failed and not any(it.first.check == "requests-failed" for it in groups):
         yield Note(f"{report.state.failed} of {report.state.planned} requests failed", "doubtful")
     for answer in told:
-        where = f"{answer.baseline_id.partition('/')[0]}: " if len(told) > 1 else ""
+        where = (
+            ""
+            if len(told) == 1
+            else f"{names.in_full(answer.arm_id, _ENGLISH) if answer.load else answer.baseline_id.partition('/')[0]}: "
+        )
         yield from (Note(where + caution, "doubtful") for caution in cautions(answer, _ENGLISH, names))
     by_baseline = {answer.baseline_id: answer for answer in told}
     for answer in report.answers:

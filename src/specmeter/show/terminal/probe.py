@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from specmeter.probe import Probe
     from specmeter.probe.routing import RandomTokens, RoutingSummary
     from specmeter.record import Estimate, ModelIdentity
+    from specmeter.show.terminal.console import Screen
     from specmeter.theory.fitting import CostFit
+    from specmeter.theory.surface_fits import SurfaceFit
+    from specmeter.theory.surfaces import CostSurface
 
 
 def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
@@ -26,19 +29,29 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
     models, doubts = reading.fits(probe), suspicions(probe)
     if as_json:
         curve = probe.target_ms
-        answer = {
+        answer: dict[str, object] = {
             "file": str(path),
             "suspicions": list(doubts),
             "probe": probe.model_dump(mode="json"),
             "verification": [
                 curve.verification_estimate(point.tokens - 1).model_dump(mode="json") for point in curve.points
             ],
-            "fits": [
-                {"model": fit.model, "parameters": fit.parameters, "residuals": fit.residuals, "rms": fit.rms}
-                for fit in models
-            ],
+            "fits": [_as_json(fit) for fit in models],
             "sentence": reading.sentence(probe),
         }
+        if (surface := reading.surface(probe)) is not None:
+            answer["surface"] = {
+                "sentence": reading.batch_sentence(surface),
+                "target_efficiency": [
+                    {
+                        "sequences": point.sequences,
+                        "tokens": point.tokens,
+                        **surface.target_efficiency(point.sequences, point.tokens - 1).model_dump(mode="json"),
+                    }
+                    for point in probe.batches
+                ],
+                "fits": [_as_json(fit) for fit in reading.surface_fits(probe)],
+            }
         say_json(answer)
         return
     screen = output()
@@ -66,6 +79,8 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
         screen.table(_models(models))
         if not reading.told_apart(models):
             screen.say("the first two models fit equally well (their AICc differ by less than 2)")
+    if (surface := reading.surface(probe)) is not None:
+        _say_surface(screen, probe, surface)
     if doubts:
         screen.line()
     for doubt in doubts:
@@ -190,6 +205,64 @@ def _formula(model: CostFit) -> str:
     if model.model == "experts":
         return "{floor} + {slope} n + {expert} U(n)".format(**parameters)
     return "{floor} + {slope} n".format(**parameters)
+
+
+def _say_surface(screen: Screen, probe: Probe, surface: CostSurface) -> None:
+    """T(b, n): a row for each b, with what verification then costs, and the models that fit."""
+    counts = sorted({point.tokens for point in probe.batches})
+    unions = {(point.sequences, point.tokens): point.union for point in probe.batches}
+    memory = "one memory for all" if probe.kv_unified else "a stream of memory each"
+    screen.line()
+    screen.say(
+        ("Several sequences in one forward", "strong"), f" (consecutive numbers, {memory}, {surface.depth} tokens deep)"
+    )
+    screen.say(reading.batch_sentence(surface))
+    screen.line()
+    times: list[Row] = []
+    shares: list[Row] = []
+    read: list[Row] = []
+    for b, _ in surface.curves:
+        measured = [n for n in counts if surface.covers(b, n)]
+        blank = [""] * (len(counts) - len(measured))
+        found = [surface.estimate(b, n) for n in measured]
+        times.append(row(str(b), *(estimated(ms, 1) for ms in found), *blank, f"{1000 * b / found[0].point:.1f}"))
+        efficiencies = [surface.target_efficiency(b, n - 1) for n in measured[1:]]
+        shares.append(row(str(b), *(estimated(it, 2) for it in efficiencies), *blank))
+        read.append(row(str(b), *(f"{it.point:.1f}" if (it := unions[b, n]) else "" for n in measured), *blank))
+    ms = [f"T(b, {n}) ms" for n in counts]
+    screen.table(Table("batches", numbers("b", *ms, "tokens/s, plain"), times))
+    screen.line()
+    screen.say("target efficiency T(b, 1) / T(b, n): 1 is verification for nothing, 1/n is no better than one by one")
+    screen.table(Table("efficiency", numbers("b", *(f"n = {n}" for n in counts[1:])), shares))
+    if any(unions.values()):
+        screen.line()
+        screen.say("experts of a layer that such a forward reads")
+        screen.table(Table("unions", numbers("b", *(f"n = {n}" for n in counts)), read))
+    if models := reading.surface_fits(probe):
+        screen.line()
+        screen.table(_surface_models(models))
+        if not reading.told_apart(models):
+            screen.say("the first two models fit equally well (their AICc differ by less than 2)")
+
+
+def _surface_models(models: tuple[SurfaceFit, ...]) -> Table:
+    rows = [
+        row(
+            fit.model,
+            ", ".join(f"{name} {value:.3g}" for name, value in fit.parameters.items()),
+            percent(fit.rms, 1),
+            percent(max(fit.residuals, key=abs), 1, signed=True),
+            f"{fit.aicc:.1f}",
+        )
+        for fit in models
+    ]
+    return Table(
+        "surface", (*text("model", "T(b, n), parameters"), *numbers("typical residual", "largest", "AICc")), rows
+    )
+
+
+def _as_json(fit: CostFit | SurfaceFit) -> dict[str, object]:
+    return {"model": fit.model, "parameters": fit.parameters, "residuals": fit.residuals, "rms": fit.rms}
 
 
 def _ends(estimate: Estimate) -> str:

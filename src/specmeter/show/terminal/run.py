@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specmeter.show.load_sentence import crossover_sentence
+from specmeter.show.load_tables import load_table, loaded
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
 from specmeter.show.sentence import details, sentence
@@ -70,7 +72,12 @@ def _print_details(screen: Screen, report: RunReport, names: Names, *, by_kind: 
     for table in brief(report, by_kind=by_kind):
         screen.table(table)
         screen.line()
+    if loaded(report):
+        screen.table(load_table(report))
+        screen.line()
     english = words("en")
+    for crossover in report.crossovers:
+        screen.say(crossover_sentence(crossover, english, names))
     for answer in report.answers:
         screen.say(sentence(answer, english, names))
         screen.say_all(details(answer, english, names), tone="faint", indent=2)
@@ -175,6 +182,7 @@ def _document(report: RunReport) -> dict[str, Any]:
         "findings": [finding.model_dump(mode="json", exclude_none=True) for finding in report.findings],
         "predictions": [as_data(outcome) for outcome in report.predictions],
         "commands": report.commands,
+        "crossovers": [it.model_dump(mode="json") for it in report.crossovers],
         "answers": [answer.model_dump(mode="json") | {"serves": answer.serves} for answer in report.answers],
         "summary": report.summary.model_dump(mode="json"),
     }

@@ -1,0 +1,68 @@
+"""What a run says of its loads together, in a sentence: up to how many clients speculation pays, in any language."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specmeter.text import bound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from specmeter.analysis.load.crossover import Crossover
+    from specmeter.show.names import Names
+    from specmeter.show.words import Words
+
+
+def crossover_sentence(found: Crossover, words: Words, names: Names) -> str:
+    """Like `dense: speculation pays up to 3.1 clients [2.6, 3.8], with small draft, 4 tokens; measured at 1, 2, 4, 8
+    clients`: never without the loads that it is about."""
+    deep = words("crossover.deep", depth=found.depth) if found.depth else ""
+    arms = {it.arm_id for it in found.loads}
+    ways = (
+        words("crossover.ways", count=found.ways)
+        if found.ways > 1
+        else words("crossover.with", method=names.without_load(min(arms), words))
+    )
+    signs = "".join(
+        words(f"crossover.{kind}", loads=_counts(at, words))
+        for kind, sign in (("gains", "gain"), ("losses", "loss"))
+        if (at := [it.clients for it in found.loads if it.sign == sign])
+    )
+    return words(
+        f"crossover.{found.course}",
+        over=words("crossover.over", target=found.target, deep=deep),
+        clients="" if found.clients is None else f"{found.clients.point:.1f}",
+        interval=interval(found, words),
+        ways=ways,
+        signs=signs,
+        loads=_counts(found.measured, words),
+    )
+
+
+def main_crossovers(found: Iterable[Crossover]) -> list[Crossover]:
+    """One for each target and depth: all ways of drafting together, or the only one."""
+    first: dict[tuple[str, int], Crossover] = {}
+    for it in found:
+        first.setdefault((it.target, it.depth), it)
+    return list(first.values())
+
+
+def interval(found: Crossover, words: Words) -> str:
+    """` [2.6, 3.8]`, with `8 or more` for an end that is open."""
+    at = found.clients
+    if at is None:
+        return ""
+    if at.low is None or at.high is None:
+        return words("crossover.no_interval")
+    low = words("crossover.or_fewer", first=found.measured[0]) if found.open_low else bound(at.low, 1)
+    high = words("crossover.or_more", last=found.measured[-1]) if found.open_high else bound(at.high, 1)
+    return words("crossover.interval", low=low, high=high)
+
+
+def _counts(counts: Iterable[int], words: Words) -> str:
+    """`1, 2, 4, 8 clients`."""
+    listed = list(counts)
+    if listed == [1]:
+        return words("crossover.one_client")
+    return words("crossover.clients", counts=words.listed(map(str, listed)))
