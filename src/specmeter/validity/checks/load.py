@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specmeter.analysis.load.figures import CellFigures
+from specmeter.experiments.loads import first_id
 from specmeter.record import Arm, LoadCell
 from specmeter.text import percent
 from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import not_applicable, unseen, used_sessions
+from specmeter.validity.checks.evidence import first_line, logs_of, not_applicable, unseen, used_sessions
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
@@ -31,6 +32,7 @@ LEAST_TOKENS = 16
 """Tokens of each client inside a window."""
 BEHIND = 0.9
 """Share of the offered requests that an engine which keeps up answers inside the window."""
+_RAISE_CONTEXT = "raise engine.context (that of one slot), or lower load.depth or generation.max_tokens"
 _LONG_ENOUGH = 16
 """Tokens of a request in which a draft model drafts at least once."""
 
@@ -286,11 +288,12 @@ def slot_without_drafts(data: RunData) -> Findings:
 
 def prompt_remembered(data: RunData) -> Findings:
     """Methods that remember earlier texts of their session, and meet a prompt in it again."""
+    repeated = {it.id for it in data.prompts.values() if first_id(it) != it.id}
     if _none(data):
         yield not_applicable(None, "no arm has a load")
     for arm, _ in _loaded(data):
         keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
-        again = [it for it in data.by_arm[arm.id] if "#" in it.row.prompt_id]
+        again = [it for it in data.by_arm[arm.id] if it.row.prompt_id in repeated]
         if keeping and again:
             yield about_arm(
                 "prompt-remembered",
@@ -299,6 +302,47 @@ def prompt_remembered(data: RunData) -> Findings:
                 f"{keeping[0]} remembers earlier texts, and {len(again)} requests repeat a prompt of their session",
                 "give as many prompts as a cell has requests, or fewer clients and load.rounds",
                 requests=len(again),
+            )
+
+
+def context_short(data: RunData) -> Findings:
+    """Requests that lost a part of their context, or waited for room in it: slots that take memory from each other."""
+    if _none(data):
+        yield not_applicable(None, "no arm has a load")
+    for arm, _ in _loaded(data):
+        requests = data.by_arm[arm.id]
+        full = [it for it in requests if it.row.stop_reason == "context"]
+        if full:
+            yield about_arm(
+                "context-short",
+                "suspect",
+                arm.id,
+                f"{len(full)} of {len(requests)} requests ended where the context of their slot was full",
+                _RAISE_CONTEXT,
+                requests=len(full),
+                example_prompt=full[0].row.prompt_id,
+            )
+        logs = logs_of(data, requests)
+        shifted, short = logs.all("context_shifted"), logs.all("memory_short")
+        if shifted:
+            yield about_arm(
+                "context-short",
+                "suspect",
+                arm.id,
+                f"{shifted.count} times a slot's context was full, and its oldest tokens were dropped",
+                _RAISE_CONTEXT,
+                times=shifted.count,
+                log=first_line(shifted),
+            )
+        if short:
+            yield about_arm(
+                "context-short",
+                "suspect",
+                arm.id,
+                f"{short.count} times the slots together had no room in the KV cache: work was cut up or done again",
+                _RAISE_CONTEXT,
+                times=short.count,
+                log=first_line(short),
             )
 
 
@@ -357,6 +401,15 @@ CHECKS: tuple[Check, ...] = (
         needs=("drafts",),
         assumes="a draft model that is asked for drafts at least once in 16 tokens: counting",
         otherwise="an engine that decides against drafts has a policy, which its arm should name",
+    ),
+    Check(
+        "context-short",
+        "slots under load take the context away from one another",
+        "suspect",
+        context_short,
+        saw=("arms", "requests", "logs"),
+        assumes="the engine says where a context was full, and logs when it makes room",
+        otherwise="an engine that makes room in silence is seen by its forwards alone, which conservation counts",
     ),
     Check(
         "prompt-remembered",
