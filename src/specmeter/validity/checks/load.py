@@ -12,7 +12,15 @@ from specmeter.analysis.load.figures import CellFigures
 from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.text import percent
 from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import SMALLEST_BATCH, longest_draft, not_applicable, unseen, used_sessions
+from specmeter.validity.checks.evidence import (
+    SMALLEST_BATCH,
+    first_line,
+    logs_of,
+    longest_draft,
+    not_applicable,
+    unseen,
+    used_sessions,
+)
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
@@ -32,6 +40,7 @@ LEAST_TOKENS = 16
 BEHIND = 0.9
 """Share of the offered requests that an engine which keeps up answers inside the window. Of few requests chance decides
 as much; so they also have to wait: more of them, on average, than the engine works on."""
+_RAISE_CONTEXT = "raise engine.context (that of one slot), or lower load.depth or generation.max_tokens"
 _LONG_ENOUGH = 16
 """Tokens of a request in which a draft model drafts at least once."""
 
@@ -323,6 +332,7 @@ def slot_without_drafts(data: RunData) -> Findings:
 
 def prompt_remembered(data: RunData) -> Findings:
     """Methods that remember earlier texts of their session, and meet a prompt in it again."""
+    repeated = {it.id for it in data.prompts.values() if first_id(it) != it.id}
     if _none(data):
         yield not_applicable(None, "no arm has a load")
     for arm, _ in _loaded(data):
@@ -348,6 +358,47 @@ def _repeats(data: RunData, requests: Sequence[RequestData]) -> int:
 def _text_of(data: RunData, prompt_id: str) -> str:
     prompt = data.prompts.get(prompt_id)
     return prompt_id if prompt is None or prompt.of is None else prompt.of
+
+
+def context_short(data: RunData) -> Findings:
+    """Requests that lost a part of their context, or waited for room in it: slots that take memory from each other."""
+    if _none(data):
+        yield not_applicable(None, "no arm has a load")
+    for arm, _ in _loaded(data):
+        requests = data.by_arm[arm.id]
+        full = [it for it in requests if it.row.stop_reason == "context"]
+        if full:
+            yield about_arm(
+                "context-short",
+                "suspect",
+                arm.id,
+                f"{len(full)} of {len(requests)} requests ended where the context of their slot was full",
+                _RAISE_CONTEXT,
+                requests=len(full),
+                example_prompt=full[0].row.prompt_id,
+            )
+        logs = logs_of(data, requests)
+        shifted, short = logs.all("context_shifted"), logs.all("memory_short")
+        if shifted:
+            yield about_arm(
+                "context-short",
+                "suspect",
+                arm.id,
+                f"{shifted.count} times a slot's context was full, and its oldest tokens were dropped",
+                _RAISE_CONTEXT,
+                times=shifted.count,
+                log=first_line(shifted),
+            )
+        if short:
+            yield about_arm(
+                "context-short",
+                "suspect",
+                arm.id,
+                f"{short.count} times the slots together had no room in the KV cache: work was cut up or done again",
+                _RAISE_CONTEXT,
+                times=short.count,
+                log=first_line(short),
+            )
 
 
 CHECKS: tuple[Check, ...] = (
@@ -405,6 +456,15 @@ CHECKS: tuple[Check, ...] = (
         needs=("drafts",),
         assumes="a draft model that is asked for drafts at least once in 16 tokens: counting",
         otherwise="an engine that decides against drafts has a policy, which its arm should name",
+    ),
+    Check(
+        "context-short",
+        "slots under load take the context away from one another",
+        "suspect",
+        context_short,
+        saw=("arms", "requests", "logs"),
+        assumes="the engine says where a context was full, and logs when it makes room",
+        otherwise="an engine that makes room in silence is seen by its forwards alone, which conservation counts",
     ),
     Check(
         "prompt-remembered",
