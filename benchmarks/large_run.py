@@ -3,8 +3,8 @@
     uv run python benchmarks/large_run.py [--prompts 5000] [--clients 1000]
 
 With clients, requests are sent by so many at once to 64 slots, and each cell is stored as a whole; 50,000 prompts make
-a million requests. Two arms, ten blocks. The targets (one after the other): at most 150 MB while it runs, at most 3 s to
-load and summarise it.
+a million requests. Two arms, ten blocks. The targets without clients: at most 150 MB while it runs, at most 3 s to load
+and summarise it.
 """
 
 from __future__ import annotations
