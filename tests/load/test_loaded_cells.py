@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -210,6 +211,20 @@ def test_more_clients_than_slots_only_where_that_is_written(tmp_path: Path) -> N
     with opened(tmp_path / "run") as store:
         queued = [it.queued_ms or 0 for _, it in told(store) if it.arm_id.endswith("/c6")]
     assert max(queued) > 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such limit")
+def test_more_clients_than_files_are_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 300))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    models = {"targets": {"dense": "bench:dense"}, "drafts": {"small": "bench:draft-small"}}
+    file = write(tmp_path, **models, engine={}, load={"clients": 400, "slots": 8})
+    with pytest.raises(ExperimentError, match=r"400 clients need \d+ open files, and this system allows 300"):
+        prepare(load(file))
 
 
 @pytest.mark.parametrize(
