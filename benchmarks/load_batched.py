@@ -70,7 +70,7 @@ def ours(model: Path, prompt: int, tokens: int, threads: int) -> dict[int, float
             text = session.target.model.text_of(range(300, 300 + 4 * prompt))
             ids = session.target.model.tokenize(text, add_special=True, parse_special=True)[:prompt]
             words = session.target.model.text_of(ids)
-            together = Together(session)
+            together = Together(session.target, session.work)
             generation = Generation(max_tokens=tokens, temperature=0, ignore_eos=True)
             for ticket in range(count):
                 asked = Prompt(id=str(ticket), workload="text", kind="text", text=words, sha256="0" * 64)
