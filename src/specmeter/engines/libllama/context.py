@@ -120,7 +120,7 @@ class TokenSequence:
 
     @property
     def most_rows(self) -> int:
-        """Tokens of one forward of its own that logits can be had of: its share of the context's."""
+        """Tokens of one forward of its own that may give logits: its share of the context's."""
         shares = len(self._context.sequences)
         return min(self._context.rows // shares, self._context.batch_size)
 

@@ -66,7 +66,7 @@ class Together:
     """Requests of one session that share its forwards, at most one for each slot; further ones wait, in order."""
 
     def __init__(self, target: Context, work: Callable[[Prompt, Generation, int], Work[Reply]]) -> None:
-        """`work` answers a request in a slot, which is the number of a sequence of `target` (`session.Session.work`)."""
+        """`work` answers a request in a slot: the number of a sequence of `target` (`session.Session.work`)."""
         self._target = target
         self._work = work
         self._free = list(range(len(target.sequences)))
