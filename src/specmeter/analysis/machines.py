@@ -107,8 +107,8 @@ class Measured:
 
     rate: Estimate | None
     decodes: bool
-    blocks: Mapping[BlockKey, Mapping[str, tuple[int, float]]] = field(
-        default_factory=dict[BlockKey, "dict[str, tuple[int, float]]"]
+    blocks: Mapping[BlockKey, Mapping[str, tuple[float, float]]] = field(
+        default_factory=dict[BlockKey, "dict[str, tuple[float, float]]"]
     )
     """Block -> prompt (or test) -> (tokens, ms); empty where only the estimate is known."""
     speculates: bool = False
