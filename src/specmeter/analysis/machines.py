@@ -354,6 +354,8 @@ def from_run(folder: Path, name: str) -> MachineSide:
     models = {model.name: model for model in report.models}
     measured: dict[tuple[str, str], Measured] = {}
     for summary in report.summary.arms:
+        if summary.load is not None:  # one forward serves several requests: no rate of a machine's memory follows
+            continue
         arm, verdict = arms[summary.arm_id], _verdict(report.certificate, summary.arm_id)
         target = models.get(arm.target)
         common: dict[str, Any] = {"speculates": arm.speculates, "verdict": verdict}
