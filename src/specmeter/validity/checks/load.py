@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specmeter.analysis.load.figures import CellFigures
+from specmeter.experiments.loads import first_id
 from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.text import percent
 from specmeter.validity.checks.check import Check
