@@ -98,7 +98,7 @@ class RunRows:
             prompt_tokens=int(length[1]) if length else None,
             requests=requests,
             baseline=arm.baseline_id,
-            decode_rate=part.decode_rate,
+            decode_rate=part.load.throughput if isinstance(part, ArmSummary) and part.load else part.decode_rate,
             speedup=part.speedup,
             claimed_speedup=withheld.point if withheld else None,
             acceptance=part.acceptance,

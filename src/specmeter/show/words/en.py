@@ -500,7 +500,7 @@ TEXT: dict[str, str] = {
     "chart.load_matrix": "Speedup at each load",
     "chart.load_matrix.about": "Total tokens per second over plain decoding at the same load, prompts included; with a rate of requests the time per output token. Blue gains, orange loses; an arrow says that the interval lies wholly above (▲) or below (▼) 1. Each interval stands alone. One stroke: suspect. Crossed out: invalid.",
     "chart.crossover": "Up to how many clients speculation pays",
-    "chart.crossover.about": "Points are geometric means over blocks, lines their intervals. ◆ on the dashed line: where the speedup is 1, between the loads that were measured, with its interval over blocks (straight in the logarithms of both). Nothing is said of other loads.",
+    "chart.crossover.about": "Points are geometric means over blocks, lines their intervals. ◆ on the dashed line: where the speedup is 1, between the loads that were measured, with its interval over blocks (straight in the logarithms of both). A level tick: predicted before the measurement. Nothing is said of other loads.",
     "chart.throughput": "Throughput against what one client gets",
     "chart.throughput.about": "Each point is a number of clients. Farther right answers one client faster, farther up serves more of them: a configuration is worth its place where no other lies both above it and to its right.",
     "chart.latency": "Latencies of single requests",
