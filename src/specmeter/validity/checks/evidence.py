@@ -13,7 +13,7 @@ from specmeter.validity.checks.run_data import RunData
 
 LONGEST_DRAFT = 64
 """The longest draft of any method by default (`ngram-mod`), where none was read back."""
-_SMALLEST_BATCH = 512
+SMALLEST_BATCH = 512
 """No llama.cpp server has a smaller batch by default: where none was read back, a prompt takes no more forwards."""
 
 
@@ -128,7 +128,7 @@ class Law:
         least = 1 if prompt_n else 0
         batch, beyond = self._batch[request.row.session_id]
         if not batch:
-            return least, max(beyond, -(-prompt_n // _SMALLEST_BATCH))
+            return least, max(beyond, -(-prompt_n // SMALLEST_BATCH))
         exact = max(least, -(-prompt_n // batch))
         return max(least, min(exact, exact + beyond)), max(exact, exact + beyond)
 
