@@ -332,7 +332,6 @@ def slot_without_drafts(data: RunData) -> Findings:
 
 def prompt_remembered(data: RunData) -> Findings:
     """Methods that remember earlier texts of their session, and meet a prompt in it again."""
-    repeated = {it.id for it in data.prompts.values() if first_id(it) != it.id}
     if _none(data):
         yield not_applicable(None, "no arm has a load")
     for arm, _ in _loaded(data):
