@@ -812,6 +812,7 @@ TEXT: dict[str, str] = {
     "threat.client-late": "客户端比被测对象还慢",
     "threat.prompts-in-window": "所谓负载下的解码大多是在处理提示词，或只有很少的 token",
     "threat.slot-without-drafts": "多个槽位中有一个没有投机解码",
+    "threat.context-short": "负载下各槽位互相争夺上下文空间",
     "threat.prompt-remembered": "n-gram 表从另一客户端的请求中已知答案",
     "threat.conservation": "计数对不上：有 token 没有对应的前向，或有前向没有产生 token",
     "threat.replay-differs": "计数与按文本重放的结果不符，或草稿模型并非所称的那个",

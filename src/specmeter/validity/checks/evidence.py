@@ -27,6 +27,10 @@ def not_applicable(arm_id: str | None, reason: str) -> Unchecked:
     return Unchecked(arm_id=arm_id, reason=reason, applies=False)
 
 
+SHARED = "requests share the machine: the time of one depends on those beside it"
+"""Why times of single requests under load say nothing of the machine."""
+
+
 def answered(data: RunData) -> Iterator[tuple[Arm, Sequence[RequestData]]]:
     """Arms with their answered requests; arms without any are left out: what is missing is another check's business."""
     for arm_id, requests in data.by_arm.items():
