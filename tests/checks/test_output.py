@@ -397,3 +397,17 @@ def test_a_sampled_mock_run(tmp_path: Path) -> None:
     assert found(sampled_distribution, data) == []
     assert unchecked(sampled_distribution, data, applies=True) == []
     assert math.isclose(sum(data.requests[0].histogram), 48)
+
+
+def test_what_batching_alone_does_to_texts_is_told_beside_what_drafts_do() -> None:
+    data = run_data(experiment(load={"clients": [1, 4]}))
+    plain, drafted = f"{BASE}/c4", f"{SD}/c4"
+    assert found(output_differs, data) == []
+    batched = with_requests(data, lambda row: row.arm_id == plain and row.prompt_id == PROMPT_IDS[0], output=b"x")
+    (note,) = found(output_differs, batched)
+    assert (note.arm_id, note.severity, note.evidence["differ"], note.evidence["compared"]) == (plain, "note", 4, 12)
+    at = {it.key: 3 for it in batched.requests if it.row.arm_id == drafted}
+    told = {it.arm_id: it for it in found(output_differs, replace(batched, left_at=at))}
+    assert told[drafted].message.endswith("the load alone makes 4 of 12 outputs of plain decoding differ")
+    # Plain decoding with one client is what it is held against.
+    assert set(told) == {plain, drafted}

@@ -341,13 +341,8 @@ def prompt_remembered(data: RunData) -> Findings:
 
 def _repeats(data: RunData, requests: Sequence[RequestData]) -> int:
     """Requests whose prompt their session had met before, under whichever id."""
-    met = {(it.row.session_id, _text_of(data, it.row.prompt_id)) for it in requests}
+    met = {(it.row.session_id, data.text_of(it.row.prompt_id)) for it in requests}
     return len(requests) - len(met)
-
-
-def _text_of(data: RunData, prompt_id: str) -> str:
-    prompt = data.prompts.get(prompt_id)
-    return prompt_id if prompt is None or prompt.of is None else prompt.of
 
 
 CHECKS: tuple[Check, ...] = (

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from specmeter.record import Arm, Finding, Margin
 from specmeter.store import RequestKey
 from specmeter.validity.checks import sampled
+from specmeter.validity.checks.batching import Apart, apart_from_alone
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.evidence import answered, not_applicable, unseen
 from specmeter.validity.checks.request_data import NGRAM, RequestData
@@ -129,14 +130,32 @@ def output_differs(data: RunData) -> Findings:
         return
     answers = _answers(data)
     texts = {arm.id: _texts(data, arm, requests, answers) for arm, requests in answered(data)}
+    apart = {name: apart_from_alone(data, it.arm) for name, it in texts.items() if it.arm.baseline_id is None}
     for arm_id, of_arm in texts.items():
+        batched = apart.get(of_arm.arm.baseline_id or arm_id)
+        if arm_id in apart and batched is not None and batched.differ:
+            yield _batched(of_arm.arm, batched)
         if of_arm.arm.synthetic_rates:
             yield not_applicable(arm_id, _SYNTHETIC)
         elif of_arm.compared == 0:
             plain = of_arm.arm.baseline_id is None
             yield unseen(arm_id, "no prompt was answered twice" if plain else _NO_BASELINE)
         elif of_arm.departures:
-            yield from _different(of_arm, texts.get(of_arm.arm.baseline_id or ""))
+            yield from _different(of_arm, texts.get(of_arm.arm.baseline_id or ""), batched)
+
+
+def _batched(plain: Arm, apart: Apart) -> Finding:
+    return about_arm(
+        "output-differs",
+        "note",
+        plain.id,
+        f"{apart.differ} of {apart.compared} outputs differ from those of plain decoding alone: requests that share a "
+        "forward are rounded otherwise",
+        "nothing: texts are compared with the baseline's at the same load",
+        compared=apart.compared,
+        differ=apart.differ,
+        share=apart.differ / apart.compared,
+    )
 
 
 def _texts(data: RunData, arm: Arm, requests: Sequence[RequestData], answers: _Answers) -> _Texts:
@@ -171,7 +190,7 @@ def _answers(data: RunData) -> _Answers:
     return _Answers(margins, departures, near_ties)
 
 
-def _different(texts: _Texts, plain: _Texts | None) -> Findings:
+def _different(texts: _Texts, plain: _Texts | None, batched: Apart | None) -> Findings:
     arm, real = texts.arm, texts.real
     if texts.not_asked:
         yield unseen(
@@ -185,7 +204,7 @@ def _different(texts: _Texts, plain: _Texts | None) -> Findings:
         arm.id,
         (
             f"{len(texts.departures)} of {texts.compared} outputs differ from {_reference(arm)}: "
-            f"{_how(texts)}{_beside(plain)}"
+            f"{_how(texts)}{_beside(plain)}{_by_load(texts.arm, batched)}"
         ),
         _remedy(texts),
         compared=texts.compared,
@@ -234,6 +253,12 @@ def _beside(plain: _Texts | None) -> str:
     if not plain.departures:
         return "; plain decoding always repeats itself"
     return f"; plain decoding differs from itself in {len(plain.departures)} of {plain.compared}"
+
+
+def _by_load(arm: Arm, batched: Apart | None) -> str:
+    if batched is None or arm.baseline_id is None:
+        return ""
+    return f"; the load alone makes {batched.differ} of {batched.compared} outputs of plain decoding differ"
 
 
 def _remedy(texts: _Texts) -> str:

@@ -165,6 +165,11 @@ class RunData:
             found[arm.id] = [(it, base) for it, base in both if base is not None]
         return found
 
+    def text_of(self, prompt_id: str) -> str:
+        """The id of the prompt that this one repeats; its own where it repeats none."""
+        prompt = self.prompts.get(prompt_id)
+        return prompt_id if prompt is None or prompt.of is None else prompt.of
+
     def header(self, name: str) -> ModelHeader | None:
         """What the file of a model says about itself, by its name in the experiment; None where it is not on record."""
         return self.models[name].header if name in self.models else None
