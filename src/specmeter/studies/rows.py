@@ -93,6 +93,7 @@ class RunRows:
         comparison_only = verdict == "invalid" and all(it.check in OF_COMPARISON for it in self.report.because(arm.id))
         return ArmResult(
             **_identity(arm),
+            clients=None if arm.load is None else arm.load.clients,
             suite=suite,
             prompt=None if length else kind,
             prompt_tokens=int(length[1]) if length else None,
