@@ -10,6 +10,7 @@ from engines.llama_fixtures import core
 from specmeter.engines import load_engine
 from specmeter.errors import EngineProtocolError
 from specmeter.probe.steps import RoundSpec, measure_round, pricing, read_round, read_rounds, step_times, tokens_of
+from specmeter.probe.waves import Answer
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
 from specmeter.workloads.packaged import held_out_text
 
@@ -26,6 +27,11 @@ def reply(*steps: tuple[int, float], tokens: int = 11, ms: float = 100.0, drafte
     )
 
 
+def alone(*replies: Reply) -> list[list[Answer]]:
+    """Waves of one request."""
+    return [[Answer(0.0, reply)] for reply in replies]
+
+
 def test_a_step_lasts_from_the_step_before_it() -> None:
     assert list(step_times(reply((4, 10), (4, 30), (3, 45), (2, 55), (1, 61)))) == [(4, 20), (3, 15), (2, 10), (1, 6)]
 
@@ -36,7 +42,8 @@ def test_a_step_without_a_line_of_its_own_is_not_taken_for_part_of_another() -> 
 
 def test_a_round_has_the_median_of_each_length_and_of_plain_requests() -> None:
     stalled = reply(ms=9000.0)
-    found = read_round([reply(), reply(), stalled], [reply((2, 10), (2, 30), (1, 40)), reply((2, 10), (2, 34))])
+    drafting = alone(reply((2, 10), (2, 30), (1, 40)), reply((2, 10), (2, 34)))
+    found = read_round(alone(reply(), reply(), stalled), drafting)
     assert found.plain_ms == 10.0
     assert found.step_ms == {1: 10.0, 2: 22.0}
     assert found.drafting_ms is None
@@ -45,11 +52,11 @@ def test_a_round_has_the_median_of_each_length_and_of_plain_requests() -> None:
 @pytest.mark.parametrize("drafting", [[], [reply((4, 10))]])
 def test_an_engine_that_shows_no_steps_is_refused(drafting: list[Reply]) -> None:
     with pytest.raises(EngineProtocolError, match="does not report its steps"):
-        read_rounds([reply()], [drafting, []])
+        read_rounds(alone(reply()), [alone(*drafting), []])
 
 
 def test_a_way_of_drafting_that_found_nothing_does_not_cost_the_others_their_round() -> None:
-    by_model, by_lookup = read_rounds([reply()], [[reply((2, 10), (2, 30))], [reply()]])
+    by_model, by_lookup = read_rounds(alone(reply()), [alone(reply((2, 10), (2, 30))), alone(reply())])
     assert (by_model.step_ms, by_lookup.step_ms) == ({2: 20.0}, {})
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from specmeter.analysis.prediction.costs import Costs
     from specmeter.probe import Probe
 
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--draft-format", help="Number format of the draft. Default: that of the target.")
 @click.option("--context", type=int, default=512, show_default=True, help="Tokens in the context (catalogue only).")
 @click.option("--gamma", "gammas", metavar="N,N,...", help="Draft lengths. Default: 1, 2, 3, 4, 6, 8, 12, 16.")
+@click.option("--clients", metavar="N,N,...", help="Requests at once, too; the probe needs --batch for that.")
 @click.option("--alpha", type=float, help="Acceptance: one probability for every position.")
 @click.option("--rates", metavar="A,A,...", help="Acceptance: P(accepted | all before it were), by position.")
 @click.option("--acceptance-from", "run", metavar="RUN", help="Acceptance as measured in a run.")
@@ -38,6 +40,7 @@ def command(
     draft_format: str | None,
     context: int,
     gammas: str | None,
+    clients: str | None,
     alpha: float | None,
     rates: str | None,
     run: str | None,
@@ -50,12 +53,14 @@ def command(
 
     Costs come from a probe (`--probe`) or from the catalogue alone (`--device`, `--model`, `--format`). Acceptance is
     given (`--alpha`, `--rates`), taken from a run (`--acceptance-from`), or an assumed range. A second table shows the
-    speedup for every alpha, the best draft length, and the alpha below which speculation loses.
+    speedup for every alpha, the best draft length, and the alpha below which speculation loses. With `--clients`
+    another one shows the speedup for so many requests at once, and at how many speculation stops paying.
 
     \b
     Examples:
       specmeter predict --probe probe.json --acceptance-from latest --kind code
       specmeter predict --probe probe.json --alpha 0.7 --gamma 2,4,8
+      specmeter predict --probe probe.json --alpha 0.7 --clients 1,2,4,8
       specmeter predict --device "RTX 3090" --model Qwen3.5-35B-A3B --format Q4_K_M \\
           --draft-model Qwen3.5-0.8B --draft-format Q8_0 --alpha 0.7
 
@@ -66,14 +71,19 @@ def command(
 
     from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
     from specmeter.analysis.prediction.speedup import predict, surface
+    from specmeter.analysis.prediction.under_load import over_clients, probed_at
     from specmeter.cli import flag
+    from specmeter.errors import UsageError
     from specmeter.show.terminal.console import say_json
-    from specmeter.show.terminal.predict import print_prediction
+    from specmeter.show.terminal.predict import print_loads, print_prediction
     from specmeter.store import RunStore
     from specmeter.store.places import find_run
 
-    wanted = _whole(gammas) if gammas is not None else doubling(16)
+    wanted = _whole("--gamma", gammas, "draft lengths") if gammas is not None else doubling(16)
+    at_once = _whole("--clients", clients, "numbers of clients") if clients is not None else []
     probe = _probe(probe_file)
+    if at_once and probe is None:
+        raise UsageError("--clients: the catalogue says nothing of several requests", fix="probe with --batch 1,2,4,8")
     named = f"probe {probe_file.name}" if probe_file is not None else ""
     costs = costs_of(
         probe, named, device, model, number_format, draft_model, draft_format, context, no_draft=no_draft, flag=flag
@@ -84,6 +94,13 @@ def command(
         acceptance = acceptance_of(alpha, given, store, kind, arm_id, by_model=by_model, probe=probe, flag=flag)
     found = predict(acceptance, costs, wanted, by_model=by_model)
     whole = surface(costs, wanted, _ALPHAS, by_model=by_model)
+    loads = None
+    if at_once and probe is not None:
+
+        def costs_at(count: int, probe: Probe = probe) -> Costs:
+            return probed_at(probe, named, count)
+
+        loads = over_clients(acceptance, costs_at, wanted, at_once, by_model=by_model)
     if as_json:
         document = {
             "cost": found.cost,
@@ -94,9 +111,14 @@ def command(
             "best_gamma": found.best.gamma if found.best is not None else 0,
             "surface": whole.model_dump(mode="json"),
         }
+        if loads is not None:
+            crossover = loads.best_crossover.model_dump(mode="json")
+            document["loads"] = {**loads.model_dump(mode="json"), "crossover": crossover}
         say_json(document)
     else:
         print_prediction(found, whole, by_model=by_model)
+        if loads is not None:
+            print_loads(loads)
     return 0
 
 
@@ -115,14 +137,12 @@ def _probe(file: Path | None) -> Probe | None:
     return probe
 
 
-def _whole(text: str) -> list[int]:
+def _whole(flag: str, text: str, what: str) -> list[int]:
     from specmeter.errors import UsageError
 
-    values = _numbers("--gamma", text, "2,4,8")
+    values = _numbers(flag, text, "2,4,8")
     if not all(float(value).is_integer() and value >= 1 for value in values):
-        raise UsageError(
-            f"--gamma {text[:80]}: draft lengths are whole numbers of at least 1", fix="write --gamma 2,4,8"
-        )
+        raise UsageError(f"{flag} {text[:80]}: {what} are whole numbers of at least 1", fix=f"write {flag} 2,4,8")
     return [int(value) for value in values]
 
 

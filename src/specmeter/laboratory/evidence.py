@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from specmeter.analysis.load.reading import measured_cells
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.lookups import Asked, follow, table_of
 from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
@@ -25,6 +26,7 @@ from specmeter.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from specmeter.analysis.load.figures import CellFigures
     from specmeter.analysis.prediction.lookups import Table
     from specmeter.measure import Work
     from specmeter.profile.arms import ProfileKey
@@ -33,9 +35,20 @@ if TYPE_CHECKING:
     from specmeter.store import RunReader
 
 
+MOST_PROMPTS = 0.95
+"""A share of prompts above this says nothing about decoding."""
+
+
+def at_once(arm: Arm) -> int:
+    """Requests of an arm that the engine works on at once, as far as its clients say."""
+    return 1 if arm.load is None else min(arm.load.clients or arm.engine.slots, arm.engine.slots)
+
+
 def why_not_replayed(arm: Arm, traits: EngineTraits, generation: Generation) -> str | None:
     """Why an arm's steps cannot be known from its baseline's texts; None where they can."""
     if traits.drafting == "llama-server" and table_of(arm) is not None:
+        if at_once(arm) != 1:
+            return "which requests its table saw before is chance where several are answered at once"
         return None
     if (reason := why_not(arm, traits=traits, generation=generation)) is not None:
         return reason
@@ -57,16 +70,43 @@ class Evidence:
         self._profiles: dict[ProfileKey, MatchProfile] | None = None
         self._settings: dict[str, dict[str, object]] = {}
         """Baseline -> what its first session said is in force."""
+        self._measured: dict[str, list[CellFigures]] = {}
+        """Loaded baseline -> its cells."""
 
     def price(self, arm: Arm) -> StepProbe | None:
         """What steps of an arm cost, where that was probed."""
         return self._probes.get(probe_key(arm.baseline_id or "", arm.draft, arm.engine))
 
     def plain_ms(self, baseline_id: str) -> float | None:
-        """Time of a plain token in what was measured of a baseline, the median request."""
+        """Time of a plain token in what was measured of a baseline, the median request; under load of a step that
+        decodes for every client."""
+        arm = self._work.arms[baseline_id]
+        if arm.load is not None:
+            cells = [it for it in self._cells(baseline_id) if it.full_tokens and it.full_ms]
+            steps = [(it.full_ms or 0.0) * at_once(arm) / (it.full_tokens or 1) for it in cells]
+            return median(steps) if steps else None
         replies = [it.reply for it in self._texts.get(baseline_id, {}).values()]
         each = [plain_ms(reply) for reply in replies if reply is not None and reply.timings.predicted_n > 1]
         return median(each) if each else None
+
+    def prompts_share(self, baseline_id: str) -> float | None:
+        """The part of a loaded baseline's steady window that prompts take: what is left when every token after the
+        first of a request has taken its part of a step that decodes for every client. None where it was not measured,
+        or never decoded for all clients at once."""
+        cells = [it for it in self._cells(baseline_id) if it.full_tokens and it.full_ms and it.window_ms]
+        if not cells:
+            return None
+        shares = [1 - it.decode_tokens * (it.full_ms or 0.0) / (it.full_tokens or 1) / it.window_ms for it in cells]
+        return min(max(median(shares), 0.0), MOST_PROMPTS)
+
+    def _cells(self, baseline_id: str) -> Sequence[CellFigures]:
+        """What was measured of a loaded baseline first: the cells of one block."""
+        if baseline_id not in self._measured:
+            found = [it.figures for it in measured_cells(self._record, baseline_id) if it.figures.counts]
+            if not found:
+                return ()
+            self._measured[baseline_id] = found
+        return self._measured[baseline_id]
 
     def replay(self, arm: Arm) -> Counted | str:
         """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
@@ -107,12 +147,12 @@ class Evidence:
 
     def unread(self, arm: Arm) -> list[Passage]:
         """Texts of its baseline that the draft of an arm has not read."""
-        passages: list[Passage] = []
+        passages: dict[ProfileKey, Passage] = {}
         for prompt_id, request in self._texts.get(arm.baseline_id or "", {}).items():
             text, tokens = text_of(request), self._tokens(arm.target, prompt_id)
-            if arm.draft and tokens and text and self._profile_key(arm, tokens, text) not in self._read:
-                passages.append(Passage(prompt_id=prompt_id, prompt=tokens, text=text))
-        return passages
+            if arm.draft and tokens and text and (key := self._profile_key(arm, tokens, text)) not in self._read:
+                passages.setdefault(key, Passage(prompt_id=prompt_id, prompt=tokens, text=text))
+        return list(passages.values())
 
     def _follow(self, arm: Arm, prompt: Sequence[int], text: Sequence[int], max_tokens: int) -> Sequence[Round] | None:
         """An arm's steps on one text; None where its draft did not read it. Raises `UnreplayableError`."""

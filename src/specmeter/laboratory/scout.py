@@ -1,6 +1,7 @@
 """What is found out before an arm's first session, so that it can be predicted: what its steps cost and will yield.
 
-Cost comes from a probe of whole steps (`probe.steps`), taken once for all arms of a baseline and put on record. Yield
+Cost comes from a probe of whole steps (`probe.steps`), taken once for all arms of a baseline, at as many requests at
+once as it has clients, and put on record. Yield
 comes from replaying the arm on the texts that its baseline has generated (`profile`): a draft model reads them once.
 The probe takes at most `SHARE` of the time that the baseline's arms will take, reading some seconds. Whatever fails
 here leaves a reason behind, not a failed run; what is interrupted is taken anew when the run is resumed.
@@ -11,13 +12,15 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import cycle, islice, zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from specmeter.errors import EngineError, ExperimentError
+from specmeter.experiments.loads import first_pass
 from specmeter.host.load import busy_percent, is_busy
-from specmeter.laboratory.evidence import Evidence, probe_key, why_not_replayed
+from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
 from specmeter.probe.steps import RoundSpec, measure_round, pricing, tokens_of
 from specmeter.profile.make import drafts_ends_of, profile_texts
 from specmeter.record import Arm, EngineTraits, StepProbe, StepRound
@@ -81,6 +84,8 @@ class Scout(Evidence):
         """
         if arm.baseline_id is None or not self.measures or self.plain_ms(arm.baseline_id) is None:
             return None
+        if arm.load is not None and arm.load.clients is None:
+            return None  # how many requests are answered at once is chance
         key = probe_key(arm.baseline_id, arm.draft, arm.engine)
         if key not in self._probes:
             probes = self._measure(arm.baseline_id)
@@ -140,6 +145,7 @@ class Scout(Evidence):
             draft=arm.draft,
             engine=arm.engine,
             gamma=min(arm.gamma or 1, self._longest),
+            clients=at_once(arm),
             started_at=started_at,
             ended_at=ended_at,
             prompts=tuple(prompt.id for prompt in prompts),
@@ -164,6 +170,7 @@ class Scout(Evidence):
             start_timeout_s=experiment.engine.start_timeout_s,
             idle_timeout_s=experiment.engine.idle_timeout_s,
             watched=self._host is not None,
+            clients=at_once(self._work.arms[baseline_id]),
         )
         left, expected = self._allowance(baseline_id), 0.0
         for index in range(MOST_ROUNDS if prompts else 0):
@@ -202,19 +209,25 @@ class Scout(Evidence):
             return math.inf
         loading = fmean(it.ready_ms for it in self._store.sessions() if it.arm_id == baseline_id)
         reading = fmean(reply.timings.prompt_ms for reply in replies)
-        steps = fmean(tokens_of(min(arm.gamma or 1, self._longest)) for arm in ways)
-        return (loading + (prompts + 1) * reading + prompts * steps * plain_ms) * (1 + len(ways)) / 1000
+        clients = at_once(self._work.arms[baseline_id])
+        steps = fmean(tokens_of(min(arm.gamma or 1, self._longest), clients) for arm in ways)
+        waves = prompts / clients
+        return (loading + (waves + 1) * reading + waves * steps * plain_ms) * (1 + len(ways)) / 1000
 
     def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> list[Prompt]:
-        """The baseline's shortest prompt of each kind, as many as a round has the time for; none where it has not, but
-        one where there is an allowance: that is there to be used."""
-        kinds: dict[str, Prompt] = {}
-        for prompt in sorted(self._work.prompts[baseline_id], key=lambda it: len(it.text)):
-            kinds.setdefault(prompt.kind, prompt)
-        prompts, left = list(kinds.values())[:_PROMPTS], self._allowance(baseline_id)
-        least = 0 if self._allowance_s is None else 1
+        """The baseline's shortest prompts, one of each kind after the other, in as many whole waves of its clients as a
+        round has the time for; none where it has not, but one wave where there is an allowance: that is there to be
+        used."""
+        clients = at_once(self._work.arms[baseline_id])
+        kinds: dict[str, list[Prompt]] = {}
+        for prompt in sorted(first_pass(self._work.prompts[baseline_id]), key=lambda it: len(it.text)):
+            kinds.setdefault(prompt.kind, []).append(prompt)
+        ordered = [it for row in zip_longest(*kinds.values()) for it in row if it is not None]
+        waves = max(1, min(_PROMPTS, len(kinds)) // clients)
+        prompts, left = list(islice(cycle(ordered), waves * clients)), self._allowance(baseline_id)
+        least = 0 if self._allowance_s is None else clients
         while len(prompts) > least and ways and self._expected(baseline_id, ways, len(prompts)) > left:
-            prompts.pop()
+            del prompts[-clients:]
         return prompts
 
     def _gate(self, arm: Arm) -> float:

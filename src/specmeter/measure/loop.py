@@ -193,13 +193,11 @@ class _Bench:
     @property
     def expecting(self) -> bool:
         """Whether some arm is still to be predicted; once none is, nothing needs to be remembered for it."""
-        return any(
-            arm.speculates and arm.load is None and arm.id not in self.predicted for arm in self.work.arms.values()
-        )
+        return any(arm.speculates and arm.id not in self.predicted for arm in self.work.arms.values())
 
     def foresee(self, arm: Arm) -> None:
         """Write down what is expected of an arm, once, before its first session."""
-        if self.foresight is None or not arm.speculates or arm.id in self.predicted or arm.load is not None:
+        if self.foresight is None or not arm.speculates or arm.id in self.predicted:
             return
         if arm.id in self.begun:
             prediction = self.foresight.too_late(arm, self.engine.clock())

@@ -10,6 +10,8 @@ is in it.
 A recurrent target cannot forget what it rejects: each such step is followed by a forward that restores a checkpoint and
 replays, which emits a token more. Its time is kept as that of a step without a draft.
 
+Under load as many requests are answered at once as the arm has clients, and a step is one of all of them (`waves`).
+
 What counts is the ratio to the plain session of the round. Both meet the same minute of the machine and the same depth
 of context, and their order is turned around from round to round.
 """
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING
 from specmeter.engines import Launch
 from specmeter.errors import EngineProtocolError
 from specmeter.host.telemetry import TelemetrySampler
+from specmeter.probe.waves import STAGGER, Answer, Wave, answer_waves, wave_plain_ms, wave_step_ms
 from specmeter.record import PARAMETERS, Arm, Generation, ModelIdentity, Prompt, Reply, StepRound, Telemetry
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ class RoundSpec:
     idle_timeout_s: float = 120.0
     watched: bool = True
     """Whether there is a machine to watch while it is measured."""
+    clients: int = 1
+    """Requests at once; `prompts` are asked for in waves of so many."""
 
 
 def pricing(arm: Arm, gamma: int) -> Arm:
@@ -75,9 +80,9 @@ def pricing(arm: Arm, gamma: int) -> Arm:
     )
 
 
-def tokens_of(gamma: int) -> int:
-    """Tokens to be generated so that `WHOLE_STEPS` steps draft `gamma` tokens."""
-    return gamma + 1 + WHOLE_STEPS
+def tokens_of(gamma: int, clients: int = 1) -> int:
+    """Tokens to be generated so that `WHOLE_STEPS` steps draft `gamma` tokens, of all clients at once."""
+    return gamma + 1 + WHOLE_STEPS + (STAGGER if clients > 1 else 0)
 
 
 def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound]:
@@ -87,7 +92,7 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
     Raises `EngineError` when the engine fails, and `EngineProtocolError` where it does not tell its steps apart.
     """
     longest = max(arm.gamma or 1 for arm in spec.drafting)
-    replies: dict[str, list[Reply]] = {}
+    waves: dict[str, list[list[Answer]]] = {}
     loads: dict[str, list[float]] = {}
     turns = [spec.plain, *spec.drafting]
     for arm in turns if index % 2 == 0 else reversed(turns):
@@ -100,23 +105,27 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
             idle_timeout_s=spec.idle_timeout_s,
         )
         with engine.start(launch) as session:
-            replies[arm.id], loads[arm.id] = _replies(session, spec, tokens_of(arm.gamma or longest))
+            waves[arm.id], loads[arm.id] = _answers(session, spec, tokens_of(arm.gamma or longest, spec.clients))
     plain = spec.plain.id
-    found = read_rounds(replies[plain], [replies[arm.id] for arm in spec.drafting])
+    found = read_rounds(waves[plain], [waves[arm.id] for arm in spec.drafting])
     return [
         it.model_copy(update={"other_cpu_percent": (*loads[plain], *loads[arm.id])})
         for it, arm in zip(found, spec.drafting, strict=True)
     ]
 
 
-def _replies(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list[Reply], list[float]]:
+def _answers(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list[list[Answer]], list[float]]:
     """What was answered, and the share of the machine that others took meanwhile."""
     session.generate(_free(spec.prompts[0]), spec.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
     samples: SimpleQueue[Telemetry] = SimpleQueue()
     generation = spec.generation.model_copy(update={"max_tokens": tokens})
+    prompts = [_free(prompt) for prompt in spec.prompts]
     with TelemetrySampler(samples.put, pids=session.facts.pids) if spec.watched else nullcontext():
-        replies = [session.generate(_free(prompt), generation) for prompt in spec.prompts]
-    return replies, [samples.get().other_cpu_percent for _ in range(samples.qsize())]
+        if spec.clients > 1:
+            waves = answer_waves(session, prompts, generation, spec.clients)
+        else:
+            waves = [[Answer(0.0, session.generate(prompt, generation))] for prompt in prompts]
+    return waves, [samples.get().other_cpu_percent for _ in range(samples.qsize())]
 
 
 def _free(prompt: Prompt) -> Prompt:
@@ -124,10 +133,10 @@ def _free(prompt: Prompt) -> Prompt:
     return prompt.model_copy(update={"max_tokens": None})
 
 
-def read_rounds(plain: Sequence[Reply], drafting: Sequence[Sequence[Reply]]) -> list[StepRound]:
+def read_rounds(plain: Sequence[Wave], drafting: Sequence[Sequence[Wave]]) -> list[StepRound]:
     """One for each way of drafting. Raises `EngineProtocolError` where there is no plain token, or where none of them
     has a step that can be told apart."""
-    found = [read_round(plain, replies) for replies in drafting]
+    found = [read_round(plain, waves) for waves in drafting]
     if not any(it.step_ms for it in found):
         raise EngineProtocolError(
             "the engine does not report its steps", fix="use a server that logs steps (LLAMA_TRACE, late 2026)"
@@ -135,22 +144,33 @@ def read_rounds(plain: Sequence[Reply], drafting: Sequence[Sequence[Reply]]) -> 
     return found
 
 
-def read_round(plain: Sequence[Reply], drafting: Sequence[Reply]) -> StepRound:
+def read_round(plain: Sequence[Wave], drafting: Sequence[Wave]) -> StepRound:
     """Raises `EngineProtocolError` where there is no plain token."""
-    each = [plain_ms(reply) for reply in plain if reply.timings.predicted_n > 1]
-    times: dict[int, list[float]] = {}
-    for reply in drafting:
-        for drafted, ms in step_times(reply):
-            times.setdefault(drafted, []).append(ms)
+    together = max(len(wave) for wave in plain) > 1
+    each = [ms for wave in plain if (ms := wave_plain_ms(wave) if together else _lone_plain_ms(wave)) is not None]
     if not each:
         raise EngineProtocolError("no answer has a second token to time", fix="raise generation.max_tokens")
-    drafted = sum(reply.timings.draft_n or 0 for reply in drafting)
-    spent = [part.generate_ms for reply in drafting for part in reply.drafting]
+    replies = [it.reply for wave in drafting for it in wave]
+    drafted = sum(reply.timings.draft_n or 0 for reply in replies)
+    spent = [part.generate_ms for reply in replies for part in reply.drafting]
     return StepRound(
         plain_ms=statistics.median(each),
-        step_ms={drafts: statistics.median(ms) for drafts, ms in sorted(times.items())},
+        step_ms=wave_step_ms(drafting) if together else _lone_step_ms(replies),
         drafting_ms=sum(spent) / drafted if spent and drafted else None,
     )
+
+
+def _lone_plain_ms(wave: Wave) -> float | None:
+    (answer,) = wave
+    return plain_ms(answer.reply) if answer.reply.timings.predicted_n > 1 else None
+
+
+def _lone_step_ms(replies: Sequence[Reply]) -> dict[int, float]:
+    times: dict[int, list[float]] = {}
+    for reply in replies:
+        for drafted, ms in step_times(reply):
+            times.setdefault(drafted, []).append(ms)
+    return {drafts: statistics.median(ms) for drafts, ms in sorted(times.items())}
 
 
 def plain_ms(reply: Reply) -> float:

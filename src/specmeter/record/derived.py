@@ -151,7 +151,8 @@ class StepRound(Record):
     """A session of a probe that decodes plainly, and one that drafts and has nothing accepted, on the same prompts."""
 
     plain_ms: Annotated[float, Field(gt=0)]
-    """Of a plain token: decode time over tokens after the first, the median request."""
+    """Of a plain token: decode time over tokens after the first, the median request. Of several requests at once: of a
+    step that emits a token for each of them."""
     step_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]]
     """Tokens drafted -> median time of such a step, drafting included."""
     drafting_ms: Annotated[float, Field(ge=0)] | None = None
@@ -174,6 +175,8 @@ class StepProbe(Record):
     """Settings of the arms that it serves."""
     gamma: int
     """Longest draft."""
+    clients: Annotated[int, Field(ge=1, exclude_if=lambda value: value == 1)] = 1
+    """Requests that were answered at once, all of which take part in each step."""
     started_at: float
     """By the clock of the engine."""
     ended_at: float

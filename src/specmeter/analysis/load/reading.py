@@ -20,8 +20,9 @@ _SENT = """SELECT session_id, invocation, block, arm_id, prompt_id, client, due_
 """Without objects for requests and sendings, of which there may be a million."""
 
 
-def measured_cells(store: RunReader) -> Iterator[MeasuredCell]:
+def measured_cells(store: RunReader, arm_id: str | None = None) -> Iterator[MeasuredCell]:
     """Every cell whose requests count, in the order of measurement; of a cell that was measured again only the last.
+    Of one arm alone where it is named.
 
     Raises `StoreError`.
     """
@@ -32,7 +33,7 @@ def measured_cells(store: RunReader) -> Iterator[MeasuredCell]:
     cells = {cell.session_id: cell for cell in store.load_cells()}
     for session_id, rows in groupby(store.raw(_SENT), key=lambda row: cast("str", row[0])):
         cell = cells.get(session_id)
-        if cell is None or cell.arm_id not in loads:
+        if cell is None or cell.arm_id not in loads or arm_id not in (None, cell.arm_id):
             continue
         yield cell_figures(cell, CellTimes.of(cell.began_at, _sent(store, rows)), loads[cell.arm_id], slo)
 

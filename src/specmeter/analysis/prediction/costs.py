@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
@@ -141,6 +141,16 @@ def probed(probe: Probe, name: str) -> Costs:
         )
 
     return Costs(f"{name}", probe.draft_ms is not None, draw)
+
+
+def slowed_drafts(costs: Costs, least: float, most: float) -> Costs:
+    """The same costs where making drafts takes `least` to `most` times as long."""
+
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+        table = costs.draw(longest, draws, rng, by_model)
+        return replace(table, draft=table.draft * _log_range(least, most, draws, rng)[:, np.newaxis])
+
+    return replace(costs, draw=draw)
 
 
 def _onward(probe: Probe) -> Callable[[Floats], Floats] | None:
@@ -398,8 +408,12 @@ def by_bytes(
     processor: bool = False,
     recurrent: bool = False,
     context: int = 512,
+    requests: int = 1,
 ) -> Costs:
-    """Costs from what both models read and compute; of a `device`, or of none in particular (a `processor` or not)."""
+    """Costs from what both models read and compute; of a `device`, or of none in particular (a `processor` or not).
+
+    With several `requests` at once a forward has as many tokens of each, and plain tokens are steps of them all.
+    """
     unknowns = PROCESSOR if processor or (device is not None and device.name.startswith("DDR")) else Unknowns()
 
     def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
@@ -415,15 +429,19 @@ def by_bytes(
         small = _log_range(*unknowns.draft, draws, rng)[:, np.newaxis]
         overlap = _range(*unknowns.overlap, draws, rng)
         n = np.arange(1, longest + 2, dtype=np.float64)
-        forward = _forwards(target, n, peak * reached, flops, overlap, context)
+        rows = n * requests
+        forward = _forwards(target, n, peak * reached, flops, overlap, context, requests)
         extra = overhead if device is not None else 0.05 * overhead * forward[:, 0]
-        plain = (forward[:, 0] + extra)[:, np.newaxis]
-        slower = 1 + batch[:, np.newaxis] * (n > 1) + row * (n - 1)
-        verify = (forward + extra[:, np.newaxis] + forward[:, :1] * (slower - 1)) / plain
+        slower = 1 + batch[:, np.newaxis] * (rows > 1) + row * (rows - 1)
+        one = _forwards(target, np.ones(1), peak * reached, flops, overlap, context)
+        whole = forward + extra[:, np.newaxis] + one * (slower - 1)
+        plain = whole[:, :1]
+        verify = whole / plain
         making = np.zeros((draws, longest + 1))
         if by_model and draft is not None:
-            forward = small * _forwards(draft, n, peak * reached, flops, overlap, context)
-            making = _drafting(forward + extra[:, np.newaxis] + forward[:, :1] * (slower - 1)) / plain
+            forward = small * _forwards(draft, n, peak * reached, flops, overlap, context, requests)
+            one = small * _forwards(draft, np.ones(1), peak * reached, flops, overlap, context)
+            making = _drafting(forward + extra[:, np.newaxis] + one * (slower - 1)) / plain
         return Table(
             verify=verify,
             draft=making,
@@ -436,17 +454,27 @@ def by_bytes(
     return Costs(basis, draft is not None, draw)
 
 
-def _forwards(model: Footprint, n: Floats, bandwidth: Floats, flops: Floats, overlap: Floats, context: int) -> Floats:
-    """T(n) in ms without overhead, of a model whose tokens share experts as `overlap` says. Shape (draws, len(n)).
+def _forwards(
+    model: Footprint,
+    n: Floats,
+    bandwidth: Floats,
+    flops: Floats,
+    overlap: Floats,
+    context: int,
+    requests: int = 1,
+) -> Floats:
+    """T(requests, n) in ms without overhead, of a model whose tokens share experts as `overlap` says; those of several
+    requests choose theirs independently. Shape (draws, len(n)).
 
     `bandwidth`, `flops` and `overlap` have shape (draws,).
     """
     tokens = np.broadcast_to(n, (len(overlap), len(n)))
     union = None
     if model.experts:
-        draws = 1 + overlap[:, np.newaxis] * (tokens - 1)
+        draws = requests * (1 + overlap[:, np.newaxis] * (tokens - 1))
         # One token reads K experts to the last digit, which the formula misses.
         union = np.maximum(model.used, np.asarray(expected_union(draws, model.experts, model.used)))
-    size = np.asarray(forward_bytes(model, tokens, union=union, context=context))
+    tokens = requests * tokens
+    size = np.asarray(forward_bytes(model, tokens, union=union, context=requests * context))
     seconds = np.maximum(size / bandwidth[:, np.newaxis], tokens * model.flops_per_token / flops[:, np.newaxis])
     return 1000 * seconds

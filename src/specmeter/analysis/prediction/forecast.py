@@ -7,6 +7,9 @@ Acceptance: rates that the arm prescribes (synthetic acceptance), else a replay 
 baseline has generated, else what other arms of the run with the same target, draft and drafting have shown on the same
 prompts so far, whatever their gamma; else an assumed range, said to be one.
 
+Under load both are those of the arm's own load: steps of all its clients together, texts of its baseline at that load.
+What prompts take of the time of its baseline stays as it is (`under_load`).
+
 All that takes time (files, first use of a library) happens when the forecaster is made, or in `prepare`. A prediction
 itself takes milliseconds, and taking in a request less than its own bookkeeping.
 """
@@ -17,9 +20,10 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, probed, stepped
+from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
 from specmeter.analysis.prediction.speedup import predict
+from specmeter.analysis.prediction.under_load import covers, probed_at, with_prompts
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.probe.files import find_probe
 from specmeter.record import PARAMETERS, Arm, ModelIdentity, Prediction, Request
@@ -66,6 +70,10 @@ class Looking(Protocol):
         """Time of a plain token of a baseline, as measured so far."""
         ...
 
+    def prompts_share(self, baseline_id: str) -> float | None:
+        """The part of its time that a baseline under load spends on prompts, as measured so far."""
+        ...
+
     def replay(self, arm: Arm) -> Counted | str:
         """Its steps on the texts of its baseline, or why they are not known."""
         ...
@@ -103,6 +111,8 @@ class Forecaster:
         """Arms whose cost is that of a probe named on the command line."""
         self._replayed: dict[str, Counted | str] = {}
         self._unprobed: dict[str, str] = {}
+        self._prompts_shares: dict[str, float] = {}
+        """Baseline under load -> the part of its time that prompts take."""
         self._arms = arms
         self._prompts = prompts or {}
         self._models = models
@@ -131,6 +141,8 @@ class Forecaster:
         """Probe and replay, as far as that can be done; nothing that fails here fails a run."""
         if self.scout is None or arm.gamma is None:
             return
+        if arm.load is not None and (share := self.scout.prompts_share(arm.baseline_id or "")) is not None:
+            self._prompts_shares[arm.baseline_id or ""] = share
         early = arm.p_min is not None and arm.p_min > 0
         probe = self.scout.price(arm) if arm.id not in self._named and modelled(arm) else None
         if probe is not None and probe.rounds:
@@ -157,13 +169,18 @@ class Forecaster:
             (found,) = predict(known.acceptance, known.costs, [arm.gamma or 1], by_model=by_model).by_gamma
         except SpecmeterError as error:
             return _nothing(arm, now, error.message)
+        speedup, behind = found.speedup, inputs(found)
+        if arm.load is not None:
+            share = self._prompts_shares.get(arm.baseline_id or "")
+            speedup = with_prompts(speedup, share or 0.0)
+            behind |= {"clients": arm.load.clients, "prompts": share}
         return Prediction(
             arm_id=arm.id,
             made_at=now,
-            speedup=found.speedup,
+            speedup=speedup,
             cost=known.cost_basis,
             acceptance=known.acceptance_basis,
-            inputs=inputs(found),
+            inputs=behind,
         )
 
     def sources(self, arm: Arm) -> Sources | str:
@@ -174,6 +191,8 @@ class Forecaster:
             return costs
         if arm.gamma is None:
             return "gamma is left to the engine, whose default is not known before it runs"
+        if arm.load is not None and arm.load.clients is None:
+            return "how many requests are answered at once is chance where they arrive by rate"
         acceptance, basis = self._acceptance(arm)
         unprobed = f" (no probe in this run: {why})" if (why := self._unprobed.get(arm.id)) else ""
         return Sources(costs, acceptance, costs.basis + unprobed, basis)
@@ -219,19 +238,23 @@ class Forecaster:
     ) -> Costs | str:
         """Costs, or why there are none."""
         target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
+        at_once = 1 if arm.load is None else min(arm.load.clients or 1, arm.engine.slots)
         if not modelled(arm):
             return f"the cost of drafting by {'+'.join(arm.methods)} is not modelled"
         for name, probe in named:
             if fits(probe, target, draft):
+                if at_once > 1 and not covers(probe, at_once):
+                    continue
                 self._named.add(arm.id)
-                return probed(probe, f"probe {name}{unlike(probe.settings, arm.engine)}")
+                return probed_at(probe, f"probe {name}{unlike(probe.settings, arm.engine)}", at_once)
         if probes is not None:
             pair = (target.sha256, draft.sha256 if draft is not None else None)
             if pair not in self._found:
                 self._found[pair] = find_probe(target, draft, engine, probes, host=host)
             found = self._found[pair]
-            if found is not None and not unlike(found[1].settings, arm.engine):
-                return probed(found[1], f"probe {found[0].name}")
+            usable = found is not None and not unlike(found[1].settings, arm.engine)
+            if found is not None and usable and (at_once == 1 or covers(found[1], at_once)):
+                return probed_at(found[1], f"probe {found[0].name}", at_once)
         if target.header is None or (draft is not None and draft.header is None):
             return "nothing is known about the cost of its models: there is no probe, and no header to count bytes in"
         if target.header.bytes_per_token <= 0:
@@ -243,6 +266,7 @@ class Forecaster:
             processor=host is not None and not host.gpus,
             recurrent=target.header.recurrent,
             context=0,
+            requests=at_once,
         )
 
     def _first_use(self) -> None:

@@ -10,6 +10,7 @@ from specmeter.text import brackets, counted, ratio
 
 if TYPE_CHECKING:
     from specmeter.analysis.prediction.speedup import Predicted, Surface
+    from specmeter.analysis.prediction.under_load import ExpectedCrossover, LoadForecast
 
 
 def print_prediction(found: Predicted, whole: Surface, *, by_model: bool) -> None:
@@ -52,6 +53,33 @@ def _by_gamma(found: Predicted, whole: Surface) -> Table:
     ]
     titles = ("gamma", "speedup", "tokens/step", "cost/step", "draft", "verify", "rest", "break-even alpha")
     return Table("predicted", numbers(*titles), rows)
+
+
+def print_loads(found: LoadForecast) -> None:
+    """The speedup over clients and draft lengths, the best length for each, and where speculation stops paying."""
+    screen = output()
+    rows: list[Row] = []
+    for at in found.loads:
+        best = at.best
+        cells = (estimated(it.speedup, 2) for it in at.by_gamma)
+        rows.append(row(str(at.clients), *cells, "none" if best is None else str(best.gamma)))
+    titles = ("clients", *(f"gamma {it.gamma}" for it in found.loads[0].by_gamma), "best gamma")
+    screen.line()
+    screen.table(Table("loads", numbers(*titles), rows, "speedup by requests at once, while decoding"), caption=True)
+    screen.line()
+    screen.say((_crossover_line(found.best_crossover), "strong"))
+    screen.say(f"costs       {found.cost}", tone="faint")
+
+
+def _crossover_line(found: ExpectedCrossover) -> str:
+    """At how many clients speculation stops paying, or starts to."""
+    if found.clients is not None:
+        does = "stops paying" if found.course == "stops" else "starts to pay"
+        return f"speculation {does} at {found.clients.point:.1f} clients {brackets(found.clients, 1)}"
+    if found.course == "mixed":
+        return "whether speculation pays changes more than once over these clients"
+    does = "pays" if found.course == "pays" else "does not pay"
+    return f"speculation {does} at any of these numbers of clients"
 
 
 def best_line(found: Predicted) -> str:

@@ -1,0 +1,47 @@
+"""Steps of several requests at once, read from waves."""
+
+from __future__ import annotations
+
+import pytest
+
+from specmeter.probe.steps import read_rounds
+from specmeter.probe.waves import Answer, wave_plain_ms, wave_step_ms
+from specmeter.record import Reply, Step, Timings
+
+
+def answer(started_ms: float, arrivals: list[float], drafts: list[int], log_ms: float = 0.0) -> Answer:
+    """Arrivals by the clock of all; each token after the first ends a step, which the log has `log_ms` later, and none
+    for the last one, which drafts nothing."""
+    steps = [
+        Step(drafted=drafted, accepted=0, at_ms=at - started_ms + log_ms)
+        for drafted, at in zip(drafts, arrivals[1:], strict=False)
+    ]
+    reply = Reply(
+        text="",
+        stop_reason="limit",
+        timings=Timings(prompt_n=1, prompt_ms=1.0, predicted_n=len(arrivals), predicted_ms=arrivals[-1] - arrivals[0]),
+        wall_ms=1.0,
+        arrival_ms=tuple(at - started_ms for at in arrivals),
+        steps=tuple(steps),
+    )
+    return Answer(started_ms, reply)
+
+
+# The second request begins a step later than the first: 20 ms for four drafts each, 16 ms for (3 + 4) / 2, 12 for less.
+FORWARDS = [100.0, 150.0, 170.0, 190.0, 210.0, 226.0, 240.0, 250.0, 258.0]
+FIRST = answer(90.0, FORWARDS[:-1], [4, 4, 4, 4, 3, 2, 1])
+SECOND = answer(95.0, FORWARDS[1:], [4, 4, 4, 4, 3, 2], log_ms=-7.0)
+
+
+def test_only_steps_in_which_all_requests_decode_count_each_with_the_mean_of_their_drafts() -> None:
+    found = wave_step_ms([[FIRST, SECOND]])
+    # Seen: 4 in 20 ms, 3.5 in 16, 2.5 in 14 and 1.5 in 10; whole lengths lie between.
+    assert found == pytest.approx({2: 12.0, 3: 15.0, 4: 20.0})
+
+
+def test_a_plain_step_emits_a_token_for_each_request() -> None:
+    plain = [answer(0.0, [10.0, 60.0, 80.0, 100.0], []), answer(5.0, [60.0, 80.0, 100.0, 110.0], [])]
+    assert wave_plain_ms(plain) == pytest.approx(20.0)
+    assert wave_plain_ms([plain[0], answer(0.0, [200.0, 220.0], [])]) is None
+    (found,) = read_rounds([plain], [[[FIRST, SECOND]]])
+    assert (found.plain_ms, found.step_ms[4]) == pytest.approx((20.0, 20.0))

@@ -1,0 +1,70 @@
+"""Speedups that are predicted at several requests at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from mock_probe import mock_probe
+from specmeter.analysis.prediction.drafts import Given
+from specmeter.analysis.prediction.under_load import expected_crossover, over_clients, probed_at, with_prompts
+from specmeter.errors import UsageError
+from specmeter.numbers.estimates import between
+from specmeter.probe import Probe
+from specmeter.record import BatchPoint, Estimate
+
+
+def times(point: float, width: float = 0.05) -> Estimate:
+    return between(point, point * (1 - width), point * (1 + width), "x", "made up", n=3)
+
+
+def test_what_prompts_take_is_not_sped_up() -> None:
+    assert with_prompts(times(2.0), 0.0) == times(2.0)
+    assert with_prompts(times(2.0), 0.5).point == pytest.approx(4 / 3)
+    slower = with_prompts(times(0.5), 0.5)
+    assert slower.point == pytest.approx(2 / 3)
+    assert slower.low is not None
+    assert slower.low < slower.point < (slower.high or 0)
+
+
+def test_a_crossover_lies_where_the_logarithm_of_the_speedup_does() -> None:
+    found = expected_crossover([(4, times(0.5)), (1, times(4.0)), (2, times(2.0))])
+    assert (found.course, found.loads) == ("stops", (1, 2, 4))
+    assert found.clients is not None
+    assert found.clients.point == pytest.approx(2**1.5)
+    assert (found.clients.low or 9) < found.clients.point < (found.clients.high or 0)
+    rising = expected_crossover([(1, times(0.5)), (2, times(2.0))])
+    assert rising.course == "starts"
+    assert rising.clients is not None
+    assert rising.clients.point == pytest.approx(2**0.5)
+    assert [expected_crossover([(1, times(at)), (2, times(at))]).course for at in (2.0, 0.5)] == ["pays", "never"]
+    assert expected_crossover([(1, times(2.0)), (2, times(0.5)), (4, times(2.0))]).course == "mixed"
+
+
+def batched() -> Probe:
+    """Of a dense target whose arithmetic runs out: a forward takes 10 ms, and 1 ms for each row beyond four."""
+    points = tuple(
+        BatchPoint(sequences=b, tokens=n, depth=64, ms=times(10.0 + max(0, b * n - 4), 0.01))
+        for b in (1, 2, 4, 8)
+        for n in (1, 2, 3, 5)
+    )
+    return mock_probe().model_copy(update={"batches": points, "union": None, "overhead_ms": None})
+
+
+def test_speculation_stops_paying_where_arithmetic_runs_out() -> None:
+    priced = batched()
+    found = over_clients(Given.alpha(0.7), lambda b: probed_at(priced, "made up", b), [4], [8, 1, 2], by_model=False)
+    assert [at.clients for at in found.loads] == [1, 2, 8]
+    speedups = [at.by_gamma[0].speedup.point for at in found.loads]
+    assert speedups == sorted(speedups, reverse=True)
+    tau = sum(0.7**place for place in range(5))
+    assert speedups[1] == pytest.approx(tau * 10 / 16)  # 2 x 5 rows, of which 6 are beyond
+    assert found.crossover(4).course == "stops"
+    assert found.best_crossover.clients is not None
+    assert found.loads[-1].best is None
+
+
+def test_loads_that_were_not_measured_are_refused() -> None:
+    with pytest.raises(UsageError, match="no forwards over several sequences"):
+        probed_at(mock_probe(), "made up", 2)
+    with pytest.raises(UsageError, match="was not measured"):
+        probed_at(batched(), "made up", 16)
