@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specmeter.numbers.estimates import above, exceeds, scaled
+from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
 from specmeter.studies.telling import quoted
 
@@ -50,7 +51,7 @@ def more_when_many_ask(data: StudyData) -> Found:
         if alone is None or not more:
             continue
         said = f"{row[0].line.target}: {_by_clients([(1, alone), *more])}"
-        if any(exceeds(speedup, alone) for _, speedup in more):
+        if any(exceeds(_among(speedup, len(more)), _among(alone, len(more))) for _, speedup in more):
             return "supported", f"{said}."
         if all(exceeds(alone, speedup) for _, speedup in more):
             return "contradicted", f"{said}."
@@ -61,7 +62,7 @@ def more_when_many_ask(data: StudyData) -> Found:
 def more_than_dense(data: StudyData) -> Found:
     """Whether at some number of clients above one the best speedup of a mixture exceeds that of a dense target;
     contradicted where at all of them it is the other way round."""
-    mixtures = {model.name for model in data.models if model.experts}
+    mixtures = _mixtures(data)
     at: dict[int, tuple[list[Estimate], list[Estimate]]] = {}
     for it in loads(data):
         clients, speedup = it.line.clients or 0, it.line.speedup
@@ -77,7 +78,7 @@ def more_than_dense(data: StudyData) -> Found:
     said = ", ".join(
         f"{quoted(mixture)} against {quoted(dense)} at {clients}" for clients, (mixture, dense) in best.items()
     )
-    if any(exceeds(mixture, dense) for mixture, dense in best.values()):
+    if any(exceeds(_among(mixture, len(best)), _among(dense, len(best))) for mixture, dense in best.values()):
         return "supported", f"mixture against dense: {said}."
     if all(exceeds(dense, mixture) for mixture, dense in best.values()):
         return "contradicted", f"mixture against dense: {said}."
@@ -93,7 +94,7 @@ def efficiency_rises_then_falls(data: StudyData) -> Found:
         if len(shown) < 3:
             continue
         first, *others = (efficiency for _, efficiency in shown)
-        peak = max((efficiency for _, efficiency in shown), key=lambda it: it.point)
+        peak = _among(max((efficiency for _, efficiency in shown), key=lambda it: it.point), len(shown))
         said = f"{row[0].line.target}: {_by_clients(shown)}"
         if exceeds(peak, first) and exceeds(peak, others[-1]):
             return "supported", f"{said}."
@@ -122,9 +123,19 @@ def wider_if_sparser(data: StudyData) -> Found:
     return ("contradicted" if counts[0] < counts[-1] else "cannot tell"), f"{said} numbers of clients."
 
 
+def _among(estimate: Estimate, several: int) -> Estimate:
+    """An estimate that is one of several, any of which decides: its interval is one of so many that hold together."""
+    return simultaneous(estimate, several) if STUDENT in estimate.method else estimate
+
+
+def _mixtures(data: StudyData) -> set[str]:
+    """Names of the mixtures of experts; the experiment's own where models say nothing of experts."""
+    return {model.name for model in data.models if model.experts} or {"moe"}
+
+
 def _of_mixtures(data: StudyData) -> Iterator[Sequence[AtLoad]]:
     """The arms of each mixture of experts, one at all its numbers of clients at a time."""
-    mixtures = {model.name for model in data.models if model.experts}
+    mixtures = _mixtures(data)
     rows: dict[tuple[object, ...], list[AtLoad]] = {}
     for it in loads(data):
         if it.line.target in mixtures:
