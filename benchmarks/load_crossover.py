@@ -3,10 +3,11 @@
     uv run python benchmarks/load_crossover.py --folder DIR [--only NAME ...] [--small] [--blocks 3] [--report]
 
 Twelve cases: a dense and an MoE target, with two drafts, on three kinds of text. Each is a run at 1, 2, 4 and 8
-clients; its predictions are stored before each arm's first session. The crossover of the predicted speedups is held against that
-of the measured ones: wanted is at most one step of the clients axis (a factor of 2) between them in 10 of 12 cases, and
-the same course where there is none. Runs that are complete are only read, others go on, so the command can be given
-again. The machine must have nothing else to do: otherwise probes do not count, and predictions are made from bytes.
+clients; its predictions are stored before each arm's first session. The crossover of the predicted speedups is held
+against that of the measured ones: wanted is at most one step of the clients axis (a factor of 2) between them in 10 of
+12 cases, and the same course where there is none. Runs that are complete are only read, others go on, so the command
+can be given again. The machine must have nothing else to do: otherwise probes do not count, and predictions are made
+from bytes.
 """
 
 from __future__ import annotations
