@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from mock_probe import mock_probe
 from specmeter.analysis.prediction.drafts import Given
 from specmeter.analysis.prediction.outcomes import crossover_outcomes
-from specmeter.analysis.prediction.under_load import expected_crossover, over_clients, probed_at, with_prompts
+from specmeter.analysis.prediction.under_load import expected_crossover, mixed, over_clients, probed_at, with_prompts
 from specmeter.analysis.reading import read_run
 from specmeter.engines.mock import MockSpec
 from specmeter.errors import UsageError
@@ -129,3 +130,9 @@ def test_a_run_foresees_arms_under_load_and_tells_how_far_off_it_was(
     assert found.predicted.loads == found.measured.measured == (1, 4)
     print_accuracy(output(), report.predictions, report.crossovers)
     assert "dense/draft-simple/small/g4: predicted " in capsys.readouterr().out
+
+
+def test_costs_between_two_loads_lie_between_those() -> None:
+    ends = [probed_at(batched(), "made up", b) for b in (1, 8)]
+    draws = [it.draw(4, 50, np.random.default_rng(1), False).verify[0] for it in (*ends, mixed(*ends, 0.5, "between"))]
+    assert draws[2] == pytest.approx((draws[0] + draws[1]) / 2)
