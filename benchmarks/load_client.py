@@ -6,7 +6,7 @@ A server in a process of its own answers every request at once, with a stream of
 that all that is left is the client: sending, receiving, reading the events, making the record.
 
 CPU per request     user and system time of this process, all threads, until the record is made
-kept per request    memory that the records take until they are stored
+kept per request    memory by which this process grows until the records are stored
 late                how much later a request was sent than its client could, 50th and 99th percentile
 """
 
@@ -22,6 +22,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
+
+import psutil
 
 from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import LoopbackClient
@@ -106,16 +108,15 @@ def measure(port: int, clients: int, requests: int, tokens: int) -> None:
     found: list[Told] = []
     with session_of(port, clients) as session:
         Clients(session, time.time, lambda _: None).closed_loop(asked[:clients], clients)  # sockets, threads, imports
-        pass
+        rss = psutil.Process().memory_info().rss
         before, started = cpu_ms(), time.perf_counter()
         Clients(session, time.time, found.append).closed_loop(asked, clients)
         seconds, spent = time.perf_counter() - started, cpu_ms() - before
-        kept = 0
-        pass
+        grown = psutil.Process().memory_info().rss - rss
     assert all(isinstance(it.result, Reply) for it in found)
     late = sorted(it.late_ms for it in found)
     print(
-        f"{clients:5} clients  {spent / requests:6.3f} ms CPU per request  {kept / requests / 1000:6.1f} kB kept per "
+        f"{clients:5} clients  {spent / requests:6.3f} ms CPU per request  {grown / requests / 1000:6.1f} kB kept per "
         f"request  {requests / seconds:7.0f} requests/s  late {late[len(late) // 2]:.2f} ms, "
         f"{late[int(len(late) * 0.99)]:.2f} ms"
     )

@@ -11,7 +11,7 @@ import pytest
 from engines.llama_fixtures import core
 from specmeter import host
 from specmeter.cli import invoke
-from specmeter.cli.probe import parse_tokens
+from specmeter.cli.probe import parse_numbers
 from specmeter.errors import UsageError
 from specmeter.probe.files import load_probe, probes_folder
 from specmeter.probe.routing import load_routing
@@ -178,10 +178,26 @@ def test_texts_that_are_none_are_refused(tmp_path: Path, capsys: pytest.CaptureF
     [("1..4", (1, 2, 3, 4)), ("5", (5,)), ("9, 1..3,2", (1, 2, 3, 9)), ("33,17", (17, 33)), ("256", (256,))],
 )
 def test_numbers_of_tokens(given: str, tokens: tuple[int, ...]) -> None:
-    assert parse_tokens(given) == tokens
+    assert parse_numbers(given, "--tokens", 256) == tokens
 
 
 @pytest.mark.parametrize("given", ["", "1..", "..3", "4..2", "-1", "1.5", "257", "1,,2", "²", "9" * 5000, "1," * 600])
 def test_other_words_are_no_numbers_of_tokens(given: str) -> None:
     with pytest.raises(UsageError, match="--tokens"):
-        parse_tokens(given)
+        parse_numbers(given, "--tokens", 256)
+
+
+def test_several_sequences_are_shown_and_kept(capsys: pytest.CaptureFixture[str], text: str, tmp_path: Path) -> None:
+    out = tmp_path / "probe.json"
+    arguments = ["probe", core("moe").path, "--text", text, *QUICK, "--batch", "2,4", "--out", str(out)]
+    assert invoke(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "Several sequences in one forward" in shown
+    assert "target efficiency" in shown
+    probe = load_probe(out)
+    assert [(it.sequences, it.tokens) for it in probe.batches] == [(b, n) for b in (1, 2, 4) for n in (1, 2, 5)]
+    unions = [it.union for it in probe.batches]
+    assert all(union is not None and union.point >= 4 for union in unions)
+    assert probe.kv_unified is False
+    assert invoke(["probe", core("moe").path, "--batch", "2", "--source", "server"]) == 2
+    assert "--batch needs --source libllama" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specmeter.analysis.load.figures import CellFigures, MeasuredCell, Slo, cell_figures
@@ -64,7 +64,7 @@ def replace_figures(cell: MeasuredCell, told: CellFigures) -> MeasuredCell:
     return cell._replace(figures=told)
 
 
-def table(rates: dict[str, Sequence[float]]) -> LoadTable:
+def table(rates: Mapping[str, Sequence[float]]) -> LoadTable:
     """Arm -> total tokens per second in each block."""
     return LoadTable(figures(arm, block, rate) for arm, of in rates.items() for block, rate in enumerate(of))
 

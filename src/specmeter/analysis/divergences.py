@@ -5,6 +5,10 @@ same block, that of a baseline with its own first answer to the prompt. So repea
 `.../again`, say how far plain decoding repeats itself. Arms whose acceptance is decided by dice are left out: their
 text means nothing.
 
+Under load, an arm is compared with its baseline under the same load. Forwards that requests share round otherwise than
+forwards of one, so the baseline is compared in turn with plain decoding by one client, prompt by prompt in the same
+block, where the run has that: the control says what the load alone does to texts.
+
 A text that merely continues where the other ends does not differ in content, and a token whose id the engine never sent
 does not count.
 """
@@ -16,7 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
-from specmeter.record import Arm
+from specmeter.experiments.arm_ids import id_without_load
+from specmeter.experiments.loads import first_id
+from specmeter.record import Arm, Prompt
 from specmeter.store import RequestKey
 from specmeter.store.hashes import output_digest
 
@@ -57,7 +63,7 @@ class Text(NamedTuple):
 def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, Text]) -> list[Divergence]:
     """All differences among the answered requests `texts`, in their order; each different text is read once."""
     pairs: dict[str, list[tuple[RequestKey, RequestKey]]] = defaultdict(list)
-    for key, reference in _references(arms, texts):
+    for key, reference in references(arms, run.prompts(), texts):
         if texts[key].output != texts[reference].output:
             pairs[key.prompt_id].append((key, reference))
     found: dict[RequestKey, Divergence] = {}
@@ -87,20 +93,34 @@ def first_divergence(one: Sequence[int], other: Sequence[int]) -> int | None:
     return None
 
 
-def _references(arms: Mapping[str, Arm], keys: Iterable[RequestKey]) -> Iterator[tuple[RequestKey, RequestKey]]:
-    """(request, its reference) for every request that has one."""
+def alone(arms: Mapping[str, Arm]) -> dict[str, str]:
+    """Baseline under a load of several clients, or a rate -> the baseline that decodes the same for one client."""
+    plain = [(arm, arm.load) for arm in arms.values() if arm.baseline_id is None and arm.load is not None]
+    by_one = {(id_without_load(arm), load.depth): arm.id for arm, load in plain if load.clients == 1}
+    places = ((arm.id, (id_without_load(arm), load.depth)) for arm, load in plain if load.clients != 1)
+    return {arm_id: by_one[place] for arm_id, place in places if place in by_one}
+
+
+def references(
+    arms: Mapping[str, Arm], prompts: Iterable[Prompt], keys: Iterable[RequestKey]
+) -> Iterator[tuple[RequestKey, RequestKey]]:
+    """(request, the one whose text it should equal) for each of the answered requests `keys` that has one."""
     known = dict.fromkeys(keys)
+    by_one, named = alone(arms), {prompt.id: first_id(prompt) for prompt in prompts if prompt.of is not None}
     first: dict[tuple[str, str], RequestKey] = {}
     for key in sorted(known):
-        first.setdefault((key.arm_id, key.prompt_id), key)
+        first.setdefault((key.arm_id, named.get(key.prompt_id, key.prompt_id)), key)
     for key in known:
         arm = arms.get(key.arm_id)
         if arm is None or arm.synthetic_rates:
             continue
-        if arm.baseline_id is None:
-            reference = first[key.arm_id, key.prompt_id]
-        else:
+        prompt_id = named.get(key.prompt_id, key.prompt_id)
+        if arm.baseline_id is not None:
             reference = key._replace(arm_id=arm.baseline_id)
+        elif arm.id in by_one:
+            reference = key._replace(arm_id=by_one[arm.id], prompt_id=prompt_id)
+        else:
+            reference = first[arm.id, prompt_id]
         if reference != key and reference in known:
             yield key, reference
 

@@ -107,8 +107,8 @@ class Measured:
 
     rate: Estimate | None
     decodes: bool
-    blocks: Mapping[BlockKey, Mapping[str, tuple[int, float]]] = field(
-        default_factory=dict[BlockKey, "dict[str, tuple[int, float]]"]
+    blocks: Mapping[BlockKey, Mapping[str, tuple[float, float]]] = field(
+        default_factory=dict[BlockKey, "dict[str, tuple[float, float]]"]
     )
     """Block -> prompt (or test) -> (tokens, ms); empty where only the estimate is known."""
     speculates: bool = False
@@ -354,6 +354,8 @@ def from_run(folder: Path, name: str) -> MachineSide:
     models = {model.name: model for model in report.models}
     measured: dict[tuple[str, str], Measured] = {}
     for summary in report.summary.arms:
+        if summary.load is not None:  # one forward serves several requests: no rate of a machine's memory follows
+            continue
         arm, verdict = arms[summary.arm_id], _verdict(report.certificate, summary.arm_id)
         target = models.get(arm.target)
         common: dict[str, Any] = {"speculates": arm.speculates, "verdict": verdict}

@@ -102,7 +102,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             by_prompt=by_prompt,
             energies=energies,
             cells=cells,
-            repeats={prompt.id: prompt.of for prompt in store.prompts() if prompt.of},
+            repeats=repeats(store, arms),
         )
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
@@ -130,6 +130,13 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             cells=cells,
             crossovers=crossovers(summary, arms, cells),
         )
+
+
+def repeats(store: RunReader, arms: Iterable[Arm]) -> dict[str, str]:
+    """Prompt that is repeated under load -> the prompt that it repeats."""
+    if all(arm.load is None for arm in arms):
+        return {}
+    return {prompt.id: prompt.of for prompt in store.prompts() if prompt.of}
 
 
 def _commands(store: RunReader, arms: Iterable[Arm], models: Iterable[ModelIdentity]) -> dict[str, tuple[str, ...]]:

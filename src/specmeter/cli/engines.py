@@ -84,7 +84,7 @@ def build(
     jobs: int | None,
     as_json: bool,
 ) -> int:
-    """Build llama-server, llama-quantize, llama-perplexity, llama-bench and ggml-rpc-server into the cache folder.
+    """Build llama-server, llama-quantize, llama-perplexity, llama-bench, llama-batched-bench and ggml-rpc-server.
 
     Experiments with `engine: {kind: native}`, quality plans and studies then find them. The latest finished build is
     used; SPECMETER_LLAMA_SERVER overrides it. All are built with RPC, without HTTPS and web pages. You need cmake and a

@@ -33,6 +33,11 @@ def id_under(name: str, load: Load | None) -> str:
     return name if load is None else f"{name}/{load.label}"
 
 
+def id_without_load(arm: Arm) -> str:
+    """The id of an arm without its load: the same for all loads."""
+    return arm.id if arm.load is None else arm.id.removesuffix(f"/{arm.load.label}")
+
+
 def _by_name(settings: EngineSettings) -> dict[str, object]:
     """Settings by name, the engine's own options among them."""
     named = {name: getattr(settings, name) for name in EngineSettings.model_fields if name != "options"}

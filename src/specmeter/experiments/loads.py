@@ -32,6 +32,11 @@ def prompts_under(prompts: Sequence[Prompt], load: Load | None) -> tuple[Prompt,
     )
 
 
+def first_id(prompt: Prompt) -> str:
+    """What the same prompt is called in the first pass: `code/3@512` for `code/3@512#2`."""
+    return prompt.id if prompt.of is None else prompt.of + prompt.id.removeprefix(prompt.of).partition("#")[0]
+
+
 def first_pass(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
     """What `prompts_under` made the prompts of a cell from: each once."""
     once: dict[str, Prompt] = {}

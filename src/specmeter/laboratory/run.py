@@ -17,6 +17,7 @@ from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, 
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.experiments.loads import first_pass, prompts_under
 from specmeter.experiments.schedule import Turn
+from specmeter.host.open_files import allow_open_files
 from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 Then = Callable[[RunStore], Sequence[Turn] | None]
 ModelProgress = Callable[[str, int, int], None]
 """Called with (name of the model, bytes done, bytes in all) while a model is made or downloaded."""
+
+_OTHER_FILES = 128
+"""Open files beside those of clients: run folder, logs, libraries."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ def prepare(
     for arm in arms:
         refuse_too_long(experiment, arm)
     engine, identity, traits = working_engine(experiment)
+    if not traits.simulated:
+        _refuse_too_many(arms)
     models = resolve_models(loaded, arms, offline=offline, progress=progress)
     pairs = preflight.check(arms, models, experiment.engine.kind)
     prompts = _prompts(loaded, arms, models, engine)
@@ -154,6 +160,17 @@ def refuse_too_long(experiment: Experiment, arm: Arm) -> None:
                     fix=f"set engine.context to {needed(arm, depth + longest + answer)} or more, or lower lengths or "
                     "max_tokens",
                 )
+
+
+def _refuse_too_many(arms: Sequence[Arm]) -> None:
+    """Each client has a connection, which is an open file here and one in the server."""
+    clients = max((arm.load.clients or 0 for arm in arms if arm.load is not None), default=0)
+    wanted = clients + _OTHER_FILES
+    if clients and (allowed := allow_open_files(wanted)) < wanted:
+        raise ExperimentError(
+            f"load.clients: {clients} clients need {wanted} open files, and this system allows {allowed}",
+            fix=f"allow more (`ulimit -n {wanted}`), or measure fewer clients",
+        )
 
 
 def most_tokens(experiment: Experiment, spec: WorkloadSpec) -> int:

@@ -62,7 +62,7 @@ class _Flying(NamedTuple):
 
 @dataclass
 class Clients:
-    """Everybody who asks a session for something in a cell."""
+    """The clients of one cell."""
 
     session: EngineSession
     clock: Callable[[], float]

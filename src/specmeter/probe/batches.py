@@ -116,8 +116,8 @@ def sweep_batches(order: BatchSweep, done: Callable[[int], None]) -> BatchSample
         places = [Place(sequence) for sequence in memory.sequences]
         ahead = [text[start + order.depth : start + needed] for start in starts]
         for index in range(order.rounds + 1):
-            for at in rng.permutation(len(asked)).tolist():
-                b, n = asked[at]
+            turns: list[int] = rng.permutation(len(asked)).tolist()
+            for b, n in (asked[turn] for turn in turns):
                 first = index * b % (most - b + 1)
                 ms = _timed(memory, range(first, first + b), ahead, n)
                 for number in range(first, first + b):

@@ -102,17 +102,16 @@ def batch_sentence(found: CostSurface) -> str:
     if not shared:
         return "Too few shapes were measured to say what sharing the machine does to verification."
     n = max([each for each in shared if each <= TYPICAL_GAMMA + 1] or shared[:1])
-    costs = [found.verification(b, n - 1) for b in (few, many)]
-    told = [estimated(cost, 2) for cost in costs]
-    change = "more"
-    if not (exceeds(costs[1], costs[0]) or exceeds(costs[0], costs[1])):
-        change = "no different, as far as the intervals tell"
-    elif costs[1].point < costs[0].point:
-        change = "less"
-    return (
-        f"Verifying {n} tokens of each request costs {told[0]} plain forwards with {few} in flight and {told[1]} with "
-        f"{many}: {change} when the machine is shared."
+    alone, shared_by_many = (found.verification(b, n - 1) for b in (few, many))
+    told = (
+        f"Verifying {n} tokens of each request costs {estimated(alone, 2)} plain forwards with {few} in flight and "
+        f"{estimated(shared_by_many, 2)} with {many}"
     )
+    if exceeds(shared_by_many, alone):
+        return f"{told}: more when the machine is shared."
+    if exceeds(alone, shared_by_many):
+        return f"{told}: less when the machine is shared."
+    return f"{told}; the intervals overlap."
 
 
 def sentence(probe: Probe) -> str:

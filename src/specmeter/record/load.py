@@ -14,10 +14,13 @@ class Sending(Record):
     """How a request of a cell under load was sent; its `Request` has what came back."""
 
     invocation: int
-    """The same four as the request's name it."""
+    """Run of the whole experiment, from 0. Like the next three that of the request."""
     block: int
+    """Pass over all arms, from 0."""
     arm_id: str
+    """The arm."""
     prompt_id: str
+    """The workload item."""
     session_id: str
     """The session that it was sent to: of a cell that was broken off and measured again, requests of both stay."""
     client: int | None

@@ -26,14 +26,16 @@ from specmeter.show.load_tables import loaded, loads_of, targets_of
 from specmeter.show.matrix_figure import cell_colour, drawing
 from specmeter.show.names import load_name
 from specmeter.show.run_arms import who
+from specmeter.show.run_figures import predictions
 from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
-from specmeter.text import printable
+from specmeter.text import estimated, printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.analysis.load.summary import LoadSummary
     from specmeter.analysis.summary import ArmSummary
+    from specmeter.record import Estimate
     from specmeter.show.page.document import Document
     from specmeter.show.style import Palette
     from specmeter.show.words import Words
@@ -83,9 +85,14 @@ def crossover(document: Document) -> Figure | None:
     panels: list[Panel] = []
     for key in dict.fromkeys((it.target, it.depth) for it in document.run.crossovers):
         of = [it for it in document.run.crossovers if (it.target, it.depth) == key]
-        ways = [it for it in of if it.ways == 1]
+        ways, foretold = [it for it in of if it.ways == 1], predictions(document)
         points: list[Datum] = [
-            {**_way(document, at.arm_id), "clients": at.clients, **shown(at.speedup, 2)}
+            {
+                **_way(document, at.arm_id),
+                "clients": at.clients,
+                **shown(at.speedup, 2),
+                **_foretold(foretold.get(at.arm_id)),
+            }
             for it in ways
             for at in it.loads
         ]
@@ -93,6 +100,11 @@ def crossover(document: Document) -> Figure | None:
         title = _titled_depth(*key)
         panels.append(_panel("crossover", panels, title, data, _crossover(data, title)))
     return Figure("crossover", tuple(panels)) if panels else None
+
+
+def _foretold(speedup: Estimate | None) -> Datum:
+    """What was predicted of an arm before it was measured."""
+    return {} if speedup is None else {"predicted": speedup.point, "predicted_shown": estimated(speedup, 2)}
 
 
 def _crossings(ways: list[Crossover]) -> list[Datum]:
@@ -109,7 +121,9 @@ def _crossover(data: list[Datum], title: str) -> Draw:
     points = [datum for datum in data if "clients" in datum]
     counts = sorted({int(datum["clients"] or 0) for datum in points})
     crossed = [datum for datum in data if "crossing" in datum]
-    limits, ticks = ratio_axis([float(datum[it] or 1) for datum in points for it in ("point", "low", "high")])
+    ends = [float(datum.get(it) or 1) for datum in points for it in ("point", "low", "high", "predicted")]
+    limits, ticks = ratio_axis(ends)
+    foretold = any("predicted" in datum for datum in points)
 
     def draw(one: Words, palette: Palette) -> Spec:
         series = f"way_{one.language}"
@@ -124,7 +138,14 @@ def _crossover(data: list[Datum], title: str) -> Draw:
         y = ratio("point", one("axis.load_speedup"), limits, ticks)
         look = charts.series(series, one("column.arm"), distinct(points, series), palette)
         tips = tooltip(one, (named(one), "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
+        tips += tooltip(one, ("predicted_shown", "column.predicted")) if foretold else []
         kept: list[Spec] = [{"filter": "isValid(datum.clients) && isValid(datum.point)"}]
+        flat: Spec = {"type": "tick", "orient": "horizontal", "thickness": 2, "size": 16, "clip": True}
+        before: Spec = {
+            "transform": [{"filter": "isValid(datum.predicted)"}],
+            "mark": flat,
+            "encoding": {"x": x, "y": {**y, "field": "predicted"}, "color": look["color"], "tooltip": tips},
+        }
         marks = charts.numbers(x, y, look, tips, across=False)
         line: Spec = {
             "transform": kept,
@@ -138,6 +159,7 @@ def _crossover(data: list[Datum], title: str) -> Draw:
                 charts.one_line(palette, across=True),
                 *(_crossing_marks(x, one, palette) if crossed else ()),
                 line,
+                *([before] if foretold else []),
                 *marks,
             ],
         }

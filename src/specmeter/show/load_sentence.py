@@ -9,7 +9,9 @@ from specmeter.text import bound
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from specmeter.analysis.answer import Answer
     from specmeter.analysis.load.crossover import Crossover
+    from specmeter.analysis.reading import RunReport
     from specmeter.show.names import Names
     from specmeter.show.words import Words
 
@@ -46,6 +48,16 @@ def main_crossovers(found: Iterable[Crossover]) -> list[Crossover]:
     for it in found:
         first.setdefault((it.target, it.depth), it)
     return list(first.values())
+
+
+def untold(report: RunReport) -> list[Answer]:
+    """Answers that stand beside the crossovers in a heading: one per baseline, by kind of text only where nothing
+    competes on all of them; at loads only where no crossover tells of them."""
+    whole = {answer.baseline_id for answer in report.answers if not answer.kind}
+    heads = [answer for answer in report.answers if not answer.kind or answer.baseline_id not in whole]
+    plain = {arm.id: arm.baseline_id for arm in report.arms}
+    crossed = {plain.get(at.arm_id) for it in report.crossovers for at in it.loads}
+    return [answer for answer in heads if answer.baseline_id not in crossed]
 
 
 def interval(found: Crossover, words: Words) -> str:

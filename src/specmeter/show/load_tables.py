@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.analysis.answer import says_nothing
 from specmeter.analysis.load.crossover import way
 from specmeter.show.names import Names, load_name
 from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, numbers, told
@@ -82,6 +83,9 @@ def _of_load(report: RunReport, arm: ArmSummary | None) -> Cell:
     if arm.role == "baseline":
         rate = arm.load.throughput
         return Cell("-" if rate is None else f"{rate.point:.1f}", mark=mark)
+    low, high = (arm.speedup.low, arm.speedup.high) if arm.speedup else (None, None)
+    if low is not None and high is not None and says_nothing(low, high):
+        return Cell("too noisy", tone="doubtful")
     return estimated(arm.speedup, 2, mark=mark)
 
 

@@ -13,6 +13,7 @@ from specmeter.audit.reading import Audit, tally
 from specmeter.show import advice_sentence as said
 from specmeter.show.advice_tables import compared
 from specmeter.show.formats import html
+from specmeter.show.load_sentence import crossover_sentence, main_crossovers, untold
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
 from specmeter.show.sentence import comparison_sentence, sentence
@@ -129,7 +130,11 @@ def _page(answer: str, table: Table, more: int = 0) -> str:
 
 
 def _answers(run: RunReport) -> list[str]:
-    return [printable(sentence(answer, words("en"), Names(run.arms))) for answer in run.answers] or ["no answer yet"]
+    english, names = words("en"), Names(run.arms)
+    crossed = [crossover_sentence(it, english, names) for it in main_crossovers(run.crossovers)]
+    alone = [answer for answer in run.answers if answer.load is None or answer in untold(run)]
+    told = [*crossed, *(sentence(answer, english, names) for answer in alone)]
+    return [printable(line) for line in told] or ["no answer yet"]
 
 
 def _verdict(run: RunReport) -> str:

@@ -3,10 +3,11 @@ tokens are accepted; and what every draft length would yield, by replay."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
+from specmeter.probe.reading import surface
 from specmeter.profile.figures import ALL as ALL_KINDS
 from specmeter.profile.figures import LONGEST
 from specmeter.show import figure as charts
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from specmeter.show.style import Palette
     from specmeter.show.words import Words
     from specmeter.theory.curves import CostCurve
+    from specmeter.theory.surfaces import CostSurface
 
 MOST_ARMS = 12
 """Runs with more arms show those of their answers."""
@@ -217,13 +219,15 @@ def lookahead(document: Document) -> Figure | None:
 def probe_figures(
     probes: Sequence[Probe], names: Mapping[str, str], routing: Sequence[TextRouting] = ()
 ) -> dict[str, Figure]:
-    """The cost curves of all models, and the union of experts of those that have experts.
+    """The cost curves of all models, the union of experts of those that have experts, and what forwards over several
+    sequences cost.
 
     `names` says how the run calls the models: SHA-256 of the file -> name. `routing` is that of the run's own texts,
     which comes before a probe's.
     """
     of_probes = {called(probe.target, names): probe.union for probe in probes}
     made = [cost(probes, names), union(of_probes | {it.target: it.union for it in routing if it.union is not None})]
+    made += [batch_cost(probes, names), sharing(probes, names)]
     return {figure.name: figure for figure in made if figure is not None}
 
 
@@ -256,6 +260,39 @@ def union(unions: Mapping[str, ExpertUnion | None]) -> Figure | None:
     return single("union", data, _curves("axis.experts", data)) if data else None
 
 
+def batch_cost(probes: Sequence[Probe], names: Mapping[str, str]) -> Figure | None:
+    """T(b, n) over b: a line for every n."""
+    data = [
+        _point(f"{name}, n = {n}", int(b), found.estimate(b, n), 2)
+        for name, found in _surfaces(probes, names)
+        for b, curve in found.curves
+        for n in (point.tokens for point in curve.points)
+    ]
+    return single("batch_cost", data, _curves("axis.ms", data, "axis.sequences")) if data else None
+
+
+def sharing(probes: Sequence[Probe], names: Mapping[str, str]) -> Figure | None:
+    """Target efficiency over b: a line for every n, and dashed where verification is no better than one by one."""
+    data: list[Datum] = []
+    for name, found in _surfaces(probes, names):
+        for b, curve in found.curves:
+            for n in (point.tokens for point in curve.points if point.tokens > 1):
+                line = f"{name}, n = {n}"
+                data.append(_point(line, int(b), found.target_efficiency(b, n - 1), 3))
+                data.append(_reference(line, b, 1 / n))
+    return single("sharing", data, _curves("axis.efficiency", data, "axis.sequences")) if data else None
+
+
+def _surfaces(probes: Sequence[Probe], names: Mapping[str, str]) -> Iterator[tuple[str, CostSurface]]:
+    """Each target's first surface of several sequences, by the name of the model."""
+    seen: set[str] = set()
+    for probe in probes:
+        name, found = called(probe.target, names), surface(probe)
+        if found is not None and len(found.curves) > 1 and name not in seen:
+            seen.add(name)
+            yield name, found
+
+
 def called(model: ModelIdentity, names: Mapping[str, str]) -> str:
     """A model by its name in the run, else by its reference."""
     return names.get(model.sha256, model.reference)
@@ -280,14 +317,14 @@ def _reference(model: str, tokens: float, value: float) -> Datum:
     return {"model": printable(model), "tokens": tokens, "point": value, "reference": True}
 
 
-def _curves(title: str, data: Sequence[Datum]) -> charts.Draw:
+def _curves(title: str, data: Sequence[Datum], along: str = "axis.tokens") -> charts.Draw:
     names = distinct(data, "model")
 
     def draw(words: Words, palette: Palette) -> Spec:
-        x = quantity("tokens", words("axis.tokens"), axis={"format": "d", "tickMinStep": 1})
+        x = quantity("tokens", words(along), axis={"format": "d", "tickMinStep": 1})
         y = quantity("point", words(title))
         look = charts.series("model", words("column.model"), names, palette)
-        tips = tooltip(words, ("model", "column.model"), ("tokens", "axis.tokens"), ("shown", title))
+        tips = tooltip(words, ("model", "column.model"), ("tokens", along), ("shown", title))
         line = {"x": x, "y": y, "color": look["color"]}
         measured = [{"filter": "!datum.reference"}]
         return {

@@ -34,6 +34,7 @@ NAMES = (
     "cross-device",
     "hardware-comparison",
     "rtx3090-19",
+    "moesd",
     "open-questions",
 )
 """In the order in which they are listed."""

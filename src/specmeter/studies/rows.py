@@ -93,12 +93,13 @@ class RunRows:
         comparison_only = verdict == "invalid" and all(it.check in OF_COMPARISON for it in self.report.because(arm.id))
         return ArmResult(
             **_identity(arm),
+            clients=None if arm.load is None else arm.load.clients,
             suite=suite,
             prompt=None if length else kind,
             prompt_tokens=int(length[1]) if length else None,
             requests=requests,
             baseline=arm.baseline_id,
-            decode_rate=part.decode_rate,
+            decode_rate=part.load.throughput if isinstance(part, ArmSummary) and part.load else part.decode_rate,
             speedup=part.speedup,
             claimed_speedup=withheld.point if withheld else None,
             acceptance=part.acceptance,

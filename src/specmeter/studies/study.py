@@ -123,6 +123,8 @@ class ArmResult(Record):
     """Kind of text where this line is of one kind only; None: of all."""
     prompt_tokens: int | None = None
     """Where this line is of prompts of one length only."""
+    clients: int | None = None
+    """How many asked at once; None: one after the other, or by a rate."""
     max_tokens: int | None = None
     """Where all its requests were given the same limit, and the document says which."""
     requests: int

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.analysis.divergences import Divergence, find_divergences, read_texts
+from specmeter.analysis.divergences import Divergence, alone, find_divergences, read_texts
 from specmeter.engines import Candidate, Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineProtocolError
+from specmeter.experiments.loads import first_id
 from specmeter.record import Margin
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ class _Sorted:
 def _sort(work: Work, differences: Sequence[Divergence], margins: Iterable[Margin]) -> _Sorted:
     stored = {_identity(margin): margin for margin in margins}
     answers: dict[tuple[Question, int, int], Margin] = {}
-    places = [(it, _question(work, it)) for it in differences]
+    plain, prompts = alone(work.arms), {it.id: first_id(it) for of_arm in work.prompts.values() for it in of_arm}
+    places = [(it, _question(work, plain, prompts, it)) for it in differences]
     for it, question in places:
         if (margin := stored.get(_place(it))) is not None:
             answers[question, it.reference_token, it.token] = margin
@@ -163,15 +165,17 @@ def _sort(work: Work, differences: Sequence[Divergence], margins: Iterable[Margi
         if _place(it) in stored:
             result.known += 1
         elif (margin := answers.get((question, it.reference_token, it.token))) is not None:
-            where = {"arm_id": it.key.arm_id, "invocation": it.key.invocation, "block": it.key.block}
+            where = it.key._asdict()
             result.repeated.append(margin.model_copy(update=where))
         elif it.can_be_asked:
             result.open.setdefault(question, []).append(it)
     return result
 
 
-def _question(work: Work, it: Divergence) -> Question:
-    return Question(work.arms[it.key.arm_id].baseline_id or it.key.arm_id, it.key.prompt_id, it.before)
+def _question(work: Work, plain: Mapping[str, str], prompts: Mapping[str, str], it: Divergence) -> Question:
+    """The target is asked alone, and once for all loads and repeats of a prompt."""
+    baseline_id = work.arms[it.key.arm_id].baseline_id or it.key.arm_id
+    return Question(plain.get(baseline_id, baseline_id), prompts.get(it.key.prompt_id, it.key.prompt_id), it.before)
 
 
 def _fairly(questions: dict[Question, list[Divergence]], most: int) -> list[Question]:

@@ -26,7 +26,7 @@ def opened(target: str = "dense", **changes: Any) -> Session:
 
 
 def ended(session: Session, wanted: list[tuple[str, int]]) -> dict[int, Reply]:
-    together, found = Together(session), dict[int, Reply]()
+    together, found = Together(session.target, session.work), dict[int, Reply]()
     for ticket, (text, tokens) in enumerate(wanted):
         together.submit(ticket, prompt(text), greedy(tokens))
     while not together.idle:

@@ -55,9 +55,13 @@ class CellFigures(Record):
     """A cell under load in numbers; all but the first lines are of its steady window."""
 
     invocation: int
+    """Run of the whole experiment, from 0."""
     block: int
+    """Pass over all arms, from 0."""
     arm_id: str
+    """The arm."""
     session_id: str
+    """The session that answered."""
     complete: bool
     """Whether every request came to an end; a cell that did not is told and does not count."""
     no_window: NoWindow | None

@@ -105,6 +105,9 @@ class LoadTable:
         self.several = len({it.figures.invocation for of in self._cells.values() for it in of}) > 1
         """Whether invocations are the units."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LoadTable) and list(self.figures) == list(other.figures)
+
     @property
     def figures(self) -> Iterable[CellFigures]:
         """Every cell in numbers."""

@@ -96,6 +96,10 @@ class LogSigns:
     """Slot, task and position of it, as far as they are printed."""
     connect_failed: Sign = Sign()
     """A remote machine could not be reached."""
+    context_shifted: Sign = Sign()
+    """A slot's context was full, and its oldest tokens were dropped."""
+    memory_short: Sign = Sign()
+    """No room was left in the KV cache: a forward was cut into smaller ones, or what a slot kept was thrown away."""
     rpc_buffers: tuple[RpcBuffer, ...] = ()
     """Weights on remote machines, per model."""
     build: str = ""
@@ -159,6 +163,8 @@ def _may_be_a_sign(line: str) -> bool:
         or "exceeds" in line
         or "on refused" in line
         or "content differs" in line
+        or "context shift" in line
+        or "purging slot" in line
         or " W " in line[:24]
         or " E " in line[:24]
     )
@@ -202,6 +208,8 @@ _SLOT = re.compile(r"\bid +(\d{1,9}) \| task +(-?\d{1,12})")
 _AT = re.compile(r"pos_max = (-?\d{1,12})")
 _RPC = re.compile(r"(RPC\d*\[[^\]\s]{1,100}\]) +model buffer size *= *(\d{1,12}(?:\.\d{1,4})?) MiB")
 _CONNECT = re.compile(r"[Ff]ailed to connect|[Cc]onnection refused|failed to initialize RPC")
+_SHIFTED = re.compile(r"slot context shift, n_keep = \d")
+_SHORT = re.compile(r"free space in the KV cache, retrying with smaller|\bpurging slot \d+ with \d+ tokens")
 _BUILD = re.compile(r"\bbuild_info: *(\S.*)$|\bbuild(?:: | = | )(\d{1,9} \([^)]{0,80}\).*)$")
 _BUILD_JSON = re.compile(r'"build":(\d{1,9}),"commit":"([^"]{1,60})"')
 _CONTEXT = re.compile(r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch) += *(\d{1,12})$")
@@ -402,6 +410,8 @@ _SIMPLE = {
     "tokens_translated": _TRANSLATED,
     "synthetic": _SYNTHETIC,
     "connect_failed": _CONNECT,
+    "context_shifted": _SHIFTED,
+    "memory_short": _SHORT,
 }
 
 

@@ -77,7 +77,7 @@ def _load(order: dict[str, Any]) -> Session:
 
 
 def _serve(session: Session, client: Connection) -> None:
-    together, later = Together(session), deque[dict[str, Any]]()
+    together, later = Together(session.target, session.work), deque[dict[str, Any]]()
     heart = _Heart(client)
     try:
         while True:

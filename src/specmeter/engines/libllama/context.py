@@ -64,8 +64,8 @@ class Answer(NamedTuple):
 
 
 Work = Generator[Forward, Answer, T]
-"""What asks for one forward after the other and comes to a result. Whoever carries it out may join forwards of several
-texts into one; what a forward gives back is to be used before the next one is asked for."""
+"""What asks for one forward after the other and comes to a result. Forwards of several texts may be joined into one;
+what a forward gives back is to be used before the next one is asked for."""
 
 
 def alone(work: Work[T]) -> T:
@@ -120,7 +120,7 @@ class TokenSequence:
 
     @property
     def most_rows(self) -> int:
-        """Tokens of one forward of its own that logits can be had of: its share of the context's."""
+        """Tokens of one forward of its own that may give logits: its share of the context's."""
         shares = len(self._context.sequences)
         return min(self._context.rows // shares, self._context.batch_size)
 

@@ -26,8 +26,9 @@ from specmeter.engines.libllama.context import Answer
 from specmeter.errors import SpecmeterError
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Forward, Work
-    from specmeter.engines.libllama.session import Session
+    from collections.abc import Callable
+
+    from specmeter.engines.libllama.context import Context, Forward, Work
     from specmeter.record import Generation, Prompt, Reply
 
 
@@ -64,9 +65,11 @@ class _Flight:
 class Together:
     """Requests of one session that share its forwards, at most one for each slot; further ones wait, in order."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._free = list(range(len(session.target.sequences)))
+    def __init__(self, target: Context, work: Callable[[Prompt, Generation, int], Work[Reply]]) -> None:
+        """`work` answers a request in a slot: the number of a sequence of `target` (`session.Session.work`)."""
+        self._target = target
+        self._work = work
+        self._free = list(range(len(target.sequences)))
         self._queue: deque[_Waiting] = deque()
         self._flights: list[_Flight] = []
         """In the order of their slots, so that their sequences have consecutive numbers where all slots are busy."""
@@ -91,7 +94,7 @@ class Together:
         """Let requests join, and carry out one forward of the target for all of them; the requests that are over."""
         while self._queue and self._free:
             self._join(self._queue.popleft())
-        while drafting := [it for it in self._flights if it.forward.sequence.context is not self._session.target]:
+        while drafting := [it for it in self._flights if it.forward.sequence.context is not self._target]:
             self._share(drafting)
         self._share(self._flights)
         over, self._over = self._over, []
@@ -100,7 +103,7 @@ class Together:
     def _join(self, waiting: _Waiting) -> None:
         slot = self._free.pop(0)
         queued_ms = max(0.0, (time.time() - waiting.sent_at) * 1e3)
-        work = self._session.work(waiting.prompt, waiting.generation, slot)
+        work = self._work(waiting.prompt, waiting.generation, slot)
         try:
             forward = next(work)
         except StopIteration as done:

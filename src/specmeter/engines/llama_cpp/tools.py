@@ -22,7 +22,9 @@ from specmeter.errors import SpecmeterError, UsageError
 from specmeter.record import Record
 from specmeter.record.json_file import read_record, write_record
 
-Program = Literal["llama-server", "llama-quantize", "llama-perplexity", "llama-bench", "ggml-rpc-server"]
+Program = Literal[
+    "llama-server", "llama-quantize", "llama-perplexity", "llama-bench", "llama-batched-bench", "ggml-rpc-server"
+]
 PROGRAMS: tuple[Program, ...] = get_args(Program)
 OTHER_NAMES: dict[Program, str] = {"ggml-rpc-server": "rpc-server"}
 """As older versions of llama.cpp call them."""

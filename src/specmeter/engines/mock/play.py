@@ -163,7 +163,9 @@ class Player:
     def _rng(self, what: str, prompt: Prompt, generation: Generation) -> random.Random:
         """Chance that is the same for every arm and block; at temperature 0 whatever the seed of the generation."""
         seed = generation.seed if generation.temperature > 0 else "greedy"
-        return random.Random(f"{self._spec.seed}/{what}/{self._reference}/{prompt.id}/{prompt.sha256}/{seed}")
+        return random.Random(
+            f"{self._spec.seed}/{what}/{self._reference}/{prompt.of or prompt.id}/{prompt.sha256}/{seed}"
+        )
 
 
 def _prompt_tokens(prompt: Prompt) -> int:

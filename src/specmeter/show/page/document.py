@@ -16,7 +16,7 @@ from specmeter.analysis.explain.ceiling import Ceiling, ceilings
 from specmeter.analysis.explain.memory_price import MemoryPrice, memory_prices
 from specmeter.analysis.explain.probes import probes_of
 from specmeter.analysis.positions import ArmPositions, positions
-from specmeter.analysis.reading import RunReport, read_run
+from specmeter.analysis.reading import RunReport, read_run, repeats
 from specmeter.analysis.tally import Tallies, read_tallies
 from specmeter.probe import Probe
 from specmeter.probe.files import load_probe
@@ -25,7 +25,7 @@ from specmeter.record import Arm, EngineIdentity, Finding, Host, Prompt, Session
 from specmeter.show.names import Names, label
 from specmeter.show.page.study_document import StudyDocument, document_of_run
 from specmeter.show.table import Cell
-from specmeter.store import RequestRow, RunStore
+from specmeter.store import RequestRow, RunReader, RunStore
 from specmeter.store.environment import private, render_environment
 from specmeter.verdicts import Group, grouped
 
@@ -143,7 +143,8 @@ class Document:
 def read_document(folder: Path, *, probe: Path | None = None) -> Document:
     """Read a run for a page. Raises `StoreError` for the run, `UsageError` for the probe."""
     with RunStore.open(folder, readonly=True) as store:
-        prompt_count = sum(prompt.of is None for prompt in store.prompts())
+        again = repeats(store, store.arms())
+        prompt_count = len({again.get(str(name), str(name)) for (name,) in store.raw("SELECT id FROM prompt")})
         few = prompt_count <= MOST_PROMPTS
         run = read_run(folder, by_prompt=few)
         hosts, sessions = tuple(store.hosts()), tuple(store.sessions())
@@ -159,7 +160,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             hosts=hosts,
             engines=engines,
             argvs={session.arm_id: session.argv for session in sessions},
-            prompts={prompt.id: prompt for prompt in store.prompts() if prompt.of is None} if few else {},
+            prompts=_prompts(store) if few else {},
             prompt_count=prompt_count,
             experiment_yaml=private(store.experiment_yaml),
             environment=_environment(run, hosts, engines, sessions),
@@ -176,6 +177,14 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             certification=_certification(run) if explained else None,
             ceilings=ceilings(run.arms, run.summary.arms, probes),
         )
+
+
+def _prompts(store: RunReader) -> dict[str, Prompt]:
+    """Every prompt once, as it is asked first; under load it is asked again under other ids."""
+    found: dict[str, Prompt] = {}
+    for prompt in store.prompts():
+        found.setdefault(prompt.of or prompt.id, prompt)
+    return found
 
 
 def _certification(run: RunReport) -> Certification | None:

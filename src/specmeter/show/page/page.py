@@ -21,7 +21,7 @@ from specmeter import __version__
 from specmeter.show import certification, run_tables
 from specmeter.show.figure import Figure, specification
 from specmeter.show.load_figures import load_figures
-from specmeter.show.load_sentence import crossover_sentence, main_crossovers
+from specmeter.show.load_sentence import crossover_sentence, main_crossovers, untold
 from specmeter.show.load_tables import left_out, loaded, window_span
 from specmeter.show.run_arms import choices
 from specmeter.show.run_figures import run_figures
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from specmeter.advise.certify import Certified
     from specmeter.analysis.answer import Answer
     from specmeter.analysis.load.crossover import Crossover
-    from specmeter.analysis.reading import RunReport
     from specmeter.record import Host
     from specmeter.show.names import Names
     from specmeter.show.page.document import Document
@@ -87,7 +86,7 @@ def run_page(
         title=f"{printable(run.name)} · specmeter",
         document=document,
         tables=run_tables.all_tables(document),
-        heads=_heads(run),
+        heads=untold(run),
         crossovers=run.crossovers,
         crossed=[(it, run.headline(*(at.arm_id for at in it.loads))) for it in main_crossovers(run.crossovers)],
         crossover_of=crossover_of,
@@ -352,19 +351,10 @@ def _environment() -> Environment:
     )
 
 
-def _heads(run: RunReport) -> list[Answer]:
-    """One for each target: the answer over all its prompts, or those on each kind of text where there is none; of loads
-    only those that no crossover tells of."""
-    whole = {answer.baseline_id for answer in run.answers if not answer.kind}
-    heads = [answer for answer in run.answers if not answer.kind or answer.baseline_id not in whole]
-    crossed = {at.arm_id for it in run.crossovers for at in it.loads}
-    return [answer for answer in heads if answer.arm_id not in crossed]
-
-
 def _lines(document: Document) -> list[tuple[str, str]]:
     """(arm, the command that serves as its answer advises), for the answers of the heading that advise something."""
     found: list[tuple[str, str]] = []
-    for answer in _heads(document.run):
+    for answer in untold(document.run):
         advised = {"speculate": answer.arm_id, "do not speculate": answer.baseline_id}.get(answer.decision, "")
         if advised in document.run.commands:
             found.append((advised, shareable(document.run.commands[advised])))

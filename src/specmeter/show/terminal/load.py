@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.show.load_sentence import crossover_sentence, main_crossovers
+from specmeter.show.load_sentence import crossover_sentence, main_crossovers, untold
 from specmeter.show.load_tables import left_out, load_overview, loaded, speedups_by_load, targets_of, window_span
 from specmeter.show.sentence import sentence
 from specmeter.show.table import TONES
@@ -36,14 +36,11 @@ def print_load(screen: Screen, report: RunReport) -> None:
 def print_crossovers(screen: Screen, report: RunReport, names: Names) -> None:
     """For each target up to how many clients speculation pays, or where nothing crosses, the answer at each load."""
     simulated = "simulated, " if any(model.simulated for model in report.models) else ""
-    crossed = main_crossovers(report.crossovers)
-    told = {(it.target, it.depth) for it in crossed}
-    for found in crossed:
+    for found in main_crossovers(report.crossovers):
         verdict = report.headline(*(at.arm_id for at in found.loads))
         _say(screen, crossover_sentence(found, _ENGLISH, names), simulated, verdict)
-    for answer in report.answers:
-        load, target = answer.load, answer.baseline_id.partition("/")[0]
-        if load is not None and (load.clients is None or (target, load.depth) not in told):
+    for answer in untold(report):
+        if answer.load is not None:
             _say(screen, sentence(answer, _ENGLISH, names), simulated, report.headline(answer.arm_id))
 
 

@@ -18,7 +18,7 @@ from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.record import Arm, Finding
 from specmeter.text import counted, percent
 from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import compared_arms, not_applicable, unseen
+from specmeter.validity.checks.evidence import SHARED, compared_arms, not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.speeds import (
     LEAST_REPEATS,
@@ -298,6 +298,9 @@ def bimodal(data: RunData) -> Findings:
         if not own.cells:
             yield unseen(arm_id, "nothing was decoded")
             continue
+        if data.arms[arm_id].load is not None:
+            yield not_applicable(arm_id, SHARED)
+            continue
         yield from _prompts_differ(arm_id, own)
         repeated = repeats(own)
         if len(repeated) < LEAST_REPEATS:
@@ -389,6 +392,9 @@ def pooled_vs_mean(data: RunData) -> Findings:
         rows = [it.row for it in requests if (it.row.predicted_n or 0) > 1 and (it.row.predicted_ms or 0.0) > 0]
         if not rows:
             yield unseen(arm_id, "nothing was decoded")
+            continue
+        if data.arms[arm_id].load is not None:
+            yield not_applicable(arm_id, SHARED)
             continue
         tokens = np.array([row.predicted_n for row in rows], dtype=np.float64) - 1
         ms = np.array([row.predicted_ms for row in rows], dtype=np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import stdev
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.request_table import BlockKey
@@ -139,7 +140,7 @@ def baseline_unstable(data: RunData) -> Findings:
         return
     speedups = data.speedups
     names = dict.fromkeys(arm.baseline_id or "" for arm in arms)
-    noises = {name: variation(speeds_of(data.by_arm.get(name, ()))) for name in names}
+    noises = {name: _steadiness(data, name) for name in names}
     for name, noise in noises.items():
         if noise is not None and noise.of_a_block >= _WILD:
             yield about_arm(
@@ -167,6 +168,22 @@ def baseline_unstable(data: RunData) -> Findings:
                 effect_percent=round(100 * effect, 2),
                 **_noise(noise),
             )
+
+
+def _steadiness(data: RunData, name: str) -> Variation | None:
+    """How much a baseline's rate varies; None where nothing was repeated.
+
+    Under load a request's time depends on those beside it, so that only cells as wholes repeat. Total tokens per second
+    of their steady windows are compared; where requests arrive by a rate, which these then follow, the tokens per
+    second of one request.
+    """
+    arm = data.arms.get(name)
+    if arm is None or arm.load is None:
+        return variation(speeds_of(data.by_arm.get(name, ())))
+    cells = [it.figures for it in data.cells if it.figures.arm_id == name and it.figures.counts]
+    paces = [(it.tokens, it.window_ms) if arm.load.rate is None else (it.decode_tokens, it.decode_ms) for it in cells]
+    logs = [math.log(tokens / ms) for tokens, ms in paces if tokens > 0 and ms > 0]
+    return Variation(stdev(logs), 0.0, 1, len(logs)) if len(logs) > 1 else None
 
 
 _QUIET = "end other programs, let the machine settle, and measure more blocks"

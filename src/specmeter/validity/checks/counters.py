@@ -11,7 +11,7 @@ from typing import Literal
 
 from specmeter.record import Arm, Finding, Severity
 from specmeter.validity.checks.check import Check, about_request
-from specmeter.validity.checks.evidence import Law, answered, not_applicable, unseen, used_sessions
+from specmeter.validity.checks.evidence import SHARED, Law, answered, not_applicable, unseen, used_sessions
 from specmeter.validity.checks.load import cells_conserve
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
@@ -205,6 +205,9 @@ def clock_differs(data: RunData) -> Findings:
             continue
         times = [(row.wall_ms, row.ttft_ms, row.prompt_ms or 0.0, row.predicted_ms) for row in rows]
         streamed = all(first is not None for _, first, _, _ in times)
+        if arm.load is not None and not streamed:
+            yield not_applicable(arm.id, SHARED)
+            continue
         known = [
             (ms, wall - ms - (first if streamed and first is not None else prompt))
             for wall, first, prompt, ms in times

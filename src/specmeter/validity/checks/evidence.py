@@ -13,7 +13,7 @@ from specmeter.validity.checks.run_data import RunData
 
 LONGEST_DRAFT = 64
 """The longest draft of any method by default (`ngram-mod`), where none was read back."""
-_SMALLEST_BATCH = 512
+SMALLEST_BATCH = 512
 """No llama.cpp server has a smaller batch by default: where none was read back, a prompt takes no more forwards."""
 
 
@@ -25,6 +25,10 @@ def unseen(arm_id: str | None, reason: str) -> Unchecked:
 def not_applicable(arm_id: str | None, reason: str) -> Unchecked:
     """Nothing to be checked here."""
     return Unchecked(arm_id=arm_id, reason=reason, applies=False)
+
+
+SHARED = "requests share the machine: the time of one depends on those beside it"
+"""Why times of single requests under load say nothing of the machine."""
 
 
 def answered(data: RunData) -> Iterator[tuple[Arm, Sequence[RequestData]]]:
@@ -124,7 +128,7 @@ class Law:
         least = 1 if prompt_n else 0
         batch, beyond = self._batch[request.row.session_id]
         if not batch:
-            return least, max(beyond, -(-prompt_n // _SMALLEST_BATCH))
+            return least, max(beyond, -(-prompt_n // SMALLEST_BATCH))
         exact = max(least, -(-prompt_n // batch))
         return max(least, min(exact, exact + beyond)), max(exact, exact + beyond)
 

@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specmeter.analysis.load.figures import CellFigures
-from specmeter.record import Arm, LoadCell
+from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.text import percent
 from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import not_applicable, unseen, used_sessions
+from specmeter.validity.checks.evidence import (
+    SMALLEST_BATCH,
+    first_line,
+    logs_of,
+    longest_draft,
+    not_applicable,
+    unseen,
+    used_sessions,
+)
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
@@ -30,7 +38,9 @@ PROMPTS = 0.5
 LEAST_TOKENS = 16
 """Tokens of each client inside a window."""
 BEHIND = 0.9
-"""Share of the offered requests that an engine which keeps up answers inside the window."""
+"""Share of the offered requests that an engine which keeps up answers inside the window. Of few requests chance decides
+as much; so they also have to wait: more of them, on average, than the engine works on."""
+_RAISE_CONTEXT = "raise engine.context (that of one slot), or lower load.depth or generation.max_tokens"
 _LONG_ENOUGH = 16
 """Tokens of a request in which a draft model drafts at least once."""
 
@@ -56,29 +66,28 @@ def cells_conserve(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> 
     for request in requests:
         by_session.setdefault(request.row.session_id, []).append(request)
     sessions = {it.id: it for it in used_sessions(data, requests)}
+    failed = {it.row.session_id for it in data.requests if it.row.arm_id == arm.id and it.row.status != "ok"}
     uncounted = 0
     for session_id, mine in by_session.items():
         cell = data.load_cells.get(session_id)
-        if cell is None or not cell.complete:
-            continue
-        busy = cell.counters.get("n_busy_slots_total")
-        if busy is None or any(it.row.session_id == session_id and it.row.status != "ok" for it in data.requests):
+        busy = None if cell is None or not cell.complete else cell.counters.get("n_busy_slots_total")
+        if cell is None or busy is None or session_id in failed:
             uncounted += 1
-            continue
-        batch = sessions[session_id].resolved.get("n_batch") if session_id in sessions else None
-        yield from _cell_closes(arm, cell, busy, mine, batch if isinstance(batch, int) and batch > 0 else 512)
+        else:
+            yield from _cell_closes(arm, cell, busy, mine, sessions.get(session_id))
     if uncounted:
         yield unseen(arm.id, f"the forwards of {uncounted} of {len(by_session)} cells were not counted, or some failed")
 
 
-def _cell_closes(arm: Arm, cell: LoadCell, busy: float, mine: Sequence[RequestData], batch: int) -> Findings:
+def _cell_closes(
+    arm: Arm, cell: LoadCell, busy: float, mine: Sequence[RequestData], session: Session | None
+) -> Findings:
     tokens = sum(it.row.predicted_n or 0 for it in mine)
     accepted = sum(it.row.draft_n_accepted or 0 for it in mine)
-    # A batch takes the prompts of several slots: each may be cut where the batch is full, and at its own length.
-    prompts = sum(it.row.prompt_n or 0 for it in mine)
-    further = 0 if prompts <= batch else sum(-(-(it.row.prompt_n or 0) // batch) for it in mine)
+    draft = longest_draft(arm, session) if arm.speculates else 0
+    further = _further_forwards(cell, mine, draft, session)
     restores = sum(it.restores for it in mine)
-    cut_off = sum((arm.gamma or 64) for it in mine if it.row.draft_n and it.row.stop_reason != "limit")
+    cut_off = sum(draft for it in mine if it.row.draft_n and it.row.stop_reason != "limit")
     slack = max(0.5, ROUNDED * (busy + tokens))
     gap = tokens - accepted - busy
     if -further - restores - cut_off - slack <= gap <= slack:
@@ -102,6 +111,21 @@ def _cell_closes(arm: Arm, cell: LoadCell, busy: float, mine: Sequence[RequestDa
     )
 
 
+def _further_forwards(cell: LoadCell, mine: Sequence[RequestData], draft: int, session: Session | None) -> int:
+    """Most forwards that prompts may have taken beyond one each.
+
+    A batch takes the prompts of several slots, and the steps of others. Only where all that can be in flight at once
+    does not fit into it is a prompt cut, or made to wait by those before it.
+    """
+    prompts = sorted((it.row.prompt_n or 0 for it in mine), reverse=True)
+    at_once = sum(prompts[: cell.slots]) + cell.slots * (1 + draft)
+    batch = None if session is None else session.resolved.get("n_batch")
+    batch = batch if isinstance(batch, int) and batch > 0 else SMALLEST_BATCH
+    # The prompt before the cell was a single one: what it took beyond one forward, each other may take too.
+    alone = 0 if session is None or session.prompt_forwards is None else max(0, session.prompt_forwards - 1)
+    return len(mine) * (alone + -(-at_once // batch) - 1)
+
+
 # --- the load that was asked for -------------------------------------------------------------------------------------
 
 
@@ -111,14 +135,16 @@ def load_not_reached(data: RunData) -> Findings:
         yield not_applicable(None, "no arm has a load")
     for arm, cells in _loaded(data):
         assert arm.load is not None
-        without = [it for it in cells if it.no_window is not None]
+        if not cells:
+            yield unseen(arm.id, "no cell under load is on record that came to its end")
+        without = [it for it in cells if it.no_window is not None and not _flooded(arm.load, it)]
         if without:
             yield about_arm(
                 "load-not-reached",
                 "suspect",
                 arm.id,
                 f"{len(without)} of {len(cells)} cells have no steady window: {without[0].no_window}",
-                "raise load.rounds or generation.max_tokens, so that all clients are busy for a while",
+                "raise load.rounds (of a rate: load.requests) or generation.max_tokens, so that the load lasts",
                 cells=len(without),
             )
         if arm.load.clients is None:
@@ -167,10 +193,11 @@ def overloaded(data: RunData) -> Findings:
     for arm, cells in _loaded(data):
         if arm.load is None or arm.load.rate is None:
             continue
-        known = [it for it in cells if it.no_window is None and it.window_ms > 0]
-        behind = [it for it in known if 1000 * it.requests_done / it.window_ms < BEHIND * arm.load.rate]
+        known = [it for it in cells if it.window_ms > 0 or _flooded(arm.load, it)]
+        behind = [it for it in known if _fell_behind(arm.load, it)]
         if 2 * len(behind) > len(known):
-            reached = sum(it.requests_done for it in known) / sum(it.window_ms for it in known) * 1000
+            done, ms = (sum(of) for of in zip(*map(_answered, known), strict=True))
+            reached = 1000 * done / ms
             yield about_arm(
                 "overloaded",
                 "suspect",
@@ -183,6 +210,22 @@ def overloaded(data: RunData) -> Findings:
             )
 
 
+def _flooded(load: Load, cell: CellFigures) -> bool:
+    """Every request of an open loop had arrived before the first was answered, and there were more than slots."""
+    return load.rate is not None and cell.no_window == "too short" and cell.requests > cell.slots
+
+
+def _answered(cell: CellFigures) -> tuple[float, float]:
+    """Requests answered, and in which time: of the window, or of the whole cell where there is none."""
+    return (cell.requests_done, cell.window_ms) if cell.window_ms > 0 else (cell.requests, max(cell.duration_ms, 1.0))
+
+
+def _fell_behind(load: Load, cell: CellFigures) -> bool:
+    done, ms = _answered(cell)
+    waiting = _flooded(load, cell) or cell.request_ms > cell.slots * ms
+    return waiting and 1000 * done < BEHIND * (load.rate or 0.0) * ms
+
+
 def client_late(data: RunData) -> Findings:
     """Clients that sent their requests too late, or took a part of the machine that the engine lacked."""
     if _none(data):
@@ -190,7 +233,7 @@ def client_late(data: RunData) -> Findings:
     cores = max((host.logical_cores for host in data.hosts), default=None)
     for arm, cells in _loaded(data):
         assert arm.load is not None
-        shares = [(_late_share(data, it, arm.load.clients), it) for it in cells if it.duration_ms > 0]
+        shares = [(_late_share(data, it, arm.load.clients), it) for it in cells]
         late = [(share, it) for share, it in shares if share > LATE]
         if late:
             worst, cell = max(late, key=lambda it: it[0])
@@ -222,8 +265,11 @@ def client_late(data: RunData) -> Findings:
 
 
 def _late_share(data: RunData, cell: CellFigures, clients: int | None) -> float:
-    """Share of the clients' time in a cell that passed between being due and being sent."""
-    return data.late_ms.get(cell.session_id, 0.0) / (cell.duration_ms * (clients or 1))
+    """Share of the clients' time in a cell that passed between being due and being sent; in an open loop each request
+    in flight is a client."""
+    at_once = clients or (cell.request_ms / cell.window_ms if cell.window_ms > 0 else 1.0)
+    busy_ms = cell.duration_ms * at_once
+    return data.late_ms.get(cell.session_id, 0.0) / busy_ms if busy_ms > 0 else 0.0
 
 
 def prompts_in_window(data: RunData) -> Findings:
@@ -271,7 +317,7 @@ def slot_without_drafts(data: RunData) -> Findings:
         if not arm.speculates or not drafters or "lookup" in drafters or arm.p_min or arm.policy:
             continue
         long = [it for it in data.by_arm[arm.id] if (it.row.predicted_n or 0) >= _LONG_ENOUGH]
-        silent = [it for it in long if it.row.draft_n == 0]
+        silent = [it for it in long if not it.row.draft_n]
         if silent and len(silent) < len(long):
             yield about_arm(
                 "slot-without-drafts",
@@ -290,15 +336,67 @@ def prompt_remembered(data: RunData) -> Findings:
         yield not_applicable(None, "no arm has a load")
     for arm, _ in _loaded(data):
         keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
-        again = [it for it in data.by_arm[arm.id] if "#" in it.row.prompt_id]
-        if keeping and again:
+        again = _repeats(data, data.by_arm[arm.id]) if keeping else 0
+        if again:
             yield about_arm(
                 "prompt-remembered",
                 "suspect",
                 arm.id,
-                f"{keeping[0]} remembers earlier texts, and {len(again)} requests repeat a prompt of their session",
+                f"{keeping[0]} remembers earlier texts, and {again} requests repeat a prompt of their session",
                 "give as many prompts as a cell has requests, or fewer clients and load.rounds",
-                requests=len(again),
+                requests=again,
+            )
+
+
+def _repeats(data: RunData, requests: Sequence[RequestData]) -> int:
+    """Requests whose prompt their session had met before, under whichever id."""
+    met = {(it.row.session_id, _text_of(data, it.row.prompt_id)) for it in requests}
+    return len(requests) - len(met)
+
+
+def _text_of(data: RunData, prompt_id: str) -> str:
+    prompt = data.prompts.get(prompt_id)
+    return prompt_id if prompt is None or prompt.of is None else prompt.of
+
+
+def context_short(data: RunData) -> Findings:
+    """Requests that lost a part of their context, or waited for room in it: slots that take memory from each other."""
+    if _none(data):
+        yield not_applicable(None, "no arm has a load")
+    for arm, _ in _loaded(data):
+        requests = data.by_arm[arm.id]
+        full = [it for it in requests if it.row.stop_reason == "context"]
+        if full:
+            yield about_arm(
+                "context-short",
+                "suspect",
+                arm.id,
+                f"{len(full)} of {len(requests)} requests ended where the context of their slot was full",
+                _RAISE_CONTEXT,
+                requests=len(full),
+                example_prompt=full[0].row.prompt_id,
+            )
+        logs = logs_of(data, requests)
+        shifted, short = logs.all("context_shifted"), logs.all("memory_short")
+        if shifted:
+            yield about_arm(
+                "context-short",
+                "suspect",
+                arm.id,
+                f"{shifted.count} times a slot's context was full, and its oldest tokens were dropped",
+                _RAISE_CONTEXT,
+                times=shifted.count,
+                log=first_line(shifted),
+            )
+        if short:
+            yield about_arm(
+                "context-short",
+                "suspect",
+                arm.id,
+                f"{short.count} times the slots together had no room in the KV cache: work was cut up or done again",
+                _RAISE_CONTEXT,
+                times=short.count,
+                log=first_line(short),
             )
 
 
@@ -327,8 +425,8 @@ CHECKS: tuple[Check, ...] = (
         "suspect",
         overloaded,
         saw=("arms", "requests", "load-cells", "sendings"),
-        assumes="the window is long enough for arrivals to be near their rate: 90 % of it in most cells",
-        otherwise="few requests arrive unevenly, and a short cell may look overloaded",
+        assumes="requests that wait, more than the engine works on, while answers fall 10 % behind arrivals: counting",
+        otherwise="a burst at the end of a short cell may look the same: suspect at most",
     ),
     Check(
         "client-late",
@@ -357,6 +455,15 @@ CHECKS: tuple[Check, ...] = (
         needs=("drafts",),
         assumes="a draft model that is asked for drafts at least once in 16 tokens: counting",
         otherwise="an engine that decides against drafts has a policy, which its arm should name",
+    ),
+    Check(
+        "context-short",
+        "slots under load take the context away from one another",
+        "suspect",
+        context_short,
+        saw=("arms", "requests", "logs"),
+        assumes="the engine says where a context was full, and logs when it makes room",
+        otherwise="an engine that makes room in silence is seen by its forwards alone, which conservation counts",
     ),
     Check(
         "prompt-remembered",

@@ -14,6 +14,7 @@ from functools import cached_property
 from statistics import median
 from typing import NamedTuple
 
+from specmeter.analysis.divergences import alone
 from specmeter.record import Arm, Finding, Margin
 from specmeter.store import RequestKey
 from specmeter.validity.checks import sampled
@@ -102,6 +103,8 @@ class _Texts:
     departures: tuple[_Departure, ...]
     near_tie: float
     """Gap up to which this target is taken to be undecided."""
+    beside_one: bool = False
+    """They should equal those of plain decoding for one client: the control of a load."""
 
     @cached_property
     def asked(self) -> list[_Departure]:
@@ -130,6 +133,8 @@ def output_differs(data: RunData) -> Findings:
     answers = _answers(data)
     texts = {arm.id: _texts(data, arm, requests, answers) for arm, requests in answered(data)}
     for arm_id, of_arm in texts.items():
+        if _lacks_control(of_arm):
+            yield unseen(arm_id, "what the load alone does to outputs is not known: no plain decoding for one client")
         if of_arm.arm.synthetic_rates:
             yield not_applicable(arm_id, _SYNTHETIC)
         elif of_arm.compared == 0:
@@ -141,14 +146,14 @@ def output_differs(data: RunData) -> Findings:
 
 def _texts(data: RunData, arm: Arm, requests: Sequence[RequestData], answers: _Answers) -> _Texts:
     departures = tuple(answers.departures.get(arm.id, ()))
-    return _Texts(arm, _compared(data, arm, requests), departures, answers.near_tie(arm))
+    references = (data.references.get(it.key) for it in requests if it.output)
+    compared = sum(bool(key and data.by_key[key].output) for key in references)
+    return _Texts(arm, compared, departures, answers.near_tie(arm), beside_one=arm.id in alone(data.arms))
 
 
-def _compared(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> int:
-    if arm.baseline_id is None:
-        texts = [it for it in requests if it.output]
-        return len(texts) - len({it.row.prompt_id for it in texts})
-    return sum(bool(it.output and base.output) for it, base in data.beside_baseline[arm.id])
+def _lacks_control(texts: _Texts) -> bool:
+    arm = texts.arm
+    return arm.baseline_id is None and arm.load is not None and arm.load.clients != 1 and not texts.beside_one
 
 
 def _answers(data: RunData) -> _Answers:
@@ -184,7 +189,7 @@ def _different(texts: _Texts, plain: _Texts | None) -> Findings:
         "suspect" if real or texts.not_asked else "note",
         arm.id,
         (
-            f"{len(texts.departures)} of {texts.compared} outputs differ from {_reference(arm)}: "
+            f"{len(texts.departures)} of {texts.compared} outputs differ from {_reference(texts)}: "
             f"{_how(texts)}{_beside(plain)}"
         ),
         _remedy(texts),
@@ -207,8 +212,10 @@ def _different(texts: _Texts, plain: _Texts | None) -> Findings:
     )
 
 
-def _reference(arm: Arm) -> str:
-    return "the same prompt's earlier output" if arm.baseline_id is None else "the baseline's"
+def _reference(texts: _Texts) -> str:
+    if texts.beside_one:
+        return "plain decoding's for one client"
+    return "the same prompt's earlier output" if texts.arm.baseline_id is None else "the baseline's"
 
 
 def _how(texts: _Texts) -> str:
@@ -231,6 +238,9 @@ def _how(texts: _Texts) -> str:
 def _beside(plain: _Texts | None) -> str:
     if plain is None or plain.compared == 0:
         return ""
+    if plain.beside_one:
+        differ = len(plain.departures)
+        return f"; under this load plain decoding differs from that for one client in {differ} of {plain.compared}"
     if not plain.departures:
         return "; plain decoding always repeats itself"
     return f"; plain decoding differs from itself in {len(plain.departures)} of {plain.compared}"
@@ -241,6 +251,8 @@ def _remedy(texts: _Texts) -> str:
         return "nothing: both tokens are the target's, and rounding decides; compare speeds, not texts"
     if not texts.real:
         return "let the run finish with an engine that lists probabilities, so that the target can be asked"
+    if texts.beside_one:
+        return "do not trust this engine at this load: its plain decoding says something else where the target is sure"
     if texts.arm.baseline_id is None:
         return "do not trust this engine with this model: the same prompt gives another output where the target is sure"
     if 2 * sum(it.against_baseline for it in texts.real) > len(texts.real):

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from specmeter import __version__
 from specmeter.analysis.consumption import Energies, energies_of
-from specmeter.analysis.divergences import Text, find_divergences
+from specmeter.analysis.divergences import Text, find_divergences, references
 from specmeter.analysis.load.figures import MeasuredCell
 from specmeter.analysis.load.reading import measured_cells
 from specmeter.analysis.load.summary import LoadTable
@@ -164,6 +164,11 @@ class RunData:
             both = ((it, plain.get((row.invocation, row.block, row.prompt_id))) for it, row in asked)
             found[arm.id] = [(it, base) for it, base in both if base is not None]
         return found
+
+    @cached_property
+    def references(self) -> dict[RequestKey, RequestKey]:
+        """Answered request -> the one whose text its own should equal (`specmeter.analysis.divergences`)."""
+        return dict(references(self.arms, self.prompts.values(), self.by_key))
 
     def header(self, name: str) -> ModelHeader | None:
         """What the file of a model says about itself, by its name in the experiment; None where it is not on record."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specmeter.numbers.margin import MARGIN
 from specmeter.text import percent
 from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import unseen
+from specmeter.validity.checks.evidence import SHARED, not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.verdicts import Findings, about_arm
 
@@ -18,6 +18,9 @@ def stalls(data: RunData) -> Findings:
     """
     arms = {arm.arm_id: arm for arm in (*data.summary.arms, *data.summary.controls)}
     for arm_id, requests in data.by_arm.items():
+        if data.arms[arm_id].load is not None:
+            yield not_applicable(arm_id, SHARED)
+            continue
         blocks = {(it.row.invocation, it.row.block) for it in requests}
         if len(blocks) < 2:
             yield unseen(arm_id, "no prompt was repeated in another block")
