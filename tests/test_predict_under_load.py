@@ -134,5 +134,6 @@ def test_a_run_foresees_arms_under_load_and_tells_how_far_off_it_was(
 
 def test_costs_between_two_loads_lie_between_those() -> None:
     ends = [probed_at(batched(), "made up", b) for b in (1, 8)]
-    draws = [it.draw(4, 50, np.random.default_rng(1), False).verify[0] for it in (*ends, mixed(*ends, 0.5, "between"))]
+    every = [*ends, mixed(ends[0], ends[1], 0.5, "between")]
+    draws = [it.draw(4, 50, np.random.default_rng(1), False).verify[0] for it in every]
     assert draws[2] == pytest.approx((draws[0] + draws[1]) / 2)
