@@ -27,6 +27,7 @@ from specmeter.analysis.prediction.under_load import ExpectedCrossover, expected
 from specmeter.analysis.reading import read_run
 from specmeter.record import Estimate
 from specmeter.store import RunStore
+from specmeter.text import brackets
 
 CLIENTS = (1, 2, 4, 8)
 GAMMA = {"dense": 4, "moe": 2}
@@ -131,7 +132,7 @@ def outcome(folder: Path) -> Outcome | None:
 def told(found: ExpectedCrossover) -> str:
     if found.clients is None:
         return found.course
-    return f"{found.course} at {found.clients.point:.1f} [{found.clients.low:.1f}, {found.clients.high:.1f}]"
+    return f"{found.course} at {found.clients.point:.1f} {brackets(found.clients, 1)}"
 
 
 def main() -> None:

@@ -162,7 +162,8 @@ class Forecaster:
             place = math.log2(arm.load.clients or 1) - math.log2(fewer.clients)
             self._costs[arm.id] = mixed(low, high, place / math.log2(more.clients / fewer.clients), told)
         elif probe is not None and probe.rounds:
-            plain_ms = self.scout.plain_ms(probe.baseline_id)
+            # Of a cell under load there is only the mean, which holds whatever disturbed it.
+            plain_ms = self.scout.plain_ms(probe.baseline_id) if arm.load is None else None
             self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early, recurrent=recurrent)
         elif probe is not None:
             self._unprobed[arm.id] = probe.failure

@@ -24,7 +24,7 @@ import numpy as np
 from specmeter.analysis.prediction.costs import Costs, Table, probed, slowed_drafts
 from specmeter.analysis.prediction.speedup import AtGamma, predict
 from specmeter.errors import UsageError
-from specmeter.numbers.estimates import between
+from specmeter.numbers.estimates import bare, between
 from specmeter.probe.reading import surface
 from specmeter.record import Estimate, Record
 
@@ -200,6 +200,9 @@ def expected_crossover(speedups: Sequence[tuple[int, Estimate]]) -> ExpectedCros
     def place(values: Sequence[float]) -> float:
         return 2 ** _reach([math.log2(it) for it in counts], [sign * value for value in values])
 
+    if any(it.low is None or it.high is None for _, it in ordered):
+        alone = bare(place(points), "clients", "log speedup linear in log2 of the clients; no interval")
+        return ExpectedCrossover(course=course, clients=alone, loads=counts)
     ends = [
         place([math.log(it.point if (end := getattr(it, name)) is None else end) for _, it in ordered])
         for name in ("low", "high")
