@@ -4,10 +4,11 @@
 
 Twelve cases: a dense and an MoE target, with two drafts, on three kinds of text. Each is a run at 1, 2, 4 and 8
 clients; its predictions are stored before each arm's first session. The crossover of the predicted speedups is held
-against that of the measured ones: wanted is at most one step of the clients axis (a factor of 2) between them in 10
-of 12 cases, and the same course where there is none. Runs that are complete are only read, others go on, so the
-command can be given again. The machine must have nothing else to do: otherwise probes do not count, and predictions
-are made from bytes."""
+against that of the measured ones: wanted is at most one step of the clients axis (a factor of 2) between them in 10 of
+12 cases, and the same course where there is none. Runs that are complete are only read, others go on, so the command
+can be given again. The machine must have nothing else to do: otherwise probes do not count, and predictions are made
+from bytes.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from specmeter.analysis.prediction.under_load import ExpectedCrossover, expected
 from specmeter.analysis.reading import read_run
 from specmeter.record import Estimate
 from specmeter.store import RunStore
+from specmeter.text import brackets
 
 CLIENTS = (1, 2, 4, 8)
 GAMMA = {"dense": 4, "moe": 2}
@@ -130,7 +132,7 @@ def outcome(folder: Path) -> Outcome | None:
 def told(found: ExpectedCrossover) -> str:
     if found.clients is None:
         return found.course
-    return f"{found.course} at {found.clients.point:.1f} [{found.clients.low:.1f}, {found.clients.high:.1f}]"
+    return f"{found.course} at {found.clients.point:.1f} {brackets(found.clients, 1)}"
 
 
 def main() -> None:

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
+import yaml
 
 from mock_probe import mock_probe
 from specmeter.analysis.prediction.drafts import Given
-from specmeter.analysis.prediction.under_load import expected_crossover, over_clients, probed_at, with_prompts
+from specmeter.analysis.prediction.outcomes import crossover_outcomes
+from specmeter.analysis.prediction.under_load import expected_crossover, mixed, over_clients, probed_at, with_prompts
+from specmeter.analysis.reading import read_run
+from specmeter.engines.mock import MockSpec
 from specmeter.errors import UsageError
+from specmeter.experiments.file import load
+from specmeter.laboratory.run import prepare, run
 from specmeter.numbers.estimates import between
 from specmeter.probe import Probe
 from specmeter.record import BatchPoint, Estimate
+from specmeter.show.terminal.console import output
+from specmeter.show.terminal.explain import print_accuracy
+from specmeter.store import RunStore
+from test_measure import Silent
+
+LOADED: dict[str, Any] = {
+    "name": "loaded",
+    "targets": {"dense": "mock:dense"},
+    "drafts": {"small": "mock:small"},
+    "workloads": [{"source": "bench", "kinds": ["code"], "per_kind": 4}],
+    "arms": [{"draft": "small", "gamma": 4}],
+    "load": {"clients": [1, 4], "rate": 1, "rounds": 2, "requests": 8},
+    "design": {"blocks": 2},
+    "engine": {"kind": "mock", "context": 1024},
+    "generation": {"max_tokens": 32},
+}
 
 
 def times(point: float, width: float = 0.05) -> Estimate:
@@ -68,3 +94,46 @@ def test_loads_that_were_not_measured_are_refused() -> None:
         probed_at(mock_probe(), "made up", 2)
     with pytest.raises(UsageError, match="was not measured"):
         probed_at(batched(), "made up", 16)
+
+
+def of_the_mock() -> Probe:
+    """The very costs that the mock charges for several requests at once."""
+    forward_ms = MockSpec().target("mock:dense").forward_ms
+    points = tuple(
+        BatchPoint(sequences=b, tokens=n, depth=64, ms=times(forward_ms(b * n), 0.01))
+        for b in (1, 4)
+        for n in (1, 2, 5)
+    )
+    return mock_probe().model_copy(update={"batches": points})
+
+
+def test_a_run_foresees_arms_under_load_and_tells_how_far_off_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "loaded.yaml"
+    file.write_text(yaml.safe_dump(LOADED), encoding="utf-8")
+    folder = tmp_path / "run"
+    run(prepare(load(str(file))), folder, Silent(), probes=[("mock", of_the_mock())])
+    with RunStore.open(folder, readonly=True) as store:
+        predictions = {it.arm_id: it for it in store.predictions()}
+        first = {it.arm_id: it.started_at for it in reversed(list(store.sessions()))}
+    for count in (1, 4):
+        prediction = predictions[f"dense/draft-simple/small/g4/c{count}"]
+        assert prediction.speedup is not None
+        assert prediction.inputs["clients"] == count
+        assert 0 < float(prediction.inputs["prompts"] or 0) < 1
+        assert prediction.made_at <= first[prediction.arm_id]
+    by_rate = predictions["dense/draft-simple/small/g4/r1"]
+    assert (by_rate.speedup, by_rate.reason[:22]) == (None, "how many requests are ")
+    report = read_run(folder)
+    (found,) = crossover_outcomes(report.crossovers, report.predictions)
+    assert found.predicted.loads == found.measured.measured == (1, 4)
+    print_accuracy(output(), report.predictions, report.crossovers)
+    assert "dense/draft-simple/small/g4: predicted " in capsys.readouterr().out
+
+
+def test_costs_between_two_loads_lie_between_those() -> None:
+    ends = [probed_at(batched(), "made up", b) for b in (1, 8)]
+    every = [*ends, mixed(ends[0], ends[1], 0.5, "between")]
+    draws = [it.draw(4, 50, np.random.default_rng(1), False).verify[0] for it in every]
+    assert draws[2] == pytest.approx((draws[0] + draws[1]) / 2)

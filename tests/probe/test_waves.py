@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from specmeter.probe.steps import read_rounds
+from specmeter.engines.mock import MockEngine, MockSpec, mock_model
+from specmeter.probe.steps import RoundSpec, measure_round, pricing, read_rounds
 from specmeter.probe.waves import Answer, wave_plain_ms, wave_step_ms
-from specmeter.record import Reply, Step, Timings
+from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
 
 
 def answer(started_ms: float, arrivals: list[float], drafts: list[int], log_ms: float = 0.0) -> Answer:
@@ -45,3 +48,24 @@ def test_a_plain_step_emits_a_token_for_each_request() -> None:
     assert wave_plain_ms([plain[0], answer(0.0, [200.0, 220.0], [])]) is None
     (found,) = read_rounds([plain], [[[FIRST, SECOND]]])
     assert (found.plain_ms, found.step_ms[4]) == pytest.approx((20.0, 20.0))
+
+
+def test_an_engine_that_answers_several_at_once_shows_what_it_charges(tmp_path: Path) -> None:
+    spec = MockSpec(noise=0.0)
+    settings = EngineSettings(context=4096, slots=4)
+    plain = Arm(id="plain", target="target", engine=settings, role="baseline")
+    arm = Arm(id="a", target="target", methods=("draft-simple",), draft="draft", gamma=3, engine=settings)
+    order = RoundSpec(
+        plain=plain,
+        drafting=[pricing(arm, 3)],
+        models={"target": mock_model("dense", "mock:dense"), "draft": mock_model("small", "mock:small")},
+        prompts=[Prompt(id=f"p{at}", workload="w", kind="code", text="word " * 9, sha256="0" * 64) for at in range(8)],
+        generation=Generation(),
+        folder=tmp_path,
+        watched=False,
+        clients=4,
+    )
+    (found,) = measure_round(MockEngine(spec), order, 0)
+    forward_ms, drafting = spec.target("mock:dense").forward_ms, spec.draft("mock:small").token_ms
+    assert found.plain_ms == pytest.approx(forward_ms(4))
+    assert found.step_ms[3] == pytest.approx(forward_ms(16) + 3 * drafting)

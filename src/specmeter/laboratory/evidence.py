@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from specmeter.analysis.load.crossover import way
 from specmeter.analysis.load.reading import measured_cells
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.lookups import Asked, follow, table_of
@@ -76,6 +77,28 @@ class Evidence:
     def price(self, arm: Arm) -> StepProbe | None:
         """What steps of an arm cost, where that was probed."""
         return self._probes.get(probe_key(arm.baseline_id or "", arm.draft, arm.engine))
+
+    def price_between(self, arm: Arm) -> tuple[StepProbe, StepProbe] | None:
+        """Probes of the same steps at the next fewer and the next more clients, for an arm whose own load was not
+        probed; None where there are none on both sides."""
+        clients = at_once(arm)
+        fewer: StepProbe | None = None
+        more: StepProbe | None = None
+        for it in self._probes.values():
+            if not it.rounds or it.draft != arm.draft or not self._differ_in_clients(arm, it.baseline_id):
+                continue
+            if it.clients < clients and (fewer is None or it.clients > fewer.clients):
+                fewer = it
+            if it.clients > clients and (more is None or it.clients < more.clients):
+                more = it
+        return None if fewer is None or more is None else (fewer, more)
+
+    def _differ_in_clients(self, arm: Arm, baseline_id: str) -> bool:
+        """Whether a baseline is that of an arm but for its clients."""
+        own, other = self._work.arms.get(arm.baseline_id or ""), self._work.arms.get(baseline_id)
+        if own is None or other is None or own.load is None or other.load is None:
+            return False
+        return other.load.clients is not None and way(own) == way(other)
 
     def plain_ms(self, baseline_id: str) -> float | None:
         """Time of a plain token in what was measured of a baseline, the median request; under load of a step that

@@ -148,6 +148,10 @@ def read_round(plain: Sequence[Wave], drafting: Sequence[Wave]) -> StepRound:
     """Raises `EngineProtocolError` where there is no plain token."""
     together = max(len(wave) for wave in plain) > 1
     each = [ms for wave in plain if (ms := wave_plain_ms(wave) if together else _lone_plain_ms(wave)) is not None]
+    if not each and together:
+        raise EngineProtocolError(
+            "requests that were sent together were never all decoded at once", fix="lower load.clients, or load.depth"
+        )
     if not each:
         raise EngineProtocolError("no answer has a second token to time", fix="raise generation.max_tokens")
     replies = [it.reply for wave in drafting for it in wave]

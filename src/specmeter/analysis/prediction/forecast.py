@@ -17,13 +17,14 @@ itself takes milliseconds, and taking in a request less than its own bookkeeping
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
 from specmeter.analysis.prediction.speedup import predict
-from specmeter.analysis.prediction.under_load import covers, probed_at, with_prompts
+from specmeter.analysis.prediction.under_load import covers, mixed, probed_at, with_prompts
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.probe.files import find_probe
 from specmeter.record import PARAMETERS, Arm, ModelIdentity, Prediction, Request
@@ -64,6 +65,10 @@ class Looking(Protocol):
 
     def price(self, arm: Arm) -> StepProbe | None:
         """What its steps cost; None where that is not to be measured."""
+        ...
+
+    def price_between(self, arm: Arm) -> tuple[StepProbe, StepProbe] | None:
+        """What its steps cost with fewer clients and with more, where its own load was not probed."""
         ...
 
     def plain_ms(self, baseline_id: str) -> float | None:
@@ -145,10 +150,20 @@ class Forecaster:
             self._prompts_shares[arm.baseline_id or ""] = share
         early = arm.p_min is not None and arm.p_min > 0
         probe = self.scout.price(arm) if arm.id not in self._named and modelled(arm) else None
-        if probe is not None and probe.rounds:
-            plain_ms = self.scout.plain_ms(probe.baseline_id)
-            header = self._models[arm.target].header
-            recurrent = header is not None and header.recurrent
+        header = self._models[arm.target].header
+        recurrent = header is not None and header.recurrent
+        around = None
+        if probe is not None and not probe.rounds and arm.load is not None:
+            around = self.scout.price_between(arm)
+        if around is not None and arm.load is not None:
+            fewer, more = around
+            low, high = (stepped(it, stops_early=early, recurrent=recurrent) for it in around)
+            told = f"steps probed in this run at {fewer.clients} and {more.clients} clients, interpolated"
+            place = math.log2(arm.load.clients or 1) - math.log2(fewer.clients)
+            self._costs[arm.id] = mixed(low, high, place / math.log2(more.clients / fewer.clients), told)
+        elif probe is not None and probe.rounds:
+            # Of a cell under load there is only the mean, which holds whatever disturbed it.
+            plain_ms = self.scout.plain_ms(probe.baseline_id) if arm.load is None else None
             self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early, recurrent=recurrent)
         elif probe is not None:
             self._unprobed[arm.id] = probe.failure

@@ -19,18 +19,23 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.analysis.prediction.costs import Costs, probed, slowed_drafts
+import numpy as np
+
+from specmeter.analysis.prediction.costs import Costs, Table, probed, slowed_drafts
 from specmeter.analysis.prediction.speedup import AtGamma, predict
 from specmeter.errors import UsageError
-from specmeter.numbers.estimates import between
+from specmeter.numbers.estimates import bare, between
 from specmeter.probe.reading import surface
 from specmeter.record import Estimate, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.random import Generator
+
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.probe import Probe
+    from specmeter.theory.arguments import Floats
 
 Course = Literal["stops", "starts", "pays", "never", "mixed"]
 
@@ -136,6 +141,29 @@ def probed_at(probe: Probe, name: str, clients: float) -> Costs:
     return slowed_drafts(probed(at_load, told), min(max(1.0, plain / alone), clients), clients)
 
 
+def mixed(low: Costs, high: Costs, share: float, basis: str) -> Costs:
+    """Costs at a place between two, `share` of the way from the first to the second; errors of both are the same."""
+
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+        same = int(rng.integers(2**32))
+        ends = [it.draw(longest, draws, np.random.default_rng(same), by_model) for it in (low, high)]
+
+        def between(name: str) -> Floats:
+            first, second = (getattr(it, name) for it in ends)
+            return (1 - share) * first + share * second
+
+        return Table(
+            verify=between("verify"),
+            draft=between("draft"),
+            rest=between("rest"),
+            restore=between("restore"),
+            recurrent=ends[0].recurrent,
+            measured=min(it.measured for it in ends),
+        )
+
+    return Costs(basis, low.has_draft and high.has_draft, draw)
+
+
 def over_clients(
     acceptance: Acceptance,
     costs_at: Callable[[int], Costs],
@@ -172,6 +200,9 @@ def expected_crossover(speedups: Sequence[tuple[int, Estimate]]) -> ExpectedCros
     def place(values: Sequence[float]) -> float:
         return 2 ** _reach([math.log2(it) for it in counts], [sign * value for value in values])
 
+    if any(it.low is None or it.high is None for _, it in ordered):
+        alone = bare(place(points), "clients", "log speedup linear in log2 of the clients; no interval")
+        return ExpectedCrossover(course=course, clients=alone, loads=counts)
     ends = [
         place([math.log(it.point if (end := getattr(it, name)) is None else end) for _, it in ordered])
         for name in ("low", "high")

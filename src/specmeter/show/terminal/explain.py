@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from specmeter.analysis.explain.memory_price import sentence as memory_sentence
 from specmeter.analysis.explain.parts import RESIDUAL
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
-from specmeter.analysis.prediction.outcomes import accuracy, as_data
+from specmeter.analysis.prediction.outcomes import accuracy, as_data, crossover_outcomes
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Names
 from specmeter.show.table import Cell, Column, Row, Table, estimated, numbers, row, text
 from specmeter.show.terminal.console import Screen, output
+from specmeter.show.terminal.predict import crossing
 from specmeter.show.words import words
 from specmeter.text import brackets, counted, percent, size
 from specmeter.theory.experts import expected_union
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from specmeter.analysis.explain.account import Account, ArmAccount, PartName
     from specmeter.analysis.explain.memory_price import MemoryPrice
+    from specmeter.analysis.load.crossover import Crossover
     from specmeter.analysis.positions import ArmPositions
     from specmeter.analysis.prediction.outcomes import PredictionOutcome
     from specmeter.analysis.reading import RunReport
@@ -149,8 +151,9 @@ def _print_means(screen: Screen, account: Account) -> None:
 # --- predictions -----------------------------------------------------------------------------------------------------
 
 
-def print_accuracy(screen: Screen, outcomes: Sequence[PredictionOutcome]) -> None:
-    """One line about all predictions of a run, and one for each reason why there was none."""
+def print_accuracy(screen: Screen, outcomes: Sequence[PredictionOutcome], crossovers: Sequence[Crossover] = ()) -> None:
+    """One line about all predictions of a run, one for each crossover that was foreseen, and one for each reason why
+    there was no prediction."""
     found = accuracy(outcomes)
     if found is not None:
         screen.say(
@@ -158,6 +161,10 @@ def print_accuracy(screen: Screen, outcomes: Sequence[PredictionOutcome]) -> Non
             f"median and {percent(found.worst_error, 1)} at worst; {found.inside} within the predicted interval",
             tone="faint",
         )
+    for it in crossover_outcomes(crossovers, outcomes):
+        where = f"{it.arm}, {it.depth} tokens deep" if it.depth else it.arm
+        told = f"predicted {crossing(it.predicted)}; measured {crossing(it.measured)}"
+        screen.say(f"{where}: {told}", tone="faint")
     missing = [outcome.prediction.reason for outcome in outcomes if outcome.prediction.speedup is None]
     for reason in dict.fromkeys(missing):
         screen.say(f"not predicted ({missing.count(reason)}): {reason}", tone="faint")

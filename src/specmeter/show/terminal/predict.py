@@ -9,6 +9,7 @@ from specmeter.show.terminal.console import output
 from specmeter.text import brackets, counted, ratio
 
 if TYPE_CHECKING:
+    from specmeter.analysis.load.crossover import Crossover
     from specmeter.analysis.prediction.speedup import Predicted, Surface
     from specmeter.analysis.prediction.under_load import ExpectedCrossover, LoadForecast
 
@@ -67,19 +68,20 @@ def print_loads(found: LoadForecast) -> None:
     screen.line()
     screen.table(Table("loads", numbers(*titles), rows, "speedup by requests at once, while decoding"), caption=True)
     screen.line()
-    screen.say((_crossover_line(found.best_crossover), "strong"))
+    screen.say((f"speculation {crossing(found.best_crossover)}", "strong"))
     screen.say(f"costs       {found.cost}", tone="faint")
 
 
-def _crossover_line(found: ExpectedCrossover) -> str:
-    """At how many clients speculation stops paying, or starts to."""
+def crossing(found: ExpectedCrossover | Crossover) -> str:
+    """At how many clients speculation stops paying, or starts to; what follows `speculation`."""
     if found.clients is not None:
         does = "stops paying" if found.course == "stops" else "starts to pay"
-        return f"speculation {does} at {found.clients.point:.1f} clients {brackets(found.clients, 1)}"
-    if found.course == "mixed":
-        return "whether speculation pays changes more than once over these clients"
-    does = "pays" if found.course == "pays" else "does not pay"
-    return f"speculation {does} at any of these numbers of clients"
+        return f"{does} at {found.clients.point:.1f} clients {brackets(found.clients, 1)}"
+    if found.course == "pays":
+        return "pays at all of these numbers of clients"
+    if found.course == "never":
+        return "pays at none of these numbers of clients"
+    return "gains and loses by turns" if found.course == "mixed" else "is not shown to cross 1"
 
 
 def best_line(found: Predicted) -> str:

@@ -123,7 +123,7 @@ def _print_notes(screen: Screen, report: RunReport) -> None:
     if any(model.simulated for model in report.models):
         screen.line()
         screen.say("Simulated: the engine was a mock; nothing here was measured.", tone="strong")
-    print_accuracy(screen, report.predictions)
+    print_accuracy(screen, report.predictions, report.crossovers)
     if report.summary.invocations == 1 and report.state.state == "complete":
         screen.say(
             "[low, high]: 95% interval over the blocks of one invocation; it says how repeatable this session was with "
@@ -168,7 +168,7 @@ def _print_energy(screen: Screen, report: RunReport) -> None:
 
 
 def _document(report: RunReport) -> dict[str, Any]:
-    from specmeter.analysis.prediction.outcomes import as_data
+    from specmeter.analysis.prediction.outcomes import as_data, crossover_outcomes
 
     return {
         "folder": str(report.folder),
@@ -181,6 +181,10 @@ def _document(report: RunReport) -> dict[str, Any]:
         "withheld": {arm: speedup.model_dump(mode="json") for arm, speedup in report.withheld.items()},
         "findings": [finding.model_dump(mode="json", exclude_none=True) for finding in report.findings],
         "predictions": [as_data(outcome) for outcome in report.predictions],
+        "predicted_crossovers": [
+            it.model_dump(mode="json", include={"arm", "depth", "predicted"})
+            for it in crossover_outcomes(report.crossovers, report.predictions)
+        ],
         "commands": report.commands,
         "crossovers": [it.model_dump(mode="json") for it in report.crossovers],
         "answers": [answer.model_dump(mode="json") | {"serves": answer.serves} for answer in report.answers],
