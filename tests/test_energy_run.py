@@ -138,7 +138,7 @@ def test_runs_of_early_versions_are_opened_and_their_certificates_hold(tmp_path:
     with RunStore.create(folder, experiment_yaml="a: 1\n", experiment_json="{}", plan=[(0, 0, "a", "p")]) as store:
         before = hash_data(store)
     with closing(sqlite3.connect(folder / "run.sqlite")) as db:
-        for table in ("energy", "routing"):
+        for table in ("sending", "load_cell", "energy", "routing"):
             db.execute(f"DROP TABLE {table}")
         db.execute("DELETE FROM migration WHERE name >= 'm006'")
         db.execute("PRAGMA user_version = 5")

@@ -58,7 +58,10 @@ def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> Non
     ("overrides", "message"),
     [
         (["arms.0.policy=utility"], "policy: llama.cpp's server does not have this setting"),
-        (["engine.kind=libllama", "engine.slots=4"], "engine.slots: the engine does not have this setting"),
+        (
+            ["engine.kind=libllama", "engine.prompt_cache=true"],
+            "engine.prompt_cache: the engine does not have this setting",
+        ),
         (
             ["engine.context=200"],
             "engine.context: prompts of workload 'long' have 128 tokens and 100 are to",

@@ -98,8 +98,8 @@ def uncertify(folder: Path) -> None:
 
 def age(folder: Path) -> None:
     """As an older specmeter wrote it."""
-    tables = ("routing", "energy", "step_probe")
-    migrations = "('m007_routing', 'm006_energy', 'm005_step_probes')"
+    tables = ("sending", "load_cell", "routing", "energy", "step_probe")
+    migrations = "('m008_load', 'm007_routing', 'm006_energy', 'm005_step_probes')"
     sql(folder, *(f"DROP TABLE {table}" for table in tables), f"DELETE FROM migration WHERE name IN {migrations}")
 
 
