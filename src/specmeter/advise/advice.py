@@ -13,6 +13,8 @@ Goal = Literal["throughput", "latency"]
 Stage = Literal["settings", "screen", "race", "confirm"]
 Decision = Literal["speculate", "off", "undecided"]
 Basis = Literal["predicted", "raced", "confirmed"]
+MOST_CLIENTS = 64
+MOST_LOADS = 16
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
@@ -33,6 +35,9 @@ class Asked(Record):
     """An experiment whose arms are the grid."""
     budget_s: Seconds = 600.0
     goal: Goal = "throughput"
+    clients: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_CLIENTS)], ...], Field(max_length=MOST_LOADS)] = ()
+    """Clients that ask at once, each sending its next request when the last one has ended; of an advice one number, of
+    a schedule all of them. None: one request after the other."""
     wide: bool = False
     """Threads, flash attention and types of the cache are tried as well."""
     max_tokens: int | None = None

@@ -1,4 +1,4 @@
-"""Where folders of runs, studies and advices lie: at a path, by name under `specmeter-runs/`, or the latest one."""
+"""Where folders of runs, studies, advices and schedules lie: at a path, by name under `specmeter-runs/`, or latest."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ RUNS_FOLDER = Path("specmeter-runs")
 """Where runs and studies go without `--out`, relative to the current folder."""
 STUDY_NAME = "study.json"
 ADVICE_NAME = "advice.json"
+SCHEDULE_NAME = "schedule.json"
 
 
 def is_study(folder: Path) -> bool:
@@ -43,6 +44,17 @@ def find_advices(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path
     """Folders of advices under `runs`, oldest first; only those of `name` where it is given."""
     found = [folder for folder in _folders(runs, name) if is_advice(folder)]
     return sorted(found, key=lambda folder: (folder / ADVICE_NAME).stat().st_mtime_ns)
+
+
+def is_schedule(folder: Path) -> bool:
+    """Whether `folder` is that of a schedule: of advices at several numbers of clients."""
+    return (folder / SCHEDULE_NAME).is_file()
+
+
+def find_schedules(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
+    """Folders of schedules under `runs`, oldest first; only those of `name` where it is given."""
+    found = [folder for folder in _folders(runs, name) if is_schedule(folder)]
+    return sorted(found, key=lambda folder: (folder / SCHEDULE_NAME).stat().st_mtime_ns)
 
 
 def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:

@@ -185,8 +185,8 @@ def over_clients(
     )
 
 
-def expected_crossover(speedups: Sequence[tuple[int, Estimate]]) -> ExpectedCrossover:
-    """Where speedups that are predicted at several numbers of clients cross 1."""
+def expected_crossover(speedups: Sequence[tuple[int, Estimate]], made: str = "prediction") -> ExpectedCrossover:
+    """Where speedups at several numbers of clients cross 1, by their ends alone; `made` says how these were made."""
     ordered = sorted(speedups, key=lambda it: it[0])
     counts = tuple(clients for clients, _ in ordered)
     points = [math.log(it.point) for _, it in ordered]
@@ -207,7 +207,7 @@ def expected_crossover(speedups: Sequence[tuple[int, Estimate]]) -> ExpectedCros
         place([math.log(it.point if (end := getattr(it, name)) is None else end) for _, it in ordered])
         for name in ("low", "high")
     ]
-    method = "prediction; log speedup linear in log2 of the clients, ends where those of the speedups cross"
+    method = f"{made}; log speedup linear in log2 of the clients, ends where those of the speedups cross"
     low, high = sorted(ends)
     clients = between(place(points), low, high, "clients", method, n=1)
     return ExpectedCrossover(course=course, clients=clients, loads=counts)

@@ -1,0 +1,121 @@
+"""A schedule: what is advised at each of several numbers of clients.
+
+Each number of clients is a question of its own, answered and proved like any other: screened, raced and confirmed
+against plain decoding at the same load. So a schedule is a folder of advices,
+
+specmeter-runs/schedule-dense-20261123-101500/
+    schedule.json   what was asked
+    c1/             an ordinary advice, asked of one client
+    c4/             the same of four
+
+and everything that reads an advice reads these. What is said of all of them together follows from what each one says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from specmeter.advise.advice import Advice, Asked
+from specmeter.advise.examination import examined
+from specmeter.advise.files import read_advice
+from specmeter.analysis.prediction.under_load import ExpectedCrossover, expected_crossover
+from specmeter.numbers.stats import simultaneous
+from specmeter.record import Record
+from specmeter.record.json_file import read_record, write_record
+from specmeter.store.places import SCHEDULE_NAME, is_advice
+from specmeter.verdicts import Verdict, worst
+
+_MAX_BYTES = 2**20
+
+Pattern = Literal["up to", "from", "always", "never", "mixed", "open"]
+"""Of the loads that were decided: speculation pays `up to` a number of clients and not beyond, or `from` one on and not
+before; at all of them, or at none (told only where every load was decided); `mixed`: none of these; `open`: too few
+are decided to say."""
+
+
+class Schedule(Record):
+    """What is advised for one target on one machine, load by load."""
+
+    version: Literal[1] = 1
+    asked: Asked
+    """`clients` has every number of them; the budget is that of all together."""
+    made_at: float
+    """Seconds since the epoch."""
+    again_of: str | None = None
+    """Folder of the schedule whose answers are confirmed anew."""
+    advices: tuple[Advice, ...] = ()
+    """As far as they were begun, the fewest clients first. Not in the file: each lies in a folder of its own."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether every load has its answer."""
+        return len(self.advices) == len(self.asked.clients) and all(it.finished for it in self.advices)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The worst of all; None where nothing was measured."""
+        found = [it.verdict for it in self.advices if it.verdict is not None]
+        return worst(found) if found else None
+
+    @property
+    def pattern(self) -> Pattern:
+        """How the decisions go with the number of clients."""
+        told = [it.decision == "speculate" for it in self.advices if it.finished and it.decision != "undecided"]
+        whole = len(told) == len(self.asked.clients)
+        if len(set(told)) < 2:
+            return "open" if not told or not whole else "always" if told[0] else "never"
+        turns = sum(one != other for one, other in pairwise(told))
+        return "mixed" if turns > 1 else "up to" if told[0] else "from"
+
+    @property
+    def crossover(self) -> ExpectedCrossover | None:
+        """Where the confirmed speedup of what is best at each load is 1, with an interval that holds for all loads
+        together; None where it was not confirmed at two loads at least, or does not cross."""
+        found = [
+            (clients_of(it), simultaneous(it.speedup, len(self.advices)))
+            for it in self.advices
+            if it.basis == "confirmed" and it.verdict != "invalid" and it.speedup is not None
+        ]
+        if len(found) < 2 or any(it.low is None or it.high is None for _, it in found):
+            return None
+        told = expected_crossover(found, "confirmed at each load")
+        return told if told.clients is not None else None
+
+
+def clients_of(advice: Advice) -> int:
+    """The number of clients that an advice of a schedule is asked of."""
+    return advice.asked.clients[0]
+
+
+def folder_of(clients: int) -> str:
+    """Name of its advice's folder."""
+    return f"c{clients}"
+
+
+def read_schedule(folder: Path) -> Schedule:
+    """The schedule of a folder, with its advices, each examined. Raises `UsageError` that names the file and what is
+    wrong in it."""
+    path = folder / SCHEDULE_NAME
+    found = read_record(
+        Schedule,
+        path,
+        what="record of a schedule",
+        made_by="specmeter advise --clients",
+        max_bytes=_MAX_BYTES,
+        inside=True,
+    )
+    return found.model_copy(update={"advices": tuple(_advices(folder, found.asked.clients))})
+
+
+def write_schedule(schedule: Schedule, folder: Path) -> None:
+    """Write what was asked into its folder. Raises `UsageError` when that cannot be done."""
+    alone = schedule.model_copy(update={"advices": ()})
+    write_record(alone, folder / SCHEDULE_NAME, what="record of a schedule", inside=True)
+
+
+def _advices(folder: Path, clients: Sequence[int]) -> list[Advice]:
+    places = [folder / folder_of(it) for it in clients]
+    return [examined(read_advice(it), it) for it in places if is_advice(it)]
