@@ -36,8 +36,10 @@ class Asked(Record):
     budget_s: Seconds = 600.0
     goal: Goal = "throughput"
     clients: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_CLIENTS)], ...], Field(max_length=MOST_LOADS)] = ()
-    """Clients that ask at once, each sending its next request when the last one has ended; of an advice one number, of
-    a schedule all of them. None: one request after the other."""
+    """Numbers of clients that ask at once, each sending its next request when its last one has ended; the fewest first.
+    None: one request after the other."""
+    load: int | None = None
+    """Which of them an advice of a schedule is about; None of the schedule itself, and of an advice without clients."""
     wide: bool = False
     """Threads, flash attention and types of the cache are tried as well."""
     max_tokens: int | None = None

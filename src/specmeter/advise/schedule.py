@@ -41,7 +41,7 @@ class Schedule(Record):
 
     version: Literal[1] = 1
     asked: Asked
-    """`clients` has every number of them; the budget is that of all together."""
+    """Its budget is that of all loads together."""
     made_at: float
     """Seconds since the epoch."""
     again_of: str | None = None
@@ -87,7 +87,7 @@ class Schedule(Record):
 
 def clients_of(advice: Advice) -> int:
     """The number of clients that an advice of a schedule is asked of."""
-    return advice.asked.clients[0]
+    return advice.asked.load or 1
 
 
 def folder_of(clients: int) -> str:
