@@ -13,7 +13,7 @@ and everything that reads an advice reads these. What is said of all of them tog
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from specmeter.advise.advice import Advice, Asked
 from specmeter.advise.examination import examined
 from specmeter.advise.files import read_advice
 from specmeter.analysis.prediction.under_load import ExpectedCrossover, expected_crossover
+from specmeter.errors import UsageError
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Record
 from specmeter.record.json_file import read_record, write_record
@@ -63,7 +64,7 @@ class Schedule(Record):
     @property
     def pattern(self) -> Pattern:
         """How the decisions go with the number of clients."""
-        told = [it.decision == "speculate" for it in self.advices if it.finished and it.decision != "undecided"]
+        told = [it.decision == "speculate" for it in self.advices if is_decided(it)]
         whole = len(told) == len(self.asked.clients)
         if len(set(told)) < 2:
             return "open" if not told or not whole else "always" if told[0] else "never"
@@ -90,6 +91,11 @@ def clients_of(advice: Advice) -> int:
     return advice.asked.load or 1
 
 
+def is_decided(advice: Advice) -> bool:
+    """Whether it says to speculate, or not to."""
+    return advice.finished and advice.decision != "undecided"
+
+
 def folder_of(clients: int) -> str:
     """Name of its advice's folder."""
     return f"c{clients}"
@@ -107,7 +113,13 @@ def read_schedule(folder: Path) -> Schedule:
         max_bytes=_MAX_BYTES,
         inside=True,
     )
-    return found.model_copy(update={"advices": tuple(_advices(folder, found.asked.clients))})
+    clients = found.asked.clients
+    if not clients or list(clients) != sorted(set(clients)):
+        raise UsageError(
+            f"{path}: is not a record of a schedule (asked.clients: are not numbers that rise)",
+            fix="name a file made by `specmeter advise --clients`",
+        )
+    return found.model_copy(update={"advices": tuple(_advices(folder, found.asked))})
 
 
 def write_schedule(schedule: Schedule, folder: Path) -> None:
@@ -116,6 +128,25 @@ def write_schedule(schedule: Schedule, folder: Path) -> None:
     write_record(alone, folder / SCHEDULE_NAME, what="record of a schedule", inside=True)
 
 
-def _advices(folder: Path, clients: Sequence[int]) -> list[Advice]:
-    places = [folder / folder_of(it) for it in clients]
-    return [examined(read_advice(it), it) for it in places if is_advice(it)]
+def _advices(folder: Path, asked: Asked) -> Iterator[Advice]:
+    for clients in asked.clients:
+        place = folder / folder_of(clients)
+        if not is_advice(place):
+            continue
+        found = read_advice(place)
+        if found.asked.load != clients or not _is_same(found.asked, asked):
+            raise UsageError(
+                f"{place}: is an advice on another question than {folder / SCHEDULE_NAME} asks at {clients} clients",
+                fix="name a folder that `specmeter advise --clients` made, and move no advices into it",
+            )
+        yield examined(found, place)
+
+
+def _is_same(one: Asked, other: Asked) -> bool:
+    """Whether two questions are about the same models and loads."""
+    return (one.target, one.from_file, one.clients, one.goal) == (
+        other.target,
+        other.from_file,
+        other.clients,
+        other.goal,
+    )
