@@ -14,7 +14,7 @@ documentation has it. Looked up in November 2026:
 | lm-studio | lmstudio.ai/docs/python/llm-prediction/speculative-decoding, `LlmPredictionConfig` of lmstudio-python |
 | tensorrt-llm | docs/source/features/speculative-decoding.md, tensorrt_llm/llmapi/llm_args.py of NVIDIA/TensorRT-LLM |
 
-The page of tensorrt-llm calls the `decoding_type` of a draft model DraftTarget; the code that reads it knows Draft_Target.
+The page of tensorrt-llm calls the `decoding_type` of a draft model DraftTarget, the code that reads it Draft_Target.
 
 Two of them can be told a draft length K by batch size, which is what a schedule says:
 
@@ -109,14 +109,14 @@ def tables(schedule: Schedule, program: str) -> Elsewhere:
         return Elsewhere((), ("no load is decided yet",))
     if not any(MEASURED in advice.commands for advice in decided.values()):
         return Elsewhere((), ("the engine that measured does not say how it is served",))
-    chosen = {clients: advice.arm for clients, advice in decided.items() if advice.arm is not None}
+    chosen = {clients: it.arm for clients, it in decided.items() if it.decision == "speculate" and it.arm is not None}
     shown = _most_used([arm for arm in chosen.values() if _CONFIGS[program](arm) is not None and arm.gamma])
     if chosen and not shown:
         ways = " or ".join(dict.fromkeys(" + ".join(arm.methods) for arm in chosen.values()))
         return Elsewhere((), (f"{program} has nothing like {ways}, as far as its documentation says",))
     loads |= {clients: arm.gamma or 0 for clients, arm in chosen.items() if arm in shown}
     lengths = by_batch_size(loads)
-    notes = list(_of_table(program, lengths))
+    notes = _of_table(program, lengths, min(loads))
     if open_ := [clients for clients in loads if clients not in decided]:
         notes.append(f"no drafts where nothing is decided (clients: {_listed(open_)})")
     if others := [clients for clients, arm in chosen.items() if arm not in shown]:
@@ -158,10 +158,12 @@ def _way(arm: Arm) -> tuple[object, ...]:
     return (arm.methods, arm.draft, arm.ngram_n)
 
 
-def _of_table(program: str, lengths: Sequence[Range]) -> list[str]:
+def _of_table(program: str, lengths: Sequence[Range], fewest: int) -> list[str]:
     """What has to be known of a program's table."""
     *_, (_, last, behind) = lengths
     notes: list[str] = []
+    if fewest > 1:
+        notes.append(f"nothing was measured with fewer than {fewest} at once, where it drafts as many as there")
     if program == "vllm":
         if behind:
             notes.append(f"nothing was measured with more than {last} at once, where it drafts as many as there")

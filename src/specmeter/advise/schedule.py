@@ -58,7 +58,7 @@ class Schedule(Record):
     @property
     def verdict(self) -> Verdict | None:
         """The worst of all; None where nothing was measured."""
-        found = [it.verdict for it in self.advices if it.verdict is not None]
+        found: list[Verdict] = [it.verdict for it in self.advices if it.verdict is not None]
         return worst(found) if found else None
 
     @property
@@ -101,9 +101,9 @@ def folder_of(clients: int) -> str:
     return f"c{clients}"
 
 
-def read_schedule(folder: Path) -> Schedule:
-    """The schedule of a folder, with its advices, each examined. Raises `UsageError` that names the file and what is
-    wrong in it."""
+def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
+    """The schedule of a folder, with its advices, each examined unless told. Raises `UsageError` that names the file
+    and what is wrong in it."""
     path = folder / SCHEDULE_NAME
     found = read_record(
         Schedule,
@@ -119,7 +119,7 @@ def read_schedule(folder: Path) -> Schedule:
             f"{path}: is not a record of a schedule (asked.clients: are not numbers that rise)",
             fix="name a file made by `specmeter advise --clients`",
         )
-    return found.model_copy(update={"advices": tuple(_advices(folder, found.asked))})
+    return found.model_copy(update={"advices": tuple(_advices(folder, found.asked, examine=examine))})
 
 
 def write_schedule(schedule: Schedule, folder: Path) -> None:
@@ -128,7 +128,7 @@ def write_schedule(schedule: Schedule, folder: Path) -> None:
     write_record(alone, folder / SCHEDULE_NAME, what="record of a schedule", inside=True)
 
 
-def _advices(folder: Path, asked: Asked) -> Iterator[Advice]:
+def _advices(folder: Path, asked: Asked, *, examine: bool) -> Iterator[Advice]:
     for clients in asked.clients:
         place = folder / folder_of(clients)
         if not is_advice(place):
@@ -139,7 +139,7 @@ def _advices(folder: Path, asked: Asked) -> Iterator[Advice]:
                 f"{place}: is an advice on another question than {folder / SCHEDULE_NAME} asks at {clients} clients",
                 fix="name a folder that `specmeter advise --clients` made, and move no advices into it",
             )
-        yield examined(found, place)
+        yield examined(found, place) if examine else found
 
 
 def _is_same(one: Asked, other: Asked) -> bool:
