@@ -258,7 +258,7 @@ def _tensorrt_line(arm: Arm | None, lengths: Sequence[Range] = ()) -> tuple[str,
         return ("trtllm-serve", _TARGET)
     config = dict(_tensorrt_config(arm) or {})
     if len(lengths) > 1 or (lengths and lengths[-1][1] > 1):
-        config["draft_len_schedule"] = _flow({str(last): length for _, last, length in lengths})
+        config["draft_len_schedule"] = _flow({str(last): str(length) for _, last, length in lengths})
     whole = {"speculative_config": _flow(config)}
     if config["decoding_type"] in ("Draft_Target", "NGram"):  # as its documentation has them
         whole["disable_overlap_scheduler"] = "true"
