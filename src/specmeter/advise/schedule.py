@@ -13,7 +13,7 @@ and everything that reads an advice reads these. What is said of all of them tog
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from specmeter.advise.advice import Advice, Asked
 from specmeter.advise.examination import examined
 from specmeter.advise.files import read_advice
 from specmeter.analysis.prediction.under_load import ExpectedCrossover, expected_crossover
+from specmeter.errors import UsageError
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Record
 from specmeter.record.json_file import read_record, write_record
@@ -57,7 +58,7 @@ class Schedule(Record):
     @property
     def verdict(self) -> Verdict | None:
         """The worst of all; None where nothing was measured."""
-        found = [it.verdict for it in self.advices if it.verdict is not None]
+        found: list[Verdict] = [it.verdict for it in self.advices if it.verdict is not None]
         return worst(found) if found else None
 
     @property
@@ -95,9 +96,11 @@ def folder_of(clients: int) -> str:
     return f"c{clients}"
 
 
-def read_schedule(folder: Path) -> Schedule:
-    """The schedule of a folder, with its advices, each examined. Raises `UsageError` that names the file and what is
-    wrong in it."""
+def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
+    """The schedule of a folder, with its advices: each examined, unless that is left to others.
+
+    Raises `UsageError` that names the file and what is wrong in it.
+    """
     path = folder / SCHEDULE_NAME
     found = read_record(
         Schedule,
@@ -107,7 +110,7 @@ def read_schedule(folder: Path) -> Schedule:
         max_bytes=_MAX_BYTES,
         inside=True,
     )
-    return found.model_copy(update={"advices": tuple(_advices(folder, found.asked.clients))})
+    return found.model_copy(update={"advices": tuple(_advices(folder, found, examine=examine))})
 
 
 def write_schedule(schedule: Schedule, folder: Path) -> None:
@@ -116,6 +119,15 @@ def write_schedule(schedule: Schedule, folder: Path) -> None:
     write_record(alone, folder / SCHEDULE_NAME, what="record of a schedule", inside=True)
 
 
-def _advices(folder: Path, clients: Sequence[int]) -> list[Advice]:
-    places = [folder / folder_of(it) for it in clients]
-    return [examined(read_advice(it), it) for it in places if is_advice(it)]
+def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Advice]:
+    for clients in schedule.asked.clients:
+        place = folder / folder_of(clients)
+        if not is_advice(place):
+            continue
+        advice = read_advice(place)
+        if (advice.asked.load, advice.asked.target) != (clients, schedule.asked.target):
+            raise UsageError(
+                f"{place}: holds the advice of another question than its schedule",
+                fix="remove that folder and repeat the command; what it held is measured anew",
+            )
+        yield examined(advice, place) if examine else advice
