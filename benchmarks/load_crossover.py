@@ -2,8 +2,9 @@
 
     uv run python benchmarks/load_crossover.py --folder DIR [--only NAME ...] [--small] [--blocks 3] [--report]
 
-Twelve cases: a dense and an MoE target, with two drafts, on three kinds of text. Each is a run at 1, 2, 4 and 8
-clients; its predictions are stored before each arm's first session. The crossover of the predicted speedups is held
+Twelve cases: a dense and an MoE target, with two drafts, on three kinds of text. T(b, n) of each pair is probed first
+(`specmeter probe --batch`); then each case is a run at 1, 2, 4 and 8 clients with these probes, whose predictions are
+stored before each arm's first session. The crossover of the predicted speedups is held
 against that of the measured ones: wanted is at most one step of the clients axis (a factor of 2) between them in 10 of
 12 cases, and the same course where there is none. Runs that are complete are only read, others go on, so the command
 can be given again. The machine must have nothing else to do: otherwise probes do not count, and predictions are made
@@ -62,12 +63,25 @@ class Case(NamedTuple):
 CASES = [Case(*it) for it in itertools.product(("dense", "moe"), ("small", "large"), ("code", "reason", "edit"))]
 
 
+def probe(folder: Path, case: Case, size: str) -> Path:
+    """T(b, n) of a case's models, measured once."""
+    found = folder / f"{case.target}-{case.draft}.probe.json"
+    if not found.exists():
+        target, draft = f"bench:{case.target}-{size}", f"bench:draft-{case.draft}"
+        batch = ",".join(map(str, CLIENTS))
+        command = ["probe", target, "--draft", draft, "--tokens", "1..6,9", "--batch", batch, "--out", str(found)]
+        subprocess.run([sys.executable, "-m", "specmeter", *command], stdout=subprocess.DEVNULL, check=True)
+    return found
+
+
 def measure(folder: Path, case: Case, size: str, blocks: int, tokens: int) -> float:
     """Begin the run, or go on with it, as a user would; seconds that it took."""
+    probed = probe(folder, case, size)
     source = folder / f"{case.name}.yaml"
     source.write_text(yaml.safe_dump(case.experiment(size, blocks, tokens)), encoding="utf-8")
     began = time.perf_counter()
     command = [sys.executable, "-m", "specmeter", "run", str(source), "--out", str(folder / case.name)]
+    command += ["--probe", str(probed)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode not in (0, 1):
         sys.exit(f"specmeter run ended with {done.returncode}")
@@ -118,7 +132,7 @@ def outcome(folder: Path) -> Outcome | None:
         count = clients[it.prediction.arm_id]
         predicted.append((count, it.prediction.speedup))
         measured.append((count, it.measured))
-        sources.add("probed" if it.prediction.cost.startswith("steps probed") else "bytes")
+        sources.add("bytes" if it.prediction.cost.startswith("bytes") else "probed")
         error = f"{it.error:+.1%}" if it.error is not None else "-"
         print(
             f"  {it.prediction.arm_id}: predicted {it.prediction.speedup.point:.2f}, "

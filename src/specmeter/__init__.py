@@ -23,6 +23,7 @@ __all__ = [
     "Run",
     "RunComparison",
     "RunTable",
+    "Schedule",
     "SpecmeterError",
     "__version__",
     "advise",
@@ -32,15 +33,18 @@ __all__ = [
     "load",
     "predict",
     "run",
+    "schedule",
     "studies",
 ]
 
 if TYPE_CHECKING:
     from specmeter import errors, studies
     from specmeter.advise.advice import Advice
+    from specmeter.advise.schedule import Schedule
     from specmeter.analysis.comparison import RunComparison
     from specmeter.analysis.prediction.speedup import Predicted
-    from specmeter.api import Experiment, Run, advise, audit, compare, load, predict, run
+    from specmeter.api import Experiment, Run, audit, compare, load, predict, run
+    from specmeter.api.advice import advise, schedule
     from specmeter.audit.reading import Audit
     from specmeter.errors import SpecmeterError
     from specmeter.show.export.run_table import RunTable
@@ -57,7 +61,10 @@ else:
         "Predicted": "analysis.prediction.speedup",
         "RunComparison": "analysis.comparison",
         "RunTable": "show.export.run_table",
+        "Schedule": "advise.schedule",
         "SpecmeterError": "errors",
+        "advise": "api.advice",
+        "schedule": "api.advice",
     }
 
     def __getattr__(name):

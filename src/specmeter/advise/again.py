@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.advise.advice import Advice, Again, Changed
 from specmeter.advise.confirm import Confirmed, confirmed
 from specmeter.advise.examination import examined
-from specmeter.advise.files import read_advice
-from specmeter.advise.folder import GRID_NAME, beginning
+from specmeter.advise.files import GRID_NAME, read_advice
+from specmeter.advise.folder import beginning
 from specmeter.advise.ledger import Ledger
 from specmeter.advise.stage import Plan
 from specmeter.analysis.answer import least_units

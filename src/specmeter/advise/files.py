@@ -8,6 +8,8 @@ from specmeter.advise.advice import Advice
 from specmeter.record.json_file import read_record, write_record
 from specmeter.store.places import ADVICE_NAME
 
+GRID_NAME = "grid.yaml"
+"""The experiment whose arms are the grid, beside the advice."""
 _MAX_BYTES = 16 * 2**20
 """A grid of some hundred arms takes less than one."""
 

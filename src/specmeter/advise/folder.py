@@ -3,56 +3,75 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.advise.advice import Advice, Asked
-from specmeter.advise.files import read_advice, write_advice
+from specmeter.advise.files import GRID_NAME, read_advice, write_advice
+from specmeter.advise.schedule import read_schedule
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.defaults import name_of
 from specmeter.files import write_inside
-from specmeter.store.places import ADVICE_NAME, RUNS_FOLDER, find_advice, find_advices, new_folder
+from specmeter.store.places import (
+    ADVICE_NAME,
+    RUNS_FOLDER,
+    find_advice,
+    find_advices,
+    find_schedules,
+    is_advice,
+    is_schedule,
+    new_folder,
+)
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import LeftOutDraft
+    from specmeter.advise.schedule import Schedule
     from specmeter.experiments.file import LoadedExperiment
-
-GRID_NAME = "grid.yaml"
 
 
 def choose_folder(
     asked: Asked, *, out: Path | None = None, new: bool = False, runs: Path = RUNS_FOLDER
 ) -> tuple[Path, bool]:
-    """(folder, whether it is gone on with): `out`, or the latest unfinished advice that was asked the same, whatever
-    the budget, or a new folder. Raises `StoreError` where a `new` one is wanted in a folder that holds one, and for a
-    folder of another question."""
-    name = f"advise-{name_of(asked.target or asked.from_file or 'advice')}"
+    """(folder, whether it is gone on with): `out`, or the latest unfinished advice or schedule that was asked the
+    same, whatever the budget, or a new folder. Raises `StoreError` where a `new` one is wanted in a folder that holds
+    one, and for a folder of another question."""
+    name = f"{'schedule' if asked.clients else 'advise'}-{name_of(asked.target or asked.from_file or 'advice')}"
     if out is not None:
-        if not (out / ADVICE_NAME).is_file():
+        held = _held(out)
+        if held is None:
             return out, False
         if new:
             raise StoreError(f"{out}: holds an advice already, and --new asks for another", fix="name another folder")
-        if not _same(read_advice(out).asked, asked):
+        if not _same(held().asked, asked):
             raise StoreError(
                 f"{out}: holds the advice of another question",
                 fix="repeat the command that it was begun with, or name another folder with --out",
             )
         return out, True
-    for folder in () if new else reversed(find_advices(runs, name)):
+    for folder in () if new else reversed((find_schedules if asked.clients else find_advices)(runs, name)):
         before = _readable(folder)
         if before is not None and not before.finished and before.again_of is None and _same(before.asked, asked):
             return folder, True
     return new_folder(name, runs), False
 
 
+def _held(folder: Path) -> Callable[[], Advice | Schedule] | None:
+    """How to read what a folder holds; None where it holds neither an advice nor a schedule."""
+    if is_schedule(folder):
+        return partial(read_schedule, folder, examine=False)
+    return partial(read_advice, folder) if is_advice(folder) else None
+
+
 def choose_again(
     before: str | None = None, *, out: Path | None = None, runs: Path = RUNS_FOLDER
 ) -> tuple[Path, Path, bool]:
-    """(folder of an advice, folder to confirm it in anew, whether that was begun): the advice that is named, or the
-    latest that was finished; an unfinished confirmation of it is gone on with. Raises `StoreError` where there is none.
-    """
-    advices = {it: advice for it in find_advices(runs) if (advice := _readable(it)) is not None}
+    """(folder of an advice or a schedule, folder to confirm it in anew, whether that was begun): the one that is
+    named, or the latest that was finished; an unfinished confirmation of it is gone on with. Raises `StoreError` where
+    there is none."""
+    folders = sorted((*find_advices(runs), *find_schedules(runs)), key=lambda it: it.stat().st_mtime_ns)
+    advices = {it: found for it in folders if (found := _readable(it)) is not None}
     if before is not None:
         older = find_advice(before, runs)
     else:
@@ -60,17 +79,18 @@ def choose_again(
         if older is None:
             raise StoreError(f"{runs}: holds no finished advice", fix="ask for one with `specmeter advise TARGET.gguf`")
     if out is not None:
-        return older, out, (out / ADVICE_NAME).is_file()
+        return older, out, _held(out) is not None
     name = f"again-{older.name}"
-    for folder in reversed(find_advices(runs, name)):
+    for folder in reversed((*find_advices(runs, name), *find_schedules(runs, name))):
         if folder in advices and not advices[folder].finished:
             return older, folder, True
     return older, new_folder(name, runs), False
 
 
-def _readable(folder: Path) -> Advice | None:
+def _readable(folder: Path) -> Advice | Schedule | None:
+    held = _held(folder)
     try:
-        return read_advice(folder)
+        return None if held is None else held()
     except UsageError:
         return None
 

@@ -7,7 +7,7 @@ lengths alone: whatever else its arms have in common is measured once (a pilot),
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ from specmeter.engines.kinds import kind_of
 from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
 from specmeter.experiments.described import file_workload
 from specmeter.experiments.file import LoadedExperiment, load, load_text
+from specmeter.workloads.packaged import Folder
+from specmeter.workloads.spec import ALL_KINDS
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Asked
@@ -38,6 +40,12 @@ HEAD_LENGTHS = (1, 2, 3, 4)
 """Tokens that the target's own head drafts."""
 PER_KIND = {1: 6, 2: 4}
 """Kinds that are asked for -> prompts of each, half to search by and half to confirm with; of more kinds 2."""
+ROUNDS = 2
+"""Under load: requests of each client, at least."""
+MOST_AT_ONCE = 8
+"""Clients of whom each has a prompt of its own, as far as there are so many."""
+MOST_PER_KIND: Mapping[Folder, int] = {"bench": 48, "studies": 6}
+"""Prompts of each kind that there are."""
 MAX_TOKENS = 96
 """Generated for each prompt, unless something else is asked for."""
 _FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
@@ -45,7 +53,7 @@ _FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
 
 def grid(asked: Asked, drafts: Sequence[str] = (), heads: Sequence[str] = ()) -> LoadedExperiment:
     """The arms for a question; `drafts` are references of models that can draft for its target, `heads` methods by
-    which it drafts for itself.
+    which it drafts for itself. They are those at the load that is asked about; of a whole schedule, at each load.
 
     Of `from_file` the arms are that file's, and so is everything else that `settings` do not change. Raises
     `ExperimentError`.
@@ -53,20 +61,31 @@ def grid(asked: Asked, drafts: Sequence[str] = (), heads: Sequence[str] = ()) ->
     settings = (*_FIXED, *asked.settings)
     if asked.max_tokens is not None:
         settings = (*settings, f"generation.max_tokens={asked.max_tokens}")
+    clients = [asked.load] if asked.load is not None else list(asked.clients)
     if asked.from_file is not None:
-        return load(asked.from_file, settings)
+        at_loads = (f"load.clients={clients}", "load.rate=[]") if clients else ()
+        return load(asked.from_file, (*settings, *at_loads))
     keys: dict[str, Any] = {"target": asked.target, "generation": {"max_tokens": MAX_TOKENS}}
     if drafts:
         keys["draft"] = list(drafts)
+    if clients:
+        keys["load"] = {"clients": clients, "rounds": ROUNDS}
     if asked.prompts:
         keys["workloads"] = [file_workload(asked.prompts)]
     else:
         kinds = {"kinds": list(asked.kinds)} if asked.kinds else {}
-        source = "bench" if asked.target.startswith("bench:") else "studies"
-        keys["workloads"] = [{"source": source, "per_kind": PER_KIND.get(len(asked.kinds), 2), **kinds}]
+        source: Folder = "bench" if asked.target.startswith("bench:") else "studies"
+        keys["workloads"] = [{"source": source, "per_kind": _per_kind(asked, source), **kinds}]
     plain = load({**keys, "arms": [{"method": "none"}]}, settings).experiment
     traits = kind_of(plain.engine.kind).traits
     return load({**keys, "arms": list(_arms(traits, heads, has_drafts=bool(drafts)))}, settings)
+
+
+def _per_kind(asked: Asked, source: Folder) -> int:
+    """Prompts of each kind: the usual number, and for clients so many that few of them are at the same text."""
+    usual = PER_KIND.get(len(asked.kinds), 2)
+    of_half = -(-min(max(asked.clients, default=0), MOST_AT_ONCE) // (len(asked.kinds) or len(ALL_KINDS)))
+    return min(max(usual, 2 * of_half), MOST_PER_KIND[source])
 
 
 def changed(loaded: LoadedExperiment, *settings: str) -> LoadedExperiment:

@@ -14,15 +14,15 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from specmeter.advise.advice import Fate
-from specmeter.advise.files import write_advice
-from specmeter.advise.folder import GRID_NAME
-from specmeter.advise.grid import changed
-from specmeter.advise.prompts import Halves, kinds_by_length, split
+from specmeter.advise.files import GRID_NAME, write_advice
+from specmeter.advise.grid import MOST_AT_ONCE, changed
+from specmeter.advise.prompts import MOST_PROMPTS, Halves, kinds_by_length, split
 from specmeter.advise.stage import Plan, carry_out, is_done, prepared_for, seen
 from specmeter.engines import Launch
 from specmeter.engines.kinds import serving_command
 from specmeter.errors import UsageError
 from specmeter.experiments.file import load
+from specmeter.experiments.loads import first_pass
 from specmeter.laboratory.run import part_of, prepare
 from specmeter.store import RunStore
 
@@ -78,13 +78,14 @@ class Ledger:
         if baseline is None:
             raise UsageError("advise: no arm is plain decoding", fix="add one with `method: none`")
         self.baseline = baseline
-        kinds = kinds_by_length(found.work.prompts[baseline.id])
+        kinds = kinds_by_length(first_pass(found.work.prompts[baseline.id]))
         prompts = {
-            arm_id: tuple(it.model_copy(update={"kind": kinds.get(it.id, it.kind)}) for it in mine)
+            arm_id: tuple(it.model_copy(update={"kind": kinds.get(it.of or it.id, it.kind)}) for it in mine)
             for arm_id, mine in found.work.prompts.items()
         }
         self.whole: Prepared = replace(found, work=replace(found.work, prompts=prompts))
-        self.halves: Halves = split(prompts[baseline.id])
+        at_once = min(max(asked.clients, default=0), MOST_AT_ONCE)
+        self.halves: Halves = split(first_pass(prompts[baseline.id]), most=max(MOST_PROMPTS, at_once))
         self.advice = advice.model_copy(
             update={
                 "target": found.work.models[baseline.target],
@@ -254,10 +255,15 @@ def _is_slower(decision: Decision, speedup: Estimate | None) -> bool:
 
 
 def cell_s(store: RunReader, arm_id: str) -> float:
-    """Seconds that a session of an arm takes, by the median of what its sessions and requests took: one that was held
-    up does not count. Of all arms where it had none."""
+    """Seconds that a session of an arm takes, by the median of what its sessions and requests took, under load its
+    cells: one that was held up does not count. Of all arms where it had none."""
     sessions, rows = list(store.sessions()), [row for row in store.rows() if row.wall_ms is not None]
     own = [it for it in sessions if it.arm_id == arm_id] or sessions
+    cells = [it for it in store.load_cells() if it.complete]
+    if own and cells:
+        lengths = [it.ended_at - it.began_at for it in cells if it.arm_id == arm_id]
+        lengths = lengths or [it.ended_at - it.began_at for it in cells]
+        return median(it.ready_ms + it.warmup_ms for it in own) / 1000 + median(lengths)
     answered = [row for row in rows if row.arm_id == arm_id] or rows
     if not own or not answered:
         return 0.0

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 class Observer(MeasureObserver, Protocol):
     """Hears what happens, for progress displays; never changes it."""
 
+    def load_starting(self, clients: int, budget_s: float) -> None:
+        """The question of a schedule at so many clients, and what it may take."""
+
     def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None:
         """A stage begins, or a further block of the race: its arms, and what is left of the budget."""
 
@@ -37,6 +40,8 @@ class Silent:
     def request_done(self, request: Request) -> None: ...
 
     def session_failed(self, arm_id: str, error: EngineError) -> None: ...
+
+    def load_starting(self, clients: int, budget_s: float) -> None: ...
 
     def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None: ...
 

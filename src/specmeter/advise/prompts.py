@@ -32,15 +32,15 @@ class Halves(NamedTuple):
     """Whether no prompt is in both."""
 
 
-def split(prompts: Sequence[Prompt], kinds: dict[str, str] | None = None) -> Halves:
-    """Two halves of the prompts, alike in kinds; `kinds` of prompts by their ids, where they are not their own."""
+def split(prompts: Sequence[Prompt], *, most: int = MOST_PROMPTS) -> Halves:
+    """Two halves of the prompts, alike in kinds, of `most` at most."""
     by_kind: dict[str, list[Prompt]] = {}
     for prompt in prompts:
-        by_kind.setdefault((kinds or {}).get(prompt.id, prompt.kind), []).append(prompt)
-    most = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))[:MOST_KINDS]
-    each = max(1, MOST_PROMPTS // max(1, len(most)))
+        by_kind.setdefault(prompt.kind, []).append(prompt)
+    told = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))[:MOST_KINDS]
+    each = max(1, most // max(1, len(told)))
     search, other, held_out = set[str](), set[str](), True
-    for kind in most:
+    for kind in told:
         # By their digests: an order that has nothing to do with what they say.
         drawn = [prompt.id for prompt in sorted(by_kind[kind], key=lambda prompt: (prompt.sha256, prompt.id))]
         held_out &= len(drawn) > 1

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter.advise.advice import Asked, LeftOutDraft
+from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, Asked, LeftOutDraft
 from specmeter.engines import Launch
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.experiments.described import LOOKUP, refuse_absent_prompts, refuse_engine, with_simulation
@@ -49,6 +49,8 @@ class Outline(Record):
     """Method -> how many would be priced."""
     prompts: dict[str, int]
     """Kind of text -> how many prompts of it."""
+    clients: tuple[int, ...] = ()
+    """Loads at which all of it would be asked; none: one request after the other."""
     max_tokens: int
     """Generated for each prompt."""
     budget_s: float
@@ -73,6 +75,7 @@ def ask(
     from_file: str | None = None,
     budget_s: float,
     goal: Goal = "throughput",
+    clients: Sequence[int] = (),
     wide: bool = False,
     max_tokens: int | None = None,
     settings: Sequence[str] = (),
@@ -104,6 +107,8 @@ def ask(
     if unknown := [it for it in kinds if it not in ALL_KINDS]:
         raise UsageError(f"--kind {unknown[0][:80]}: unknown", fix=f"choose of {', '.join(ALL_KINDS)}")
     refuse_absent_prompts(prompts)
+    if clients:
+        _refuse_clients(clients, goal, wide=wide)
     if target:
         references = [target, *drafts]
         settings = with_simulation(references, settings)
@@ -118,10 +123,32 @@ def ask(
         from_file=from_file if from_file is None or from_file in bundled() else str(Path(from_file).absolute()),
         budget_s=budget_s,
         goal=goal,
+        clients=tuple(sorted(clients)),
         wide=wide,
         max_tokens=max_tokens,
         settings=tuple(settings),
     )
+
+
+def _refuse_clients(clients: Sequence[int], goal: Goal, *, wide: bool) -> None:
+    """Raise `UsageError` for numbers of clients that cannot be asked about, and for what does not go with them."""
+    if out := [it for it in clients if not 1 <= it <= MOST_CLIENTS]:
+        raise UsageError(f"--clients {out[0]}: is not between 1 and {MOST_CLIENTS}", fix="write --clients 1,2,4,8")
+    if len(set(clients)) < len(clients) or len(clients) > MOST_LOADS:
+        raise UsageError(
+            f"--clients: {', '.join(map(str, clients[:20]))}: lists a number twice, or more than {MOST_LOADS} of them",
+            fix="write --clients 1,2,4,8",
+        )
+    if goal != "throughput":
+        raise UsageError(
+            f"--goal {goal}: with --clients, total tokens per second are compared, prompts included",
+            fix="leave --goal out; `specmeter run --clients` shows latencies at each load",
+        )
+    if wide:
+        raise UsageError(
+            "--wide: does not go with --clients",
+            fix="find the settings first (`specmeter advise --wide`), then give them with --clients",
+        )
 
 
 def grid_of(asked: Asked, candidates: Candidates) -> LoadedExperiment:
@@ -145,6 +172,7 @@ def outline(asked: Asked, candidates: Candidates, grid: LoadedExperiment, *, off
     arms = grid.experiment.expand()
     baselines = {arm.id for arm in arms if arm.role == "baseline"}
     one_of_each = {arm.id for arm in {arm.draft: arm for arm in arms if arm.draft is not None}.values()}
+    first_load = arms[0].load
     needs = make_plan(grid, offline=offline, leave_out={arm.id for arm in arms} - baselines - one_of_each)
     plain = make_plan(_once(grid), offline=offline, leave_out={arm.id for arm in arms} - baselines)
     return Outline(
@@ -154,8 +182,9 @@ def outline(asked: Asked, candidates: Candidates, grid: LoadedExperiment, *, off
             TriedDraft(reference=it.reference, method=it.method, size_bytes=it.size_bytes) for it in candidates.drafts
         ),
         left_out=candidates.left_out,
-        configurations=dict(Counter("+".join(arm.methods) for arm in arms if arm.speculates)),
+        configurations=dict(Counter("+".join(it.methods) for it in arms if it.speculates and it.load == first_load)),
         prompts=_kinds(grid),
+        clients=asked.clients,
         max_tokens=grid.experiment.generation.max_tokens,
         budget_s=asked.budget_s,
         plain_s=plain.seconds,
@@ -190,11 +219,11 @@ def refuse_long_prompts(
         for prompt in long:
             answer = prompt.max_tokens or tokens[prompt.workload]
             if counts[prompt.id] + answer > room:
+                longer = (counts[prompt.id] + answer + 256) * (1 if arm.load else arm.engine.slots)
                 raise ExperimentError(
                     f"{prompt.id}: the prompt has {counts[prompt.id]} tokens and {answer} are to be generated, but the "
                     f"context has room for {room}",
-                    fix=f"use a longer context (-c {(counts[prompt.id] + answer + 256) * arm.engine.slots}) or shorter "
-                    "prompts",
+                    fix=f"use a longer context (-c {longer}) or shorter prompts",
                 )
 
 

@@ -23,12 +23,14 @@ from zlib import crc32
 import numpy as np
 
 from specmeter.advise.advice import Fate
+from specmeter.analysis.load.reading import measured_cells
+from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.prediction import DRAWS, LEVEL, SEED
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import Forecaster, drafting, modelled
 from specmeter.analysis.prediction.speedup import draw_costs, draw_speedup
 from specmeter.errors import SpecmeterError
-from specmeter.laboratory.evidence import Evidence, probe_key, why_not_replayed
+from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
 from specmeter.laboratory.scout import Scout
 from specmeter.numbers.estimates import of_draws
 from specmeter.text import counted
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
 ALLOWANCE_S = 15.0
 """For the probe of steps."""
 LONGEST_PRICED = 16
-"""Costs of longer drafts go on from there: a probe of them would take longer than it is worth."""
+"""Costs of longer drafts go on from there: a probe of them would take longer than it is worth. Under load it is that
+many tokens of all requests together, but `LEAST_PRICED` of each."""
+LEAST_PRICED = 6
 ARM = 0.015
 """Standard deviation of the logarithm by which an arm differs from its prediction beside what arms of one drafter
 share."""
@@ -116,7 +120,9 @@ def explore(whole: Prepared, store: RunStore, *, host: Host | None, allowance_s:
     `whole` has all arms of the grid, `store` is that of the screen's run, `host` the machine (None where simulated).
     What is on record is not looked for again. Whatever fails leaves a reason. Raises `StoreError`.
     """
-    scout = Scout(whole.work, whole.engine, store, host, allowance_s=allowance_s, longest=LONGEST_PRICED)
+    clients = max(at_once(arm) for arm in whole.work.arms.values())
+    longest = max(LONGEST_PRICED // clients, min(LEAST_PRICED, LONGEST_PRICED))
+    scout = Scout(whole.work, whole.engine, store, host, allowance_s=allowance_s, longest=longest)
     for arm in whole.work.arms.values():
         if arm.speculates:
             scout.price(arm)
@@ -161,9 +167,11 @@ class _Seen:
 
     def __init__(self, whole: Prepared, store: RunReader, goal: Goal) -> None:
         self.kinds: dict[str, frozenset[str]] = {}
-        """Kind -> prompts, where there are several kinds."""
+        """Kind -> prompts, where there are several kinds; none under load: a mixture of them shares the machine."""
+        loaded = any(arm.load for arm in whole.work.arms.values())
         prompts = {prompt.id: prompt.kind for mine in whole.work.prompts.values() for prompt in mine}
-        if len(set(prompts.values())) > 1:
+        self._cells = LoadTable(measured_cells(store)) if loaded else None
+        if len(set(prompts.values())) > 1 and not loaded:
             for kind in dict.fromkeys(prompts.values()):
                 self.kinds[kind] = frozenset(name for name, of in prompts.items() if of == kind)
         self._prompt_shares: dict[tuple[str, str], tuple[float, float]] = {}
@@ -202,6 +210,8 @@ class _Seen:
 
     def gain(self, arm: Arm) -> Outlook | None:
         """What an arm was seen to gain over its baseline in the screen's block; None where it was not measured."""
+        if self._cells is not None:
+            return self._gain_under_load(arm, self._cells)
         plain, own = self._times.get(arm.baseline_id or "", {}), self._times.get(arm.id, {})
         both = [name for name in own if name in plain]
         if not both:
@@ -226,6 +236,18 @@ class _Seen:
         basis = f"measured in the screen, in one session on {counted(len(both), 'prompt')}"
         tau = sum(own[name][1] for name in both) / max(1, sum(own[name][2] for name in both))
         return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
+
+    def _gain_under_load(self, arm: Arm, cells: LoadTable) -> Outlook | None:
+        """The same by the cells of both."""
+        logs = cells.speedups(arm.id, arm.baseline_id or "", arm.load) if arm.load is not None else {}
+        if not logs:
+            return None
+        rng = np.random.default_rng([SEED, crc32(arm.id.encode())])
+        apart = ONE_SESSION * rng.standard_normal(DRAWS)
+        apart[0] = 0.0
+        draws = np.exp(fmean(logs.values()) + apart)
+        basis = "measured in the screen, in one session"
+        return Outlook(arm, of_draws(draws, "x", level=LEVEL), {}, basis, draws, None)
 
     def whole_time(self, arm: Arm, draws: Floats, prompts: frozenset[str] | None) -> Floats:
         """The speedup of whole answers, where that is the goal; a draft model reads the prompt as well."""
@@ -257,7 +279,11 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _Seen) -> Outlook:
                 by_kind[kind] = of_draws(seen.whole_time(arm, speedups, prompts), "x", level=LEVEL)
     except SpecmeterError as error:
         return Outlook(arm, None, {}, error.message, None)
-    draws = seen.whole_time(arm, draws, None)
+    if arm.load is not None:
+        share = forecaster.prompts_share(arm)
+        draws = 1 / (share + (1 - share) / draws)
+    else:
+        draws = seen.whole_time(arm, draws, None)
     basis = f"{known.acceptance_basis}; {known.cost_basis}" + (", beside other programs" if disturbed else "")
     return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
 

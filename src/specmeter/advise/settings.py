@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmeter.advise.advice import SETTING_NAMES, TriedSettings
-from specmeter.advise.folder import GRID_NAME
+from specmeter.advise.files import GRID_NAME
 from specmeter.advise.race import next_block
 from specmeter.advise.stage import Plan, prepared_for
 from specmeter.advise.standings import Question, failed_arms, noisy_blocks, standings

@@ -18,6 +18,8 @@ import numpy as np
 
 from specmeter.advise.screen import simplicity
 from specmeter.analysis.answer import MOST_FAILED
+from specmeter.analysis.load.reading import measured_cells
+from specmeter.analysis.load.summary import LoadTable, served
 from specmeter.analysis.request_table import RequestTable
 from specmeter.analysis.stalls import excesses, limit
 from specmeter.host.load import busy_percent, is_busy
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from specmeter.advise.advice import Goal
     from specmeter.experiments.experiment import Experiment
-    from specmeter.record import Host
+    from specmeter.record import Arm, Host
     from specmeter.store import RequestRow, RunReader
 
     Floats = NDArray[np.float64]
@@ -130,13 +132,27 @@ def log_rates(
     return found
 
 
+def log_throughputs(cells: LoadTable, arms: Sequence[Arm], noisy: Collection[int] = ()) -> Floats:
+    """The same of arms under load: logarithm of total tokens per second in their steady windows, the time of prompts
+    included; nan where an arm has no cell that counts."""
+    of = [cells.counting(arm.id) for arm in arms]
+    blocks = sorted({block for mine in of for _, block in mine if block not in noisy})
+    found = np.full((len(blocks), len(arms)), np.nan)
+    for column, (arm, mine) in enumerate(zip(arms, of, strict=True)):
+        for (_, block), cell in mine.items():
+            if block not in noisy and arm.load is not None:
+                found[blocks.index(block), column] = math.log(served(arm.load)(cell.figures).rate)
+    return found
+
+
 def noisy_blocks(store: RunReader, host: Host | None) -> frozenset[int]:
     """Blocks in which other programs were busy, or a request of any arm stalled; whichever arm that favoured.
 
     Where half of all blocks are like that, it is how the machine is, and none is left out. `host` is the machine; None
     where it is simulated.
     """
-    found = frozenset({*_stalled(store), *(() if host is None else _busy(store, host))})
+    stalled = () if any(arm.load for arm in store.arms()) else _stalled(store)  # they wait for one another there
+    found = frozenset({*stalled, *(() if host is None else _busy(store, host))})
     return found if 2 * len(found) < len({row.block for row in store.rows()}) else frozenset()
 
 
@@ -174,13 +190,16 @@ def standings(
     by_id = {arm.id: arm for arm in store.arms()}
     kinds = {prompt.id: prompt.kind for prompt in store.prompts()}
     failed = failed_arms(rows)
+    cells = LoadTable(measured_cells(store)) if any(arm.load for arm in by_id.values()) else None
     found: list[Answered] = []
     for question in questions:
         arms = tuple(arm for arm in question.arms if arm not in failed)
         ranks = sorted({simplicity(by_id[arm]) for arm in arms})
         prompts = [it for it, kind in kinds.items() if question.kind in ("", kind)]
         standing = judge(
-            log_rates(rows, arms, prompts, goal, noisy),
+            log_rates(rows, arms, prompts, goal, noisy)
+            if cells is None
+            else log_throughputs(cells, [by_id[arm] for arm in arms], noisy),
             simplicity=[ranks.index(simplicity(by_id[arm])) for arm in arms],
             margin=MARGIN,
             error=ERROR / len(questions),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -16,7 +16,10 @@ from specmeter.cli.settings import (
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from specmeter.advise.advice import Advice, Asked, Goal
+    from specmeter.advise.schedule import Schedule
 
 
 class _Budget(click.ParamType[float]):
@@ -39,7 +42,24 @@ class _Budget(click.ParamType[float]):
         return seconds
 
 
+class _Clients(click.ParamType[tuple[int, ...]]):
+    """Numbers of clients."""
+
+    name = "N,N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:  # noqa: ARG002
+        if isinstance(value, tuple):
+            return cast("tuple[int, ...]", value)
+        try:
+            return tuple(int(it) for it in str(value).split(",")) if value else ()
+        except ValueError:
+            raise UsageError(
+                f"--clients {str(value)[:80]}: is not a list of whole numbers", fix="write --clients 1,2,4,8"
+            ) from None
+
+
 _LONGEST_S = 7 * 24 * 3600.0
+_USUAL_S = 600.0
 
 
 class _Advise(Command):
@@ -75,7 +95,7 @@ class _Advise(Command):
     metavar="KIND",
     help="Only text of this kind (fact, code, reason, zh, edit), of the prompts that come with specmeter; repeatable.",
 )
-@click.option("--budget", type=_Budget(), default="10m", show_default=True, help="How long it may take.")
+@click.option("--budget", type=_Budget(), help="How long it may take. Default: 10m, with --clients for each of them.")
 @click.option(
     "--goal",
     type=click.Choice(["throughput", "latency"]),
@@ -84,12 +104,19 @@ class _Advise(Command):
     help="throughput: tokens per second while it writes. latency: time of the whole answer, with its prompt.",
 )
 @click.option(
+    "--clients",
+    type=_Clients(),
+    default="",
+    help="Numbers of clients that ask at once, such as 1,2,4,8: what is best at each of them, by total tokens per "
+    "second.",
+)
+@click.option(
     "--for",
     "program",
     metavar="PROGRAM",
     default="llama-server",
     show_default=True,
-    help="Program to write the line for as well: llama-cli, koboldcpp, vllm, sglang, mlx-lm, lm-studio.",
+    help="Program to write the line for as well: llama-cli, koboldcpp, vllm, tensorrt-llm, sglang, mlx-lm, lm-studio.",
 )
 @click.option(
     "--from",
@@ -124,8 +151,9 @@ def command(
     find: bool | None,
     prompts: tuple[str, ...],
     kinds: tuple[str, ...],
-    budget: float,
+    budget: float | None,
     goal: Goal,
+    clients: tuple[int, ...],
     program: str,
     from_file: str | None,
     again: str | None,
@@ -145,6 +173,9 @@ def command(
     the model writes by plain decoding, the few that may win are raced against it, and the winner is confirmed on other
     prompts. The answer has its speedup with a 95% interval and the line to paste, or says that plain decoding is best.
 
+    With --clients, each number of clients is a question of its own: the answer is a schedule, with the line of each and
+    the crossover. It may take ten minutes for each of them.
+
     Ctrl-C at any time: the best answer so far is printed, and the same command goes on.
 
     \b
@@ -153,6 +184,7 @@ def command(
       specmeter advise big.gguf --draft small.gguf --draft tiny.gguf --budget 20m
       specmeter advise big.gguf --prompts mine.txt --goal latency
       specmeter advise big.gguf --kind code --for vllm
+      specmeter advise big.gguf --draft small.gguf --clients 1,2,4,8
       specmeter advise --from mine.yaml
       specmeter advise big.gguf --dry-run
       specmeter advise --again
@@ -167,7 +199,8 @@ def command(
 
     check_program(program)
     if again is not None:
-        given = [target, model, drafts, find, prompts, kinds, from_file, wide, overrides, dry_run, *settings.values()]
+        given = [target, model, drafts, find, prompts, kinds, clients, from_file, wide, overrides, dry_run]
+        given += settings.values()
         if any(it not in (None, (), False) for it in given):
             raise UsageError(
                 "--again: asks what that advice asked, and nothing else goes with it", fix="leave the other options out"
@@ -184,8 +217,9 @@ def command(
         prompts=prompts,
         kinds=kinds,
         from_file=from_file,
-        budget_s=budget,
+        budget_s=_USUAL_S * max(1, len(clients)) if budget is None else budget,
         goal=goal,
+        clients=clients,
         wide=wide,
         settings=(*set_by(settings), *overrides),
     )
@@ -207,7 +241,7 @@ def _advise(
     screen = errors()
     with model_progress(screen) as progress:
         candidates = find_candidates(asked, offline=offline, progress=progress)
-        grid = grid_of(asked, candidates)
+        grid = grid_of(asked, candidates)  # of all loads
         refuse_long_prompts(grid, offline=offline, progress=progress)
 
     from specmeter.advise.course import advise, choose_folder
@@ -218,6 +252,12 @@ def _advise(
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
+    if asked.clients:
+        from specmeter.advise.loads import advise_loads
+
+        with observer.shown():
+            schedule = advise_loads(asked, candidates, folder, observer, offline=offline)
+        return _told_schedule(schedule, folder, program, details=details, as_json=as_json)
     with observer.shown():
         found = advise(asked, grid, folder, observer, left_out=candidates.left_out, offline=offline)
     return _told(found, folder, program, details=details, as_json=as_json)
@@ -227,15 +267,23 @@ def _again(before: str, program: str, out: Path | None, *, offline: bool, detail
     from specmeter.advise.again import again
     from specmeter.advise.files import read_advice
     from specmeter.advise.folder import choose_again
+    from specmeter.advise.loads import again_loads
+    from specmeter.advise.schedule import read_schedule
     from specmeter.cli.run import stop_like_ctrl_c
     from specmeter.show.terminal.advice_progress import AdviceProgress
     from specmeter.show.terminal.console import errors
+    from specmeter.store.places import is_schedule
 
     folder, into, resumed = choose_again(before or None, out=out)
-    screen, asked = errors(), read_advice(folder).asked
+    several = is_schedule(folder)
+    screen, asked = errors(), (read_schedule(folder, examine=False) if several else read_advice(folder)).asked
     screen.say(f"{folder} again, {'going on in' if resumed else 'measuring into'} {into}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
+    if several:
+        with observer.shown():
+            schedule = again_loads(folder, into, observer, offline=offline)
+        return _told_schedule(schedule, into, program, details=details, as_json=as_json)
     with observer.shown():
         found = again(folder, into, observer, offline=offline)
     return _told(found, into, program, details=details, as_json=as_json)
@@ -258,11 +306,30 @@ def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: 
     print_advice(found, folder, as_json=as_json, everything=details)
     for note in notes:
         errors().say(f"{program}: {note}")
-    if found.why_undecided == "interrupted":
+    return _exit_code([found])
+
+
+def _told_schedule(found: Schedule, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
+    """Print the schedule; the exit code."""
+    from specmeter.advise.elsewhere import MEASURED, also_for
+    from specmeter.advise.files import write_advice
+    from specmeter.advise.schedule import clients_of, folder_of
+    from specmeter.show.terminal.schedule import print_schedule
+
+    if program != MEASURED:
+        found = also_for(found, program)
+        for advice in found.advices:
+            write_advice(advice, folder / folder_of(clients_of(advice)))
+    print_schedule(found, folder, program=program, as_json=as_json, everything=details)
+    return _exit_code(found.advices)
+
+
+def _exit_code(advices: Sequence[Advice]) -> int:
+    if any(it.why_undecided == "interrupted" for it in advices):
         return 130
-    if found.verdict == "invalid" or (found.again is not None and found.again.holds == "does-not-hold"):
+    if any(it.verdict == "invalid" or (it.again and it.again.holds == "does-not-hold") for it in advices):
         return 1
-    return 4 if found.decision == "undecided" else 0
+    return 4 if any(it.decision == "undecided" for it in advices) else 0
 
 
 def _dry_run(asked: Asked, *, offline: bool, as_json: bool) -> int:

@@ -131,9 +131,10 @@ class Scout(Evidence):
         ended_at: float,
     ) -> StepProbe:
         gate = self._gate(arm)
-        if rounds and not any(it.step_ms for it in rounds):
+        drafted = [it for it in rounds if any(it.step_ms)]  # of some length above 0
+        if rounds and not drafted:
             failure = "nothing was drafted in it"
-        rounds = [it for it in rounds if it.step_ms]
+        rounds = drafted
         calm = tuple(it for it in rounds if not is_busy(it.other_cpu_percent, gate))
         busy = tuple(it for it in rounds if it not in calm)
         if busy and not calm:

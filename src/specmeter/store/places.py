@@ -58,15 +58,15 @@ def find_schedules(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Pa
 
 
 def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
-    """The folder of an advice by its path, by its name under `runs`, or `latest`. Raises `StoreError`."""
+    """The folder of an advice or a schedule by its path, by its name under `runs`, or `latest`. Raises `StoreError`."""
     if reference == "latest":
-        found = find_advices(runs)
+        found = sorted((*find_advices(runs), *find_schedules(runs)), key=lambda it: it.stat().st_mtime_ns)
         if not found:
             raise StoreError(f"{runs}: holds no advice", fix="ask for one with `specmeter advise TARGET.gguf`")
         return found[-1]
     path = _named(reference, runs)
-    path = path.parent if path.name == ADVICE_NAME and path.is_file() else path
-    if not is_advice(path):
+    path = path.parent if path.name in (ADVICE_NAME, SCHEDULE_NAME) and path.is_file() else path
+    if not is_advice(path) and not is_schedule(path):
         raise StoreError(
             f"{path}: is not the folder of an advice (it has no {ADVICE_NAME})",
             fix="name a folder made by `specmeter advise`",

@@ -170,6 +170,11 @@ class Forecaster:
         if not arm.synthetic_rates:
             self._replayed[arm.id] = self.scout.replay(arm)
 
+    def prompts_share(self, arm: Arm) -> float:
+        """The part of the time of an arm's baseline that prompts take: what drafts do not shorten. 0 without a load,
+        where speedups are those of decoding, and where it is not known."""
+        return self._prompts_shares.get(arm.baseline_id or "", 0.0)
+
     def too_late(self, arm: Arm, now: float) -> Prediction:
         """For an arm that was measured by a version that predicted nothing."""
         return _nothing(arm, now, "it was measured before predictions were made")

@@ -71,6 +71,16 @@ class AdviceProgress:
         with Live(console=self._screen, refresh_per_second=1, transient=True, get_renderable=self._display):
             yield
 
+    def load_starting(self, clients: int, budget_s: float) -> None:
+        """A schedule asks about so many clients now."""
+        self._budget_s, self._ends = budget_s, self._clock() + budget_s
+        self._answer, self._stage = "", None
+        self._line(
+            f"{counted(clients, 'client')}:" if self._progress else f"{counted(clients, 'client')}; {self._left()}"
+        )
+        if self._progress is not None:
+            self._progress.update(self._task, total=budget_s)
+
     def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None:
         """A stage, or a block of the race, starts with these arms and so much of the budget left."""
         self._ends = self._clock() + left_s

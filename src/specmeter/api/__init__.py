@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
 from warnings import warn
 
 from pydantic import ValidationError
 
 from specmeter.analysis.reading import RunReport, read_run
+from specmeter.api.arguments import is_number, need, need_type, path_of, rows_of, several
 from specmeter.errors import UsageError
 from specmeter.experiments.experiment import Experiment as ExperimentRecord
 from specmeter.experiments.file import load as load_experiment
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]
     import polars
 
-    from specmeter.advise.advice import Advice, Goal
     from specmeter.analysis.comparison import Measure, RunComparison
     from specmeter.analysis.prediction.speedup import Predicted
     from specmeter.analysis.summary import ArmSummary
@@ -141,7 +140,7 @@ def load(run: str | Path = "latest", *, by_prompt: bool = False) -> Run:
 
     `by_prompt` also asks for the speedup on every prompt (`ArmSummary.prompts`). Raises `StoreError`.
     """
-    return Run(**vars(read_run(find_run(_path("run", run)).absolute(), by_prompt=by_prompt)))
+    return Run(**vars(read_run(find_run(path_of("run", run)).absolute(), by_prompt=by_prompt)))
 
 
 def run(
@@ -170,11 +169,11 @@ def run(
     from specmeter.laboratory.plan import too_few
     from specmeter.probe.files import load_probe
 
-    _is("experiment", experiment, (ExperimentRecord, Mapping, str, Path), "a file, or keys")
-    _need(progress is None or callable(progress), "progress", progress, "a function of (done, planned, request)")
-    variants, overrides = _several("variants", variants, str), _several("overrides", overrides, str)
-    probes = _several("probes", probes, str, Path)
-    place = None if out is None else Path(_path("out", out))
+    need_type("experiment", experiment, (ExperimentRecord, Mapping, str, Path), "a file, or keys")
+    need(progress is None or callable(progress), "progress", progress, "a function of (done, planned, request)")
+    variants, overrides = several("variants", variants, str), several("overrides", overrides, str)
+    probes = several("probes", probes, str, Path)
+    place = None if out is None else Path(path_of("out", out))
     asked = Experiment(**experiment) if isinstance(experiment, Mapping) else experiment
     loaded = load_experiment(asked, overrides, variants=variants)
     found = [(Path(probe).name, load_probe(Path(probe))) for probe in probes]
@@ -190,73 +189,6 @@ def run(
         warn(doubt, stacklevel=2)
     laboratory.run(prepared, folder, _Observer(prepared.work, folder, progress), probes=found)
     return load(folder)
-
-
-def advise(
-    target: str | Path = "",
-    *,
-    drafts: Sequence[str | Path] = (),
-    find_drafts: bool | None = None,
-    prompts: Sequence[str | Path] = (),
-    kinds: Sequence[str] = (),
-    from_file: str | Path | None = None,
-    budget_s: float = 600.0,
-    goal: Goal = "throughput",
-    wide: bool = False,
-    max_tokens: int | None = None,
-    overrides: Sequence[str] = (),
-    out: str | Path | None = None,
-    new: bool = False,
-    offline: bool = False,
-    progress: Callable[[Advice], None] | None = None,
-) -> Advice:
-    """Find the fastest configuration for a target on this machine, or that plain decoding is: `specmeter advise`.
-
-    `drafts` are models to try; others are looked for on this machine where none is named, or where `find_drafts`. It is
-    measured on `prompts` (files), on the `kinds` of text that come with specmeter, or, with `from_file`, on the prompts
-    of an experiment, whose arms are tried then. `goal` is `throughput` (tokens per second) or `latency` (time of the
-    whole answer, prompt included). With `wide`, threads, flash attention and types of the KV cache are tried first.
-    `progress` is called with the best advice so far: the first one is predicted.
-
-    Ctrl-C returns the best advice so far (`finished` is False); the same call goes on. Raises `UsageError` for a budget
-    that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
-    """
-    from specmeter.advise import course
-    from specmeter.advise.advice import Goal
-    from specmeter.advise.candidates import find_candidates
-    from specmeter.advise.observer import Silent
-    from specmeter.advise.question import ask, grid_of, refuse_long_prompts
-    from specmeter.show.notebook import ShownAdvice
-
-    _need(_is_number(budget_s) and budget_s > 0, "budget_s", budget_s, "a number of seconds above 0")
-    _need(goal in get_args(Goal), "goal", goal, '"throughput" or "latency"')
-    _is("max_tokens", max_tokens, (int, type(None)), "a whole number")
-    _need(progress is None or callable(progress), "progress", progress, "a function of an advice")
-    asked = ask(
-        str(target),
-        drafts=[str(it) for it in _several("drafts", drafts, str, Path)],
-        find_drafts=find_drafts,
-        prompts=[str(it) for it in _several("prompts", prompts, str, Path)],
-        kinds=_several("kinds", kinds, str),
-        from_file=None if from_file is None else str(_path("from_file", from_file)),
-        budget_s=budget_s,
-        goal=goal,
-        wide=wide,
-        max_tokens=max_tokens,
-        settings=_several("overrides", overrides, str),
-    )
-    candidates = find_candidates(asked, offline=offline)
-    tried = grid_of(asked, candidates)
-    refuse_long_prompts(tried, offline=offline)
-    folder, _ = course.choose_folder(asked, out=None if out is None else Path(_path("out", out)), new=new)
-
-    class Told(Silent):
-        def told(self, advice: Advice) -> None:
-            if progress is not None:
-                progress(ShownAdvice(**vars(advice)))
-
-    found = course.advise(asked, tried, folder, Told(), left_out=candidates.left_out, offline=offline)
-    return ShownAdvice(**vars(found))
 
 
 class _Observer:
@@ -292,8 +224,8 @@ def compare(
     from specmeter.analysis.comparison import compare_runs, read_side, refuse_threshold
     from specmeter.show.notebook import ShownComparison
 
-    _need(by in ("rate", "speedup"), "by", by, '"rate" or "speedup"')
-    _is("threshold", threshold, (int, float), "a share from 0 to 0.9")
+    need(by in ("rate", "speedup"), "by", by, '"rate" or "speedup"')
+    need_type("threshold", threshold, (int, float), "a share from 0 to 0.9")
     refuse_threshold(threshold)
     if not others:
         raise UsageError("one run is not enough to compare", fix="name two or more: compare(a, b)")
@@ -303,7 +235,7 @@ def compare(
 
 
 def _folder(run: Run | str | Path) -> Path:
-    return run.folder if isinstance(run, Run) else find_run(_path("run", run))
+    return run.folder if isinstance(run, Run) else find_run(path_of("run", run))
 
 
 Quantity: TypeAlias = str | float
@@ -341,14 +273,14 @@ def audit(
     from specmeter.audit.reading import read_claims, read_rows, rule
     from specmeter.show.notebook import ShownAudit
 
-    _is("gamma", gamma, (int, type(None)), "a whole number")
-    _need(gamma is None or gamma >= 1, "gamma", gamma, "a whole number from 1")
+    need_type("gamma", gamma, (int, type(None)), "a whole number")
+    need(gamma is None or gamma >= 1, "gamma", gamma, "a whole number from 1")
     for name, value in (("noise", noise), ("cheapest_forward", cheapest_forward)):
-        _need(value is None or _is_number(value), name, value, "a number")
+        need(value is None or is_number(value), name, value, "a number")
     for name, value in (("device", device), ("format", format)):
-        _is(name, value, (str, type(None)), "a name")
-    _is("columns", columns, (Mapping, type(None)), "a dict: name of a column -> its heading")
-    percent, fraction = _several("percent", percent, str), _several("fraction", fraction, str)
+        need_type(name, value, (str, type(None)), "a name")
+    need_type("columns", columns, (Mapping, type(None)), "a dict: name of a column -> its heading")
+    percent, fraction = several("percent", percent, str), several("fraction", fraction, str)
     given = from_options(
         baseline_rate=_text(baseline_rate),
         draft_rate=_text(draft_rate),
@@ -364,7 +296,7 @@ def audit(
     if isinstance(source, str | Path):
         name, claims = read_claims(Path(source).expanduser(), format, options)
         return ShownAudit(**vars(rule(claims, str(source), name, given, noise)))
-    return ShownAudit(**vars(rule(read_rows(_rows_of(source), options), "rows", "table", given, noise)))
+    return ShownAudit(**vars(rule(read_rows(rows_of(source), options), "rows", "table", given, noise)))
 
 
 def _text(value: Quantity | None) -> str | None:
@@ -403,8 +335,8 @@ def predict(
     from specmeter.probe.files import load_probe
     from specmeter.show.notebook import ShownPrediction
 
-    gamma = None if gamma is None else _several("gamma", [gamma] if isinstance(gamma, int) else gamma, int)
-    rates = None if rates is None else _several("rates", [rates] if _is_number(rates) else rates, int, float)
+    gamma = None if gamma is None else several("gamma", [gamma] if isinstance(gamma, int) else gamma, int)
+    rates = None if rates is None else several("rates", [rates] if is_number(rates) else rates, int, float)
     for name, value in (
         ("device", device),
         ("model", model),
@@ -412,10 +344,10 @@ def predict(
         ("kind", kind),
         ("arm", arm),
     ):
-        _is(name, value, (str, type(None)), "a name")
-    _is("format", format, (str,), 'a number format, such as "Q4_K_M"')
-    _is("context", context, (int,), "a whole number of tokens")
-    made = None if probe is None else load_probe(Path(_path("probe", probe)))
+        need_type(name, value, (str, type(None)), "a name")
+    need_type("format", format, (str,), 'a number format, such as "Q4_K_M"')
+    need_type("context", context, (int,), "a whole number of tokens")
+    made = None if probe is None else load_probe(Path(path_of("probe", probe)))
     named = "" if probe is None else f"probe {Path(probe).name}"
     costs = costs_of(made, named, device, model, format, draft_model, draft_format, context, no_draft=no_draft)
     by_model = costs.has_draft and not no_draft
@@ -425,54 +357,3 @@ def predict(
     return ShownPrediction(
         **vars(forecast(acceptance, costs, doubling(16) if gamma is None else gamma, by_model=by_model))
     )
-
-
-# --- arguments -------------------------------------------------------------------------------------------------------
-
-
-def _need(holds: bool, name: str, value: object, wanted: str) -> None:
-    """Raise `UsageError` that names the argument, unless what is needed of it `holds`."""
-    if not holds:
-        raise UsageError(f"{name} is {value!r:.200}, which is not {wanted}", fix=f"give {wanted}")
-
-
-def _is(name: str, value: object, kinds: tuple[type, ...], wanted: str) -> None:
-    _need(isinstance(value, kinds) and not isinstance(value, bool), name, value, wanted)
-
-
-def _several(name: str, values: object, *kinds: type) -> tuple[Any, ...]:
-    """The values of a list, each of one of the kinds. Raises `UsageError`, for a single text as well."""
-    _need(_is_list(values), name, values, f"a list, such as [{values!r:.80}]")
-    found = tuple(cast("Iterable[object]", values))
-    for value in found:
-        _is(name, value, kinds, f"a {' or a '.join(kind.__name__ for kind in kinds)}")
-    return found
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-
-
-def _is_number(value: object) -> bool:
-    """Whether it is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _rows_of(source: Any) -> list[Mapping[str, Any]]:
-    """Rows of a data frame (pandas, polars) or of an iterable of mappings. Raises `UsageError` for anything else."""
-    if hasattr(source, "to_dicts"):
-        source = source.to_dicts()
-    elif hasattr(source, "to_dict") and hasattr(source, "columns"):
-        source = source.to_dict("records")
-    wanted = "a file, a data frame, or rows as dicts"
-    _need(_is_list(source), "source", source, wanted)
-    rows = list(cast("Iterable[object]", source))
-    _need(bool(rows), "source", source, "a table with rows")
-    for row in rows:
-        _is("source", row, (Mapping,), wanted)
-    return cast("list[Mapping[str, Any]]", rows)
-
-
-def _path(name: str, value: object) -> str:
-    _need(isinstance(value, str | Path) and str(value) != "", name, value, "a path or a name")
-    return str(value)

@@ -1,0 +1,160 @@
+"""How to serve a model fastest, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from specmeter.advise.observer import Silent
+from specmeter.api.arguments import is_number, need, need_type, path_of, several
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Advice, Asked, Goal
+    from specmeter.advise.candidates import Candidates
+    from specmeter.advise.schedule import Schedule
+
+
+def advise(
+    target: str | Path = "",
+    *,
+    drafts: Sequence[str | Path] = (),
+    find_drafts: bool | None = None,
+    prompts: Sequence[str | Path] = (),
+    kinds: Sequence[str] = (),
+    from_file: str | Path | None = None,
+    budget_s: float = 600.0,
+    goal: Goal = "throughput",
+    wide: bool = False,
+    max_tokens: int | None = None,
+    overrides: Sequence[str] = (),
+    out: str | Path | None = None,
+    new: bool = False,
+    offline: bool = False,
+    progress: Callable[[Advice], None] | None = None,
+) -> Advice:
+    """Find the fastest configuration for a target on this machine, or that plain decoding is: `specmeter advise`.
+
+    `drafts` are models to try; others are looked for on this machine where none is named, or where `find_drafts`. It is
+    measured on `prompts` (files), on the `kinds` of text that come with specmeter, or, with `from_file`, on the prompts
+    of an experiment, whose arms are tried then. `goal` is `throughput` (tokens per second) or `latency` (time of the
+    whole answer, prompt included). With `wide`, threads, flash attention and types of the KV cache are tried first.
+    `progress` is called with the best advice so far: the first one is predicted.
+
+    Ctrl-C returns the best advice so far (`finished` is False); the same call goes on. Raises `UsageError` for a budget
+    that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
+    """
+    from specmeter.advise.advice import Goal
+    from specmeter.advise.course import advise as carry_out
+    from specmeter.advise.question import grid_of
+    from specmeter.show.notebook import ShownAdvice
+
+    need(goal in get_args(Goal), "goal", goal, '"throughput" or "latency"')
+    asked = _asked(
+        *(target, drafts, find_drafts, prompts, kinds, from_file, budget_s, max_tokens, overrides),
+        goal=goal,
+        wide=wide,
+    )
+    candidates, folder = _prepared(asked, out, new=new, offline=offline)
+    found = carry_out(
+        asked, grid_of(asked, candidates), folder, _Told(progress), left_out=candidates.left_out, offline=offline
+    )
+    return ShownAdvice(**vars(found))
+
+
+def schedule(
+    target: str | Path = "",
+    clients: Sequence[int] = (1, 2, 4, 8),
+    *,
+    drafts: Sequence[str | Path] = (),
+    find_drafts: bool | None = None,
+    prompts: Sequence[str | Path] = (),
+    kinds: Sequence[str] = (),
+    from_file: str | Path | None = None,
+    budget_s: float | None = None,
+    max_tokens: int | None = None,
+    overrides: Sequence[str] = (),
+    out: str | Path | None = None,
+    new: bool = False,
+    offline: bool = False,
+    progress: Callable[[Advice], None] | None = None,
+) -> Schedule:
+    """Find what is fastest at each of several numbers of clients that ask at once: `specmeter advise --clients`.
+
+    Each sends its next request when its last one has ended; total tokens per second are compared, prompts included.
+    `advices` of what is returned has an advice for each number of clients. The budget is that of all together, by
+    default ten minutes for each. All else is as for `advise`.
+    """
+    from specmeter.advise.loads import advise_loads
+    from specmeter.show.notebook import ShownSchedule
+
+    counts = several("clients", clients, int)
+    need(bool(counts), "clients", clients, "a list of numbers of clients")
+    budget = 600.0 * len(counts) if budget_s is None else budget_s
+    asked = _asked(
+        *(target, drafts, find_drafts, prompts, kinds, from_file, budget, max_tokens, overrides), clients=counts
+    )
+    candidates, folder = _prepared(asked, out, new=new, offline=offline)
+    found = advise_loads(asked, candidates, folder, _Told(progress), offline=offline)
+    return ShownSchedule(**vars(found))
+
+
+class _Told(Silent):
+    """Passes on the best advice so far."""
+
+    def __init__(self, progress: Callable[[Advice], None] | None) -> None:
+        need(progress is None or callable(progress), "progress", progress, "a function of an advice")
+        self._progress = progress
+
+    def told(self, advice: Advice) -> None:
+        from specmeter.show.notebook import ShownAdvice
+
+        if self._progress is not None:
+            self._progress(ShownAdvice(**vars(advice)))
+
+
+def _asked(
+    target: str | Path,
+    drafts: Iterable[str | Path],
+    find_drafts: bool | None,
+    prompts: Iterable[str | Path],
+    kinds: Iterable[str],
+    from_file: str | Path | None,
+    budget_s: float,
+    max_tokens: int | None,
+    overrides: Iterable[str],
+    *,
+    goal: Goal = "throughput",
+    wide: bool = False,
+    clients: Sequence[int] = (),
+) -> Asked:
+    from specmeter.advise.question import ask
+
+    need(is_number(budget_s) and budget_s > 0, "budget_s", budget_s, "a number of seconds above 0")
+    need_type("max_tokens", max_tokens, (int, type(None)), "a whole number")
+    return ask(
+        str(target),
+        drafts=[str(it) for it in several("drafts", drafts, str, Path)],
+        find_drafts=find_drafts,
+        prompts=[str(it) for it in several("prompts", prompts, str, Path)],
+        kinds=several("kinds", kinds, str),
+        from_file=None if from_file is None else path_of("from_file", from_file),
+        budget_s=budget_s,
+        goal=goal,
+        clients=clients,
+        wide=wide,
+        max_tokens=max_tokens,
+        settings=several("overrides", overrides, str),
+    )
+
+
+def _prepared(asked: Asked, out: str | Path | None, *, new: bool, offline: bool) -> tuple[Candidates, Path]:
+    """What can be tried, and the folder; refuses what the command refuses."""
+    from specmeter.advise.candidates import find_candidates
+    from specmeter.advise.folder import choose_folder
+    from specmeter.advise.question import grid_of, refuse_long_prompts
+
+    candidates = find_candidates(asked, offline=offline)
+    refuse_long_prompts(grid_of(asked, candidates), offline=offline)
+    folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
+    return candidates, folder
