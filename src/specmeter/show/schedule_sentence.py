@@ -144,14 +144,19 @@ def drafted(advice: Advice) -> int | None:
 # --- what to paste ---------------------------------------------------------------------------------------------------
 
 
-def commands(schedule: Schedule) -> list[tuple[int, str, tuple[str, ...]]]:
-    """(clients, program, its line) of every load; of programs that take all loads at once see `elsewhere`."""
+def commands(schedule: Schedule) -> list[tuple[Phrase, str, tuple[str, ...]]]:
+    """(`With 4 clients:`, program, its line) of every load; of programs that take all loads at once see `elsewhere`."""
     return [
-        (clients_of(advice), program, line)
+        (_paste(advice), program, line)
         for advice in schedule.advices
         for program, line in said.commands(advice).items()
         if program not in TABLES
     ]
+
+
+def _paste(advice: Advice) -> Phrase:
+    name = "scheduled.paste" if is_decided(advice) else "scheduled.paste_open"
+    return Phrase(name, {"loads": clients([clients_of(advice)])})
 
 
 def elsewhere(schedule: Schedule) -> dict[str, Elsewhere]:
@@ -208,4 +213,4 @@ def about_numbers(schedule: Schedule) -> list[Phrase]:
 
 def what_next(schedule: Schedule) -> Phrase | None:
     """When to measure again; nothing while a load is open."""
-    return Phrase("advised.measure_again") if schedule.finished and schedule.advices else None
+    return None if _undecided(schedule) else Phrase("advised.measure_again")

@@ -90,8 +90,8 @@ def _print_lines(screen: Screen, schedule: Schedule) -> None:
     lines = schedule_sentence.commands(schedule)
     if lines:
         screen.line()
-    for clients, program, line in lines:
-        _say(screen, Phrase("scheduled.paste", {"loads": schedule_sentence.clients([clients])}), tone="faint")
+    for load, program, line in lines:
+        _say(screen, load, tone="faint")
         if program in PROGRAMS and program != MEASURED:
             _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
         screen.say(f"  {pasted(line)}", wrap=False)
