@@ -12,23 +12,47 @@ documentation has it. Looked up in November 2026:
 | sglang | docs/advanced_features/speculative_decoding.md of sgl-project/sglang |
 | mlx-lm | mlx_lm/generate.py and mlx_lm/server.py of ml-explore/mlx-lm |
 | lm-studio | lmstudio.ai/docs/python/llm-prediction/speculative-decoding, `LlmPredictionConfig` of lmstudio-python |
+| tensorrt-llm | docs/source/features/speculative-decoding.md, tensorrt_llm/llmapi/llm_args.py of NVIDIA/TensorRT-LLM |
+
+The page of tensorrt-llm calls the `decoding_type` of a draft model DraftTarget, the code that reads it Draft_Target.
+
+Two of them can be told a draft length K by batch size, which is what a schedule says:
+
+- vllm: `num_speculative_tokens_per_batch_size: [[first, last, K], ...]`, sorted, from 1 on. K is at most
+  `num_speculative_tokens`, and 0 is no drafts. Gaps, and what lies behind the last range, have the K before them.
+  Sources: docs/features/speculative_decoding/dynamic_speculative_decoding.md, vllm/v1/spec_decode/dynamic/utils.py.
+- tensorrt-llm, from 1.3 on: `draft_len_schedule: {last: K, ...}`. The first K is `max_draft_len`, and none is larger;
+  behind the last there are no drafts. Sources: pull request 10860, tensorrt_llm/llmapi/llm_args.py. With pull request
+  16888 (July 2026) one token is drafted where K is 0. Older versions read the keys as the first batch size.
+
+Clients that never pause are a batch of their number while all of them decode. Between two loads that were measured, a
+batch size has the K of the one that is nearer on the logarithmic scale.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from specmeter.advise.schedule import clients_of, is_decided
 from specmeter.errors import UsageError
 from specmeter.record import Arm
+
+if TYPE_CHECKING:
+    from specmeter.advise.schedule import Schedule
 
 MEASURED = "llama-server"
 """Whose line comes from the engine that measured."""
 _TARGET, _DRAFT = "TARGET", "DRAFT"
+_FILE = "speculative.yaml"
+
+Range = tuple[int, int, int]
+"""(first batch size, last batch size, draft tokens; 0: no drafts)"""
 
 
 @dataclass(frozen=True)
@@ -39,6 +63,8 @@ class Elsewhere:
     """Words of the command; empty where the program cannot do it. It was not measured there, and is told as such."""
     notes: tuple[str, ...]
     """What has to be known about it."""
+    lengths: tuple[Range, ...] = ()
+    """Of a schedule: the draft length of each batch size up to the largest load."""
 
 
 def check_program(program: str) -> None:
@@ -66,12 +92,105 @@ def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Els
     if line is None:
         method = "plain decoding" if arm is None else " + ".join(arm.methods)
         return Elsewhere((), (f"{program} has nothing like {method}, as far as its documentation says",))
+    return Elsewhere(line, _notes(program, line, () if arm is None else (arm,)))
+
+
+def tables(schedule: Schedule, program: str) -> Elsewhere:
+    """What a schedule says for a program that can be told draft lengths by batch size; of the others nothing.
+
+    The line has the way of drafting that most loads use. Raises `UsageError` for a program that is not known.
+    """
+    check_program(program)
+    if program not in TABLES:
+        return Elsewhere((), (f"{program} is told one draft length for all batch sizes",))
+    loads = {clients_of(advice): 0 for advice in schedule.advices}
+    decided = {clients_of(advice): advice for advice in schedule.advices if is_decided(advice)}
+    if not decided:
+        return Elsewhere((), ("no load is decided yet",))
+    if not any(MEASURED in advice.commands for advice in decided.values()):
+        return Elsewhere((), ("the engine that measured does not say how it is served",))
+    chosen = {clients: it.arm for clients, it in decided.items() if it.decision == "speculate" and it.arm is not None}
+    shown = _most_used([arm for arm in chosen.values() if _CONFIGS[program](arm) is not None and arm.gamma])
+    if chosen and not shown:
+        ways = " or ".join(dict.fromkeys(" + ".join(arm.methods) for arm in chosen.values()))
+        return Elsewhere((), (f"{program} has nothing like {ways}, as far as its documentation says",))
+    loads |= {clients: arm.gamma or 0 for clients, arm in chosen.items() if arm in shown}
+    lengths = by_batch_size(loads)
+    notes = _of_table(program, lengths, min(loads))
+    if open_ := [clients for clients in loads if clients not in decided]:
+        notes.append(f"no drafts where nothing is decided (clients: {_listed(open_)})")
+    if others := [clients for clients, arm in chosen.items() if arm not in shown]:
+        notes.append(f"it takes one way of drafting: no drafts where another one is best (clients: {_listed(others)})")
+    longest = max(loads.values())
+    if program == "tensorrt-llm" and lengths[0][2] < longest:
+        told = "its first draft length has to be the longest: lengths that grow with the load cannot be written for it"
+        return Elsewhere((), (told, *notes), lengths)
+    arm = shown[0].model_copy(update={"gamma": longest}) if shown else None
+    line = _LINES[program](arm, lengths)
+    return Elsewhere(line, (*_notes(program, line, shown), *notes), lengths)
+
+
+def by_batch_size(loads: Mapping[int, int]) -> tuple[Range, ...]:
+    """The draft length of every batch size, from those at some numbers of clients: that of the nearer one on the
+    logarithmic scale, of two alike that of more clients."""
+    counts = sorted(loads)
+    found: list[Range] = []
+    first = 1
+    for clients, following in zip(counts, [*counts[1:], None], strict=True):
+        last = clients
+        while following is not None and (last + 1) ** 2 < clients * following:
+            last += 1
+        if found and found[-1][2] == loads[clients]:
+            first = found.pop()[0]
+        found.append((first, last, loads[clients]))
+        first = last + 1
+    return tuple(found)
+
+
+def _most_used(arms: Sequence[Arm]) -> list[Arm]:
+    """Those that draft in the way that most of them do; of ways alike that of the first."""
+    counts = Counter(map(_way, arms))
+    most = max(counts, key=counts.__getitem__, default=None)
+    return [arm for arm in arms if _way(arm) == most]
+
+
+def _way(arm: Arm) -> tuple[object, ...]:
+    return (arm.methods, arm.draft, arm.ngram_n)
+
+
+def _of_table(program: str, lengths: Sequence[Range], fewest: int) -> list[str]:
+    """What has to be known of a program's table."""
+    *_, (_, last, behind) = lengths
+    notes: list[str] = []
+    if fewest > 1:
+        notes.append(f"nothing was measured with fewer than {fewest} at once, where it drafts as many as there")
+    if program == "vllm":
+        if behind:
+            notes.append(f"nothing was measured with more than {last} at once, where it drafts as many as there")
+        if len(lengths) > 1:
+            notes.append(
+                "its documentation says of lengths by batch size: tested with Eagle, Eagle-3 and DFlash, other methods "
+                "may not work; not with data parallelism"
+            )
+    elif any(length for *_, length in lengths):
+        notes.append(f"nothing was measured with more than {last} at once, where it does not draft")
+        notes.append("it reads the table so from version 1.3 on; with pull request 16888 it drafts one token for none")
+    return notes
+
+
+def _listed(counts: Iterable[int]) -> str:
+    return ", ".join(map(str, counts))
+
+
+def _notes(program: str, line: Sequence[str], arms: Sequence[Arm]) -> tuple[str, ...]:
+    """What has to be known about a line for the choice `arms`."""
     notes: list[str] = []
     if _TARGET in " ".join(line):
         notes.append(f"{_TARGET} and {_DRAFT} stand for the same models in its own format")
-    if arm is not None and (lost := [name for name in _lost(arm) if name not in _HONOURED[program]]):
+    lost = dict.fromkeys(name for arm in arms for name in _lost(arm) if name not in _HONOURED[program])
+    if lost:
         notes.append(f"it has no setting for {' and '.join(lost)}")
-    return Elsewhere(line, tuple(notes))
+    return tuple(notes)
 
 
 def _lost(arm: Arm) -> list[str]:
@@ -102,24 +221,69 @@ def _koboldcpp(arm: Arm | None, measured: tuple[str, ...]) -> tuple[str, ...] | 
 
 
 def _vllm(arm: Arm | None, measured: tuple[str, ...]) -> tuple[str, ...] | None:  # noqa: ARG001
+    return _vllm_line(arm) if arm is None or _vllm_config(arm) is not None else None
+
+
+def _vllm_line(arm: Arm | None, lengths: Sequence[Range] = ()) -> tuple[str, ...]:
     line = ("vllm", "serve", _TARGET)
     if arm is None:
         return line
+    table = {"num_speculative_tokens_per_batch_size": lengths} if len(lengths) > 1 else {}
+    return (*line, "--speculative-config", json.dumps({**(_vllm_config(arm) or {}), **table}))
+
+
+def _vllm_config(arm: Arm) -> dict[str, Any] | None:
     length = {} if arm.gamma is None else {"num_speculative_tokens": arm.gamma}
-    config: dict[str, Any]
-    match arm.methods[0]:
-        case "draft-simple":
-            config = {"method": "draft_model", "model": _DRAFT, **length}
-        case "draft-eagle3":
-            config = {"method": "eagle3", "model": _DRAFT, **length}
-        case "draft-mtp":
-            config = {"method": "mtp", **({"model": _DRAFT} if arm.draft else {}), **length}
-        case "ngram-simple":
+    match arm.methods:
+        case ("draft-simple",):
+            return {"method": "draft_model", "model": _DRAFT, **length}
+        case ("draft-eagle3",):
+            return {"method": "eagle3", "model": _DRAFT, **length}
+        case ("draft-mtp",):
+            return {"method": "mtp", **({"model": _DRAFT} if arm.draft else {}), **length}
+        case ("ngram-simple",):
             sizes = {} if arm.ngram_n is None else {"prompt_lookup_min": arm.ngram_n, "prompt_lookup_max": arm.ngram_n}
-            config = {"method": "ngram", **length, **sizes}
+            return {"method": "ngram", **length, **sizes}
         case _:
             return None
-    return (*line, "--speculative-config", json.dumps(config))
+
+
+def _tensorrt_llm(arm: Arm | None, measured: tuple[str, ...]) -> tuple[str, ...] | None:  # noqa: ARG001
+    return _tensorrt_line(arm) if arm is None or _tensorrt_config(arm) is not None else None
+
+
+def _tensorrt_line(arm: Arm | None, lengths: Sequence[Range] = ()) -> tuple[str, ...]:
+    """It takes settings of drafting from a file alone, so the line writes it."""
+    if arm is None:
+        return ("trtllm-serve", _TARGET)
+    config = dict(_tensorrt_config(arm) or {})
+    if len(lengths) > 1 or (lengths and lengths[-1][1] > 1):
+        config["draft_len_schedule"] = _flow({str(last): str(length) for _, last, length in lengths})
+    whole = {"speculative_config": _flow(config)}
+    if config["decoding_type"] in ("Draft_Target", "NGram"):  # as its documentation has them
+        whole["disable_overlap_scheduler"] = "true"
+    return ("sh", "-c", f'echo "{_flow(whole)}" > {_FILE} && trtllm-serve {_TARGET} --config {_FILE}')
+
+
+def _tensorrt_config(arm: Arm) -> dict[str, str] | None:
+    length = {} if arm.gamma is None else {"max_draft_len": str(arm.gamma)}
+    match arm.methods:
+        case ("draft-simple",):
+            return {"decoding_type": "Draft_Target", "speculative_model": _DRAFT, **length}
+        case ("draft-eagle3",):
+            return {"decoding_type": "Eagle3", "speculative_model": _DRAFT, **length}
+        case ("draft-mtp",) if arm.draft is None:
+            return {"decoding_type": "MTP", **length}
+        case ("ngram-simple",):
+            size = {} if arm.ngram_n is None else {"max_matching_ngram_size": str(arm.ngram_n)}
+            return {"decoding_type": "NGram", **length, **size}
+        case _:
+            return None
+
+
+def _flow(values: Mapping[str, str]) -> str:
+    """A mapping as YAML on one line."""
+    return f"{{{', '.join(f'{name}: {value}' for name, value in values.items())}}}"
 
 
 def _sglang(arm: Arm | None, measured: tuple[str, ...]) -> tuple[str, ...] | None:  # noqa: ARG001
@@ -180,6 +344,15 @@ _WRITERS: Mapping[str, Writer] = {
     "sglang": _sglang,
     "mlx-lm": _mlx,
     "lm-studio": _lm_studio,
+    "tensorrt-llm": _tensorrt_llm,
+}
+_CONFIGS: Mapping[str, Callable[[Arm], Mapping[str, Any] | None]] = {
+    "vllm": _vllm_config,
+    "tensorrt-llm": _tensorrt_config,
+}
+_LINES: Mapping[str, Callable[[Arm | None, Sequence[Range]], tuple[str, ...]]] = {
+    "vllm": _vllm_line,
+    "tensorrt-llm": _tensorrt_line,
 }
 _ALL = frozenset({"p_min", "gamma_min", "ngram_n", "ngram_min_hits"})
 _HONOURED: Mapping[str, frozenset[str]] = {
@@ -189,7 +362,10 @@ _HONOURED: Mapping[str, frozenset[str]] = {
     "sglang": frozenset(),
     "mlx-lm": frozenset(),
     "lm-studio": frozenset({"p_min", "gamma_min"}),
+    "tensorrt-llm": frozenset({"ngram_n"}),
 }
 """Settings that a program's line has, of those of `_lost`."""
 PROGRAMS = (MEASURED, *_WRITERS)
 """What `--for` knows."""
+TABLES = tuple(_LINES)
+"""Those that can be told draft lengths by batch size."""

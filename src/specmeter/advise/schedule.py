@@ -64,7 +64,7 @@ class Schedule(Record):
     @property
     def pattern(self) -> Pattern:
         """How the decisions go with the number of clients."""
-        told = [it.decision == "speculate" for it in self.advices if it.finished and it.decision != "undecided"]
+        told = [it.decision == "speculate" for it in self.advices if is_decided(it)]
         whole = len(told) == len(self.asked.clients)
         if len(set(told)) < 2:
             return "open" if not told or not whole else "always" if told[0] else "never"
@@ -91,6 +91,11 @@ def clients_of(advice: Advice) -> int:
     return advice.asked.load or 1
 
 
+def is_decided(advice: Advice) -> bool:
+    """Whether it says to speculate, or not to."""
+    return advice.finished and advice.decision != "undecided"
+
+
 def folder_of(clients: int) -> str:
     """Name of its advice's folder."""
     return f"c{clients}"
@@ -110,7 +115,13 @@ def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
         max_bytes=_MAX_BYTES,
         inside=True,
     )
-    return found.model_copy(update={"advices": tuple(_advices(folder, found, examine=examine))})
+    clients = found.asked.clients
+    if not clients or list(clients) != sorted(set(clients)):
+        raise UsageError(
+            f"{path}: is not a record of a schedule (asked.clients: are not numbers that rise)",
+            fix="name a file made by `specmeter advise --clients`",
+        )
+    return found.model_copy(update={"advices": tuple(_advices(folder, found.asked, examine=examine))})
 
 
 def write_schedule(schedule: Schedule, folder: Path) -> None:
@@ -119,15 +130,20 @@ def write_schedule(schedule: Schedule, folder: Path) -> None:
     write_record(alone, folder / SCHEDULE_NAME, what="record of a schedule", inside=True)
 
 
-def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Advice]:
-    for clients in schedule.asked.clients:
+def _advices(folder: Path, asked: Asked, *, examine: bool) -> Iterator[Advice]:
+    for clients in asked.clients:
         place = folder / folder_of(clients)
         if not is_advice(place):
             continue
-        advice = read_advice(place)
-        if (advice.asked.load, advice.asked.target) != (clients, schedule.asked.target):
+        found = read_advice(place)
+        if found.asked.load != clients or not _is_same(found.asked, asked):
             raise UsageError(
-                f"{place}: holds the advice of another question than its schedule",
-                fix="remove that folder and repeat the command; what it held is measured anew",
+                f"{place}: is an advice on another question than {folder / SCHEDULE_NAME} asks at {clients} clients",
+                fix="name a folder that `specmeter advise --clients` made, and move no advices into it",
             )
-        yield examined(advice, place) if examine else advice
+        yield examined(found, place) if examine else found
+
+
+def _is_same(one: Asked, other: Asked) -> bool:
+    """Whether two questions are about the same model."""
+    return (one.target, one.from_file, one.goal) == (other.target, other.from_file, other.goal)

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specmeter.show.table import Tone
+    from specmeter.show.table import Phrase, Tone
 
 _ENDLESS = 10_000
 """Width of a table that is not read on a terminal: programs want one row per line."""
@@ -19,7 +19,7 @@ _ENDLESS = 10_000
 @click.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(as_json: bool) -> None:
-    """List the bundled experiments with their variants, and the runs and advices under specmeter-runs/.
+    """List the bundled experiments with their variants, and the runs, advices and schedules under specmeter-runs/.
 
     \b
     Examples:
@@ -31,7 +31,7 @@ def command(as_json: bool) -> None:
     from specmeter.show.table import Cell, Row, Table, row, text
     from specmeter.show.terminal.console import output, say_json
     from specmeter.store import RunStore
-    from specmeter.store.places import find_advices, find_runs
+    from specmeter.store.places import find_advices, find_runs, find_schedules
 
     experiments = bundled()
     runs: list[dict[str, str | int]] = []
@@ -53,12 +53,14 @@ def command(as_json: bool) -> None:
             }
         )
     advices = [_advice(folder) for folder in find_advices()]
+    schedules = [_schedule(folder) for folder in find_schedules()]
     if as_json:
         told = {
             "experiments": {name: experiment.description for name, experiment in experiments.items()},
             "variants": {name: experiment.variants for name, experiment in experiments.items()},
             "runs": runs,
             "advices": advices,
+            "schedules": schedules,
         }
         say_json(told)
         return
@@ -71,11 +73,12 @@ def command(as_json: bool) -> None:
     screen = output()
     screen.table(Table("bundled", text("name", "what it is"), rows, "bundled experiments"), caption=True, heads=False)
     screen.line()
-    if advices:
-        told_of = [row(it["folder"], it["state"], it["started"], it.get("headline") or it["problem"]) for it in advices]
-        columns = text("folder", "state", "started", "answer")
-        output(_ENDLESS).table(Table("advices", columns, told_of, "advices"), caption=True)
-        screen.line()
+    for what, found in (("advices", advices), ("schedules", schedules)):
+        told_of = [row(it["folder"], it["state"], it["started"], it.get("headline") or it["problem"]) for it in found]
+        if told_of:
+            columns = text("folder", "state", "started", "answer")
+            output(_ENDLESS).table(Table(what, columns, told_of, what), caption=True)
+            screen.line()
     if not runs:
         screen.say("no runs yet; start with `specmeter run demo`")
         return
@@ -96,16 +99,39 @@ def _advice(folder: Path) -> dict[str, str]:
     """An advice in a line, or what is wrong with its folder."""
     from specmeter.advise.files import read_advice
     from specmeter.errors import UsageError
-    from specmeter.show.advice_sentence import day, headline, names_of
-    from specmeter.show.words import words
+    from specmeter.show.advice_sentence import headline, names_of
 
     try:
         advice = read_advice(folder)
     except UsageError as error:
-        return {"folder": str(folder), "state": "unreadable", "started": "", "problem": error.message}
+        return _unreadable(folder, error.message)
+    return _told(folder, headline(advice, names_of(advice)), advice.made_at, finished=advice.finished)
+
+
+def _schedule(folder: Path) -> dict[str, str]:
+    """A schedule in a line, or what is wrong with its folder."""
+    from specmeter.advise.schedule import read_schedule
+    from specmeter.errors import UsageError
+    from specmeter.show.schedule_sentence import headline
+
+    try:
+        schedule = read_schedule(folder, examine=False)
+    except UsageError as error:
+        return _unreadable(folder, error.message)
+    return _told(folder, headline(schedule), schedule.made_at, finished=schedule.finished)
+
+
+def _unreadable(folder: Path, problem: str) -> dict[str, str]:
+    return {"folder": str(folder), "state": "unreadable", "started": "", "problem": problem}
+
+
+def _told(folder: Path, answer: Phrase, made_at: float, *, finished: bool) -> dict[str, str]:
+    from specmeter.show.advice_sentence import day
+    from specmeter.show.words import words
+
     return {
         "folder": str(folder),
-        "state": "complete" if advice.finished else "unfinished",
-        "started": day(advice.made_at),
-        "headline": headline(advice, names_of(advice)).told(words("en")),
+        "state": "complete" if finished else "unfinished",
+        "started": day(made_at),
+        "headline": answer.told(words("en")),
     }

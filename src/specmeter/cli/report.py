@@ -141,7 +141,7 @@ def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> _Show
     from specmeter.show.page.files import write_page, write_tables
     from specmeter.show.page.page import document_figures
     from specmeter.show.page.study_document import read_study
-    from specmeter.store.places import find_run, is_advice, is_study
+    from specmeter.store.places import find_run, is_advice, is_schedule, is_study
     from specmeter.store.run import REPORT_NAME
     from specmeter.studies.folder import StudyFolder
 
@@ -149,6 +149,9 @@ def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> _Show
     if is_advice(folder):
         _refuse_probe(probe, "an advice")
         return _advice(folder, languages)
+    if is_schedule(folder):
+        _refuse_probe(probe, "a schedule")
+        return _schedule(folder, languages)
     if is_study(folder):
         _refuse_probe(probe, "a study")
         return _studies((read_study(StudyFolder(folder)),), folder / REPORT_NAME, languages)
@@ -190,6 +193,20 @@ def _advice(folder: Path, languages: Sequence[Language]) -> _Shown:
         lambda: all_figures(advice),
         lambda to: write_advice_tables(advice, to, languages),
         lambda path, inside: write_advice_page(advice, folder, path, languages, inside=inside),
+        folder / PAGE_NAME,
+    )
+
+
+def _schedule(folder: Path, languages: Sequence[Language]) -> _Shown:
+    from specmeter.advise.schedule import read_schedule
+    from specmeter.show.page.schedule_files import PAGE_NAME, write_schedule_page, write_schedule_tables
+    from specmeter.show.page.schedule_page import all_figures
+
+    schedule = read_schedule(folder)
+    return _Shown(
+        lambda: all_figures(schedule),
+        lambda to: write_schedule_tables(schedule, to, languages),
+        lambda path, inside: write_schedule_page(schedule, folder, path, languages, inside=inside),
         folder / PAGE_NAME,
     )
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def command(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: bool, as_json: bool) -> int:
     """Show the results of RUN: the answer, rates, speedups with their intervals, and acceptance.
 
-    RUN is a run folder, or the folder of an advice, the name of one under specmeter-runs/, or `latest` (the default:
-    the latest run). What is unfinished is shown as far as it has come.
+    RUN is a run folder, or the folder of an advice or a schedule, the name of one under specmeter-runs/, or `latest`
+    (the default: the latest run). What is unfinished is shown as far as it has come.
 
     \b
     Examples:
@@ -35,11 +35,13 @@ def command(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: 
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run.
     """
     from specmeter.show.terminal.run import print_run
-    from specmeter.store.places import find_run, is_advice
+    from specmeter.store.places import find_run, is_advice, is_schedule
 
     folder = find_run(run)
     if is_advice(folder):
         return _advice(folder, everything=details, as_json=as_json, others=by_kind or by_prompt or positions)
+    if is_schedule(folder):
+        return _schedule(folder, everything=details, as_json=as_json, others=by_kind or by_prompt or positions)
     verdict = print_run(
         folder,
         as_json=as_json,
@@ -65,3 +67,19 @@ def _advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> i
     advice = examined(read_advice(folder), folder)
     print_advice(advice, folder, as_json=as_json, everything=everything)
     return 1 if advice.verdict == "invalid" else 0
+
+
+def _schedule(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
+    from specmeter.advise.schedule import folder_of, read_schedule
+    from specmeter.errors import UsageError
+    from specmeter.show.terminal.schedule import print_schedule
+
+    schedule = read_schedule(folder)
+    if others:
+        run = folder / folder_of(schedule.asked.clients[0]) / "confirm"
+        raise UsageError(
+            f"{folder}: is a schedule, which has no --by-kind, --by-prompt or --positions",
+            fix=f"show one of its runs: `specmeter show {run} --by-kind`",
+        )
+    print_schedule(schedule, folder, as_json=as_json, everything=everything)
+    return 1 if schedule.verdict == "invalid" else 0

@@ -77,7 +77,7 @@ def headline(advice: Advice, names: Names) -> Phrase:
     if advice.again is not None:
         return _again(advice, said)
     if is_open(advice):
-        said["why"] = _why_undecided(advice)
+        said["why"] = why_undecided(advice)
         if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
             return Phrase("advised.undecided_slower", said)
         return Phrase("advised.undecided" if has_number else "advised.undecided_none", said)
@@ -102,7 +102,7 @@ def best_of(advice: Advice) -> str | None:
 
 
 def _nothing(advice: Advice, said: dict[str, object]) -> Phrase:
-    return Phrase("advised.undecided_none", said | {"why": _why_undecided(advice)})
+    return Phrase("advised.undecided_none", said | {"why": why_undecided(advice)})
 
 
 def _again(advice: Advice, said: dict[str, object]) -> Phrase:
@@ -118,8 +118,8 @@ def _again(advice: Advice, said: dict[str, object]) -> Phrase:
     return Phrase(f"advised.again.{again.holds}", {"target": said["target"], "when": day(again.made_at), "told": told})
 
 
-def _why_undecided(advice: Advice) -> str | Phrase:
-    """Why it is undecided; a code of a later version as it is."""
+def why_undecided(advice: Advice) -> str | Phrase:
+    """Why it is undecided, in a few words; a code of a later version as it is."""
     code = advice.why_undecided or "unfinished"
     return Phrase(f"advised.why.{code}") if f"advised.why.{code}" in TEXT else code
 

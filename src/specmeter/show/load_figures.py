@@ -127,14 +127,7 @@ def _crossover(data: list[Datum], title: str) -> Draw:
 
     def draw(one: Words, palette: Palette) -> Spec:
         series = f"way_{one.language}"
-        scale: Spec = {"type": "log", "base": 2, "domain": [counts[0] / 1.1, counts[-1] * 1.1], "nice": False}
-        x: Spec = {
-            "field": "clients",
-            "type": "quantitative",
-            "scale": scale,
-            "title": one("axis.clients"),
-            "axis": {"values": counts, "format": "d"},
-        }
+        x = clients_axis(counts, one)
         y = ratio("point", one("axis.load_speedup"), limits, ticks)
         look = charts.series(series, one("column.arm"), distinct(points, series), palette)
         tips = tooltip(one, (named(one), "column.arm"), ("shown", "column.speedup"), ("verdict", "column.verdict"))
@@ -157,7 +150,7 @@ def _crossover(data: list[Datum], title: str) -> Draw:
             "height": 260,
             "layer": [
                 charts.one_line(palette, across=True),
-                *(_crossing_marks(x, one, palette) if crossed else ()),
+                *(crossing_marks(x, one, palette) if crossed else ()),
                 line,
                 *([before] if foretold else []),
                 *marks,
@@ -167,7 +160,14 @@ def _crossover(data: list[Datum], title: str) -> Draw:
     return draw
 
 
-def _crossing_marks(x: Spec, one: Words, palette: Palette) -> list[Spec]:
+def clients_axis(counts: list[int], one: Words) -> Spec:
+    """Encoding of the numbers of clients that were measured, the fewest first."""
+    scale: Spec = {"type": "log", "base": 2, "domain": [counts[0] / 1.1, counts[-1] * 1.1], "nice": False}
+    axis: Spec = {"values": counts, "format": "d"}
+    return {"field": "clients", "type": "quantitative", "scale": scale, "title": one("axis.clients"), "axis": axis}
+
+
+def crossing_marks(x: Spec, one: Words, palette: Palette) -> list[Spec]:
     """On the line at 1: where each way of drafting crosses it, with its interval."""
     tips = tooltip(one, (f"crossing_{one.language}", "column.crossover"))
     at_one: Spec = {"datum": 1, "type": "quantitative"}

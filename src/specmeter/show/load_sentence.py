@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.show.table import Phrase, told
 from specmeter.text import bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from specmeter.analysis.answer import Answer
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.analysis.reading import RunReport
+    from specmeter.record import Estimate
     from specmeter.show.names import Names
     from specmeter.show.words import Words
 
@@ -62,14 +64,19 @@ def untold(report: RunReport) -> list[Answer]:
 
 def interval(found: Crossover, words: Words) -> str:
     """` [2.6, 3.8]`, with `8 or more` for an end that is open."""
-    at = found.clients
+    return told(spread(found.clients, found.measured, open_low=found.open_low, open_high=found.open_high), words)
+
+
+def spread(at: Estimate | None, loads: Sequence[int], *, open_low: bool, open_high: bool) -> str | Phrase:
+    """The interval of a crossover between loads, the fewest clients first; an open end lies at the last of them, or
+    beyond."""
     if at is None:
         return ""
     if at.low is None or at.high is None:
-        return words("crossover.no_interval")
-    low = words("crossover.or_fewer", first=found.measured[0]) if found.open_low else bound(at.low, 1)
-    high = words("crossover.or_more", last=found.measured[-1]) if found.open_high else bound(at.high, 1)
-    return words("crossover.interval", low=low, high=high)
+        return Phrase("crossover.no_interval")
+    low = Phrase("crossover.or_fewer", {"first": loads[0]}) if open_low else bound(at.low, 1)
+    high = Phrase("crossover.or_more", {"last": loads[-1]}) if open_high else bound(at.high, 1)
+    return Phrase("crossover.interval", {"low": low, "high": high})
 
 
 def _counts(counts: Iterable[int], words: Words) -> str:

@@ -1,4 +1,4 @@
-"""How runs, comparisons, advices, audits and predictions show themselves in a notebook: the answer first."""
+"""How runs, comparisons, advices, schedules, audits and predictions show themselves in a notebook: the answer first."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from specmeter.advise.advice import Advice
+from specmeter.advise.schedule import Schedule
 from specmeter.analysis.comparison import RunComparison
 from specmeter.analysis.prediction.speedup import Predicted
 from specmeter.audit.reading import Audit, tally
 from specmeter.show import advice_sentence as said
+from specmeter.show import schedule_sentence
 from specmeter.show.advice_tables import compared
 from specmeter.show.formats import html
 from specmeter.show.load_sentence import crossover_sentence, main_crossovers, untold
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
+from specmeter.show.schedule_tables import by_clients
 from specmeter.show.sentence import comparison_sentence, sentence
 from specmeter.show.table import Cell, Table, estimated, numbers, row, text
 from specmeter.show.terminal.predict import best_line
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from specmeter.analysis.reading import RunReport
+    from specmeter.verdicts import Verdict
 
 _MOST_ROWS = 20
 """Of a table in a notebook; the object has them all."""
@@ -87,10 +91,26 @@ class ShownAdvice(Advice):
         english, names = words("en"), said.names_of(self)
         phrases = (said.by_kind(self, names), said.reason(self), said.counts(self))
         commands = "".join(f"<pre>{_safe(pasted(command))}</pre>" for command in said.commands(self).values())
-        verdict = f'; <strong style="color:{_COLOURS[self.verdict]}">{self.verdict}</strong>' if self.verdict else ""
+        verdict = _verdict_html(self.verdict)
         told = "".join(f"<p>{_safe(phrase.told(english))}</p>" for phrase in phrases if phrase is not None)
         table = html(compared(self, names), english) if self.fates else ""
         return f"<div><p><strong>{_safe(str(self))}</strong>{verdict}</p>{commands}{told}{table}</div>"
+
+
+class ShownSchedule(Schedule):
+    """A schedule that shows itself."""
+
+    def __str__(self) -> str:
+        return schedule_sentence.headline(self).told(words("en"))
+
+    def _repr_html_(self) -> str:
+        english = words("en")
+        commands = "".join(
+            f"<p>{_safe(schedule_sentence.clients([clients]).told(english))}</p><pre>{_safe(pasted(line))}</pre>"
+            for clients, _, line in schedule_sentence.commands(self)
+        )
+        table = html(by_clients(self), english)
+        return f"<div><p><strong>{_safe(str(self))}</strong>{_verdict_html(self.verdict)}</p>{table}{commands}</div>"
 
 
 class ShownAudit(Audit):
@@ -127,6 +147,10 @@ def rows_html(name: str, columns: Sequence[str], rows: Iterable[Mapping[str, obj
 def _page(answer: str, table: Table, more: int = 0) -> str:
     left = f"<p>and {more} more</p>" if more else ""
     return f"<div><p><strong>{_safe(answer)}</strong></p>{html(table, words('en'))}{left}</div>"
+
+
+def _verdict_html(verdict: Verdict | None) -> str:
+    return f'; <strong style="color:{_COLOURS[verdict]}">{verdict}</strong>' if verdict else ""
 
 
 def _answers(run: RunReport) -> list[str]:

@@ -76,7 +76,7 @@ def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
 
 def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     """A run by its folder, by its folder's name under `runs`, or `latest`: the one written to last, of those that hold
-    any request if there are such. What is named may be a study or an advice, too. Raises `StoreError`."""
+    any request if there are such. What is named may be a study, an advice or a schedule, too. Raises `StoreError`."""
     if reference == "latest":
         written = {folder: (folder / DATABASE_NAME).lstat().st_mtime_ns for folder in find_runs(runs)}
         found = sorted(written, key=written.__getitem__, reverse=True)
@@ -87,6 +87,9 @@ def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
             if advices := find_advices(runs):
                 fix = f"show an advice with `specmeter show {advices[-1].name}`, or name a run folder within it"
                 raise StoreError(f"{runs}: holds only advices, no separate runs", fix=fix)
+            if schedules := find_schedules(runs):
+                fix = f"show a schedule with `specmeter show {schedules[-1].name}`, or name a run folder within it"
+                raise StoreError(f"{runs}: holds only schedules, no separate runs", fix=fix)
             raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
         return next(filter(_has_requests, found), found[0])
     path = _named(reference, runs)

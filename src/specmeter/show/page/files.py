@@ -26,7 +26,7 @@ from specmeter.show.page.page import run_page, study_page
 from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.show.words import words
 from specmeter.store.guarded import is_run
-from specmeter.store.places import is_advice, is_study
+from specmeter.store.places import is_advice, is_schedule, is_study
 from specmeter.store.seal import sealed
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _HEAD_BYTES = 2**14
 def refuse_others(path: Path) -> None:
     """Raise `UsageError` where a page would replace anything but a page of specmeter, or be taken for a file of a run.
 
-    In the folder of a run, study or advice a new page needs a name that none of its other files can have.
+    In the folder of a run, study, advice or schedule a new page needs a name that none of its other files can have.
     """
     fix = "name a new file, or a page that specmeter wrote"
     try:
@@ -71,7 +71,8 @@ def refuse_others(path: Path) -> None:
                 raise UsageError(f"{path}: is there already, and is not a page that specmeter wrote", fix=fix)
     except FileNotFoundError:
         place = path.resolve()
-        if place.suffix.lower() != ".html" and any(is_run(it) or is_study(it) or is_advice(it) for it in place.parents):
+        kinds = (is_run, is_study, is_advice, is_schedule)
+        if place.suffix.lower() != ".html" and any(is_kind(it) for is_kind in kinds for it in place.parents):
             raise UsageError(
                 f"{path}: this folder holds a run, where only pages are written", fix="end the name in .html"
             ) from None

@@ -1,0 +1,202 @@
+"""What a schedule says, sentence by sentence, in any language: at which loads to speculate, and what is still open.
+
+What one load is advised, and why, its own advice says. Everything may come from a stranger's folder, as there.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Literal
+
+from specmeter.advise.elsewhere import TABLES, Elsewhere, tables
+from specmeter.advise.schedule import clients_of, folder_of, is_decided
+from specmeter.show import advice_sentence as said
+from specmeter.show.advice_sentence import Note
+from specmeter.show.load_sentence import spread
+from specmeter.show.table import Phrase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from specmeter.advise.advice import Advice
+    from specmeter.advise.schedule import Schedule
+    from specmeter.analysis.prediction.under_load import ExpectedCrossover
+    from specmeter.show.names import Name
+
+_COURSES = {"up to": ("stops",), "from": ("starts",), "open": ("stops", "starts")}
+"""Pattern -> courses of a crossover that say the same."""
+_HOLDS = ("holds", "does-not-hold", "cannot-tell")
+_TONES = ("strong", "bad", "doubtful")
+"""Notes of a single load that are told of the schedule, too."""
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+def headline(schedule: Schedule) -> Phrase:
+    """Like `dense: speculate with up to 2 clients, not with 4 or more; it stops paying at 2.7 [2.2, 3.4] clients;
+    measured with 1, 2, 4, 8 clients`."""
+    yes, no = _loads(schedule, "speculate"), _loads(schedule, "off")
+    said_of: dict[str, object] = {
+        "target": target_of(schedule),
+        "open": _undecided(schedule) if yes or no else "",
+        "crossing": _crossing(schedule),
+        "loads": Phrase("scheduled.measured", {"loads": clients(begun)}) if (begun := _begun(schedule)) else "",
+    }
+    pattern: str = schedule.pattern
+    if pattern == "up to":
+        one = ".one" if yes[-1] == 1 else ""
+        return Phrase(f"scheduled.up_to{one}", {**said_of, "last": clients([yes[-1]]), "first": no[0]})
+    if pattern == "from":
+        one = ".one" if no[-1] == 1 else ""
+        return Phrase(f"scheduled.from{one}", {**said_of, "last": clients([no[-1]]), "first": clients([yes[0]])})
+    if pattern == "mixed":
+        return Phrase("scheduled.mixed", {**said_of, "yes": clients(yes), "no": clients(no)})
+    if pattern == "open":
+        told = "open.speculate" if yes else "open.off" if no else "open"
+        return Phrase(f"scheduled.{told}", {**said_of, "decided": clients(yes or no)})
+    return Phrase(f"scheduled.{pattern}", said_of)
+
+
+def target_of(schedule: Schedule) -> str:
+    """What its target is called."""
+    return said.target_of(schedule.advices[0]) if schedule.advices else schedule.asked.target
+
+
+def again(schedule: Schedule) -> Phrase | None:
+    """What came of asking an earlier schedule again, load by load."""
+    found = [(clients_of(it), it.again) for it in schedule.advices if it.again is not None]
+    if not found:
+        return None
+    parts = [
+        Phrase(f"scheduled.again.{holds}", {"loads": clients(at)})
+        for holds in _HOLDS
+        if (at := [clients for clients, it in found if it.holds == holds])
+    ]
+    told = reduce(lambda one, other: Phrase("advised.list", {"one": one, "other": other}), parts)
+    return Phrase("scheduled.again", {"when": said.day(found[0][1].made_at), "told": told})
+
+
+def clients(counts: Sequence[int]) -> Phrase:
+    """`1, 2, 4 clients`, `1 client`."""
+    if list(counts) == [1]:
+        return Phrase("crossover.one_client")
+    return Phrase("crossover.clients", {"counts": _listed(counts)})
+
+
+def _listed(counts: Iterable[int]) -> str | Phrase:
+    told: str | Phrase = ""
+    for count in counts:
+        told = Phrase("scheduled.also", {"one": told, "other": count}) if told else str(count)
+    return told
+
+
+def _loads(schedule: Schedule, decision: Literal["speculate", "off"]) -> list[int]:
+    return [clients_of(it) for it in schedule.advices if is_decided(it) and it.decision == decision]
+
+
+def _begun(schedule: Schedule) -> list[int]:
+    return [clients_of(it) for it in schedule.advices]
+
+
+def _undecided(schedule: Schedule) -> str | Phrase:
+    """Loads that were asked about and are not decided, begun or not."""
+    decided = {clients_of(it) for it in schedule.advices if is_decided(it)}
+    found = [count for count in schedule.asked.clients if count not in decided]
+    return Phrase("scheduled.undecided", {"loads": clients(found)}) if found else ""
+
+
+def _crossing(schedule: Schedule) -> str | Phrase:
+    found = schedule.crossover
+    if found is None or found.clients is None or found.course not in _COURSES.get(schedule.pattern, ()):
+        return ""
+    return Phrase(f"scheduled.{found.course}", {"clients": f"{found.clients.point:.1f}", "interval": interval(found)})
+
+
+def interval(found: ExpectedCrossover) -> str | Phrase:
+    """Of where the speedup is 1: ` [2.6, 3.8]`. An end at the first or last load is open."""
+    at, first, last = found.clients, found.loads[0], found.loads[-1]
+    open_low = at is not None and at.low is not None and at.low <= first
+    open_high = at is not None and at.high is not None and at.high >= last
+    return spread(at, found.loads, open_low=open_low, open_high=open_high)
+
+
+# --- one load --------------------------------------------------------------------------------------------------------
+
+
+def use(advice: Advice) -> Name:
+    """What to use at a load: `small draft, 4 tokens`, `no speculation`, or the best so far, as undecided."""
+    names, best = said.names_of(advice), said.best_of(advice)
+    if is_decided(advice):
+        decided = best if advice.decision == "speculate" else None
+        return Phrase("arm.none") if decided is None else names.alone(decided)
+    return Phrase("scheduled.open_use", {"method": names.alone(best)}) if best else Phrase("scheduled.nothing_yet")
+
+
+def drafted(advice: Advice) -> int | None:
+    """Tokens that it drafts there; 0 without speculation, None where no length is set or nothing is known."""
+    if is_decided(advice) and advice.decision == "off":
+        return 0
+    return advice.arm.gamma if advice.arm is not None else None
+
+
+# --- what to paste ---------------------------------------------------------------------------------------------------
+
+
+def commands(schedule: Schedule) -> list[tuple[int, str, tuple[str, ...]]]:
+    """(clients, program, its line) of every load; of programs that take all loads at once see `elsewhere`."""
+    return [
+        (clients_of(advice), program, line)
+        for advice in schedule.advices
+        for program, line in said.commands(advice).items()
+        if program not in TABLES
+    ]
+
+
+def elsewhere(schedule: Schedule) -> dict[str, Elsewhere]:
+    """What the programs are told that take draft lengths by batch size, of those that were asked for."""
+    asked = [program for program in TABLES if any(program in advice.commands for advice in schedule.advices)]
+    return {program: tables(schedule, program) for program in asked}
+
+
+# --- what to mind ----------------------------------------------------------------------------------------------------
+
+
+def notes(schedule: Schedule, folder: Path) -> Iterator[Note]:
+    """What a reader should know of single loads: what would decide them, and their graver notes; those that several
+    loads have in common once."""
+    found: dict[str, tuple[Note, list[int]]] = {}
+    for advice in schedule.advices:
+        for note in _of_load(advice, schedule, folder / folder_of(clients_of(advice))):
+            found.setdefault(repr(note), (note, []))[1].append(clients_of(advice))
+    for note, loads in sorted(found.values(), key=lambda it: it[0].tone not in ("strong", "bad")):
+        everywhere = len(loads) == len(schedule.asked.clients) and note.tone == "strong"
+        told = note.text if everywhere else Phrase("scheduled.of", {"loads": clients(loads), "told": note.text})
+        yield Note(told, note.tone)
+    begun = _begun(schedule)
+    if missing := [count for count in schedule.asked.clients if count not in begun]:
+        yield Note(Phrase("scheduled.not_begun", {"loads": clients(missing)}), "doubtful")
+    if begun:
+        yield Note(Phrase("scheduled.beyond", {"last": clients([begun[-1]])}))
+
+
+def _of_load(advice: Advice, schedule: Schedule, folder: Path) -> Iterator[Note]:
+    whole = advice.model_copy(update={"asked": advice.asked.model_copy(update={"budget_s": schedule.asked.budget_s})})
+    decide = said.would_decide(whole, folder)
+    if decide is not None:
+        yield Note(decide, "doubtful")
+    for note in said.notes(advice, folder, said.names_of(advice)):
+        if note.tone in _TONES:
+            yield note
+
+
+def about_numbers(schedule: Schedule) -> list[Phrase]:
+    """What the speedups and the brackets of the table are."""
+    goal = "latency" if schedule.asked.goal == "latency" else "throughput"
+    return [Phrase(f"scheduled.speedups.{goal}"), Phrase("scheduled.intervals")]
+
+
+def what_next(schedule: Schedule) -> Phrase | None:
+    """When to measure again; nothing while a load is open."""
+    return Phrase("advised.measure_again") if schedule.finished and schedule.advices else None
