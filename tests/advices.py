@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from specmeter.advise.advice import Advice, Again, Asked, Changed, Fate, LeftOutDraft, OfKind, Stage, StageRun
+from specmeter.advise.schedule import Schedule
+from specmeter.numbers.stats import STUDENT
 from specmeter.record import Arm, Estimate, ModelIdentity
 
 PLAIN = Arm(id="dense/none", target="dense", role="baseline")
@@ -220,5 +222,60 @@ ALL: dict[str, Advice] = {
     **{f"again-{holds}": repeated(holds) for holds in ("holds", "does-not-hold", "cannot-tell")},
     "again-off": repeated("holds", decision="off", arm=None, speedup=est(0.93), speedup_of=BEST.id),
     "hostile": hostile(),
+}
+"""By what is told of them."""
+
+
+# --- schedules -------------------------------------------------------------------------------------------------------
+
+LOADS = (1, 2, 4, 8)
+
+
+def at_load(advice: Advice, clients: int, loads: tuple[int, ...] = LOADS) -> Advice:
+    """The same as what is advised for one of several numbers of clients."""
+    return advice.model_copy(update={"asked": advice.asked.model_copy(update={"clients": loads, "load": clients})})
+
+
+def paired(point: float, half: float = 0.04) -> Estimate:
+    """A speedup as blocks give it, which an interval for several loads together can be made of."""
+    return est(point, half).model_copy(update={"method": f"geometric mean of 4 blocks; {STUDENT}"})
+
+
+def schedule(*advices: Advice, loads: tuple[int, ...] = LOADS, **more: Any) -> Schedule:
+    """What is advised with 1, 2, 4 and 8 clients, as far as it is given."""
+    asked = confirmed().asked.model_copy(update={"clients": loads, "budget_s": 2400.0})
+    found = tuple(at_load(advice, clients, loads) for advice, clients in zip(advices, loads, strict=False))
+    facts: dict[str, Any] = {"asked": asked, "made_at": 1_790_000_000.0, "advices": found}
+    return Schedule(**(facts | more))
+
+
+def asked_for(*programs: str) -> dict[str, tuple[str, ...]]:
+    """Commands of an advice whose line for further programs was asked for."""
+    return {"llama-server": ("llama-server", "-np", "4"), **dict.fromkeys(programs, ("x",))}
+
+
+_FALLING = (
+    confirmed(speedup=paired(1.92)),
+    confirmed(arm=drafts(2), speedup=paired(1.3)),
+    off(speedup=paired(0.8)),
+    off(speedup=paired(0.7)),
+)
+SCHEDULES: dict[str, Schedule] = {
+    "up-to": schedule(*_FALLING),
+    "from": schedule(off(speedup=paired(0.9)), *(confirmed(speedup=paired(at)) for at in (1.2, 1.5, 1.9))),
+    "always": schedule(*(confirmed(),) * 4),
+    "never": schedule(*(off(),) * 4),
+    "mixed": schedule(confirmed(), off(), confirmed(), undecided("budget")),
+    "open": schedule(confirmed(), undecided("not-told-apart"), undecided("budget")),
+    "open-off": schedule(ALL["nothing"], off(), undecided("budget")),
+    "one-decided": schedule(*(undecided("budget"),) * 3, confirmed()),
+    "between": schedule(_FALLING[0], undecided("budget"), *_FALLING[2:]),
+    "first": schedule(predicted()),
+    "not-begun": schedule(),
+    "invalid": schedule(_FALLING[0], ALL["invalid"], *_FALLING[2:]),
+    "elsewhere": schedule(*(it.model_copy(update={"commands": asked_for("vllm", "tensorrt-llm")}) for it in _FALLING)),
+    "per-load": schedule(*(it.model_copy(update={"commands": asked_for("llama-cli")}) for it in _FALLING)),
+    "again": schedule(repeated("holds"), repeated("holds"), repeated("does-not-hold"), again_of="schedule-dense"),
+    "hostile": schedule(hostile(), hostile()),
 }
 """By what is told of them."""

@@ -44,6 +44,7 @@ from specmeter.errors import UsageError
 from specmeter.record import Arm
 
 if TYPE_CHECKING:
+    from specmeter.advise.advice import Advice
     from specmeter.advise.schedule import Schedule
 
 MEASURED = "llama-server"
@@ -93,6 +94,21 @@ def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Els
         method = "plain decoding" if arm is None else " + ".join(arm.methods)
         return Elsewhere((), (f"{program} has nothing like {method}, as far as its documentation says",))
     return Elsewhere(line, _notes(program, line, () if arm is None else (arm,)))
+
+
+def also_for(schedule: Schedule, program: str) -> Schedule:
+    """The schedule with a program's line among the commands of every load that is decided."""
+    check_program(program)
+    if program == MEASURED:
+        return schedule
+
+    def told(advice: Advice) -> Advice:
+        if not is_decided(advice):
+            return advice
+        line = written_for(program, advice.arm, advice.commands.get(MEASURED, ())).line
+        return advice.model_copy(update={"commands": {**advice.commands, program: line}})
+
+    return schedule.model_copy(update={"advices": tuple(map(told, schedule.advices))})
 
 
 def tables(schedule: Schedule, program: str) -> Elsewhere:

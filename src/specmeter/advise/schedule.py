@@ -75,14 +75,15 @@ class Schedule(Record):
     def crossover(self) -> ExpectedCrossover | None:
         """Where the confirmed speedup of what is best at each load is 1, with an interval that holds for all loads
         together; None where it was not confirmed at two loads at least, or does not cross."""
-        found = [
-            (clients_of(it), simultaneous(it.speedup, len(self.advices)))
-            for it in self.advices
-            if it.basis == "confirmed" and it.verdict != "invalid" and it.speedup is not None
-        ]
-        if len(found) < 2 or any(it.low is None or it.high is None for _, it in found):
+        confirmed = [it for it in self.advices if it.finished and it.basis == "confirmed" and it.verdict != "invalid"]
+        known = [(clients_of(it), it.speedup) for it in confirmed if it.speedup is not None]
+        try:
+            found = [(clients, simultaneous(it, len(self.advices))) for clients, it in known]
+            if len(found) < 2 or any(it.low is None or it.high is None for _, it in found):
+                return None
+            told = expected_crossover(found, "confirmed at each load")
+        except (UsageError, ValueError, ArithmeticError):  # numbers that no run gave, in a folder that is not examined
             return None
-        told = expected_crossover(found, "confirmed at each load")
         return told if told.clients is not None else None
 
 
@@ -118,10 +119,10 @@ def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
     clients = found.asked.clients
     if not clients or list(clients) != sorted(set(clients)):
         raise UsageError(
-            f"{path}: is not a record of a schedule (asked.clients: are not numbers that rise)",
+            f"{path}: is not a record of a schedule (asked.clients: the numbers do not rise)",
             fix="name a file made by `specmeter advise --clients`",
         )
-    return found.model_copy(update={"advices": tuple(_advices(folder, found.asked, examine=examine))})
+    return found.model_copy(update={"advices": tuple(_advices(folder, found, examine=examine))})
 
 
 def write_schedule(schedule: Schedule, folder: Path) -> None:
@@ -130,20 +131,15 @@ def write_schedule(schedule: Schedule, folder: Path) -> None:
     write_record(alone, folder / SCHEDULE_NAME, what="record of a schedule", inside=True)
 
 
-def _advices(folder: Path, asked: Asked, *, examine: bool) -> Iterator[Advice]:
-    for clients in asked.clients:
+def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Advice]:
+    for clients in schedule.asked.clients:
         place = folder / folder_of(clients)
         if not is_advice(place):
             continue
-        found = read_advice(place)
-        if found.asked.load != clients or not _is_same(found.asked, asked):
+        advice = read_advice(place)
+        if (advice.asked.load, advice.asked.target) != (clients, schedule.asked.target):
             raise UsageError(
-                f"{place}: is an advice on another question than {folder / SCHEDULE_NAME} asks at {clients} clients",
-                fix="name a folder that `specmeter advise --clients` made, and move no advices into it",
+                f"{place}: holds the advice of another question than its schedule",
+                fix="remove that folder and repeat the command; what it held is measured anew",
             )
-        yield examined(found, place) if examine else found
-
-
-def _is_same(one: Asked, other: Asked) -> bool:
-    """Whether two questions are about the same model."""
-    return (one.target, one.from_file, one.goal) == (other.target, other.from_file, other.goal)
+        yield examined(advice, place) if examine else advice

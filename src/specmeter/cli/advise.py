@@ -311,8 +311,15 @@ def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: 
 
 def _told_schedule(found: Schedule, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
     """Print the schedule; the exit code."""
+    from specmeter.advise.elsewhere import MEASURED, also_for
+    from specmeter.advise.files import write_advice
+    from specmeter.advise.schedule import clients_of, folder_of
     from specmeter.show.terminal.schedule import print_schedule
 
+    if program != MEASURED:
+        found = also_for(found, program)
+        for advice in found.advices:
+            write_advice(advice, folder / folder_of(clients_of(advice)))
     print_schedule(found, folder, program=program, as_json=as_json, everything=details)
     return _exit_code(found.advices)
 

@@ -106,8 +106,8 @@ class ShownSchedule(Schedule):
     def _repr_html_(self) -> str:
         english = words("en")
         commands = "".join(
-            f"<p>{_safe(schedule_sentence.clients([clients]).told(english))}</p><pre>{_safe(pasted(line))}</pre>"
-            for clients, _, line in schedule_sentence.commands(self)
+            f"<p>{_safe(load.told(english))}</p><pre>{_safe(pasted(line))}</pre>"
+            for load, _, line in schedule_sentence.commands(self)
         )
         table = html(by_clients(self), english)
         return f"<div><p><strong>{_safe(str(self))}</strong>{_verdict_html(self.verdict)}</p>{table}{commands}</div>"

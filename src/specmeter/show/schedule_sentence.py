@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.elsewhere import TABLES, Elsewhere, tables
+from specmeter.advise.elsewhere import MEASURED, PROGRAMS, TABLES, Elsewhere, tables, written_for
 from specmeter.advise.schedule import clients_of, folder_of, is_decided
 from specmeter.show import advice_sentence as said
 from specmeter.show.advice_sentence import Note
@@ -144,20 +144,34 @@ def drafted(advice: Advice) -> int | None:
 # --- what to paste ---------------------------------------------------------------------------------------------------
 
 
-def commands(schedule: Schedule) -> list[tuple[int, str, tuple[str, ...]]]:
-    """(clients, program, its line) of every load; of programs that take all loads at once see `elsewhere`."""
+def commands(schedule: Schedule) -> list[tuple[Phrase, str, tuple[str, ...]]]:
+    """(`With 4 clients:`, program, its line) of every load; of programs that take all loads at once see `elsewhere`."""
     return [
-        (clients_of(advice), program, line)
+        (_paste(advice), program, line)
         for advice in schedule.advices
         for program, line in said.commands(advice).items()
         if program not in TABLES
     ]
 
 
+def _paste(advice: Advice) -> Phrase:
+    name = "scheduled.paste" if is_decided(advice) else "scheduled.paste_open"
+    return Phrase(name, {"loads": clients([clients_of(advice)])})
+
+
 def elsewhere(schedule: Schedule) -> dict[str, Elsewhere]:
-    """What the programs are told that take draft lengths by batch size, of those that were asked for."""
-    asked = [program for program in TABLES if any(program in advice.commands for advice in schedule.advices)]
-    return {program: tables(schedule, program) for program in asked}
+    """What other programs are told of all loads at once, where they can be, and what has to be known of their lines; of
+    those that were asked for."""
+    asked = [it for it in PROGRAMS if it != MEASURED and any(it in one.commands for one in schedule.advices)]
+    return {
+        program: tables(schedule, program) if program in TABLES else _minded(schedule, program) for program in asked
+    }
+
+
+def _minded(schedule: Schedule, program: str) -> Elsewhere:
+    """What has to be known of a program's lines for single loads."""
+    own = [written_for(program, it.arm, it.commands.get(MEASURED, ())) for it in schedule.advices if is_decided(it)]
+    return Elsewhere((), tuple(dict.fromkeys(note for found in own for note in found.notes)))
 
 
 # --- what to mind ----------------------------------------------------------------------------------------------------
@@ -199,4 +213,4 @@ def about_numbers(schedule: Schedule) -> list[Phrase]:
 
 def what_next(schedule: Schedule) -> Phrase | None:
     """When to measure again; nothing while a load is open."""
-    return Phrase("advised.measure_again") if schedule.finished and schedule.advices else None
+    return None if _undecided(schedule) else Phrase("advised.measure_again")

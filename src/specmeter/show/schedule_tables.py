@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from specmeter.advise.schedule import clients_of, is_decided
 from specmeter.show import advice_sentence as said
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
 
 
+_NARROW: dict[str, Literal["keep", "point", "drop"]] = {"predicted": "drop", "raced": "point", "confirmed": "keep"}
+
+
 def by_clients(schedule: Schedule) -> Table:
     """A row for each number of clients: what to use, how long its drafts are, and its speedups as they were predicted
     and confirmed; raced ones where a load has no better."""
@@ -27,7 +30,7 @@ def by_clients(schedule: Schedule) -> Table:
         Column("clients", "number"),
         Column("use"),
         Column("drafted_tokens", "number"),
-        *(Column(HEADINGS[it], "number", narrow="point" if it == "confirmed" else "drop") for it in stages),
+        *(Column(HEADINGS[it], "number", narrow=_NARROW[it]) for it in stages),
         Column("verdict"),
         *((Column("open"),) if has_open else ()),
     )
@@ -38,7 +41,8 @@ def by_clients(schedule: Schedule) -> Table:
 def _of_load(count: int, advice: Advice | None, stages: list[str], *, has_open: bool) -> Row:
     if advice is None:
         rest = (Cell("-") for _ in stages)
-        return row(counted(count), "-", "-", *rest, "-", Phrase("scheduled.not_begun_short"), tone="faint")
+        unchecked = Phrase("verdict.unchecked")
+        return row(counted(count), "-", "-", *rest, unchecked, Phrase("scheduled.not_begun_short"), tone="faint")
     decided = is_decided(advice)
     return row(
         counted(count),

@@ -47,8 +47,8 @@ def schedule_page(
         table_of=by_clients(schedule),
         about=said.about_numbers(schedule),
         commands=[
-            (_paste(clients), program in PROGRAMS and program != MEASURED, program, shareable(line))
-            for clients, program, line in said.commands(schedule)
+            (load, program in PROGRAMS and program != MEASURED, program, shareable(line))
+            for load, program, line in said.commands(schedule)
         ],
         elsewhere=[
             (program, by_batch_size(found), shareable(found.line) if found.line else "", found.notes)
@@ -63,10 +63,6 @@ def schedule_page(
         after=said.what_next(schedule),
         folder=str(folder),
     )
-
-
-def _paste(clients: int) -> Phrase:
-    return Phrase("scheduled.paste", {"loads": said.clients([clients])})
 
 
 def _advice(clients: int) -> Phrase:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmeter.advise.elsewhere import MEASURED, PROGRAMS
+from specmeter.advise.elsewhere import MEASURED, PROGRAMS, TABLES, also_for
 from specmeter.advise.schedule import clients_of
 from specmeter.show import advice_sentence, schedule_sentence
 from specmeter.show.advice_tables import grid
@@ -26,8 +26,12 @@ _WIDE = 160
 _ENGLISH = words("en")
 
 
-def print_schedule(schedule: Schedule, folder: Path, *, as_json: bool, everything: bool = False) -> None:
-    """Write a schedule to stdout, as JSON or for people; `everything`: with the grid of each load and every note."""
+def print_schedule(
+    schedule: Schedule, folder: Path, *, as_json: bool, everything: bool = False, program: str = MEASURED
+) -> None:
+    """Write a schedule to stdout, as JSON or for people; `everything`: with the grid of each load and every note,
+    `program`: also as that one is told it."""
+    schedule = also_for(schedule, program)
     if as_json:
         say_json(document(schedule, folder))
         return
@@ -86,13 +90,14 @@ def _print_lines(screen: Screen, schedule: Schedule) -> None:
     lines = schedule_sentence.commands(schedule)
     if lines:
         screen.line()
-    for clients, program, line in lines:
-        _say(screen, Phrase("scheduled.paste", {"loads": schedule_sentence.clients([clients])}), tone="faint")
+    for load, program, line in lines:
+        _say(screen, load, tone="faint")
         if program in PROGRAMS and program != MEASURED:
             _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
         screen.say(f"  {pasted(line)}", wrap=False)
     for program, found in schedule_sentence.elsewhere(schedule).items():
-        screen.line()
+        if program in TABLES:
+            screen.line()
         if found.lengths:
             _say(screen, Phrase("scheduled.lengths", {"program": program}))
             screen.table(by_batch_size(found))

@@ -320,6 +320,7 @@ TEXT: dict[str, str] = {
     "scheduled.lengths": "Tokens drafted by batch size, as {program} is told (not measured there):",
     "scheduled.note_of": "{program}: {told}",
     "scheduled.paste": "With {loads}:",
+    "scheduled.paste_open": "With {loads} (undecided; the best so far):",
     "scheduled.advice": "Advice for {loads}",
     "column.clients": "clients",
     "column.use": "use",
