@@ -15,6 +15,8 @@ from specmeter.advise.files import write_advice
 from specmeter.advise.schedule import Schedule, folder_of, read_schedule, write_schedule
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
+from specmeter.record import Load
+from specmeter.show import advice_sentence
 from specmeter.show import schedule_sentence as said
 from specmeter.show.notebook import ShownSchedule
 from specmeter.show.schedule_tables import by_clients
@@ -91,7 +93,7 @@ def test_every_schedule_is_told_in_both_languages(name: str) -> None:
         said.headline(found),
         said.again(found),
         said.what_next(found),
-        *said.about_numbers(found),
+        *said.ABOUT_NUMBERS,
         *(note.text for note in said.notes(found, FOLDER)),
         *(load for load, *_ in said.commands(found)),
     ]
@@ -148,6 +150,13 @@ def test_other_programs_are_told_the_table_or_a_line_for_each_load(
     for name, program in (("up-to", "llama-cli"), ("per-load", "llama-server")):
         text = printed(SCHEDULES[name], capsys, monkeypatch, program=program)
         assert text.count("for llama-cli (not measured there):\n  llama-cli ") == 4
+
+
+def test_an_advice_of_a_schedule_says_its_load_once() -> None:
+    arm = drafts(4).model_copy(update={"load": Load(clients=4)})
+    advice = at_load(confirmed(arm=arm, arms=(arm,)), 4)
+    told = advice_sentence.headline(advice, advice_sentence.names_of(advice)).told(ENGLISH)
+    assert told.startswith("dense, 4 clients: speculate with small draft, 4 tokens: 1.92x")
 
 
 def test_what_came_of_asking_again_is_told_by_load() -> None:

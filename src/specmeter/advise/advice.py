@@ -38,7 +38,7 @@ class Asked(Record):
     clients: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_CLIENTS)], ...], Field(max_length=MOST_LOADS)] = ()
     """Numbers of clients that ask at once, each sending its next request when its last one has ended; the fewest first.
     None: one request after the other."""
-    load: int | None = None
+    load: Annotated[int, Field(ge=1, le=MOST_CLIENTS)] | None = None
     """Which of them an advice of a schedule is about; None of the schedule itself, and of an advice without clients."""
     wide: bool = False
     """Threads, flash attention and types of the cache are tried as well."""

@@ -16,7 +16,8 @@ from specmeter.advise.elsewhere import MEASURED, PROGRAMS, written_for
 from specmeter.engines import Launch
 from specmeter.engines.kinds import serving_command
 from specmeter.numbers.margin import MARGIN
-from specmeter.show.names import Names
+from specmeter.record import Load
+from specmeter.show.names import Names, load_name
 from specmeter.show.table import TONES, Phrase, Tone
 from specmeter.show.words.en import TEXT
 from specmeter.text import brackets, duration, estimated, quoted
@@ -41,10 +42,10 @@ class Note(NamedTuple):
 
 
 def names_of(advice: Advice) -> Names:
-    """What its arms are called."""
+    """What its arms are called; of all at one load, without it."""
     kinds = (it.arm for it in advice.by_kind)
     known = {arm.id: arm for arm in (*advice.arms, advice.baseline, advice.arm, *kinds) if arm is not None}
-    return Names(known.values())
+    return Names(arm if advice.asked.load is None else arm.model_copy(update={"load": None}) for arm in known.values())
 
 
 def target_of(advice: Advice) -> str:
@@ -69,7 +70,7 @@ def stage_of_basis(advice: Advice, basis: str) -> StageRun | None:
 
 def headline(advice: Advice, names: Names) -> Phrase:
     """Like `dense: speculate with small draft, 4 tokens: 1.92x [1.85, 1.99], confirmed on 4 other prompts`."""
-    said: dict[str, object] = {"target": target_of(advice)}
+    said: dict[str, object] = {"target": _asked_of(advice)}
     best = best_of(advice)
     if best is not None and advice.speedup is not None:
         said |= {"method": names[best], "speedup": ratio(advice.speedup), "rests": _rests(advice)}
@@ -86,6 +87,14 @@ def headline(advice: Advice, names: Names) -> Phrase:
     if advice.decision == "off":
         return Phrase("advised.off" if has_number else "advised.off_none", said)
     return Phrase("advised.speculate", said) if has_number else _nothing(advice, said)
+
+
+def _asked_of(advice: Advice) -> str | Phrase:
+    """`dense`, `dense, 4 clients`."""
+    load = advice.asked.load
+    if load is None:
+        return target_of(advice)
+    return Phrase("arm.also", {"one": target_of(advice), "other": load_name(Load(clients=load))})
 
 
 def is_open(advice: Advice) -> bool:

@@ -130,8 +130,8 @@ def use(advice: Advice) -> Name:
     names, best = said.names_of(advice), said.best_of(advice)
     if is_decided(advice):
         decided = best if advice.decision == "speculate" else None
-        return Phrase("arm.none") if decided is None else names.alone(decided)
-    return Phrase("scheduled.open_use", {"method": names.alone(best)}) if best else Phrase("scheduled.nothing_yet")
+        return Phrase("arm.none") if decided is None else names[decided]
+    return Phrase("scheduled.open_use", {"method": names[best]}) if best else Phrase("scheduled.nothing_yet")
 
 
 def drafted(advice: Advice) -> int | None:
@@ -205,10 +205,8 @@ def _of_load(advice: Advice, schedule: Schedule, folder: Path) -> Iterator[Note]
             yield note
 
 
-def about_numbers(schedule: Schedule) -> list[Phrase]:
-    """What the speedups and the brackets of the table are."""
-    goal = "latency" if schedule.asked.goal == "latency" else "throughput"
-    return [Phrase(f"scheduled.speedups.{goal}"), Phrase("scheduled.intervals")]
+ABOUT_NUMBERS = (Phrase("scheduled.speedups"), Phrase("scheduled.intervals"))
+"""What the speedups and the brackets of the table are."""
 
 
 def what_next(schedule: Schedule) -> Phrase | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
 
 
-_NARROW: dict[str, Literal["keep", "point", "drop"]] = {"predicted": "drop", "raced": "point", "confirmed": "keep"}
+_NARROW: dict[str, Literal["keep", "point", "drop"]] = {"predicted": "point", "raced": "point", "confirmed": "keep"}
 
 
 def by_clients(schedule: Schedule) -> Table:

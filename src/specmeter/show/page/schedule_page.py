@@ -45,7 +45,7 @@ def schedule_page(
         look={"always": "speculate", "never": "stop"}.get(schedule.pattern, ""),
         points=[] if again is None else [again],
         table_of=by_clients(schedule),
-        about=said.about_numbers(schedule),
+        about=said.ABOUT_NUMBERS,
         commands=[
             (load, program in PROGRAMS and program != MEASURED, program, shareable(line))
             for load, program, line in said.commands(schedule)

@@ -81,7 +81,7 @@ def _print_answer(screen: Screen, schedule: Schedule) -> None:
         _say(screen, again)
     screen.line()
     screen.table(by_clients(schedule))
-    for phrase in schedule_sentence.about_numbers(schedule):
+    for phrase in schedule_sentence.ABOUT_NUMBERS:
         _say(screen, phrase, tone="faint")
 
 
@@ -98,8 +98,8 @@ def _print_lines(screen: Screen, schedule: Schedule) -> None:
     for program, found in schedule_sentence.elsewhere(schedule).items():
         if program in TABLES:
             screen.line()
-            _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
         if found.lengths:
+            _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
             screen.table(by_batch_size(found))
         if found.line:
             screen.say(f"  {pasted(found.line)}", wrap=False)
