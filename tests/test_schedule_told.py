@@ -37,7 +37,7 @@ def printed(
     found: Schedule, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int = 120, **how: Any
 ) -> str:
     monkeypatch.setattr(terminal, "output", lambda *_: Screen(width=width))
-    terminal.print_schedule(found, FOLDER, **({"as_json": False} | how))
+    terminal.print_schedule(found, FOLDER, as_json=how.pop("as_json", False), **how)
     return capsys.readouterr().out
 
 
@@ -153,7 +153,7 @@ def test_other_programs_are_told_the_table_or_a_line_for_each_load(
 
 
 def test_an_advice_of_a_schedule_says_its_load_once() -> None:
-    arm = drafts(4).model_copy(update={"load": Load(clients=4)})
+    arm = drafts(4).model_copy(update={"load": Load(clients=4, requests=8)})
     advice = at_load(confirmed(arm=arm, arms=(arm,)), 4)
     told = advice_sentence.headline(advice, advice_sentence.names_of(advice)).told(ENGLISH)
     assert told.startswith("dense, 4 clients: speculate with small draft, 4 tokens: 1.92x")

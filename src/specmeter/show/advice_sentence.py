@@ -16,8 +16,7 @@ from specmeter.advise.elsewhere import MEASURED, PROGRAMS, written_for
 from specmeter.engines import Launch
 from specmeter.engines.kinds import serving_command
 from specmeter.numbers.margin import MARGIN
-from specmeter.record import Load
-from specmeter.show.names import Names, load_name
+from specmeter.show.names import Names, clients_name
 from specmeter.show.table import TONES, Phrase, Tone
 from specmeter.show.words.en import TEXT
 from specmeter.text import brackets, duration, estimated, quoted
@@ -94,7 +93,7 @@ def _asked_of(advice: Advice) -> str | Phrase:
     load = advice.asked.load
     if load is None:
         return target_of(advice)
-    return Phrase("arm.also", {"one": target_of(advice), "other": load_name(Load(clients=load))})
+    return Phrase("arm.also", {"one": target_of(advice), "other": clients_name(load)})
 
 
 def is_open(advice: Advice) -> bool:

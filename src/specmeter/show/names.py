@@ -94,8 +94,13 @@ def load_name(load: Load) -> Name:
     if load.clients is None:
         at: Name = _word("rate.one" if load.rate == 1 else "rate", rate=f"{load.rate or 0:g}")
     else:
-        at = _word("clients.one" if load.clients == 1 else "clients", count=load.clients)
+        at = clients_name(load.clients)
     return _word("also", one=at, other=_word("depth", count=load.depth)) if load.depth else at
+
+
+def clients_name(count: int) -> Name:
+    """`8 clients`."""
+    return _word("clients.one" if count == 1 else "clients", count=count)
 
 
 def label(arm_id: str) -> str:
