@@ -28,6 +28,7 @@ MAKERS = [
     *sorted((SOURCE / "validity").rglob("*.py")),
     *sorted((SOURCE / "analysis" / "explain").glob("*.py")),
     *(SOURCE / "audit" / f"{name}.py" for name in ("across", "assumptions", "counters", "judge", "speedup", "traffic")),
+    SOURCE / "advise" / "elsewhere.py",
     SOURCE / "advise" / "oracle.py",
     SOURCE / "analysis" / "consumption.py",
     SOURCE / "analysis" / "prediction" / "forecast.py",

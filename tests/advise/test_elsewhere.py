@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from typing import Any
 
 import pytest
+import yaml
 
-from specmeter.advise.elsewhere import PROGRAMS, check_program, written_for
+from advices import ALL, NGRAM, SCHEDULES, confirmed, drafts, off, schedule, undecided
+from specmeter.advise.elsewhere import PROGRAMS, TABLES, also_for, by_batch_size, check_program, tables, written_for
+from specmeter.advise.schedule import Schedule
 from specmeter.errors import UsageError
 from specmeter.record import Arm
 
@@ -45,13 +49,13 @@ def test_what_a_program_lacks_is_said() -> None:
     notes = {program: " | ".join(written_for(program, SMALL, MEASURED).notes) for program in PROGRAMS}
     assert notes["llama-server"] == ""
     lacking = {program for program in PROGRAMS if "no setting for p_min" in notes[program]}
-    assert lacking == {"koboldcpp", "vllm", "sglang", "mlx-lm"}
+    assert lacking == {"koboldcpp", "vllm", "sglang", "mlx-lm", "tensorrt-llm"}
     assert {program for program in PROGRAMS if "TARGET and DRAFT" in notes[program]} == {
-        *("vllm", "sglang", "mlx-lm", "lm-studio")
+        *("vllm", "sglang", "mlx-lm", "lm-studio", "tensorrt-llm")
     }
     plain = MEASURED[:3]
     can = {program for program in PROGRAMS if written_for(program, LOOKUP, plain).line}
-    assert can == {"llama-server", "llama-cli", "vllm"}
+    assert can == {"llama-server", "llama-cli", "vllm", "tensorrt-llm"}
     found = written_for("sglang", LOOKUP, plain)
     assert found.notes == ("sglang has nothing like ngram-simple, as far as its documentation says",)
     assert json.loads(written_for("vllm", LOOKUP, plain).line[-1]) == {
@@ -61,7 +65,7 @@ def test_what_a_program_lacks_is_said() -> None:
         "prompt_lookup_max": 3,
     }
     assert {program for program in PROGRAMS if written_for(program, HEADS, plain).line} == {
-        *("llama-server", "llama-cli", "vllm", "sglang")
+        *("llama-server", "llama-cli", "vllm", "sglang", "tensorrt-llm")
     }
     both = LOOKUP.model_copy(update={"methods": ("ngram-simple", "draft-mtp")})
     assert written_for("llama-cli", both, plain).line
@@ -86,3 +90,107 @@ def test_unknown_programs_are_refused_with_those_that_are_known() -> None:
         check_program("vlm")
     assert "did you mean vllm?" in error.value.fix
     assert all(program in error.value.fix for program in PROGRAMS)
+
+
+# --- draft lengths by batch size -------------------------------------------------------------------------------------
+
+
+def vllm(found: Schedule) -> dict[str, Any]:
+    """What vllm is told of drafting."""
+    *line, option, config = tables(found, "vllm").line
+    assert (line, option) == (["vllm", "serve", "TARGET"], "--speculative-config")
+    return json.loads(config)
+
+
+def tensorrt(found: Schedule) -> dict[str, Any]:
+    """The file that its line writes for tensorrt-llm."""
+    shell, option, script = tables(found, "tensorrt-llm").line
+    echo, text, to, file, then, *serve = shlex.split(script)
+    assert (shell, option, echo, to, then) == ("sh", "-c", "echo", ">", "&&")
+    assert serve == ["trtllm-serve", "TARGET", "--config", file]
+    return yaml.safe_load(text)
+
+
+@pytest.mark.parametrize(
+    ("loads", "lengths"),
+    [
+        ({1: 4, 2: 3, 4: 2, 8: 0}, ((1, 1, 4), (2, 2, 3), (3, 5, 2), (6, 8, 0))),
+        ({1: 4, 16: 0}, ((1, 3, 4), (4, 16, 0))),  # 4 is as near to both: it has the K of more clients
+        ({1: 4, 2: 4, 4: 4}, ((1, 4, 4),)),
+        ({4: 2, 8: 0}, ((1, 5, 2), (6, 8, 0))),
+        ({1: 0}, ((1, 1, 0),)),
+    ],
+)
+def test_a_batch_size_has_the_length_of_the_nearer_load(
+    loads: dict[int, int], lengths: tuple[tuple[int, int, int], ...]
+) -> None:
+    assert by_batch_size(loads) == lengths
+
+
+def test_a_schedule_is_one_table_for_each_program() -> None:
+    found = SCHEDULES["up-to"]
+    assert vllm(found) == {
+        "method": "draft_model",
+        "model": "DRAFT",
+        "num_speculative_tokens": 4,
+        "num_speculative_tokens_per_batch_size": [[1, 1, 4], [2, 2, 2], [3, 8, 0]],
+    }
+    assert tensorrt(found) == {
+        "speculative_config": {
+            "decoding_type": "Draft_Target",
+            "speculative_model": "DRAFT",
+            "max_draft_len": 4,
+            "draft_len_schedule": {1: 4, 2: 2, 8: 0},
+        },
+        "disable_overlap_scheduler": True,
+    }
+    assert "tested with Eagle, Eagle-3 and DFlash" in " ".join(tables(found, "vllm").notes)
+    same = schedule(*(confirmed(),) * 4)
+    assert "num_speculative_tokens_per_batch_size" not in vllm(same)
+    assert tensorrt(same)["speculative_config"]["draft_len_schedule"] == {8: 4}
+    for program in TABLES:
+        assert any("more than 8 at once" in note for note in tables(same, program).notes)
+
+
+def test_lengths_that_grow_with_the_load_are_not_for_tensorrt_llm() -> None:
+    for found in (SCHEDULES["from"], schedule(confirmed(arm=drafts(2)), confirmed(arm=drafts(4)))):
+        assert vllm(found)["num_speculative_tokens"] == 4
+        told = tables(found, "tensorrt-llm")
+        assert told.line == ()
+        assert told.lengths
+        assert told.notes[0].startswith("its first draft length has to be the longest")
+
+
+def test_an_open_load_and_another_way_of_drafting_get_no_drafts() -> None:
+    found = schedule(confirmed(arm=NGRAM), confirmed(), undecided("budget"), confirmed(arm=drafts(3, p_min=0.5)))
+    told = tables(found, "vllm")
+    assert told.lengths == ((1, 1, 0), (2, 2, 4), (3, 5, 0), (6, 8, 3))
+    assert vllm(found)["method"] == "draft_model"
+    assert "no drafts where nothing is decided (clients: 4)" in told.notes
+    assert "it takes one way of drafting: no drafts where another one is best (clients: 1)" in told.notes
+    assert "it has no setting for p_min" in told.notes
+    tied = schedule(confirmed(arm=NGRAM), confirmed(), loads=(1, 2))
+    assert vllm(tied)["method"] == "ngram"  # of fewer clients
+    assert tensorrt(tied)["speculative_config"]["max_matching_ngram_size"] == 3
+
+
+def test_where_there_is_no_table_to_write_it_says_why() -> None:
+    cache = NGRAM.model_copy(update={"methods": ("ngram-cache",)})
+    for found, why in (
+        (SCHEDULES["first"], "no load is decided yet"),
+        (schedule(confirmed(arm=cache)), "{0} has nothing like ngram-cache, as far as its documentation says"),
+        (schedule(confirmed(commands={})), "the engine that measured does not say how it is served"),
+    ):
+        for program in TABLES:
+            told = tables(found, program)
+            assert (told.line, told.notes) == ((), (why.format(program),))
+    assert tables(SCHEDULES["up-to"], "sglang").notes == ("sglang is told one draft length for all batch sizes",)
+    assert tables(schedule(off(), ALL["nothing"]), "vllm").line == ("vllm", "serve", "TARGET")
+
+
+def test_a_program_is_written_for_every_load_that_is_decided() -> None:
+    found = also_for(SCHEDULES["between"], "mlx-lm")
+    assert ["mlx-lm" in it.commands for it in found.advices] == [True, False, True, True]
+    assert also_for(found, "llama-server") == found
+    with pytest.raises(UsageError, match="unknown"):
+        also_for(found, "vlm")

@@ -85,10 +85,10 @@ def clients(counts: Sequence[int]) -> Phrase:
     return Phrase("crossover.clients", {"counts": _listed(counts)})
 
 
-def _listed(counts: Iterable[int]) -> str | Phrase:
-    told: str | Phrase = ""
+def _listed(counts: Iterable[int]) -> object:
+    told: int | Phrase = 0
     for count in counts:
-        told = Phrase("scheduled.also", {"one": told, "other": count}) if told else str(count)
+        told = Phrase("scheduled.also", {"one": told, "other": count}) if told else count
     return told
 
 

@@ -98,11 +98,10 @@ def _print_lines(screen: Screen, schedule: Schedule) -> None:
     for program, found in schedule_sentence.elsewhere(schedule).items():
         if program in TABLES:
             screen.line()
+            _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
         if found.lengths:
-            _say(screen, Phrase("scheduled.lengths", {"program": program}))
             screen.table(by_batch_size(found))
         if found.line:
-            _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
             screen.say(f"  {pasted(found.line)}", wrap=False)
         screen.say_all(f"- {program}: {note}" for note in found.notes)
 

@@ -317,7 +317,6 @@ TEXT: dict[str, str] = {
     "scheduled.speedups.throughput": "Speedups: total tokens per second over plain decoding with as many clients, prompts included. With no speculation: of the best that was tried.",
     "scheduled.speedups.latency": "Speedups: of the whole answer over plain decoding with as many clients. With no speculation: of the best that was tried.",
     "scheduled.intervals": "[low, high]: 95% intervals, each for its own load; that of a crossover holds for all loads together.",
-    "scheduled.lengths": "Tokens drafted by batch size, as {program} is told (not measured there):",
     "scheduled.note_of": "{program}: {told}",
     "scheduled.paste": "With {loads}:",
     "scheduled.paste_open": "With {loads} (undecided; the best so far):",

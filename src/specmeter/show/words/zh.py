@@ -317,7 +317,6 @@ TEXT: dict[str, str] = {
     "scheduled.speedups.throughput": "加速比：相对客户端数相同的普通解码的每秒 token 总数，包括提示词。不投机时：为试过的最好者。",
     "scheduled.speedups.latency": "加速比：相对客户端数相同的普通解码，按整个回答计算。不投机时：为试过的最好者。",
     "scheduled.intervals": "[下限, 上限]：95% 置信区间，各为一个负载；交叉点的区间对所有负载同时成立。",
-    "scheduled.lengths": "按批大小的起草 token 数，写给 {program}（未在其上测量）：",
     "scheduled.note_of": "{program}：{told}",
     "scheduled.paste": "{loads}时：",
     "scheduled.paste_open": "{loads}时（未定；目前最好的）：",
