@@ -46,7 +46,7 @@ class Case(NamedTuple):
     def name(self) -> str:
         return "-".join(self)
 
-    def experiment(self, size: str, blocks: int, tokens: int) -> dict[str, object]:
+    def experiment(self, size: str, blocks: int, tokens: int, threads: int | None) -> dict[str, object]:
         return {
             "name": self.name,
             "targets": {self.target: f"bench:{self.target}-{size}"},
@@ -55,7 +55,7 @@ class Case(NamedTuple):
             "arms": [{"draft": self.draft, "gamma": GAMMA[self.target]}],
             "load": {"clients": list(CLIENTS), "rounds": 2},
             "design": {"blocks": blocks, "warmup": "short", "probe": "always"},
-            "engine": {"context": 512},
+            "engine": {"context": 512, **({"threads": threads} if threads else {})},
             "generation": {"max_tokens": tokens},
         }
 
@@ -63,10 +63,10 @@ class Case(NamedTuple):
 CASES = [Case(*it) for it in itertools.product(("dense", "moe"), ("small", "large"), ("code", "reason", "edit"))]
 
 
-def measure(folder: Path, case: Case, size: str, blocks: int, tokens: int) -> float:
+def measure(folder: Path, case: Case, size: str, blocks: int, tokens: int, threads: int | None) -> float:
     """Begin the run, or go on with it, as a user would; seconds that it took."""
     source = folder / f"{case.name}.yaml"
-    source.write_text(yaml.safe_dump(case.experiment(size, blocks, tokens)), encoding="utf-8")
+    source.write_text(yaml.safe_dump(case.experiment(size, blocks, tokens, threads)), encoding="utf-8")
     began = time.perf_counter()
     command = [sys.executable, "-m", "specmeter", "run", str(source), "--out", str(folder / case.name)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
@@ -144,6 +144,7 @@ def main() -> None:
     parser.add_argument("--moe", default="400m", help="size of the MoE target")
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--report", action="store_true", help="only read what is there")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +152,11 @@ def main() -> None:
     rows: list[str] = []
     near = 0
     for case in (it for it in CASES if it.name in args.only):
-        took = 0.0 if args.report else measure(args.folder, case, sizes[case.target], args.blocks, args.tokens)
+        took = (
+            0.0
+            if args.report
+            else measure(args.folder, case, sizes[case.target], args.blocks, args.tokens, args.threads)
+        )
         print(f"{case.name}: {took:.0f} s")
         found = outcome(args.folder / case.name) if (args.folder / case.name).is_dir() else None
         if found is None:
