@@ -1,9 +1,9 @@
 """At how many clients speculation stops paying, or starts to: as predicted before measuring, and as measured.
 
-    uv run python benchmarks/load_crossover.py --folder DIR [--only NAME ...] [--small] [--blocks 3] [--report]
+    uv run python benchmarks/load_crossover.py --folder DIR [--only NAME ...] [--dense 100m] [--blocks 3] [--report]
 
-Twelve cases: a dense and an MoE target, with two drafts, on three kinds of text. T(b, n) of each pair is probed first
-(`specmeter probe --batch`); then each case is a run at 1, 2, 4 and 8 clients with these probes, whose predictions are
+Twelve cases: a dense and an MoE target, with two drafts, on three kinds of text. Each is a run at 1, 2, 4 and 8
+clients, which probes the steps of the server at each load before it predicts (`design.probe: always`); predictions are
 stored before each arm's first session. The crossover of the predicted speedups is held
 against that of the measured ones: wanted is at most one step of the clients axis (a factor of 2) between them in 10 of
 12 cases, and the same course where there is none. Runs that are complete are only read, others go on, so the command
@@ -46,7 +46,7 @@ class Case(NamedTuple):
     def name(self) -> str:
         return "-".join(self)
 
-    def experiment(self, size: str, blocks: int, tokens: int) -> dict[str, object]:
+    def experiment(self, size: str, blocks: int, tokens: int, threads: int | None) -> dict[str, object]:
         return {
             "name": self.name,
             "targets": {self.target: f"bench:{self.target}-{size}"},
@@ -54,8 +54,8 @@ class Case(NamedTuple):
             "workloads": [{"source": "bench", "kinds": [self.kind], "per_kind": 8}],
             "arms": [{"draft": self.draft, "gamma": GAMMA[self.target]}],
             "load": {"clients": list(CLIENTS), "rounds": 2},
-            "design": {"blocks": blocks, "warmup": "short"},
-            "engine": {"context": 512},
+            "design": {"blocks": blocks, "warmup": "short", "probe": "always"},
+            "engine": {"context": 512, **({"threads": threads} if threads else {})},
             "generation": {"max_tokens": tokens},
         }
 
@@ -63,25 +63,12 @@ class Case(NamedTuple):
 CASES = [Case(*it) for it in itertools.product(("dense", "moe"), ("small", "large"), ("code", "reason", "edit"))]
 
 
-def probe(folder: Path, case: Case, size: str) -> Path:
-    """T(b, n) of a case's models, measured once."""
-    found = folder / f"{case.target}-{case.draft}.probe.json"
-    if not found.exists():
-        target, draft = f"bench:{case.target}-{size}", f"bench:draft-{case.draft}"
-        batch = ",".join(map(str, CLIENTS))
-        command = ["probe", target, "--draft", draft, "--tokens", "1..6,9", "--batch", batch, "--out", str(found)]
-        subprocess.run([sys.executable, "-m", "specmeter", *command], stdout=subprocess.DEVNULL, check=True)
-    return found
-
-
-def measure(folder: Path, case: Case, size: str, blocks: int, tokens: int) -> float:
+def measure(folder: Path, case: Case, size: str, blocks: int, tokens: int, threads: int | None) -> float:
     """Begin the run, or go on with it, as a user would; seconds that it took."""
-    probed = probe(folder, case, size)
     source = folder / f"{case.name}.yaml"
-    source.write_text(yaml.safe_dump(case.experiment(size, blocks, tokens)), encoding="utf-8")
+    source.write_text(yaml.safe_dump(case.experiment(size, blocks, tokens, threads)), encoding="utf-8")
     began = time.perf_counter()
     command = [sys.executable, "-m", "specmeter", "run", str(source), "--out", str(folder / case.name)]
-    command += ["--probe", str(probed)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode not in (0, 1):
         sys.exit(f"specmeter run ended with {done.returncode}")
@@ -153,17 +140,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=[it.name for it in CASES], default=[it.name for it in CASES])
-    parser.add_argument("--small", action="store_true", help="small models, to try it out")
+    parser.add_argument("--dense", default="400m", help="size of the dense target")
+    parser.add_argument("--moe", default="400m", help="size of the MoE target")
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--report", action="store_true", help="only read what is there")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    size = "100m" if args.small else "400m"
+    sizes = {"dense": args.dense, "moe": args.moe}
     rows: list[str] = []
     near = 0
     for case in (it for it in CASES if it.name in args.only):
-        took = 0.0 if args.report else measure(args.folder, case, size, args.blocks, args.tokens)
+        took = (
+            0.0
+            if args.report
+            else measure(args.folder, case, sizes[case.target], args.blocks, args.tokens, args.threads)
+        )
         print(f"{case.name}: {took:.0f} s")
         found = outcome(args.folder / case.name) if (args.folder / case.name).is_dir() else None
         if found is None:

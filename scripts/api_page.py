@@ -24,8 +24,14 @@ from specmeter.show.export.columns import Column
 from specmeter.store.reader import RunState
 from specmeter.studies.study import ClaimRuling, StudyFindings
 
-FUNCTIONS = (specmeter.load, specmeter.run, specmeter.compare, specmeter.audit, specmeter.predict)
-CLASSES = (specmeter.Run, specmeter.Experiment, specmeter.RunTable, specmeter.Audit, specmeter.Predicted)
+FUNCTIONS = (
+    *(specmeter.load, specmeter.run, specmeter.advise, specmeter.schedule, specmeter.compare, specmeter.audit),
+    specmeter.predict,
+)
+CLASSES = (
+    *(specmeter.Run, specmeter.Experiment, specmeter.RunTable, specmeter.Advice, specmeter.Schedule),
+    *(specmeter.Audit, specmeter.Predicted),
+)
 STUDIES = (specmeter.studies.names, specmeter.studies.published, specmeter.studies.load)
 RECORDS = (
     *(Estimate, Answer, OfKind, Gain, RunSummary, ArmSummary, KindSummary, RunState, Arm, ModelIdentity),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
 
 import specmeter
 from specmeter.advise.advice import Asked
@@ -20,7 +19,7 @@ from specmeter.advise.grid import MOST_PER_KIND, grid
 from specmeter.advise.loads import advise_loads, again_loads
 from specmeter.advise.question import ask
 from specmeter.advise.schedule import Schedule, clients_of, read_schedule
-from specmeter.cli import main
+from specmeter.cli import invoke
 from specmeter.errors import StoreError, UsageError
 from specmeter.store import RunStore
 from specmeter.workloads.packaged import packaged
@@ -168,22 +167,23 @@ def test_there_are_so_many_prompts_of_each_kind(source: Any) -> None:
         list(packaged(source, kinds, count + 1, 0))
 
 
-def test_the_command_prints_a_schedule_and_shows_it_again(tmp_path: Path) -> None:
-    asked = asked_of(tmp_path)
+def test_the_command_prints_a_schedule_and_shows_it_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*words: str) -> tuple[int, str]:
+        code, said = invoke(list(words)), capsys.readouterr()
+        return code, " ".join((said.out + said.err if code else said.out).split())
+
     out = str(tmp_path / "out")
-    runner = CliRunner()
-    asking = ["advise", "--from", asked.from_file or "", "--clients", "1,8", "--budget", "2h", "--out", out]
-    dry = runner.invoke(main, [*asking[:-2], "--dry-run"])
-    assert dry.exit_code == 0, dry.output
-    assert "1 and 8 clients" in dry.output
-    found = runner.invoke(main, asking)
-    assert found.exit_code == 0, found.output
-    shown = runner.invoke(main, ["show", out, "--json"])
-    document = json.loads(shown.output)
+    asking = ("advise", "--from", asked_of(tmp_path).from_file or "", "--clients", "1,8", "--budget", "2h")
+    code, dry = told(*asking, "--dry-run")
+    assert (code, "with 1, 8 clients" in dry) == (0, True), dry
+    code, answer = told(*asking, "--out", out)
+    assert (code, "with 1 client" in answer) == (0, True), answer
+    code, shown = told("show", out, "--json")
+    document = json.loads(shown)
     assert document["pattern"] == "up to"
     assert [it["decision"] for it in document["advices"]] == ["speculate", "off"]
-    refused = runner.invoke(main, ["advise", "mock:dense", "--clients", "1,two"])
-    assert (refused.exit_code, "not a list of whole numbers" in refused.output) == (2, True)
+    code, refused = told("advise", "mock:dense", "--clients", "1,two")
+    assert (code, "is not a list of whole numbers" in refused) == (2, True)
 
 
 def test_from_python(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ The page of tensorrt-llm calls the `decoding_type` of a draft model DraftTarget,
 Two of them can be told a draft length K by batch size, which is what a schedule says:
 
 - vllm: `num_speculative_tokens_per_batch_size: [[first, last, K], ...]`, sorted, from 1 on. K is at most
-  `num_speculative_tokens`, and 0 is no drafts. Gaps, and what lies behind the last range, have the K before them.
+  `num_speculative_tokens`, 0 for plain decoding. Gaps, and what lies behind the last range, have the K before them.
   Sources: docs/features/speculative_decoding/dynamic_speculative_decoding.md, vllm/v1/spec_decode/dynamic/utils.py.
 - tensorrt-llm, from 1.3 on: `draft_len_schedule: {last: K, ...}`. The first K is `max_draft_len`, and none is larger;
   behind the last there are no drafts. Sources: pull request 10860, tensorrt_llm/llmapi/llm_args.py. With pull request

@@ -43,7 +43,7 @@ PER_KIND = {1: 6, 2: 4}
 ROUNDS = 2
 """Under load: requests of each client, at least."""
 MOST_AT_ONCE = 8
-"""Clients of whom each has a prompt of its own, as far as there are so many."""
+"""Clients that each have a prompt of their own, as far as there are so many."""
 MOST_PER_KIND: Mapping[Folder, int] = {"bench": 48, "studies": 6}
 """Prompts of each kind that there are."""
 MAX_TOKENS = 96

@@ -178,7 +178,7 @@ class Design(Record):
     """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
     probe: ProbeSetting = "auto"
     """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
-    (`auto`; never where the engine is simulated), or not (`off`)."""
+    (`auto`; never where the engine is simulated), two rounds of it whatever they take (`always`), or not (`off`)."""
 
     stopping: Literal["planned", "decided"] = "planned"
     """When there are enough blocks: after as many as are planned, or, at `blocks` at the latest, as soon as those that

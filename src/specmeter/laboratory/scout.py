@@ -3,7 +3,8 @@
 Cost comes from a probe of whole steps (`probe.steps`), taken once for all arms of a baseline, at as many requests at
 once as it has clients, and put on record. Yield
 comes from replaying the arm on the texts that its baseline has generated (`profile`): a draft model reads them once.
-The probe takes at most `SHARE` of the time that the baseline's arms will take, reading some seconds. Whatever fails
+The probe takes at most `SHARE` of the time that the baseline's arms will take, unless it is always wanted; reading
+some seconds. Whatever fails
 here leaves a reason behind, not a failed run; what is interrupted is taken anew when the run is resumed.
 """
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 SHARE = 0.1
 """Of the time that the run will take."""
 MOST_ROUNDS = 6
+LEAST_ROUNDS = 2
+"""Where a probe is always wanted."""
 _PROMPTS = 3
 _PROFILE_S = 20.0
 LONGEST_GAMMA = 64
@@ -72,8 +75,13 @@ class Scout(Evidence):
     @property
     def measures(self) -> bool:
         """Whether costs are probed in this run."""
-        asked = self._host is not None and self._work.experiment.design.probe == "auto"
+        asked = self._host is not None and self._work.experiment.design.probe != "off"
         return asked or self._allowance_s is not None
+
+    @property
+    def _least_rounds(self) -> int:
+        """Rounds that are measured whatever they take."""
+        return LEAST_ROUNDS if self._work.experiment.design.probe == "always" else 0
 
     # --- cost --------------------------------------------------------------------------------------------------------
 
@@ -175,7 +183,7 @@ class Scout(Evidence):
         )
         left, expected = self._allowance(baseline_id), 0.0
         for index in range(MOST_ROUNDS if prompts else 0):
-            if expected > left:
+            if expected > left and index >= self._least_rounds:
                 return
             before = self._engine.clock()
             yield measure_round(self._engine, spec, index)
@@ -217,8 +225,8 @@ class Scout(Evidence):
 
     def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> list[Prompt]:
         """The baseline's shortest prompts, one of each kind after the other, in as many whole waves of its clients as a
-        round has the time for; none where it has not, but one wave where there is an allowance: that is there to be
-        used."""
+        round has the time for; none where it has not, but one wave where a probe is always wanted, or where there is an
+        allowance: that is there to be used."""
         clients = at_once(self._work.arms[baseline_id])
         kinds: dict[str, list[Prompt]] = {}
         for prompt in sorted(first_pass(self._work.prompts[baseline_id]), key=lambda it: len(it.text)):
@@ -226,7 +234,7 @@ class Scout(Evidence):
         ordered = [it for row in zip_longest(*kinds.values()) for it in row if it is not None]
         waves = max(1, min(_PROMPTS, len(kinds)) // clients)
         prompts, left = list(islice(cycle(ordered), waves * clients)), self._allowance(baseline_id)
-        least = 0 if self._allowance_s is None else clients
+        least = 0 if self._allowance_s is None and not self._least_rounds else clients
         while len(prompts) > least and ways and self._expected(baseline_id, ways, len(prompts)) > left:
             del prompts[-clients:]
         return prompts

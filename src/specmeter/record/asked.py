@@ -39,7 +39,7 @@ def _switch(value: object) -> object:
 
 FlashAttention = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)]
 
-ProbeSetting = Annotated[Literal["auto", "off"], BeforeValidator(_switch)]
+ProbeSetting = Annotated[Literal["auto", "off", "always"], BeforeValidator(_switch)]
 
 _ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?:([0-9]{1,5})")
 

@@ -27,6 +27,9 @@ def print_outline(screen: Screen, outline: Outline) -> None:
     screen.say(
         ("tries   ", "faint"), f"{counted(sum(outline.configurations.values()), 'configuration')} and none: {methods}"
     )
+    if outline.clients:
+        loads = ", ".join(map(str, outline.clients))
+        screen.say(("load    ", "faint"), f"all of it with {loads} {'client' if loads == '1' else 'clients'}")
     kinds = ", ".join(f"{kind} {number}" for kind, number in outline.prompts.items())
     screen.say(
         ("prompts ", "faint"),
