@@ -118,6 +118,9 @@ def test_the_table_has_a_row_for_each_load() -> None:
         ["4", "no speculation", "0", "0.95", "-", "0.80", "valid", ""],
         ["8", "no speculation", "0", "0.95", "-", "0.70", "valid", ""],
     ]
+    slower = undecided("too-noisy", basis="confirmed", speedup=paired(0.95, 0.5))
+    first, *_ = by_clients(schedule(slower)).rows
+    assert [told(cell.text, ENGLISH) for cell in first.cells][1:3] == ["no speculation (undecided)", "0"]
     assert told(by_clients(SCHEDULES["not-begun"]).rows[0].cells[-1].text, ENGLISH) == "not begun"
     false = by_clients(SCHEDULES["invalid"]).rows[1]
     assert false.verdict == "invalid"
@@ -129,7 +132,7 @@ def test_each_load_has_its_line_and_an_open_one_says_so(
 ) -> None:
     text = printed(SCHEDULES["between"], capsys, monkeypatch)
     assert "With 1 client:\n  llama-server -m " in text
-    assert "With 2 clients (undecided; the best so far):\n  llama-server -m " in text
+    assert "With 2 clients (undecided):\n  llama-server -m " in text
     assert "- 2 clients: To decide it: allow more time than 40 min (`--budget`)." in text
     assert "Measure again" not in text
     assert "Measure again" in printed(SCHEDULES["up-to"], capsys, monkeypatch)

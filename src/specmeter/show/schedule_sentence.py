@@ -35,8 +35,8 @@ _TONES = ("strong", "bad", "doubtful")
 
 
 def headline(schedule: Schedule) -> Phrase:
-    """Like `dense: speculate with up to 2 clients, not with 4 or more; it stops paying at 2.7 [2.2, 3.4] clients;
-    measured with 1, 2, 4, 8 clients`."""
+    """Like `dense: speculate with up to 2 clients, not with 4 or more; speculation stops paying at 2.7 clients [2.2,
+    3.4]; measured with 1, 2, 4, 8 clients`."""
     yes, no = _loads(schedule, "speculate"), _loads(schedule, "off")
     said_of: dict[str, object] = {
         "target": target_of(schedule),
@@ -127,18 +127,25 @@ def interval(found: ExpectedCrossover) -> str | Phrase:
 
 def use(advice: Advice) -> Name:
     """What to use at a load: `small draft, 4 tokens`, `no speculation`, or the best so far, as undecided."""
-    names, best = said.names_of(advice), said.best_of(advice)
-    if is_decided(advice):
-        decided = best if advice.decision == "speculate" else None
-        return Phrase("arm.none") if decided is None else names[decided]
-    return Phrase("scheduled.open_use", {"method": names[best]}) if best else Phrase("scheduled.nothing_yet")
+    best = said.best_of(advice)
+    if best is None and not is_decided(advice):
+        return Phrase("scheduled.nothing_yet")
+    method: Name = Phrase("arm.none") if best is None or not _speculates(advice) else said.names_of(advice)[best]
+    return method if is_decided(advice) else Phrase("scheduled.open_use", {"method": method})
 
 
 def drafted(advice: Advice) -> int | None:
     """Tokens that it drafts there; 0 without speculation, None where no length is set or nothing is known."""
-    if is_decided(advice) and advice.decision == "off":
+    if not _speculates(advice):
         return 0
     return advice.arm.gamma if advice.arm is not None else None
+
+
+def _speculates(advice: Advice) -> bool:
+    """Whether it is best to, as far as is known."""
+    if is_decided(advice):
+        return advice.decision == "speculate"
+    return advice.speedup is None or advice.speedup.point > 1
 
 
 # --- what to paste ---------------------------------------------------------------------------------------------------

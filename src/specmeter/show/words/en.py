@@ -318,7 +318,7 @@ TEXT: dict[str, str] = {
     "scheduled.intervals": "[low, high]: 95% intervals, each for its own load; that of a crossover holds for all loads together.",
     "scheduled.note_of": "{program}: {told}",
     "scheduled.paste": "With {loads}:",
-    "scheduled.paste_open": "With {loads} (undecided; the best so far):",
+    "scheduled.paste_open": "With {loads} (undecided):",
     "scheduled.advice": "Advice for {loads}",
     "column.clients": "clients",
     "column.use": "use",

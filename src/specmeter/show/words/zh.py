@@ -318,7 +318,7 @@ TEXT: dict[str, str] = {
     "scheduled.intervals": "[下限, 上限]：95% 置信区间，各为一个负载；交叉点的区间对所有负载同时成立。",
     "scheduled.note_of": "{program}：{told}",
     "scheduled.paste": "{loads}时：",
-    "scheduled.paste_open": "{loads}时（未定；目前最好的）：",
+    "scheduled.paste_open": "{loads}时（未定）：",
     "scheduled.advice": "{loads}的建议",
     "column.clients": "客户端",
     "column.use": "使用",
