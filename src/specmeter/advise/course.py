@@ -147,10 +147,11 @@ def refuse_too_small(ledger: Ledger, store: RunStore) -> None:
     cell, budget_s = cell_s(store, ledger.baseline.id), ledger.advice.asked.budget_s
     need = ledger.spent() + cell * (2 + 2 * least_units(1))
     if need > budget_s:
+        minutes = int(need * (len(ledger.advice.asked.clients) or 1) / 60) + 1  # loads share it
         raise UsageError(
             f"the budget of {duration(budget_s)} is too small: a session of plain decoding takes {duration(cell)}, "
             f"so one block and the confirmation need about {duration(need)} in all",
-            fix=f"give --budget {int(need / 60) + 1}m or more (what was measured is kept), or lower --max-tokens",
+            fix=f"give --budget {minutes}m or more (what was measured is kept), or lower --max-tokens",
         )
 
 

@@ -59,11 +59,12 @@ def server_options(launch: Launch, default_threads: int) -> dict[str, Any]:
 
 
 def serving_options(launch: Launch) -> dict[str, Any]:
-    """Those of `server_options` that an arm asks for: without what only measuring needs, and without specmeter's own
-    defaults (one slot, a context of 4096)."""
+    """Those of `server_options` that an arm asks for: without what only measuring needs, and, unless it has a load to
+    bear, without specmeter's own defaults (one slot, a context of 4096)."""
     settings, usual = launch.arm.engine, EngineSettings()
     asked = _method_options(launch.arm) | _setting_options(settings, has_draft=launch.draft is not None)
-    unasked = {name for name in ("context", "slots") if getattr(settings, name) == getattr(usual, name)}
+    usual_ones = () if launch.arm.load is not None else ("context", "slots")
+    unasked = {name for name in usual_ones if getattr(settings, name) == getattr(usual, name)}
     if not launch.arm.speculates:
         unasked.add("methods")
     if settings.threads is not None:
