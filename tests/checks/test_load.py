@@ -112,10 +112,10 @@ def test_fewer_slots_than_clients(clean: RunData, tmp_path: Path) -> None:
 def test_clients_that_send_late(clean: RunData, arriving: RunData) -> None:
     longest = max(it.figures.duration_ms for it in (*clean.cells, *arriving.cells))
     for data in (clean, arriving):
-        late = replace(data, late_ms=dict.fromkeys(data.load_cells, 0.5 * longest))
-        seen = found(load.client_late, late)
-        assert {(it.arm_id, it.severity) for it in seen} == {(arm_id, "invalid") for arm_id in data.arms}
-        assert found(load.client_late, replace(data, late_ms=dict.fromkeys(data.load_cells, 1.0))) == []
+        for arm_id in data.arms:
+            (seen,) = found(load.client_late, with_figures(data, arm_id, lambda _: {"late_sum_ms": 0.5 * longest}))
+            assert (seen.arm_id, seen.severity) == (arm_id, "invalid")
+            assert found(load.client_late, with_figures(data, arm_id, lambda _: {"late_sum_ms": 1.0})) == []
 
 
 def test_clients_that_take_the_machine(clean: RunData) -> None:

@@ -233,7 +233,7 @@ def client_late(data: RunData) -> Findings:
     cores = max((host.logical_cores for host in data.hosts), default=None)
     for arm, cells in _loaded(data):
         assert arm.load is not None
-        shares = [(_late_share(data, it, arm.load.clients), it) for it in cells]
+        shares = [(_late_share(it, arm.load.clients), it) for it in cells]
         late = [(share, it) for share, it in shares if share > LATE]
         if late:
             worst, cell = max(late, key=lambda it: it[0])
@@ -264,12 +264,12 @@ def client_late(data: RunData) -> Findings:
             )
 
 
-def _late_share(data: RunData, cell: CellFigures, clients: int | None) -> float:
+def _late_share(cell: CellFigures, clients: int | None) -> float:
     """Share of the clients' time in a cell that passed between being due and being sent; in an open loop each request
     in flight is a client."""
     at_once = clients or (cell.request_ms / cell.window_ms if cell.window_ms > 0 else 1.0)
     busy_ms = cell.duration_ms * at_once
-    return data.late_ms.get(cell.session_id, 0.0) / busy_ms if busy_ms > 0 else 0.0
+    return cell.late_sum_ms / busy_ms if busy_ms > 0 else 0.0
 
 
 def prompts_in_window(data: RunData) -> Findings:
