@@ -164,6 +164,11 @@ class RunData:
         """Answered request -> the one whose text its own should equal (`specmeter.analysis.divergences`)."""
         return dict(references(self.arms, self.prompts.values(), self.by_key))
 
+    @cached_property
+    def repeats(self) -> dict[str, str]:
+        """Prompt that is repeated under load -> the prompt that it repeats."""
+        return {prompt.id: prompt.of for prompt in self.prompts.values() if prompt.of is not None}
+
     def header(self, name: str) -> ModelHeader | None:
         """What the file of a model says about itself, by its name in the experiment; None where it is not on record."""
         return self.models[name].header if name in self.models else None
@@ -180,7 +185,7 @@ class RunData:
             planned=self.planned,
             energies=self.energies,
             cells=LoadTable(self.cells),
-            repeats={prompt.id: prompt.of for prompt in self.prompts.values() if prompt.of is not None},
+            repeats=self.repeats,
         )
 
     @cached_property
