@@ -82,8 +82,9 @@ def test_counts_of_a_cell_that_are_off_by_one_do_not_close(more: int, clean: Run
 def test_one_accepted_token_more_in_one_request_of_a_cell(clean: RunData) -> None:
     one = next(it.row for it in clean.requests if it.row.arm_id == SD and it.row.draft_n_accepted)
     more = with_requests(clean, lambda row: row is one, draft_n_accepted=(one.draft_n_accepted or 0) + 1)
-    (seen,) = found(conservation, more)
-    assert (seen.arm_id, seen.severity, seen.evidence["block"]) == (SD, "invalid", one.block)
+    cell, request = found(conservation, more)
+    assert (cell.arm_id, cell.severity, cell.evidence["block"]) == (SD, "invalid", one.block)
+    assert (request.scope, request.prompt_id, request.evidence["unexplained"]) == ("request", one.prompt_id, -1)
 
 
 def test_forwards_that_were_not_counted_or_cells_that_are_gone_are_not_taken_for_closed(clean: RunData) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from specmeter.analysis.load.contradictions import Contradiction, contradiction
 from specmeter.analysis.load.window import (
     NoWindow,
     Window,
@@ -119,6 +120,8 @@ class MeasuredCell(NamedTuple):
     figures: CellFigures
     ttft_ms: Floats
     tpot_ms: Floats
+    contradiction: Contradiction | None = None
+    """What its record says twice, and not alike."""
 
 
 def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo = ANYTHING) -> MeasuredCell:
@@ -165,7 +168,7 @@ def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo = ANYTHI
         tpot=latency(tpot),
         queued_ms=float(waited.mean()) if len(waited) and np.isfinite(waited).all() else None,
     )
-    return MeasuredCell(figures, ttft, tpot)
+    return MeasuredCell(figures, ttft, tpot, contradiction(cell, times, load))
 
 
 def meets(times: CellTimes, slo: Slo) -> Bools:

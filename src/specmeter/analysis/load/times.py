@@ -96,7 +96,8 @@ class CellTimes:
             counts.append(len(it.arrival_ms))
             arrivals.extend(it.arrival_ms)
         columns: Floats = np.array(rows, dtype=np.float64).reshape(-1, 6)
-        if not (np.isfinite(columns[:, :3]).all() and np.isfinite(arrivals).all() and (columns[:, 4] >= 0).all()):
+        whole = np.isfinite(columns[:, [0, 1, 2, 4]]).all() and np.isfinite(arrivals).all()
+        if not whole or np.isinf(columns).any() or (columns[:, 4:] < 0).any():
             raise ValueError("a time is not one")
         order = np.argsort(columns[:, 1], kind="stable")
         tokens: Ints = np.array(counts, dtype=np.int64)

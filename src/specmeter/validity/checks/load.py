@@ -12,7 +12,7 @@ from dataclasses import replace
 from specmeter.analysis.load.figures import CellFigures
 from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.text import percent
-from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.evidence import (
     SMALLEST_BATCH,
     first_line,
@@ -85,6 +85,8 @@ def cells_conserve(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> 
             uncounted += 1
         else:
             yield from _cell_closes(arm, cell, busy, mine, sessions.get(session_id))
+        for request in mine:
+            yield from _steps_close(arm, request, sessions.get(session_id))
     if uncounted:
         yield unseen(arm.id, f"the forwards of {uncounted} of {len(by_session)} cells were not counted, or some failed")
 
@@ -119,6 +121,31 @@ def _cell_closes(
         slot_forwards=round(busy),
         unexplained=round(gap),
     )
+
+
+def _steps_close(arm: Arm, request: RequestData, session: Session | None) -> Findings:
+    """A request's own slot-forwards, where its steps are on record: each emits one token and the drafts it accepts.
+
+    Forwards without a draft may be missing among them, since a server logs those that verify one.
+    """
+    if request.steps is None or not request.row.predicted_n:
+        return
+    row, steps = request.row, request.steps.number
+    decoded, accepted = (row.predicted_n or 1) - 1, row.draft_n_accepted or 0
+    cut_off = longest_draft(arm, session) if row.draft_n and row.stop_reason != "limit" else 0
+    idle = steps + accepted - decoded - request.restores - cut_off
+    if idle > 0:
+        yield about_request(
+            "conservation",
+            "invalid",
+            request,
+            f"at least {idle} steps emitted nothing: {decoded} decoded, {accepted} accepted, {steps} steps",
+            "see the engine's log: steps of another request may stand among these, or the counters are broken",
+            decoded=decoded,
+            accepted=accepted,
+            steps=steps,
+            unexplained=-idle,
+        )
 
 
 def _further_forwards(cell: LoadCell, mine: Sequence[RequestData], draft: int, session: Session | None) -> int:
